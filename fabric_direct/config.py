@@ -1,0 +1,231 @@
+"""A site's configuration: ``site.yaml`` as typed values.
+
+What is refused says the file, the line and the field. JSON Schema for editors:
+``fabric-direct schema site``.
+"""
+
+import os
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from fabric_direct.errors import InvalidSite, NotFound
+from fabric_direct.model import Frozen, Name, PciAddress, Vlan
+
+# A Linux interface name: IFNAMSIZ (16) less the terminating zero.
+LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
+DriverName = Name
+
+
+class AllowedDevice(Frozen):
+    """One entry of the allow-list: only these devices may ever be passed through."""
+
+    type: Literal["GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"]
+    model: Name | None = None
+    bdf: PciAddress | None = None
+    """A PCI function."""
+    uplink: LinkName | None = None
+    """A NIC, all of whose VFs are meant."""
+    vepa: bool = False
+    """Whether the uplink's switch shall forward between its VFs (VEPA)."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.bdf is None) == (self.uplink is None):
+            raise ValueError("needs exactly one of 'bdf' and 'uplink'")
+        return self
+
+
+class Host(Frozen):
+    """A worker."""
+
+    libvirt: str = "qemu:///system"
+    """libvirt's URI of the host."""
+    ssh: str | None = None
+    """``ssh://user@host[:port]``, for what only a command can do."""
+    virt_type: Literal["auto", "kvm", "qemu"] = "auto"
+    """``auto`` takes KVM where the host offers it."""
+    devices: tuple[AllowedDevice, ...] = ()
+
+
+class ImageSettings(Frozen):
+    """An image that slivers may name."""
+
+    user: Name = "root"
+    """The user that logs in to its guests."""
+    path: Path | None = None
+    """File on the host (libvirt); OpenStack finds its images by name."""
+
+
+class _Network(Frozen):
+    subnet: IPv4Network
+    """Its IPv4 addresses; the first is the host's own or the gateway's."""
+    subnet6: IPv6Network | None = None
+    """Its IPv6 addresses, a /64 where guests shall configure themselves."""
+    gateway: IPv4Address | None = None
+    """Default router of the guests; none if absent."""
+    dns: tuple[IPv4Address, ...] = ()
+    pool: tuple[IPv4Address, IPv4Address] | None = None
+    """First and last address that may be given out; all but the first of the subnet if absent."""
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        for name, addresses in (("pool", self.pool or ()), ("gateway", (self.gateway,))):
+            for address in addresses:
+                if address is not None and address not in self.subnet:
+                    raise ValueError(f"{name}: {address} is not in {self.subnet}")
+        if self.pool and self.pool[0] > self.pool[1]:
+            raise ValueError("pool: its first address is above its last")
+        return self
+
+    def blocks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Return its address blocks."""
+        return (self.subnet, self.subnet6) if self.subnet6 else (self.subnet,)
+
+
+class FlatNetwork(_Network):
+    """An existing bridge; addresses from our pool, configured in the guest; no DHCP."""
+
+    strategy: Literal["flat"]
+    bridge: LinkName
+
+
+class FlatDhcpNetwork(_Network):
+    """A bridge of its own with DHCP, DNS and IPv6 router advertisement."""
+
+    strategy: Literal["flat_dhcp"]
+    bridge: LinkName | None = None
+    """Name of the bridge to make; derived from the network's name if absent."""
+    forward: Literal["none", "route", "nat"] = "none"
+    """How it reaches other networks through the host."""
+
+
+class VlanNetwork(_Network):
+    """A bridge over a VLAN interface of an uplink, with DHCP, DNS and IPv6 router advertisement."""
+
+    strategy: Literal["vlan"]
+    vlan: Vlan
+    uplink: LinkName
+    bridge: LinkName | None = None
+
+
+SiteNetwork = Annotated[
+    FlatNetwork | FlatDhcpNetwork | VlanNetwork, Field(discriminator="strategy")
+]
+
+
+class OpenStackSettings(Frozen):
+    """Which cloud of clouds.yaml."""
+
+    cloud: Name
+
+
+class GuestSettings(Frozen):
+    """How guests are reached."""
+
+    ssh_key: Path | None = None
+    """Private key of the site's own that is let into each guest, for ``guest: ssh``."""
+    known_hosts: Path | None = None
+    """Pinned host keys; ``<state_dir>/known_hosts`` if absent."""
+
+
+class Limits(Frozen):
+    """How long things may take, in seconds. An operation's limit includes all of its calls."""
+
+    call: Annotated[float, Field(gt=0)] = 60.0
+    """One call of an API."""
+    create: Annotated[float, Field(gt=0)] = 900.0
+    modify: Annotated[float, Field(gt=0)] = 600.0
+    delete: Annotated[float, Field(gt=0)] = 300.0
+    probe: Annotated[float, Field(gt=0)] = 60.0
+    poa: Annotated[float, Field(gt=0)] = 300.0
+    undo: Annotated[float, Field(gt=0)] = 180.0
+    """Taking back what a failed operation made, on top of its own limit."""
+    guest_boot: Annotated[float, Field(gt=0)] = 300.0
+    """Until a new guest answers."""
+    detach: Annotated[float, Field(gt=0)] = 160.0
+    """Until a guest lets go of a device: 8 × 20 s, as in Nova."""
+    busy: Annotated[float, Field(ge=0)] = 30.0
+    """Waiting for another process that works on the same sliver."""
+
+
+class FakeSettings(Frozen):
+    """How the in-memory drivers behave."""
+
+    delay: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds that each call takes."""
+
+
+def _default_state_dir() -> Path:
+    home = os.environ.get("XDG_STATE_HOME", "~/.local/state")
+    return Path(
+        "/var/lib/fabric-direct" if os.geteuid() == 0 else f"{home}/fabric-direct"
+    ).expanduser()
+
+
+class Site(Frozen):
+    """A site: its hosts, networks, images, and which driver serves which resource type."""
+
+    site: Name
+    """Name of the site."""
+    state_dir: Path = Field(default_factory=_default_state_dir)
+    """Where the journal, the address pools and pinned host keys are kept."""
+    drivers: dict[Name, DriverName] = {}
+    """Resource type, as ``Type_Model`` or ``Type``, to driver; libvirt's family if absent."""
+    guest: DriverName = "agent"
+    """Driver that looks into guests: ``agent`` (QEMU guest agent) or ``ssh``."""
+    openstack: OpenStackSettings | None = None
+    hosts: Annotated[dict[Name, Host], Field(min_length=1)] = {"localhost": Host()}
+    images: dict[Name, ImageSettings] = {}
+    networks: dict[Name, SiteNetwork] = {}
+    guest_access: GuestSettings = GuestSettings()
+    limits: Limits = Limits()
+    journal: str | None = None
+    """URL of a database for the journal; a directory below ``state_dir`` if absent."""
+    volume_pool: Path | None = None
+    """Directory on the hosts for disks and volumes; ``<state_dir>/volumes`` if absent."""
+    fake: FakeSettings = FakeSettings()
+
+    @model_validator(mode="after")
+    def _no_overlap(self) -> Self:
+        seen: list[tuple[str, IPv4Network | IPv6Network]] = []
+        for name, network in self.networks.items():
+            for block in network.blocks():
+                clash = next((n for n, other in seen if _overlap(block, other)), None)
+                if clash:
+                    raise ValueError(f"networks: {name} overlaps with {clash}")
+                seen.append((name, block))
+        return self
+
+    def driver_for(self, resource_type: str, model: str | None = None) -> str | None:
+        """Return the driver for ``Type_Model`` or else ``Type``, or None if the site names none."""
+        return self.drivers.get(f"{resource_type}_{model}", self.drivers.get(resource_type))
+
+    def host(self, name: str) -> Host:
+        """Return a worker by its name.
+
+        :raises NotFound: if the site has no such worker.
+        """
+        if name not in self.hosts:
+            raise NotFound(
+                f"no host {name!r}", where="site.yaml: hosts", why=f"known: {', '.join(self.hosts)}"
+            )
+        return self.hosts[name]
+
+
+def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
+    if isinstance(one, IPv4Network):
+        return isinstance(other, IPv4Network) and one.overlaps(other)
+    return isinstance(other, IPv6Network) and one.overlaps(other)
+
+
+def load_site(path: Path) -> Site:
+    """Read a site's configuration.
+
+    :raises InvalidSite: if it cannot be read, parsed or validated; the message names file, line, field.
+    """
+    from fabric_direct.documents import load  # noqa: PLC0415 - yaml is not needed to import this
+
+    return load(path, Site, InvalidSite)

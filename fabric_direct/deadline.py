@@ -1,0 +1,86 @@
+"""How long an operation may still take, handed down to every call that it makes."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar, cast
+
+from fabric_direct.errors import TimedOut
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """A point in time by which an operation ends."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    @classmethod
+    def within(cls, seconds: float) -> Self:
+        """Return the deadline that lies ``seconds`` ahead."""
+        return cls(time.monotonic() + seconds)
+
+    def remaining(self, at_most: float = float("inf")) -> float:
+        """Return the seconds left, never negative, never more than ``at_most``."""
+        return max(0.0, min(self._at - time.monotonic(), at_most))
+
+
+def call_within(seconds: float, what: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
+    """Call ``function`` and wait for it at most ``seconds``.
+
+    The call itself cannot be ended: it goes on in a daemon thread, so that it can neither hold up
+    the operation nor the end of the process, and its result is dropped.
+
+    :raises TimedOut: if there is no answer in time.
+    """
+    if seconds <= 0:
+        raise TimedOut(f"{what} was not begun", why="the time for the operation is spent")
+    answer: Future[T] = Future()
+    threading.Thread(target=_answer, args=(answer, function, args, kw), daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError as error:
+        if answer.done():
+            raise
+        raise TimedOut(f"{what} gave no answer", why=f"waited {seconds:.1f} s") from error
+
+
+def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any) -> None:
+    try:
+        answer.set_result(function(*args, **kw))
+    except BaseException as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
+        answer.set_exception(error)
+
+
+class _Bounded:
+    """Every public method of a driver, within a limit."""
+
+    def __init__(self, driver: Any, name: str, deadline: Deadline, limit: float) -> None:
+        self._driver, self._name, self._deadline, self._limit = driver, name, deadline, limit
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(self._driver, attribute)
+        if not callable(value):
+            return value
+
+        def bounded(*args: Any, **kw: Any) -> Any:
+            limit = self._limit
+            if "timeout" in kw:
+                kw["timeout"] = self._deadline.remaining(kw["timeout"])
+                limit += kw["timeout"]
+            return call_within(
+                self._deadline.remaining(limit), f"{self._name}.{attribute}", value, *args, **kw
+            )
+
+        return bounded
+
+
+def bounded(driver: T, name: str, deadline: Deadline, limit: float) -> T:
+    """Return ``driver`` with a time limit on each call.
+
+    A call may take ``limit`` seconds, or its own ``timeout`` argument and ``limit`` on top where it has
+    one (given by keyword), and never longer than the deadline allows.
+    """
+    return cast(T, _Bounded(driver, name, deadline, limit))

@@ -1,0 +1,1 @@
+"""How each API is spoken to. :mod:`fabric_direct.drivers.base` holds the interfaces."""

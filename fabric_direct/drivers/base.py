@@ -1,0 +1,502 @@
+"""The interfaces of the drivers, in the field's words.
+
+A driver instance serves one host (or one cloud), is shared by many threads, opens its connections at
+first use and keeps none across a fork. What all methods guarantee:
+
+* a *make* (create, attach, set …) that finds the wanted thing there already, stamped for the same
+  sliver and component, returns it: twice is the same as once;
+* a *take away* (delete, detach …) of what is not there succeeds;
+* only what bears our stamp is changed or taken away (:class:`~fabric_direct.errors.NotOurs`);
+* a return means that the substrate has it so, as far as its API can tell;
+* errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``;
+* ``timeout`` is in seconds and bounds the waiting for an event, given by keyword.
+"""
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Any, Protocol
+
+from fabric_direct.model import (
+    Interface,
+    Mbps,
+    NodeSliver,
+    PciAddress,
+    PciComponent,
+    Stamp,
+    State,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCapacity:
+    """What a host has in all, used or not."""
+
+    cores: int
+    ram: int
+    """MiB."""
+    disk: int
+    """GiB, free where volumes are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A place on a network, held for one NIC of one sliver."""
+
+    sliver: str
+    component: str
+    network: str
+    """Name in site.yaml."""
+    source: str
+    """What the compute driver plugs into: libvirt network, bridge, or Neutron port id."""
+    mac: str
+    ipv4: IPv4Interface | None = None
+    ipv6: IPv6Interface | None = None
+    gateway: str | None = None
+    """IPv4 address of the router, if the network has one."""
+    dns: tuple[str, ...] = ()
+    dhcp: bool = True
+    """Whether the network hands the address out itself; otherwise the guest is configured with it."""
+    bridge: bool = False
+    """Whether ``source`` is a bridge of the host rather than a network of the API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A data volume."""
+
+    sliver: str
+    """Empty for a volume that is not ours."""
+    component: str
+    source: str
+    """Absolute path, or id at the API."""
+    size: int
+    """GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluggedPort:
+    """A NIC of a server, as found."""
+
+    component: str
+    mac: str
+    source: str
+    bandwidth: int | None = None
+    """Mbit/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluggedVolume:
+    """A data volume of a server, as found."""
+
+    component: str
+    source: str
+    target: str
+    """Device name, for example ``vdb``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A virtual machine, as found."""
+
+    sliver: str
+    instance: str
+    """Domain name or server id."""
+    state: State
+    cores: int
+    ram: int
+    """MiB."""
+    stamp: Stamp
+    host: str = ""
+    ports: tuple[PluggedPort, ...] = ()
+    volumes: tuple[PluggedVolume, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of the site."""
+
+    name: str
+    user: str
+    """The user that logs in to its guests."""
+    path: str | None = None
+    """Where its file is on the host; none if the API keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """All that a compute driver needs to make a server."""
+
+    sliver: NodeSliver
+    image: Image
+    ports: tuple[Port, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    user_data: str = ""
+    """The MIME multipart document of cloud-init."""
+
+
+class ComputeDriver(Protocol):
+    """The life cycle of servers."""
+
+    def capacity(self) -> HostCapacity:
+        """Return what the host has.
+
+        :raises Unreachable: if the API does not answer.
+        """
+
+    def check_image(self, image: Image) -> None:
+        """Return if servers can be made from this image.
+
+        :raises InvalidSliver: with the field ``image`` if it is missing or no image.
+        """
+
+    def find(self, sliver_id: str) -> Server | None:
+        """Return the server that bears the sliver's stamp, or None."""
+
+    def servers(self) -> tuple[Server, ...]:
+        """Return all servers that bear a stamp of ours."""
+
+    def create(self, spec: ServerSpec) -> Server:
+        """Make and start a server with its ports and volumes; it is running on return.
+
+        What an earlier, interrupted call left is used or replaced.
+
+        :raises NotOurs: if something of the server's name exists without our stamp.
+        """
+
+    def delete(self, sliver_id: str) -> None:
+        """Remove the server, its root disk and its seed; they are gone on return."""
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything of the server that is still there: domain, disks, seed."""
+
+    def start(self, sliver_id: str) -> None:
+        """Start a stopped server."""
+
+    def stop(self, sliver_id: str, *, timeout: float) -> None:
+        """Shut the guest down, by force after ``timeout`` seconds; it is stopped on return."""
+
+    def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
+        """Restart the guest; ``hard`` is a power cycle.
+
+        :raises TimedOut: if a soft reboot was not seen within ``timeout`` seconds.
+        """
+
+    def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
+        """Plug a NIC in, now and for later starts."""
+
+    def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:
+        """Unplug a NIC, now and for later starts; the guest has let go of it on return.
+
+        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        """
+
+    def set_bandwidth(self, sliver_id: str, component: str, bandwidth: Mbps | None) -> None:
+        """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit."""
+
+    def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
+        """Plug a data volume in, now and for later starts."""
+
+    def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:
+        """Unplug a data volume, now and for later starts; the guest has let go on return.
+
+        :raises TimedOut: if the guest did not let go of it in time.
+        """
+
+    def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
+        """Replace what the server says of its sliver."""
+
+    def console(self, sliver_id: str, lines: int) -> str:
+        """Return the last ``lines`` lines that the guest wrote to its serial console."""
+
+
+class NetworkDriver(Protocol):
+    """Networks, and a port with fixed addresses for each NIC."""
+
+    def check(self, network: str, interface: Interface) -> None:
+        """Return if the network can serve such an interface.
+
+        :raises InvalidSliver: if there is no such network, an address is outside of it, reserved or
+            taken. The field is relative to the component, for example ``interface.ipv4``.
+        """
+
+    def find_port(self, sliver_id: str, component: str) -> Port | None:
+        """Return the port held for this NIC if all of it is there, or None."""
+
+    def ports(self, sliver_id: str) -> tuple[Port, ...]:
+        """Return the ports held for the sliver."""
+
+    def create_port(
+        self, sliver_id: str, component: str, network: str, interface: Interface
+    ) -> Port:
+        """Hold a place on the network: a MAC and one fixed address of each of its families.
+
+        The network is made with its first port.
+
+        :raises PoolExhausted: if no address is free.
+        :raises Conflict: if the MAC or address is held for another NIC.
+        """
+
+    def delete_port(self, sliver_id: str, component: str) -> None:
+        """Give the place up. A network that we made goes with its last port."""
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything held for the sliver: ports, leases."""
+
+
+class VolumeDriver(Protocol):
+    """Data volumes."""
+
+    def check(self, name: str) -> None:
+        """Return if there is a present volume of that name that may be attached.
+
+        :raises InvalidSliver: with the field ``volume`` if not.
+        """
+
+    def existing(self, name: str) -> Volume:
+        """Return a present volume that we did not make.
+
+        :raises NotFound: if there is none.
+        """
+
+    def find(self, sliver_id: str, component: str) -> Volume | None:
+        """Return the volume made for this component, or None."""
+
+    def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
+        """Return all volumes made for the sliver."""
+
+    def create(self, sliver_id: str, component: str, size: int) -> Volume:
+        """Make an empty volume of ``size`` GiB."""
+
+    def delete(self, sliver_id: str, component: str) -> None:
+        """Remove the volume; it is gone on return."""
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name every volume of the sliver that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """A PCI function of a host."""
+
+    address: PciAddress
+    vendor: str
+    """Four hexadecimal digits, as is ``product``."""
+    product: str
+    label: str = ""
+    driver: str | None = None
+    iommu_group: int | None = None
+    numa_node: int | None = None
+    allowed: bool = False
+    """Whether the site's allow-list names it."""
+    type: str | None = None
+    """Resource type by the allow-list."""
+    owner: str | None = None
+    """``<sliver>/<component>`` or the name of a domain that is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluggedDevice:
+    """A PCI function of a server, as found."""
+
+    component: str
+    alias: str
+    """``ua-<sliver>-<component>-<n>``, the stamp of the device."""
+    host_address: PciAddress
+    guest_address: PciAddress | None = None
+    mac: str | None = None
+    vlan: int | None = None
+
+
+class DeviceDriver(Protocol):
+    """PCI functions passed through to servers."""
+
+    def inventory(self) -> tuple[HostDevice, ...]:
+        """Return the PCI functions of the host, with their owners."""
+
+    def check(self, component: PciComponent, sliver_id: str) -> None:
+        """Return if the sliver may have the device.
+
+        :raises InvalidSliver: if an address is not on the host or not in the allow-list. The field is
+            relative to the component, for example ``bdf[0]``.
+        :raises DeviceClaimed: if another domain of the host, live or defined, has it.
+        """
+
+    def plugged(self, sliver_id: str) -> tuple[PluggedDevice, ...]:
+        """Return the functions that the sliver's server has by our stamp."""
+
+    def attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
+        """Pass all functions of the component through, now (if it runs) and for later starts.
+
+        :raises DeviceClaimed: if another domain has one of them.
+        """
+
+    def detach(self, sliver_id: str, component: str, *, timeout: float) -> None:
+        """Take the component's functions back; the guest has let go of them on return.
+
+        :raises TimedOut: if it did not in time. The device is still the sliver's then.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class VfSettings:
+    """What a PF enforces on one of its VFs. None: left as it is when set, not reported when read."""
+
+    mac: str | None = None
+    vlan: int | None = None
+    """VLAN id; 0 is none."""
+    qos: int | None = None
+    trust: bool | None = None
+    spoof_check: bool | None = None
+    max_tx_rate: int | None = None
+    """Mbit/s; 0 is no limit."""
+    min_tx_rate: int | None = None
+    """Mbit/s; 0 is none."""
+    link_state: int | None = None
+    """0 follows the PF, 1 is up, 2 is down (IFLA_VF_LINK_STATE)."""
+
+
+class UplinkDriver(Protocol):
+    """The bridge mode of an uplink and the settings of its VFs, by netlink."""
+
+    def bridge_mode(self, link: str) -> str:
+        """Return ``veb`` or ``vepa``, as the NIC says.
+
+        :raises Unsupported: if the NIC has no such mode.
+        :raises NotFound: if there is no such link.
+        """
+
+    def set_bridge_mode(self, link: str, mode: str) -> None:
+        """Set ``veb`` or ``vepa`` and read it back.
+
+        :raises Unsupported: if the NIC refuses (EOPNOTSUPP).
+        :raises NotVerified: if the NIC says otherwise afterwards.
+        """
+
+    def vfs(self, link: str) -> tuple[VfSettings, ...]:
+        """Return the settings of all VFs, the index being the VF's number."""
+
+    def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
+        """Change those settings of a VF that are not None and read them back."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a command on a host or in a guest came to."""
+
+    code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+class HostDriver(Protocol):
+    """What only a command on the worker can do."""
+
+    def run(self, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float) -> CommandResult:
+        """Run a command; no shell reads its arguments."""
+
+    def read_file(self, path: str, *, timeout: float) -> bytes:
+        """Return the content of a file."""
+
+    def write_file(self, path: str, content: bytes, mode: int = 0o600, *, timeout: float) -> None:
+        """Replace a file in one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestInterface:
+    """A network interface as the guest sees it."""
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...] = ()
+    """With prefix length."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestAddress:
+    """How a guest may be reached: what the drivers for guests are called with."""
+
+    sliver: str
+    instance: str
+    """Domain name or server id."""
+    user: str
+    """The user of its image."""
+    addresses: tuple[str, ...] = ()
+    """IP addresses without prefix, the best first."""
+
+
+class GuestDriver(Protocol):
+    """What must be seen or set inside the guest."""
+
+    def ping(self, guest: GuestAddress) -> bool:
+        """Return whether the guest answers now."""
+
+    def wait(self, guest: GuestAddress, *, timeout: float) -> None:
+        """Return when the guest answers.
+
+        :raises Unreachable: if it did not within ``timeout`` seconds.
+        """
+
+    def boot_finished(self, guest: GuestAddress) -> bool | None:
+        """Return whether cloud-init, or what stands in for it, is through; None if that is unknown."""
+
+    def ssh_host_key(self, guest: GuestAddress) -> str | None:
+        """Return the guest's SSH host key, ``algorithm base64``, if it can be read in a trusted way."""
+
+    def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
+        """Return the guest's network interfaces, without its loopback."""
+
+    def run(
+        self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
+    ) -> CommandResult:
+        """Run a command in the guest; no shell reads its arguments."""
+
+    def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the public keys that may log in as the image's user."""
+
+    def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
+        """Let these public keys log in as the image's user."""
+
+    def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
+        """Let these public keys no longer log in as the image's user."""
+
+
+class TuningDriver(Protocol):
+    """Placement of a running server's CPUs and memory on its host."""
+
+    def cpu_info(self, instance: str) -> dict[str, Any]:
+        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], "host_cpus"}``.
+
+        ``cpu_time`` is in nanoseconds; ``affinity`` lists host CPUs.
+        """
+
+    def numa_info(self, instance: str) -> dict[str, Any]:
+        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode"}``.
+
+        ``memory`` and ``free`` are in MiB, of the host's nodes.
+        """
+
+    def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
+        """Pin virtual CPUs to host CPUs, now and for later starts, and read it back.
+
+        :raises InvalidSliver: if a CPU does not exist.
+        """
+
+    def set_numa_nodes(self, instance: str, nodes: frozenset[int]) -> None:
+        """Take memory from these host nodes only, now and for later starts, and read it back.
+
+        :raises InvalidSliver: if a node does not exist.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class HostDrivers:
+    """The drivers that serve one host."""
+
+    host: str
+    compute: ComputeDriver
+    network: NetworkDriver
+    volume: VolumeDriver
+    guest: GuestDriver
+    tuning: TuningDriver
+    devices: dict[str, DeviceDriver] = field(default_factory=dict)
+    """By resource type, ``Type_Model`` or ``Type``."""

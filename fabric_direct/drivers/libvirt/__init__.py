@@ -1,0 +1,1 @@
+"""Servers, networks, volumes and host devices by libvirt's API."""

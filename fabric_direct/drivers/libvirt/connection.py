@@ -1,0 +1,131 @@
+"""Connections to libvirt: one for each URI and process, shared by its threads.
+
+A connection used in a forked child hangs and takes the parent's down with it, so a child lets go of
+what it inherited without a word to the daemon and opens its own. libvirt's event loop cannot be had
+afresh in such a child (its tables still hold the parent's sockets): a child of a process that had
+connections runs none, and what waits for events there asks again instead (:func:`has_events`).
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import libvirt
+
+from fabric_direct.errors import (
+    DriverError,
+    FabricDirectError,
+    NotFound,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
+
+# A peer that answers none of 3 probes, one each 5 s, is gone: calls on it then end with an error.
+KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
+
+_ABSENT = {
+    libvirt.VIR_ERR_NO_DOMAIN,
+    libvirt.VIR_ERR_NO_NETWORK,
+    libvirt.VIR_ERR_NO_STORAGE_POOL,
+    libvirt.VIR_ERR_NO_STORAGE_VOL,
+    libvirt.VIR_ERR_NO_NODE_DEVICE,
+    libvirt.VIR_ERR_DEVICE_MISSING,
+}
+_GONE = {
+    libvirt.VIR_ERR_NO_CONNECT,
+    libvirt.VIR_ERR_RPC,
+    libvirt.VIR_ERR_INVALID_CONN,
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+}
+_TIMED_OUT = {libvirt.VIR_ERR_OPERATION_TIMEOUT}
+_UNSUPPORTED = {libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_CONFIG_UNSUPPORTED}
+
+_lock = threading.Lock()
+_connections: dict[str, libvirt.virConnect] = {}
+_loop: threading.Thread | None = None
+_loop_inherited = False
+
+
+def connect(uri: str) -> libvirt.virConnect:
+    """Return this process's open connection to ``uri``.
+
+    :raises Unreachable: if libvirt does not answer there.
+    """
+    with _lock, translated("connect to libvirt", uri):
+        connection = _connections.get(uri)
+        if connection is None or not connection.isAlive():
+            connection = _connections[uri] = _open(uri)
+        return connection
+
+
+def has_events() -> bool:
+    """Return whether libvirt's events arrive in this process."""
+    return _loop is not None and not _loop_inherited
+
+
+@contextmanager
+def translated(what: str, where: str) -> Iterator[None]:
+    """Turn libvirt's errors into ours: the code chooses the class, the message is kept as the reason.
+
+    :param what: what is being done, as an infinitive: ``start the domain``.
+    :param where: the URI it is done at.
+    """
+    try:
+        yield
+    except libvirt.libvirtError as error:
+        raise _translate(error, what, where) from error
+
+
+def _translate(error: libvirt.libvirtError, what: str, where: str) -> FabricDirectError:
+    code, why = error.get_error_code(), error.get_error_message() or str(error)
+    kind, remedy = _kind_of(code, error)
+    return kind(f"cannot {what}", where=where, why=why, remedy=remedy)
+
+
+def _kind_of(code: int, error: libvirt.libvirtError) -> tuple[type[FabricDirectError], str]:
+    # A socket that cannot be opened is VIR_ERR_SYSTEM_ERROR from VIR_FROM_RPC.
+    if code in _GONE or error.get_error_domain() == libvirt.VIR_FROM_RPC:
+        return Unreachable, "check that libvirtd runs there: fabric-direct doctor"
+    if code in _ABSENT:
+        return NotFound, ""
+    if code in _TIMED_OUT:
+        return TimedOut, ""
+    return (Unsupported if code in _UNSUPPORTED else DriverError), ""
+
+
+def _open(uri: str) -> libvirt.virConnect:
+    _run_event_loop()
+    connection = libvirt.open(uri)
+    if has_events():
+        connection.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
+    return connection
+
+
+def _run_event_loop() -> None:
+    """Start libvirt's event loop before the first connection, for that is when it is looked for."""
+    global _loop  # noqa: PLW0603 - libvirt has one event loop in a process, and so have we
+    if _loop is None:
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        libvirt.virEventRegisterDefaultImpl()
+        _loop = threading.Thread(target=_turn_event_loop, name="libvirt-events", daemon=True)
+        _loop.start()
+
+
+def _turn_event_loop() -> None:
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+def _after_fork() -> None:
+    """Forget the parent's connections without closing them, for that would be said on its socket."""
+    global _lock, _loop_inherited  # noqa: PLW0603 - see _run_event_loop
+    _lock = threading.Lock()
+    _loop_inherited = _loop is not None
+    for connection in _connections.values():
+        connection._o = None
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

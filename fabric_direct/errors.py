@@ -1,0 +1,115 @@
+"""What can go wrong, as a tree.
+
+::
+
+    FabricDirectError            what happened, where, why, and what to do about it
+    ├── Refused                  bad input: nothing was touched                    (exit code 2)
+    │   ├── InvalidSliver        a field of the sliver, or one that this site cannot serve
+    │   └── InvalidSite          site.yaml: file, line and field
+    ├── NotFound                 no such sliver, network, volume or device
+    ├── Conflict                 the substrate holds something that excludes what was asked
+    │   ├── NotOurs              something of that name exists and bears no stamp of ours: untouched
+    │   ├── SliverBusy           another process works on this sliver
+    │   ├── DeviceClaimed        another domain, live or defined, has the device
+    │   └── PoolExhausted        a network has no free address left
+    ├── DriverError              an API said no, in its own words
+    │   ├── Unreachable          the API, host or guest does not answer
+    │   ├── TimedOut             no answer within the call's limit, or the operation's budget is spent
+    │   └── Unsupported          this hardware or version cannot do it (EOPNOTSUPP and the like)
+    └── NotVerified              the API said yes, but the substrate, read back, says otherwise
+
+Every message says what, where, why and what to do. Errors of libraries are translated where the
+library is called and are kept as ``__cause__``.
+"""
+
+
+class FabricDirectError(Exception):
+    """The root of all errors that this library raises on purpose.
+
+    :param what: what did not succeed, as a short sentence without a full stop.
+    :param where: the host, file, network or device it happened at.
+    :param why: the reason, if known in the words of the API that refused.
+    :param remedy: what the reader can do about it.
+    :param field: path of the offending field, for example ``components[1].interface.mac``.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", why: str = "", remedy: str = "", field: str = ""
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.remedy = remedy
+        self.field = field
+
+    def __str__(self) -> str:
+        """Return one line: ``field: what (where): why. remedy.``."""
+        text = f"{self.field}: {self.what}" if self.field else self.what
+        text += f" ({self.where})" if self.where else ""
+        text += f": {self.why}" if self.why else ""
+        return f"{text.rstrip('.')}. {self.remedy.rstrip('.')}." if self.remedy else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep all attributes across a pickle: pool workers send errors to their parent."""
+        return (_rebuild, (type(self), dict(self.__dict__)))
+
+
+def _rebuild(kind: type[FabricDirectError], attributes: dict[str, str]) -> FabricDirectError:
+    return kind(**attributes)
+
+
+class Refused(FabricDirectError):
+    """The request is bad; nothing was touched."""
+
+
+class InvalidSliver(Refused):
+    """A field of the sliver is wrong, or this site cannot serve it."""
+
+
+class InvalidSite(Refused):
+    """The site's configuration is wrong."""
+
+
+class NotFound(FabricDirectError):
+    """What the operation is about does not exist."""
+
+
+class Conflict(FabricDirectError):
+    """The substrate holds something that excludes what was asked."""
+
+
+class NotOurs(Conflict):
+    """Something of that name exists without our stamp; it was not touched."""
+
+
+class SliverBusy(Conflict):
+    """Another process works on this sliver."""
+
+
+class DeviceClaimed(Conflict):
+    """Another domain of the host, live or defined, has the device."""
+
+
+class PoolExhausted(Conflict):
+    """A network has no free address left."""
+
+
+class DriverError(FabricDirectError):
+    """An API refused or failed."""
+
+
+class Unreachable(DriverError):
+    """The API, host or guest does not answer."""
+
+
+class TimedOut(DriverError):
+    """No answer came within the limit of the call or the budget of the operation."""
+
+
+class Unsupported(DriverError):
+    """The hardware, driver or version at hand cannot do this."""
+
+
+class NotVerified(FabricDirectError):
+    """The call succeeded, but what was read back is not what was asked for."""

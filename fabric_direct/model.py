@@ -1,0 +1,477 @@
+"""What is asked for, and what was found: slivers, components, observations, outcomes.
+
+All values are frozen, validated when made, and go to JSON and back (``model_dump_json``,
+``model_validate_json``). There is no I/O here. Units are in the field's docstring: cores are counted,
+RAM and disk are GiB, bandwidth is Mbit/s, times are seconds.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
+
+
+class Frozen(BaseModel):
+    """A value: cannot be changed, knows no fields but its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+# Ids and names become host names, libvirt names and aliases, file names and XML. libvirt takes only
+# letters, digits, '-' and '_' in a user alias, so an id has no dot; a name may have one.
+SliverId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+ComponentId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,30}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Vlan = Annotated[int, Field(ge=1, le=4094, strict=True)]
+Mbps = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+
+
+def _unicast_mac(text: str) -> str:
+    if int(text[:2], 16) & 1:
+        raise ValueError("a multicast address cannot be an interface's own")
+    if text == "00:00:00:00:00:00":
+        raise ValueError("the all-zero address cannot be an interface's own")
+    return text
+
+
+Mac = Annotated[
+    str,
+    StringConstraints(pattern=r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$", to_lower=True),
+    AfterValidator(_unicast_mac),
+]
+
+
+def _public_key(text: str) -> str:
+    """Check an OpenSSH public key line: its base64 part begins with its own algorithm's name."""
+    words = text.strip().split(None, 2)
+    if "\n" in text.strip() or len(words) < 2:
+        raise ValueError("must be one line: algorithm, base64 key, and perhaps a comment")
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"is no public key: {error}") from error
+    length = int.from_bytes(blob[:4])
+    if blob[4 : 4 + length] != words[0].encode() or len(blob) < 4 + length + 32:
+        raise ValueError(f"is no public key of the algorithm {words[0]!r}")
+    return text.strip()
+
+
+SshPublicKey = Annotated[str, StringConstraints(max_length=16_384), AfterValidator(_public_key)]
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class PciAddress:
+    """Where a PCI function is: domain, bus, slot, function, as in ``0000:25:00.0``."""
+
+    domain: int
+    bus: int
+    slot: int
+    function: int
+
+    _FORM: ClassVar[re.Pattern[str]] = re.compile(
+        r"(?:([0-9a-fA-F]{4}):)?([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])"
+    )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``DDDD:BB:SS.F`` or ``BB:SS.F`` (hexadecimal; domain 0000 if absent).
+
+        :raises ValueError: if the text is no PCI address.
+        """
+        match = cls._FORM.fullmatch(text)
+        if not match:
+            raise ValueError("must be a PCI address such as 0000:25:00.0")
+        domain, bus, slot, function = match.groups(default="0000")
+        return cls(int(domain, 16), int(bus, 16), int(slot, 16), int(function))
+
+    def __str__(self) -> str:
+        return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}.{self.function}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.no_info_after_validator_function(
+            cls.parse, core_schema.str_schema(pattern=f"^{cls._FORM.pattern}$")
+        )
+        return core_schema.json_or_python_schema(
+            json_schema=text,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+
+class Capacities(Frozen):
+    """The size of a node."""
+
+    core: Annotated[int, Field(ge=1, le=1024, strict=True)]
+    """Virtual CPUs."""
+    ram: Annotated[int, Field(ge=1, le=65_536, strict=True)]
+    """Memory in GiB."""
+    disk: Annotated[int, Field(ge=1, le=1_048_576, strict=True)]
+    """Root disk in GiB."""
+
+
+def _with_prefix(value: Any) -> Any:
+    if isinstance(value, str) and "/" not in value:
+        raise ValueError("must have a prefix length, for example 10.0.0.5/24")
+    return value
+
+
+class Interface(Frozen):
+    """One network interface of a node."""
+
+    mac: Mac | None = None
+    """Hardware address, unicast; derived from the ids if absent."""
+    vlan: Vlan | None = None
+    """VLAN id, 1 to 4094."""
+    ipv4: Annotated[IPv4Interface, BeforeValidator(_with_prefix)] | None = None
+    """Address with prefix length; from the network's pool if absent."""
+    ipv6: Annotated[IPv6Interface, BeforeValidator(_with_prefix)] | None = None
+    """Address with prefix length; from the network's pool if absent."""
+    bandwidth: Mbps | None = None
+    """Limit in Mbit/s in each direction; none if absent."""
+
+
+class _Component(Frozen):
+    id: ComponentId
+    """Unique within the sliver; what a modification is told apart by."""
+    model: Name | None = None
+    """Hardware model; ``Type_Model`` may choose another driver than ``Type``."""
+
+
+class VNic(_Component):
+    """A virtual NIC on a network of the site."""
+
+    type: Literal["vNIC"] = "vNIC"
+    network: Name
+    """A network named in site.yaml."""
+    interface: Interface = Interface()
+
+
+class Storage(_Component):
+    """A data volume: one made for this sliver (``size``), or an existing one (``volume``)."""
+
+    type: Literal["Storage"] = "Storage"
+    size: Annotated[int, Field(ge=1, le=1_048_576, strict=True)] | None = None
+    """GiB of a volume that lives and dies with the component."""
+    volume: Name | None = None
+    """Name of an existing volume, attached and detached but never made or deleted."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.size is None) == (self.volume is None):
+            raise ValueError(
+                "needs exactly one of 'size' (a new volume) and 'volume' (a present one)"
+            )
+        return self
+
+
+class _PciComponent(_Component):
+    bdf: Annotated[tuple[PciAddress, ...], Field(min_length=1, max_length=32)]
+    """The PCI functions on the host that make up the device."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if len(set(self.bdf)) != len(self.bdf):
+            raise ValueError("bdf: names a PCI address twice")
+        return self
+
+
+class Gpu(_PciComponent):
+    """A GPU, all of its functions."""
+
+    type: Literal["GPU"] = "GPU"
+
+
+class Nvme(_PciComponent):
+    """An NVMe drive."""
+
+    type: Literal["NVME"] = "NVME"
+
+
+class Fpga(_PciComponent):
+    """An FPGA, all of its functions."""
+
+    type: Literal["FPGA"] = "FPGA"
+
+
+class SmartNic(_PciComponent):
+    """A whole NIC: its physical functions."""
+
+    type: Literal["SmartNIC"] = "SmartNIC"
+    interfaces: tuple[Interface, ...] = ()
+
+
+class SharedNic(_PciComponent):
+    """One virtual function (VF) of a NIC."""
+
+    type: Literal["SharedNIC"] = "SharedNIC"
+    bdf: Annotated[tuple[PciAddress, ...], Field(min_length=1, max_length=1)]
+    interface: Interface = Interface()
+
+
+PciComponent = Gpu | Nvme | Fpga | SmartNic | SharedNic
+Component = Annotated[VNic | Storage | PciComponent, Field(discriminator="type")]
+
+
+class SliverRef(Frozen):
+    """Which sliver: all that delete, probe and the operational actions need."""
+
+    id: SliverId
+    """Unique at the site; everything that is made for the sliver is stamped with it."""
+    type: Name = "VM"
+    """Resource type; chooses the handler."""
+
+    def ref(self) -> "SliverRef":
+        """Return the bare reference to this sliver."""
+        return SliverRef(id=self.id, type=self.type)
+
+
+class NodeSliver(SliverRef):
+    """A virtual machine with everything that belongs to it."""
+
+    type: Name = "VM"
+    name: Name
+    """Name of the node and host name of its guest."""
+    host: Name | None = None
+    """The worker it shall run on; may be absent where the site has only one."""
+    image: Name
+    """An image named in site.yaml, or of the cloud."""
+    flavor: Name | None = None
+    """A flavor of the cloud; chosen by capacities if absent."""
+    capacities: Capacities
+    ssh_keys: tuple[SshPublicKey, ...] = ()
+    """Public keys that may log in, in OpenSSH's one-line form."""
+    boot_script: Annotated[str, Field(max_length=65_536)] | None = None
+    """Run once at first boot, by the interpreter that its own first line names."""
+    components: Annotated[tuple[Component, ...], Field(max_length=128)] = ()
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        _refuse_twice("components: id", [c.id for c in self.components])
+        _refuse_twice("components: mac", [i.mac for i in self.interfaces() if i.mac])
+        _refuse_twice("components: bdf", [str(a) for c in self.devices() for a in c.bdf])
+        return self
+
+    def vnics(self) -> tuple[VNic, ...]:
+        """Return the virtual NICs in the order of the sliver."""
+        return tuple(c for c in self.components if isinstance(c, VNic))
+
+    def volumes(self) -> tuple[Storage, ...]:
+        """Return the volumes in the order of the sliver."""
+        return tuple(c for c in self.components if isinstance(c, Storage))
+
+    def devices(self) -> tuple[PciComponent, ...]:
+        """Return the PCI components in the order of the sliver."""
+        return tuple(c for c in self.components if isinstance(c, _PciComponent))
+
+    def interfaces(self) -> list[Interface]:
+        """Return every interface of every component."""
+        single = [c.interface for c in self.components if isinstance(c, VNic | SharedNic)]
+        many = [i for c in self.components if isinstance(c, SmartNic) for i in c.interfaces]
+        return single + many
+
+    def stamp(self) -> "Stamp":
+        """Return what is written to the substrate: the sliver, with the script's digest only."""
+        script = self.boot_script
+        digest = hashlib.sha256(script.encode()).hexdigest() if script is not None else None
+        return Stamp(
+            sliver=self.model_copy(update={"boot_script": None}), boot_script_sha256=digest
+        )
+
+
+def _refuse_twice(what: str, values: list[str]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{what} {value} is given twice")
+
+
+class Stamp(Frozen):
+    """What a domain or server says of the sliver that it was made for.
+
+    The boot script may hold secrets and is needed only once, so the stamp has its SHA-256 alone.
+    """
+
+    sliver: NodeSliver
+    boot_script_sha256: str | None = None
+
+
+class State(StrEnum):
+    """The state of a node, as found."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    ERROR = "error"
+    ABSENT = "absent"
+
+
+class ObservedInterface(Frozen):
+    """A NIC as found on the host, and in the guest where the guest says so."""
+
+    component: ComponentId
+    mac: str
+    network: str | None = None
+    addresses: tuple[str, ...] = ()
+    """Addresses with prefix length that were assigned to it."""
+    bandwidth: int | None = None
+    """Limit in Mbit/s in each direction, if any."""
+    guest_name: str | None = None
+    guest_addresses: tuple[str, ...] = ()
+    """Addresses with prefix length that the guest itself has on it."""
+
+
+class ObservedVolume(Frozen):
+    """A volume as found."""
+
+    component: ComponentId
+    source: str
+    """Path or id of the volume."""
+    target: str
+    """Device name that was proposed to the guest, for example ``vdb``."""
+    size: int
+    """GiB."""
+
+
+class ObservedDevice(Frozen):
+    """A PCI function as found."""
+
+    component: ComponentId
+    host_address: PciAddress
+    guest_address: PciAddress | None = None
+    """Where the guest sees it, from the live XML; absent while the node is stopped."""
+    alias: str
+
+
+class ObservedGuest(Frozen):
+    """What the guest itself answered."""
+
+    reachable: bool
+    via: str = ""
+    """How it was reached: ``agent``, ``ssh``."""
+    boot_finished: bool | None = None
+    """Whether its boot script and configuration have run; unknown if it cannot be asked."""
+    ssh_host_key: str | None = None
+    """Its SSH host key, read by a trusted way (the agent), in OpenSSH's form."""
+
+
+class Observed(Frozen):
+    """A sliver as it was read from the substrate."""
+
+    state: State
+    host: str | None = None
+    instance: str | None = None
+    """Name of the domain or id of the server."""
+    cores: int | None = None
+    ram: int | None = None
+    """MiB."""
+    interfaces: tuple[ObservedInterface, ...] = ()
+    volumes: tuple[ObservedVolume, ...] = ()
+    devices: tuple[ObservedDevice, ...] = ()
+    guest: ObservedGuest | None = None
+    """Absent if the guest was not asked."""
+    differences: tuple[str, ...] = ()
+    """Where what was found is not what the sliver wants, a sentence each."""
+
+
+class Operation(StrEnum):
+    """What can be asked of a handler."""
+
+    PLAN = "plan"
+    CREATE = "create"
+    MODIFY = "modify"
+    DELETE = "delete"
+    PROBE = "probe"
+    POA = "poa"
+
+
+class Finding(StrEnum):
+    """What a step found when it asked: is it so already?"""
+
+    ALREADY_SO = "already so"
+    WILL_CREATE = "will create"
+    WILL_CHANGE = "will change"
+    WILL_DELETE = "will delete"
+
+
+class StepStatus(StrEnum):
+    """How a step ended."""
+
+    ALREADY_SO = "already so"
+    DONE = "done"
+    FAILED = "failed"
+    UNDONE = "undone"
+    UNDO_FAILED = "undo failed"
+    SKIPPED = "skipped"
+    PLANNED = "planned"
+
+
+class StepReport(Frozen):
+    """One step of an operation."""
+
+    step: str
+    status: StepStatus
+    finding: Finding | None = None
+    seconds: float = 0.0
+    error: str | None = None
+
+
+class Status(StrEnum):
+    """How an operation ended; see :class:`Outcome`."""
+
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+    PARTIAL = "partial"
+
+
+class ErrorReport(Frozen):
+    """An error as a value: what the exception said."""
+
+    kind: str
+    """Class of the error, for example ``DeviceClaimed``; see :mod:`fabric_direct.errors`."""
+    message: str
+    field: str = ""
+    """Path of the offending field, where there is one."""
+
+
+class Outcome(Frozen):
+    """The result of one operation on one sliver.
+
+    ``done``: all of it, read back from the substrate. ``failed``: nothing of it, and nothing is left
+    of the attempt. ``refused``: bad input, nothing was touched. ``partial``: ``steps`` say what was
+    done, ``error`` what failed, ``left`` what is still there.
+    """
+
+    operation: Operation
+    sliver: SliverRef
+    status: Status
+    error: ErrorReport | None = None
+    observed: Observed | None = None
+    steps: tuple[StepReport, ...] = ()
+    left: tuple[str, ...] = ()
+    """What is still on the substrate and should not be, by name."""
+    warnings: tuple[str, ...] = ()
+    data: dict[str, Any] = {}
+    """The answer of an operational action."""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it was done."""
+        return self.status is Status.DONE
