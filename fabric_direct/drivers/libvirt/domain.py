@@ -1,0 +1,87 @@
+"""Domains that are ours: how they are named, stamped and found."""
+
+from uuid import NAMESPACE_URL, UUID, uuid5
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.errors import NotFound, NotOurs
+from fabric_direct.model import NodeSliver, Stamp
+
+_NAMESPACE = uuid5(NAMESPACE_URL, STAMP_NAMESPACE)
+
+
+def domain_uuid(sliver_id: str) -> UUID:
+    """Return the UUID of the sliver's domain, which follows from the sliver's id alone."""
+    return uuid5(_NAMESPACE, sliver_id)
+
+
+def domain_name(sliver: NodeSliver) -> str:
+    """Return ``<sliver>-<name>``."""
+    return f"{sliver.id}-{sliver.name}"
+
+
+def alias(sliver_id: str, component: str, number: int = 0) -> str:
+    """Return ``ua-<sliver>-<component>-<n>``, the stamp of a device (libvirt keeps ``ua-`` for users)."""
+    return f"ua-{sliver_id}-{component}-{number}"
+
+
+def component_of(device_alias: str | None, sliver_id: str) -> str | None:
+    """Return the component that a device's alias names, or None if it is not this sliver's."""
+    prefix = f"ua-{sliver_id}-"
+    if device_alias is None or not device_alias.startswith(prefix):
+        return None
+    return device_alias.removeprefix(prefix).rpartition("-")[0] or None
+
+
+def find_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDomain | None:
+    """Return the sliver's domain, or None if there is none.
+
+    :raises NotOurs: if a domain has its UUID without our stamp.
+    """
+    try:
+        domain = connection.lookupByUUID(domain_uuid(sliver_id).bytes)
+        stamp = read_stamp(domain)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return None
+        raise
+    if stamp is None or stamp.sliver.id != sliver_id:
+        raise NotOurs(f"domain {domain.name()} is not ours", why="it bears no stamp of the sliver")
+    return domain
+
+
+def the_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDomain:
+    """Return the sliver's domain.
+
+    :raises NotFound: if there is none.
+    """
+    domain = find_domain(connection, sliver_id)
+    if domain is None:
+        raise NotFound(f"sliver {sliver_id} has no domain", where=connection.getURI())
+    return domain
+
+
+def read_stamp(domain: libvirt.virDomain) -> Stamp | None:
+    """Return what the domain says of its sliver, or None if it bears no stamp."""
+    try:
+        xml = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, STAMP_NAMESPACE)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            return None
+        raise
+    return Stamp.model_validate_json(ElementTree.fromstring(xml).text or "")
+
+
+def scope(domain: libvirt.virDomain) -> int:
+    """Return the flags for a change that holds now, if the domain runs, and at later starts."""
+    live = libvirt.VIR_DOMAIN_AFFECT_LIVE if domain.isActive() else 0
+    return int(libvirt.VIR_DOMAIN_AFFECT_CONFIG | live)
+
+
+def devices_xml(domain: libvirt.virDomain) -> ElementTree.Element:
+    """Return the ``<devices>`` of the domain: live if it runs, else as defined."""
+    devices = ElementTree.fromstring(domain.XMLDesc(0)).find("devices")
+    assert devices is not None  # noqa: S101 - libvirt always writes it
+    return devices
