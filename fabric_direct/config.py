@@ -78,6 +78,9 @@ class _Network(Frozen):
                     raise ValueError(f"{name}: {address} is not in {self.subnet}")
         if self.pool and self.pool[0] > self.pool[1]:
             raise ValueError("pool: its first address is above its last")
+        for block in self.blocks():
+            if block.num_addresses < 4:
+                raise ValueError(f"subnet: {block} is too small, it needs four addresses")
         return self
 
     def blocks(self) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -175,7 +178,7 @@ class Site(Frozen):
     drivers: dict[Name, DriverName] = {}
     """Resource type, as ``Type_Model`` or ``Type``, to driver; libvirt's family if absent."""
     guest: DriverName = "agent"
-    """Driver that looks into guests: ``agent`` (QEMU guest agent) or ``ssh``."""
+    """Driver that looks into guests: ``agent`` (QEMU guest agent), ``ssh``, or ``none``."""
     openstack: OpenStackSettings | None = None
     hosts: Annotated[dict[Name, Host], Field(min_length=1)] = {"localhost": Host()}
     images: dict[Name, ImageSettings] = {}

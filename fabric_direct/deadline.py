@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar, cast
 
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_exponential
+
 from fabric_direct.errors import TimedOut
 
 T = TypeVar("T")
@@ -21,6 +23,10 @@ class Deadline:
     def within(cls, seconds: float) -> Self:
         """Return the deadline that lies ``seconds`` ahead."""
         return cls(time.monotonic() + seconds)
+
+    def renew(self, seconds: float) -> None:
+        """Move the deadline to ``seconds`` ahead: undoing has a time of its own."""
+        self._at = time.monotonic() + seconds
 
     def remaining(self, at_most: float = float("inf")) -> float:
         """Return the seconds left, never negative, never more than ``at_most``."""
@@ -52,6 +58,23 @@ def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any)
         answer.set_result(function(*args, **kw))
     except BaseException as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
         answer.set_exception(error)
+
+
+def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
+    """Ask again and again, after 0.1 s at first and 2 s at most, until it is so.
+
+    :param what: what is waited for, as in *waited for* ``the guest to shut down``.
+    :raises TimedOut: if it is not so after ``timeout`` seconds.
+    """
+    retrying = Retrying(
+        retry=retry_if_result(lambda result: not result),
+        wait=wait_exponential(multiplier=0.1, max=2.0),
+        stop=stop_after_delay(timeout),
+    )
+    try:
+        retrying(so)
+    except RetryError as error:
+        raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where) from error
 
 
 class _Bounded:

@@ -45,7 +45,8 @@ class FabricDirectError(Exception):
 
     def __str__(self) -> str:
         """Return one line: ``field: what (where): why. remedy.``."""
-        text = f"{self.field}: {self.what}" if self.field else self.what
+        named = f"{self.field}: " in self.what
+        text = f"{self.field}: {self.what}" if self.field and not named else self.what
         text += f" ({self.where})" if self.where else ""
         text += f": {self.why}" if self.why else ""
         return f"{text.rstrip('.')}. {self.remedy.rstrip('.')}." if self.remedy else text

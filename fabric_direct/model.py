@@ -21,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StringConstraints,
     model_validator,
 )
@@ -54,6 +55,7 @@ Mac = Annotated[
     str,
     StringConstraints(pattern=r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$", to_lower=True),
     AfterValidator(_unicast_mac),
+    Field(examples=["52:54:00:12:34:56"]),
 ]
 
 
@@ -113,6 +115,12 @@ class PciAddress:
             python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
             serialization=core_schema.to_string_ser_schema(),
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "examples": ["0000:25:00.0"]}
 
 
 class Capacities(Frozen):

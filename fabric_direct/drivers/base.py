@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import Any, Protocol
 
+from fabric_direct.deadline import Deadline, bounded
 from fabric_direct.model import (
     Interface,
     Mbps,
@@ -212,9 +213,11 @@ class ComputeDriver(Protocol):
 class NetworkDriver(Protocol):
     """Networks, and a port with fixed addresses for each NIC."""
 
-    def check(self, network: str, interface: Interface) -> None:
+    def check(self, network: str, interface: Interface, sliver_id: str | None = None) -> None:
         """Return if the network can serve such an interface.
 
+        :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
+            whether something is taken is left to ``create_port``.
         :raises InvalidSliver: if there is no such network, an address is outside of it, reserved or
             taken. The field is relative to the component, for example ``interface.ipv4``.
         """
@@ -427,6 +430,9 @@ class GuestAddress:
 class GuestDriver(Protocol):
     """What must be seen or set inside the guest."""
 
+    name: str
+    """How it reaches guests: ``agent``, ``ssh``."""
+
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the guest answers now."""
 
@@ -496,7 +502,25 @@ class HostDrivers:
     compute: ComputeDriver
     network: NetworkDriver
     volume: VolumeDriver
-    guest: GuestDriver
     tuning: TuningDriver
+    guest: GuestDriver | None = None
+    """None where the site does not look into its guests (``guest: none``)."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``."""
+
+    def device(self, component: PciComponent) -> DeviceDriver:
+        """Return the driver for a component, by ``Type_Model`` or else ``Type``."""
+        key = f"{component.type}_{component.model}"
+        return self.devices.get(key, self.devices[component.type])
+
+    def within(self, deadline: Deadline, limit: float) -> "HostDrivers":
+        """Return the same drivers, each call of which ends by ``limit`` seconds and the deadline."""
+        return HostDrivers(
+            host=self.host,
+            compute=bounded(self.compute, "compute", deadline, limit),
+            network=bounded(self.network, "network", deadline, limit),
+            volume=bounded(self.volume, "volume", deadline, limit),
+            tuning=bounded(self.tuning, "tuning", deadline, limit),
+            guest=self.guest and bounded(self.guest, "guest", deadline, limit),
+            devices={t: bounded(d, "device", deadline, limit) for t, d in self.devices.items()},
+        )

@@ -1,0 +1,32 @@
+"""A family of drivers without any substrate but memory: for tests, of this package and of its users.
+
+The drivers of one host share a :class:`Substrate`, which is kept for each site and host of the process
+(:func:`substrate`). It can be told to be slow, to fail at the n-th call of a method, to hang, or to lie:
+to say that it did what it did not do::
+
+    substrate(site, "localhost").fault("volume.create", at=2, kind="fail")
+"""
+
+from fabric_direct.drivers.fake.compute import FakeCompute
+from fabric_direct.drivers.fake.device import FakeDevice
+from fabric_direct.drivers.fake.guest import FakeGuest
+from fabric_direct.drivers.fake.host import FakeHost
+from fabric_direct.drivers.fake.network import FakeNetwork
+from fabric_direct.drivers.fake.substrate import Fault, Substrate, substrate
+from fabric_direct.drivers.fake.tuning import FakeTuning
+from fabric_direct.drivers.fake.uplink import FakeUplink
+from fabric_direct.drivers.fake.volume import FakeVolume
+
+__all__ = [
+    "FakeCompute",
+    "FakeDevice",
+    "FakeGuest",
+    "FakeHost",
+    "FakeNetwork",
+    "FakeTuning",
+    "FakeUplink",
+    "FakeVolume",
+    "Fault",
+    "Substrate",
+    "substrate",
+]

@@ -1,0 +1,184 @@
+"""Servers in memory."""
+
+from dataclasses import replace
+from typing import Any
+
+from fabric_direct.drivers.base import (
+    HostCapacity,
+    Image,
+    PluggedPort,
+    PluggedVolume,
+    Port,
+    Server,
+    ServerSpec,
+    Volume,
+)
+from fabric_direct.drivers.fake.substrate import Fake, public_key, the
+from fabric_direct.errors import (
+    InvalidSliver,
+)
+from fabric_direct.model import Interface, Stamp, State
+
+
+class FakeCompute(Fake):
+    """A :class:`~fabric_direct.drivers.base.ComputeDriver` in memory."""
+
+    kind = "compute"
+
+    def capacity(self) -> HostCapacity:
+        """Return what the substrate was told to have."""
+        return self._call("capacity", lambda: self.substrate.capacity)
+
+    def check_image(self, image: Image) -> None:
+        """Refuse an image that the substrate does not list, if it lists any."""
+
+        def check() -> None:
+            known = self.substrate.images
+            if known is not None and image.name not in known:
+                raise InvalidSliver(f"no image {image.name!r}", field="image")
+
+        self._call("check_image", check)
+
+    def find(self, sliver_id: str) -> Server | None:
+        """Return the server."""
+        return self._call("find", lambda: self.substrate.servers.get(sliver_id))
+
+    def servers(self) -> tuple[Server, ...]:
+        """Return all servers."""
+        return self._call("servers", lambda: tuple(self.substrate.servers.values()))
+
+    def create(self, spec: ServerSpec) -> Server:
+        """Make a running server."""
+        return self._call("create", lambda: self._create(spec))
+
+    def _create(self, spec: ServerSpec) -> Server:
+        sliver = spec.sliver
+        server = Server(
+            sliver=sliver.id,
+            instance=f"{sliver.id}-{sliver.name}",
+            state=State.RUNNING,
+            cores=sliver.capacities.core,
+            ram=sliver.capacities.ram * 1024,
+            stamp=sliver.stamp(),
+            host=self.host,
+            ports=tuple(_plug(port, _interface(spec, port)) for port in spec.ports),
+            volumes=tuple(_plug_volume(v, n) for n, v in enumerate(spec.volumes)),
+        )
+        self.substrate.keys[sliver.id] = {public_key(line): line for line in sliver.ssh_keys}
+        return self.substrate.servers.setdefault(sliver.id, server)
+
+    def delete(self, sliver_id: str) -> None:
+        """Forget the server; its devices are free again."""
+
+        def delete() -> None:
+            for plugged in self.substrate.plugged.pop(sliver_id, ()):
+                self.substrate.own(plugged.host_address, None)
+            self.substrate.servers.pop(sliver_id, None)
+            self.substrate.keys.pop(sliver_id, None)
+
+        self._call("delete", delete)
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name the server, if it is there."""
+        return self._call(
+            "leftovers",
+            lambda: tuple(
+                s.instance for s in self.substrate.servers.values() if s.sliver == sliver_id
+            ),
+        )
+
+    def start(self, sliver_id: str) -> None:
+        """Let it run."""
+        self._call("start", lambda: self._change(sliver_id, state=State.RUNNING))
+
+    def stop(self, sliver_id: str, *, timeout: float) -> None:  # noqa: ARG002
+        """Let it stop."""
+        self._call("stop", lambda: self._change(sliver_id, state=State.STOPPED))
+
+    def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:  # noqa: ARG002
+        """Let it run."""
+        self._call("reboot", lambda: self._change(sliver_id, state=State.RUNNING))
+
+    def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
+        """Plug a NIC in."""
+
+        def attach() -> None:
+            kept = self._ports_but(sliver_id, port.component)
+            self._change(sliver_id, ports=(*kept, _plug(port, interface)))
+
+        self._call("attach_port", attach)
+
+    def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:  # noqa: ARG002
+        """Unplug a NIC."""
+
+        def detach() -> None:
+            self._change(sliver_id, ports=self._ports_but(sliver_id, component))
+
+        self._call("detach_port", detach)
+
+    def set_bandwidth(self, sliver_id: str, component: str, bandwidth: int | None) -> None:
+        """Limit a NIC."""
+
+        def limit() -> None:
+            ports = the(self.substrate.servers, sliver_id).ports
+            changed = (
+                replace(p, bandwidth=bandwidth) if p.component == component else p for p in ports
+            )
+            self._change(sliver_id, ports=tuple(changed))
+
+        self._call("set_bandwidth", limit)
+
+    def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
+        """Plug a disk in."""
+
+        def attach() -> None:
+            kept = self._volumes_but(sliver_id, component)
+            disk = _plug_volume(replace(volume, component=component), len(kept))
+            self._change(sliver_id, volumes=(*kept, disk))
+
+        self._call("attach_volume", attach)
+
+    def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:  # noqa: ARG002
+        """Unplug a disk."""
+
+        def detach() -> None:
+            self._change(sliver_id, volumes=self._volumes_but(sliver_id, component))
+
+        self._call("detach_volume", detach)
+
+    def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
+        """Replace the stamp."""
+        self._call("write_stamp", lambda: self._change(sliver_id, stamp=stamp))
+
+    def console(self, sliver_id: str, lines: int) -> str:
+        """Return a console of as many lines at most."""
+
+        def read() -> str:
+            server = the(self.substrate.servers, sliver_id)
+            return "\n".join(["booting", f"{server.instance} login:"][-lines:])
+
+        return self._call("console", read)
+
+    def _change(self, sliver_id: str, **values: Any) -> None:
+        server = the(self.substrate.servers, sliver_id)
+        self.substrate.servers[sliver_id] = replace(server, **values)
+
+    def _ports_but(self, sliver_id: str, component: str) -> tuple[PluggedPort, ...]:
+        ports = the(self.substrate.servers, sliver_id).ports
+        return tuple(p for p in ports if p.component != component)
+
+    def _volumes_but(self, sliver_id: str, component: str) -> tuple[PluggedVolume, ...]:
+        volumes = the(self.substrate.servers, sliver_id).volumes
+        return tuple(v for v in volumes if v.component != component)
+
+
+def _interface(spec: ServerSpec, port: Port) -> Interface:
+    return next(v.interface for v in spec.sliver.vnics() if v.id == port.component)
+
+
+def _plug(port: Port, interface: Interface) -> PluggedPort:
+    return PluggedPort(port.component, port.mac, port.source, interface.bandwidth)
+
+
+def _plug_volume(volume: Volume, number: int) -> PluggedVolume:
+    return PluggedVolume(volume.component, volume.source, f"vd{chr(ord('b') + number)}")

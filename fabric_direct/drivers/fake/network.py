@@ -1,0 +1,103 @@
+"""Ports in memory."""
+
+from ipaddress import IPv4Address, IPv4Interface
+
+from fabric_direct.drivers.base import (
+    Port,
+)
+from fabric_direct.drivers.fake.substrate import Fake
+from fabric_direct.errors import (
+    Conflict,
+    InvalidSliver,
+    PoolExhausted,
+)
+from fabric_direct.model import Interface
+
+
+class FakeNetwork(Fake):
+    """A :class:`~fabric_direct.drivers.base.NetworkDriver` in memory, with the site's networks."""
+
+    kind = "network"
+
+    def check(self, network: str, interface: Interface) -> None:
+        """Refuse an unknown network and an address outside of it."""
+
+        def check() -> None:
+            known = self.site.networks.get(network)
+            if known is None:
+                raise InvalidSliver(f"no network {network!r}", field="network")
+            if interface.ipv4 and interface.ipv4.ip not in known.subnet:
+                raise InvalidSliver(
+                    f"{interface.ipv4} is not in {known.subnet}", field="interface.ipv4"
+                )
+
+        self._call("check", check)
+
+    def find_port(self, sliver_id: str, component: str) -> Port | None:
+        """Return the port."""
+        return self._call("find_port", lambda: self.substrate.ports.get((sliver_id, component)))
+
+    def ports(self, sliver_id: str) -> tuple[Port, ...]:
+        """Return the sliver's ports."""
+        return self._call("ports", lambda: self._of(sliver_id))
+
+    def create_port(
+        self, sliver_id: str, component: str, network: str, interface: Interface
+    ) -> Port:
+        """Hold the lowest free address, and a MAC."""
+        return self._call(
+            "create_port", lambda: self._create(sliver_id, component, network, interface)
+        )
+
+    def _create(self, sliver_id: str, component: str, network: str, interface: Interface) -> Port:
+        held = self.substrate.ports.get((sliver_id, component))
+        if held:
+            return held
+        port = Port(
+            sliver=sliver_id,
+            component=component,
+            network=network,
+            source=f"fake-{network}",
+            mac=interface.mac or f"52:54:00:{self._free_mac()}",
+            ipv4=interface.ipv4 or self._free_address(network),
+            ipv6=interface.ipv6,
+        )
+        self._refuse_taken(port)
+        self.substrate.ports[sliver_id, component] = port
+        return port
+
+    def _refuse_taken(self, port: Port) -> None:
+        for other in self.substrate.ports.values():
+            if other.network == port.network and (other.mac == port.mac or other.ipv4 == port.ipv4):
+                raise Conflict(f"{port.mac} or {port.ipv4} is held for {other.sliver}")
+
+    def _free_mac(self) -> str:
+        macs = {port.mac for port in self.substrate.ports.values()}
+        ends = (f"{n >> 16:02x}:{n >> 8 & 255:02x}:{n & 255:02x}" for n in range(1 << 24))
+        return next(end for end in ends if f"52:54:00:{end}" not in macs)
+
+    def _free_address(self, network: str) -> IPv4Interface:
+        subnet = self.site.networks[network].subnet
+        taken = {p.ipv4.ip for p in self.substrate.ports.values() if p.ipv4}
+        hosts = (IPv4Address(int(subnet[1]) + n) for n in range(1, subnet.num_addresses - 2))
+        free = next((address for address in hosts if address not in taken), None)
+        if free is None:
+            raise PoolExhausted(f"network {network} has no free address")
+        return IPv4Interface(f"{free}/{subnet.prefixlen}")
+
+    def delete_port(self, sliver_id: str, component: str) -> None:
+        """Give the port up."""
+        self._call(
+            "delete_port", lambda: self.substrate.ports.pop((sliver_id, component), None) and None
+        )
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name the sliver's ports."""
+        return self._call(
+            "leftovers", lambda: tuple(f"port {port.component}" for port in self._of(sliver_id))
+        )
+
+    def _of(self, sliver_id: str) -> tuple[Port, ...]:
+        return tuple(
+            port for (sliver, _), port in self.substrate.ports.items() if sliver == sliver_id
+        )

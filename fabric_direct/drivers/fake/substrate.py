@@ -1,0 +1,145 @@
+"""What the fake drivers work on: things in memory, and what shall go wrong."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar, cast
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import (
+    HostCapacity,
+    HostDevice,
+    PluggedDevice,
+    Port,
+    Server,
+    VfSettings,
+    Volume,
+)
+from fabric_direct.errors import (
+    DriverError,
+    NotFound,
+)
+from fabric_direct.model import PciAddress
+
+T = TypeVar("T")
+Key = tuple[str, str]
+"""Sliver and component."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong at some call of a method."""
+
+    method: str
+    """``<driver>.<method>``, for example ``compute.create``."""
+    at: int
+    """At which call, counted from 1; 0 is every call."""
+    kind: Literal["fail", "hang", "lie"]
+
+
+@dataclass
+class Substrate:
+    """What the drivers of a host work on."""
+
+    delay: float = 0.0
+    """Seconds that each call takes."""
+    capacity: HostCapacity = field(default_factory=lambda: HostCapacity(64, 256 * 1024, 4096))
+    images: set[str] | None = None
+    """Names of the images there are; None takes any."""
+    servers: dict[str, Server] = field(default_factory=dict)
+    ports: dict[Key, Port] = field(default_factory=dict)
+    volumes: dict[Key, Volume] = field(default_factory=dict)
+    existing: dict[str, Volume] = field(default_factory=dict)
+    """Volumes that are not ours, by name."""
+    devices: dict[PciAddress, HostDevice] = field(default_factory=dict)
+    plugged: dict[str, tuple[PluggedDevice, ...]] = field(default_factory=dict)
+    uplinks: dict[str, str] = field(default_factory=dict)
+    """Bridge mode by link."""
+    vfs: dict[str, list[VfSettings]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Authorized keys of each sliver's guest: the whole line by the key itself."""
+    pins: dict[str, dict[int, int]] = field(default_factory=dict)
+    nodes: dict[str, frozenset[int]] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    """How often each method was called."""
+    faults: list[Fault] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _released: threading.Event = field(default_factory=threading.Event)
+
+    def fault(self, method: str, *, at: int = 1, kind: Literal["fail", "hang", "lie"]) -> None:
+        """Let a method go wrong at its ``at``-th call from now on; 0 is every call."""
+        with self._lock:
+            self.calls[method] = 0
+            self.faults.append(Fault(method, at, kind))
+
+    def mend(self) -> None:
+        """Let nothing go wrong any more, and end the calls that hang."""
+        self.faults.clear()
+        self._released.set()
+        self._released = threading.Event()
+
+    def own(self, address: PciAddress, owner: str | None) -> None:
+        """Note who has a device."""
+        self.devices[address] = replace(self.devices[address], owner=owner)
+
+    def call(self, method: str, effect: Callable[[], T]) -> T:
+        """Run one call of a driver: its delay, its fault, or its effect."""
+        if self.delay:
+            time.sleep(self.delay)
+        with self._lock:
+            self.calls[method] += 1
+            count = self.calls[method]
+            kinds = [f.kind for f in self.faults if f.method == method and f.at in {0, count}]
+        if "fail" in kinds:
+            raise DriverError(f"{method} failed", why=f"it was told to, at call {count}")
+        if "hang" in kinds:
+            self._released.wait()
+            raise DriverError(f"{method} hung")
+        if "lie" in kinds:
+            return cast(T, None)
+        with self._lock:
+            return effect()
+
+
+_substrates: dict[tuple[str, str], Substrate] = {}
+_substrates_lock = threading.Lock()
+
+
+def substrate(site: Site, host: str) -> Substrate:
+    """Return what the fake drivers of a site's host work on, the same for each call in a process."""
+    with _substrates_lock:
+        key = (str(site.state_dir), host)
+        if key not in _substrates:
+            _substrates[key] = Substrate(delay=site.fake.delay)
+        return _substrates[key]
+
+
+class Fake:
+    """What all fake drivers have in common: a substrate, and a kind that names their methods."""
+
+    kind = ""
+
+    def __init__(self, site: Site, host: str) -> None:
+        """Make a driver on the host's substrate."""
+        self.site, self.host, self.substrate = site, host, substrate(site, host)
+
+    def _call(self, method: str, effect: Callable[[], T]) -> T:
+        return self.substrate.call(f"{self.kind}.{method}", effect)
+
+
+def the(things: Mapping[str, T], name: str) -> T:
+    """Return one of the things.
+
+    :raises NotFound: if it is not there.
+    """
+    if name not in things:
+        raise NotFound(f"{name} is not there")
+    return things[name]
+
+
+def public_key(line: str) -> str:
+    """Return an authorized key without its comment."""
+    return " ".join(line.split()[:2])

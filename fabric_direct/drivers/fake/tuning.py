@@ -1,0 +1,66 @@
+"""CPU pinning and NUMA in memory."""
+
+from typing import Any
+
+from fabric_direct.drivers.base import (
+    Server,
+)
+from fabric_direct.drivers.fake.substrate import Fake, the
+from fabric_direct.errors import (
+    InvalidSliver,
+)
+
+
+class FakeTuning(Fake):
+    """A :class:`~fabric_direct.drivers.base.TuningDriver` in memory, of a host with two NUMA nodes."""
+
+    kind = "tuning"
+
+    def cpu_info(self, instance: str) -> dict[str, Any]:
+        """Return the virtual CPUs and where they were pinned to."""
+
+        def read() -> dict[str, Any]:
+            pins = self.substrate.pins.get(instance, {})
+            cores = range(self._server(instance).cores)
+            vcpus = [
+                {"vcpu": n, "cpu": pins.get(n, 0), "affinity": [pins.get(n, 0)]} for n in cores
+            ]
+            return {"vcpus": vcpus, "host_cpus": self.substrate.capacity.cores}
+
+        return self._call("cpu_info", read)
+
+    def numa_info(self, instance: str) -> dict[str, Any]:
+        """Return the host's nodes and those that memory is taken from."""
+
+        def read() -> dict[str, Any]:
+            self._server(instance)
+            nodes = [{"node": n, "memory": self.substrate.capacity.ram // 2} for n in (0, 1)]
+            node_set = sorted(self.substrate.nodes.get(instance, frozenset()))
+            return {"nodes": nodes, "node_set": node_set, "mode": "strict"}
+
+        return self._call("numa_info", read)
+
+    def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
+        """Pin virtual CPUs."""
+
+        def pin() -> None:
+            cores, cpus = self._server(instance).cores, self.substrate.capacity.cores
+            if any(v >= cores or c >= cpus for v, c in pins.items()):
+                raise InvalidSliver("no such CPU", field="data.vcpu_cpu_map")
+            self.substrate.pins.setdefault(instance, {}).update(pins)
+
+        self._call("pin_cpus", pin)
+
+    def set_numa_nodes(self, instance: str, nodes: frozenset[int]) -> None:
+        """Take memory from these nodes."""
+
+        def tune() -> None:
+            self._server(instance)
+            if nodes - {0, 1}:
+                raise InvalidSliver("no such node", field="data.node_set")
+            self.substrate.nodes[instance] = nodes
+
+        self._call("set_numa_nodes", tune)
+
+    def _server(self, instance: str) -> Server:
+        return the({s.instance: s for s in self.substrate.servers.values()}, instance)

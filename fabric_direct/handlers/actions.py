@@ -1,0 +1,198 @@
+"""The operational actions on a virtual machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import HostDrivers, Server
+from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
+from fabric_direct.handlers.guest import Guest
+from fabric_direct.model import Frozen, SshPublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an action works on."""
+
+    site: Site
+    drivers: HostDrivers
+    server: Server
+    guest: Guest | None
+
+
+class Nothing(Frozen):
+    """No data."""
+
+
+class Reboot(Frozen):
+    """How to restart."""
+
+    hard: bool = False
+    """A power cycle, without asking the guest."""
+
+
+class Console(Frozen):
+    """How much of the console."""
+
+    lines: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """How many of its last lines."""
+
+
+class VcpuPin(Frozen):
+    """One virtual CPU on one host CPU."""
+
+    vcpu: Annotated[int, Field(ge=0)]
+    cpu: Annotated[int, Field(ge=0)]
+
+
+class CpuPin(Frozen):
+    """Which virtual CPU runs on which host CPU."""
+
+    vcpu_cpu_map: Annotated[tuple[VcpuPin, ...], Field(min_length=1)]
+
+
+class NumaTune(Frozen):
+    """Which host nodes the memory is taken from."""
+
+    node_set: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
+class Key(Frozen):
+    """A public key."""
+
+    key: SshPublicKey
+    comment: Annotated[str, Field(max_length=256, pattern=r"^[^\n\r]*$")] = ""
+
+
+class Keys(Frozen):
+    """Public keys of people."""
+
+    keys: Annotated[tuple[Key, ...], Field(min_length=1)]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return them as lines of ``authorized_keys``, with their comments."""
+        return tuple(f"{' '.join(k.key.split()[:2])} {_comment(k)}".strip() for k in self.keys)
+
+
+def _comment(key: Key) -> str:
+    return key.comment or " ".join(key.key.split()[2:])
+
+
+def _cpuinfo(target: Target, _: Nothing) -> dict[str, Any]:
+    return target.drivers.tuning.cpu_info(target.server.instance)
+
+
+def _numainfo(target: Target, _: Nothing) -> dict[str, Any]:
+    return target.drivers.tuning.numa_info(target.server.instance)
+
+
+def _cpupin(target: Target, data: CpuPin) -> dict[str, Any]:
+    pins = {pin.vcpu: pin.cpu for pin in data.vcpu_cpu_map}
+    target.drivers.tuning.pin_cpus(target.server.instance, pins)
+    return _cpuinfo(target, Nothing())
+
+
+def _numatune(target: Target, data: NumaTune) -> dict[str, Any]:
+    target.drivers.tuning.set_numa_nodes(target.server.instance, frozenset(data.node_set))
+    return _numainfo(target, Nothing())
+
+
+def _start(target: Target, _: Nothing) -> dict[str, Any]:
+    target.drivers.compute.start(target.server.sliver)
+    return _answering(target)
+
+
+def _stop(target: Target, _: Nothing) -> dict[str, Any]:
+    timeout = target.site.limits.detach
+    target.drivers.compute.stop(target.server.sliver, timeout=timeout)
+    return _state(target)
+
+
+def _reboot(target: Target, data: Reboot) -> dict[str, Any]:
+    timeout = target.site.limits.detach
+    target.drivers.compute.reboot(target.server.sliver, hard=data.hard, timeout=timeout)
+    return _answering(target)
+
+
+def _answering(target: Target) -> dict[str, Any]:
+    if target.guest:
+        target.guest.driver.wait(target.guest.address, timeout=target.site.limits.guest_boot)
+    return _state(target)
+
+
+def _state(target: Target) -> dict[str, Any]:
+    found = target.drivers.compute.find(target.server.sliver)
+    return {"state": found.state.value if found else "absent"}
+
+
+def _addkey(target: Target, data: Keys) -> dict[str, Any]:
+    guest = _the_guest(target)
+    guest.driver.add_keys(guest.address, data.lines())
+    return _keys(guest, present=True, keys=data)
+
+
+def _removekey(target: Target, data: Keys) -> dict[str, Any]:
+    guest = _the_guest(target)
+    guest.driver.remove_keys(guest.address, data.lines())
+    return _keys(guest, present=False, keys=data)
+
+
+def _keys(guest: Guest, *, present: bool, keys: Keys) -> dict[str, Any]:
+    """Read the keys back; the comment is no part of a key."""
+    have = {tuple(line.split()[:2]) for line in guest.driver.authorized_keys(guest.address)}
+    for line in keys.lines():
+        if (tuple(line.split()[:2]) in have) is not present:
+            verb = "added" if present else "removed"
+            raise NotVerified(f"a key was {verb}, but the guest, asked again, says otherwise")
+    return {"authorized_keys": len(have)}
+
+
+def _the_guest(target: Target) -> Guest:
+    if target.guest is None:
+        raise Unsupported(
+            "keys cannot be changed",
+            why="the site looks into no guest",
+            remedy="set guest in site.yaml",
+        )
+    return target.guest
+
+
+def _console(target: Target, data: Console) -> dict[str, Any]:
+    return {"console": target.drivers.compute.console(target.server.sliver, data.lines)}
+
+
+_ACTIONS: dict[str, tuple[type[Frozen], Callable[[Target, Any], dict[str, Any]]]] = {
+    "addkey": (Keys, _addkey),
+    "console": (Console, _console),
+    "cpuinfo": (Nothing, _cpuinfo),
+    "cpupin": (CpuPin, _cpupin),
+    "numainfo": (Nothing, _numainfo),
+    "numatune": (NumaTune, _numatune),
+    "reboot": (Reboot, _reboot),
+    "removekey": (Keys, _removekey),
+    "start": (Nothing, _start),
+    "stop": (Nothing, _stop),
+}
+NAMES = tuple(_ACTIONS)
+
+
+def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any]]:
+    """Return what carries the action out, with its data validated.
+
+    :raises InvalidSliver: if there is no such action, or its data are wrong.
+    """
+    if action not in _ACTIONS:
+        raise InvalidSliver(
+            f"no action {action!r}", field="action", why=f"known: {', '.join(NAMES)}"
+        )
+    model, function = _ACTIONS[action]
+    try:
+        values = model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(["data", *map(str, first["loc"])])
+        raise InvalidSliver(f"bad data for {action}", field=field, why=first["msg"]) from error
+    return lambda target: function(target, values)

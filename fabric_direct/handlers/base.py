@@ -1,0 +1,71 @@
+"""What the processor expects of a handler."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import HostDrivers
+from fabric_direct.errors import Refused
+from fabric_direct.model import Observed, SliverRef
+from fabric_direct.steps.base import Flow
+
+
+class Handler(Protocol):
+    """One resource type, for one operation on one host; made anew for each."""
+
+    sliver_model: ClassVar[type[SliverRef]]
+    """What a whole sliver of this type looks like."""
+    actions: ClassVar[tuple[str, ...]]
+    """Names of its operational actions."""
+
+    def __init__(self, site: Site, drivers: HostDrivers) -> None:
+        """Make a handler whose drivers keep the operation's deadline."""
+
+    def refuse(self, sliver: Any) -> None:
+        """Return if the site can serve this sliver; nothing is changed.
+
+        :raises Refused: with the path of the offending field.
+        """
+
+    def exists(self, ref: SliverRef) -> bool:
+        """Return whether anything of the sliver is there."""
+
+    def create(self, sliver: Any) -> Flow:
+        """Return what makes the sliver, or makes sure that it is there.
+
+        :raises Conflict: if it is there and differs from what is asked for.
+        """
+
+    def modify(self, sliver: Any) -> Flow:
+        """Return what turns the sliver that is there into the one asked for.
+
+        :raises NotFound: if it is not there.
+        :raises InvalidSliver: if a field differs that cannot be changed.
+        """
+
+    def delete(self, ref: SliverRef) -> Flow:
+        """Return what removes everything that bears the sliver's stamp."""
+
+    def observe(self, ref: SliverRef) -> Observed:
+        """Read the sliver from the substrate and compare it with what it should be."""
+
+    def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
+        """Name everything of the sliver that is there."""
+
+    def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Carry an operational action out and return its answer.
+
+        :raises InvalidSliver: if there is no such action, or its data are wrong.
+        :raises NotFound: if the sliver is not there.
+        """
+
+
+@contextmanager
+def field_below(prefix: str) -> Iterator[None]:
+    """Complete the field's path of what is refused within the block."""
+    try:
+        yield
+    except Refused as error:
+        error.field = f"{prefix}.{error.field}" if error.field else prefix
+        raise

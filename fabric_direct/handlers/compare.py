@@ -1,0 +1,88 @@
+"""Where what was found is not what was wanted, a sentence for each difference."""
+
+from collections.abc import Iterator
+
+from fabric_direct.model import (
+    NodeSliver,
+    Observed,
+    ObservedInterface,
+    State,
+    Storage,
+    VNic,
+)
+
+
+def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tuple[str, ...]:
+    """Compare a node with what it should be.
+
+    What the sliver leaves open (an address, a MAC) is not compared; what is there beside it, is.
+
+    :param runs: whether the server should run.
+    """
+    if found.state is State.ABSENT:
+        return ("there is no such server",)
+    return (
+        *(_power(found) if runs else ()),
+        *_size(wanted, found),
+        *_missing_and_unwanted(wanted, found),
+        *(text for vnic in wanted.vnics() for text in _vnic(vnic, found)),
+        *(text for storage in wanted.volumes() for text in _storage(storage, found)),
+        *_devices(wanted, found),
+    )
+
+
+def _power(found: Observed) -> Iterator[str]:
+    if found.state is not State.RUNNING:
+        yield f"the server is {found.state.value}, not running"
+
+
+def _size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    if found.cores != wanted.capacities.core:
+        yield f"it has {found.cores} cores, not {wanted.capacities.core}"
+    if found.ram != wanted.capacities.ram * 1024:
+        yield f"it has {found.ram} MiB of memory, not {wanted.capacities.ram * 1024}"
+
+
+def _missing_and_unwanted(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    want = {c.id: c.type for c in wanted.components}
+    have = {i.component: "vNIC" for i in found.interfaces}
+    have |= {v.component: "volume" for v in found.volumes}
+    have |= {d.component: "device" for d in found.devices}
+    for component in sorted(want.keys() - have.keys()):
+        yield f"{want[component]} {component} is missing"
+    for component in sorted(have.keys() - want.keys()):
+        yield f"{have[component]} {component} is there and not wanted"
+
+
+def _vnic(vnic: VNic, found: Observed) -> Iterator[str]:
+    nic = next((i for i in found.interfaces if i.component == vnic.id), None)
+    if nic is None:
+        return
+    wanted = vnic.interface
+    if nic.network != vnic.network:
+        yield f"vNIC {vnic.id} is on {nic.network or 'no network'}, not on {vnic.network}"
+    if wanted.mac is not None and nic.mac != wanted.mac:
+        yield f"vNIC {vnic.id} has MAC {nic.mac}, not {wanted.mac}"
+    if nic.bandwidth != wanted.bandwidth:
+        yield f"vNIC {vnic.id} is limited to {nic.bandwidth} Mbit/s, not {wanted.bandwidth}"
+    yield from _addresses(vnic, nic)
+
+
+def _addresses(vnic: VNic, nic: ObservedInterface) -> Iterator[str]:
+    for address in filter(None, (vnic.interface.ipv4, vnic.interface.ipv6)):
+        if str(address) not in nic.addresses:
+            yield f"vNIC {vnic.id} does not hold {address}"
+
+
+def _storage(storage: Storage, found: Observed) -> Iterator[str]:
+    volume = next((v for v in found.volumes if v.component == storage.id), None)
+    if volume and storage.size is not None and volume.size != storage.size:
+        yield f"volume {storage.id} has {volume.size} GiB, not {storage.size}"
+
+
+def _devices(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    for component in wanted.devices():
+        have = {d.host_address for d in found.devices if d.component == component.id}
+        for address in component.bdf:
+            if have and address not in have:
+                yield f"{component.type} {component.id} has no function {address}"

@@ -1,0 +1,61 @@
+"""What handlers want of a guest, on top of its driver."""
+
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers.base import GuestAddress, GuestDriver, GuestInterface, Port
+from fabric_direct.errors import DriverError
+from fabric_direct.model import ObservedGuest
+
+
+class Guest:
+    """One guest, through the driver that looks into it."""
+
+    def __init__(self, driver: GuestDriver, address: GuestAddress) -> None:
+        self.driver, self.address = driver, address
+
+    def wait_ready(self, ports: tuple[Port, ...], *, timeout: float) -> None:
+        """Return when the guest answers, its boot script has run, and its NICs have their addresses.
+
+        :raises Unreachable: if it does not answer.
+        :raises TimedOut: if the rest does not come about within ``timeout`` seconds.
+        """
+        self.driver.wait(self.address, timeout=timeout)
+        wait_until("the guest to finish its boot", self._booted, timeout=timeout)
+        wait_until(
+            "the guest's NICs to have their addresses", lambda: self._has(ports), timeout=timeout
+        )
+
+    def observe(self) -> ObservedGuest:
+        """Ask the guest; one that does not answer is not reachable, which is no error."""
+        try:
+            if not self.driver.ping(self.address):
+                return ObservedGuest(reachable=False)
+            return ObservedGuest(
+                reachable=True,
+                via=self.driver.name,
+                boot_finished=self.driver.boot_finished(self.address),
+                ssh_host_key=self.driver.ssh_host_key(self.address),
+            )
+        except DriverError:
+            return ObservedGuest(reachable=False)
+
+    def interfaces(self) -> dict[str, GuestInterface]:
+        """Return the guest's interfaces by MAC address; none if it does not answer."""
+        try:
+            return {i.mac.lower(): i for i in self.driver.interfaces(self.address)}
+        except DriverError:
+            return {}
+
+    def _booted(self) -> bool:
+        return self.driver.boot_finished(self.address) is not False
+
+    def _has(self, ports: tuple[Port, ...]) -> bool:
+        found = self.interfaces()
+        return all(_on(found.get(port.mac), port) for port in ports)
+
+
+def _on(interface: GuestInterface | None, port: Port) -> bool:
+    """Return whether the guest's interface has the IPv4 address that is held for it."""
+    if interface is None:
+        return False
+    have = {address.partition("/")[0] for address in interface.addresses}
+    return port.ipv4 is None or str(port.ipv4.ip) in have

@@ -1,0 +1,261 @@
+"""Virtual machines.
+
+::
+
+    create   hold ports, make volumes → server → power → attach devices → guest answers → verify
+    modify   unplug what changes → hold ports, make volumes → plug in, attach, bandwidth → stamp
+             → guest has its addresses → verify → unplug what is unwanted → remove its ports and volumes
+    delete   server (and with it NICs, disks, devices) → ports, volumes → nothing is left
+
+Everything is found by the sliver's stamp. A step that fails takes the earlier ones back; only the
+removals at the end of modify, and all of delete, have no way back and are recorded instead.
+"""
+
+from typing import Any, ClassVar
+
+from fabric_direct.config import ImageSettings, Site
+from fabric_direct.drivers.base import (
+    GuestAddress,
+    GuestDriver,
+    HostDrivers,
+    Image,
+    Port,
+    Server,
+    ServerSpec,
+)
+from fabric_direct.drivers.cloudinit import user_data
+from fabric_direct.errors import Conflict, NotFound
+from fabric_direct.handlers import actions
+from fabric_direct.handlers.compare import differences
+from fabric_direct.handlers.guest import Guest
+from fabric_direct.handlers.observation import observe_server
+from fabric_direct.handlers.refusal import refuse_components, refuse_fixed, refuse_size
+from fabric_direct.model import (
+    Component,
+    NodeSliver,
+    Observed,
+    SliverRef,
+    State,
+    Storage,
+    VNic,
+)
+from fabric_direct.steps.base import Flow, Step
+from fabric_direct.steps.devices import AttachDevice, DetachDevice
+from fabric_direct.steps.ports import HoldPort, PlugPort, ReleasePort, ReplugPort, UnplugPort
+from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
+from fabric_direct.steps.verify import Await, Verify
+from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, UnplugVolume
+
+
+class VMHandler:
+    """Makes, changes, removes and looks at virtual machines."""
+
+    sliver_model: ClassVar[type[SliverRef]] = NodeSliver
+    actions: ClassVar[tuple[str, ...]] = actions.NAMES
+
+    def __init__(self, site: Site, drivers: HostDrivers) -> None:
+        """Make a handler whose drivers keep the operation's deadline."""
+        self._site, self._drivers = site, drivers
+        self._compute, self._network = drivers.compute, drivers.network
+        self._volume = drivers.volume
+        self._detach = site.limits.detach
+
+    # --- what can be served
+
+    def refuse(self, sliver: NodeSliver) -> None:
+        """Return if the host can serve this sliver; nothing is changed."""
+        if not self.exists(sliver):
+            refuse_size(self._drivers, sliver)
+            self._compute.check_image(self._image(sliver))
+        refuse_components(self._drivers, sliver)
+
+    def _image(self, sliver: NodeSliver) -> Image:
+        settings = self._site.images.get(sliver.image, ImageSettings())
+        path = str(settings.path) if settings.path else None
+        return Image(name=sliver.image, user=settings.user, path=path)
+
+    # --- flows
+
+    def exists(self, ref: SliverRef) -> bool:
+        """Return whether the sliver has a server."""
+        return self._compute.find(ref.id) is not None
+
+    def create(self, sliver: NodeSliver) -> Flow:
+        """Return what makes the server with everything that belongs to it."""
+        server = self._compute.find(sliver.id)
+        if server is not None and server.stamp != sliver.stamp():
+            raise Conflict(
+                f"sliver {sliver.id} is there and differs from what is asked for",
+                where=server.instance,
+                remedy="use modify, or delete it first",
+            )
+        return Flow.of(
+            self._foundations(sliver),
+            [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
+            [StartServer(self._compute, sliver.id, self._detach)],
+            self._attachments(sliver),
+            self._await_guest(sliver),
+            [Verify(lambda: self.observe(sliver).differences)],
+        )
+
+    def modify(self, sliver: NodeSliver) -> Flow:
+        """Return what turns the server that is there into the one asked for."""
+        server = self._server(sliver)
+        was = server.stamp.sliver
+        refuse_fixed(server, sliver)
+        gone = _unwanted(was, sliver)
+        runs = server.state is State.RUNNING
+        return Flow.of(
+            self._unplug_changed(was, sliver),
+            self._foundations(sliver),
+            self._plugs(sliver) + self._attachments(sliver),
+            [WriteStamp(self._compute, sliver.stamp(), server.stamp)],
+            self._await_guest(sliver) if runs else [],
+            [Verify(lambda: differences(sliver, _without(gone, self.observe(sliver)), runs=runs))],
+            [self._unplug(sliver.id, component) for component in gone],
+            self._removals(sliver.id, gone),
+        )
+
+    def delete(self, ref: SliverRef) -> Flow:
+        """Return what removes the server, its ports and its volumes."""
+        ports = [
+            ReleasePort(self._network, ref.id, p.component) for p in self._network.ports(ref.id)
+        ]
+        volumes = [
+            RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
+        ]
+        return Flow.of([RemoveServer(self._compute, ref.id)], [*ports, *volumes])
+
+    def _foundations(self, sliver: NodeSliver) -> list[Step]:
+        ports = [HoldPort(self._network, sliver.id, vnic) for vnic in sliver.vnics()]
+        own = [s for s in sliver.volumes() if s.size is not None]
+        return [*ports, *(MakeVolume(self._volume, sliver.id, s) for s in own)]
+
+    def _plugs(self, sliver: NodeSliver) -> list[Step]:
+        nics = [
+            PlugPort(self._compute, self._network, sliver.id, vnic, self._detach)
+            for vnic in sliver.vnics()
+        ]
+        disks = [
+            PlugVolume(self._compute, self._volume, sliver.id, storage, self._detach)
+            for storage in sliver.volumes()
+        ]
+        return [*nics, *disks]
+
+    def _attachments(self, sliver: NodeSliver) -> list[Step]:
+        return [
+            AttachDevice(self._drivers.device(c), sliver.id, c, self._detach)
+            for c in sliver.devices()
+        ]
+
+    def _unplug_changed(self, was: NodeSliver, sliver: NodeSliver) -> list[Step]:
+        former = {vnic.id: vnic for vnic in was.vnics()}
+        return [
+            ReplugPort(
+                self._compute,
+                self._network,
+                sliver.id,
+                was=former[vnic.id],
+                wanted=vnic,
+                unplug=self._detach,
+            )
+            for vnic in sliver.vnics()
+            if vnic.id in former
+        ]
+
+    def _unplug(self, sliver_id: str, component: Component) -> Step:
+        if isinstance(component, VNic):
+            return UnplugPort(self._compute, self._network, sliver_id, component, self._detach)
+        if isinstance(component, Storage):
+            return UnplugVolume(self._compute, self._volume, sliver_id, component, self._detach)
+        return DetachDevice(self._drivers.device(component), sliver_id, component, self._detach)
+
+    def _removals(self, sliver_id: str, gone: list[Component]) -> list[Step]:
+        ports = [ReleasePort(self._network, sliver_id, c.id) for c in gone if isinstance(c, VNic)]
+        own = [c for c in gone if isinstance(c, Storage) and c.size is not None]
+        return [*ports, *(RemoveVolume(self._volume, sliver_id, c.id) for c in own)]
+
+    def _await_guest(self, sliver: NodeSliver) -> list[Step]:
+        driver = self._drivers.guest
+        if driver is None:
+            return []
+
+        def wait() -> None:
+            guest = Guest(driver, self._guest_address(self._server(sliver)))
+            ports = self._network.ports(sliver.id)
+            guest.wait_ready(ports, timeout=self._site.limits.guest_boot)
+
+        return [Await("guest", wait)]
+
+    def _spec(self, sliver: NodeSliver) -> ServerSpec:
+        ports = {p.component: p for p in self._network.ports(sliver.id)}
+        volumes = [
+            self._volume.existing(s.volume) if s.volume else self._volume.find(sliver.id, s.id)
+            for s in sliver.volumes()
+        ]
+        return ServerSpec(
+            sliver=sliver,
+            image=self._image(sliver),
+            ports=tuple(ports[vnic.id] for vnic in sliver.vnics()),
+            volumes=tuple(v for v in volumes if v is not None),
+            user_data=user_data(sliver),
+        )
+
+    # --- looking
+
+    def observe(self, ref: SliverRef) -> Observed:
+        """Read the server and all that belongs to it, and compare it with what it should be."""
+        server = self._compute.find(ref.id)
+        if server is None:
+            return Observed(state=State.ABSENT, differences=("there is no such server",))
+        found = observe_server(self._drivers, server, self._guest(server))
+        wanted = ref if isinstance(ref, NodeSliver) else server.stamp.sliver
+        return found.model_copy(update={"differences": differences(wanted, found)})
+
+    def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
+        """Name everything of the sliver that is there."""
+        return (
+            *self._compute.leftovers(ref.id),
+            *self._network.leftovers(ref.id),
+            *self._volume.leftovers(ref.id),
+        )
+
+    def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Carry an operational action out and return its answer."""
+        run = actions.parse(action, data)
+        server = self._server(ref)
+        return run(actions.Target(self._site, self._drivers, server, self._guest(server)))
+
+    def _server(self, ref: SliverRef) -> Server:
+        server = self._compute.find(ref.id)
+        if server is None:
+            raise NotFound(f"sliver {ref.id} is not there", where=self._drivers.host)
+        return server
+
+    def _guest(self, server: Server) -> Guest | None:
+        driver: GuestDriver | None = self._drivers.guest
+        return Guest(driver, self._guest_address(server)) if driver else None
+
+    def _guest_address(self, server: Server) -> GuestAddress:
+        ports: tuple[Port, ...] = self._network.ports(server.sliver)
+        fours = [str(p.ipv4.ip) for p in ports if p.ipv4]
+        sixes = [str(p.ipv6.ip) for p in ports if p.ipv6]
+        user = self._image(server.stamp.sliver).user
+        return GuestAddress(server.sliver, server.instance, user, (*fours, *sixes))
+
+
+def _unwanted(was: NodeSliver, sliver: NodeSliver) -> list[Component]:
+    wanted = {c.id for c in sliver.components}
+    return [c for c in was.components if c.id not in wanted]
+
+
+def _without(gone: list[Component], found: Observed) -> Observed:
+    """Leave out what is removed in the end, when all else is verified."""
+    ids = {c.id for c in gone}
+    return found.model_copy(
+        update={
+            "interfaces": tuple(i for i in found.interfaces if i.component not in ids),
+            "volumes": tuple(v for v in found.volumes if v.component not in ids),
+            "devices": tuple(d for d in found.devices if d.component not in ids),
+        }
+    )

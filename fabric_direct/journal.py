@@ -1,0 +1,151 @@
+"""What is under way, kept so that the next process can finish or undo what a killed one began.
+
+It is TaskFlow's logbook: one for each sliver, in a directory of its own below ``<state_dir>/journal``
+(or all in the database of a URL), there only while an operation runs or when it left something behind.
+It holds the sliver as it was asked for, never a credential or a connection; its directory has mode 0700
+and its files 0600.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from taskflow import exceptions as taskflow_errors
+from taskflow import states
+from taskflow.persistence import backends, models
+from taskflow.persistence.backends import impl_dir
+
+from fabric_direct.model import Operation
+
+# The engine sets a step's progress to this before it changes anything (see fabric_direct.engine).
+MAKING = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An operation that was begun and has not come to its end."""
+
+    operation: Operation
+    sliver: dict[str, Any]
+    """The sliver or the reference to it, as JSON data."""
+    since: str
+    """When it was begun, in ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The journal's record of one operation under way: what TaskFlow needs to keep it."""
+
+    backend: Any
+    book: Any
+    flow_detail: Any
+    inherited: frozenset[str]
+    """Steps that an earlier, unfinished operation made or began to make."""
+
+
+class Journal:
+    """The journal of a site."""
+
+    def __init__(self, state_dir: Path, url: str | None = None) -> None:
+        """Open nothing yet.
+
+        :param state_dir: directory of the site's state; made with the first entry.
+        :param url: a database (``postgresql://…``, ``sqlite://…``) instead of the directory.
+        """
+        self._path, self._url = state_dir / "journal", url
+
+    def begin(self, operation: Operation, sliver: dict[str, Any]) -> Entry:
+        """Record that an operation begins, and return what earlier ones left unfinished."""
+        backend = self._backend(sliver["id"])
+        with closing(backend.get_connection()) as connection:
+            connection.upgrade()
+            book = _book(connection, sliver["id"])
+            inherited = frozenset(name for detail in book for name in _made(detail))
+            detail = models.FlowDetail(operation.value, str(uuid4()))
+            detail.meta = {
+                "operation": operation.value,
+                "sliver": sliver,
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            book.add(detail)
+            connection.save_logbook(book)
+        return Entry(backend, book, detail, inherited)
+
+    def end(self, sliver_id: str) -> None:
+        """Record that nothing is under way any more."""
+        if self._url is None:
+            shutil.rmtree(self._path / sliver_id, ignore_errors=True)
+            return
+        with closing(self._backend(sliver_id).get_connection()) as connection:
+            connection.destroy_logbook(_book_uuid(sliver_id))
+
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """Return the latest unfinished operation of each sliver."""
+        return tuple(_unfinished(book) for book in self._books() if len(book))
+
+    def _books(self) -> Iterator[Any]:
+        names = [self._url] if self._url else sorted(_names(self._path))
+        for name in names:
+            with closing(self._backend(name).get_connection()) as connection:
+                connection.upgrade()
+                yield from connection.get_logbooks()
+
+    def _backend(self, sliver_id: str) -> Any:
+        if self._url is not None:
+            return backends.fetch({"connection": self._url})
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _DirBackend({"path": str(self._path / sliver_id)})
+
+
+class _DirConnection(impl_dir.Connection):  # type: ignore[misc]
+    def _write_to(self, filename: str, contents: str) -> None:
+        """Write a file whole or not at all, for a process may be killed here, and to its owner only."""
+        new = f"{filename}.new"
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
+            file.write(contents)
+        os.replace(new, filename)  # noqa: PTH105
+        self.backend.file_cache.pop(filename, None)
+
+
+class _DirBackend(impl_dir.DirBackend):  # type: ignore[misc]
+    def get_connection(self) -> _DirConnection:
+        return _DirConnection(self)
+
+
+def _names(path: Path) -> list[str]:
+    return [child.name for child in path.iterdir()] if path.is_dir() else []
+
+
+def _book_uuid(sliver_id: str) -> str:
+    return str(uuid5(NAMESPACE_URL, sliver_id))
+
+
+def _book(connection: Any, sliver_id: str) -> Any:
+    try:
+        return connection.get_logbook(_book_uuid(sliver_id))
+    except taskflow_errors.NotFound:
+        return models.LogBook(sliver_id, _book_uuid(sliver_id))
+
+
+def _made(flow_detail: Any) -> list[str]:
+    """Return the steps of which something may be on the substrate."""
+    return [atom.name for atom in flow_detail if atom.state != states.REVERTED and _began(atom)]
+
+
+def _began(atom: Any) -> bool:
+    made = isinstance(atom.results, dict) and atom.results.get("made")
+    in_the_middle = atom.state != states.SUCCESS and (atom.meta or {}).get("progress", 0) >= MAKING
+    return bool(made or in_the_middle)
+
+
+def _unfinished(book: Any) -> Unfinished:
+    latest = max(book, key=lambda detail: str(detail.meta["since"]))
+    return Unfinished(
+        Operation(latest.meta["operation"]), latest.meta["sliver"], latest.meta["since"]
+    )

@@ -1,0 +1,256 @@
+"""What each operation consists of, from the sliver to the outcome."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from fabric_direct import engine, registry
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.base import HostDevice, HostDrivers, Server
+from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.handlers.base import Handler
+from fabric_direct.journal import Journal
+from fabric_direct.model import (
+    ErrorReport,
+    NodeSliver,
+    Observed,
+    Operation,
+    Outcome,
+    SliverRef,
+    Status,
+    StepReport,
+    StepStatus,
+)
+from fabric_direct.steps.base import Flow
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A step of an operation has begun or ended."""
+
+    sliver: str
+    operation: Operation
+    step: str
+    status: StepStatus | None
+    """None: it has begun."""
+    seconds: float
+    done: int
+    """How many steps have ended so far."""
+    total: int
+
+
+class Operations:
+    """The operations of a site, each in the thread of its caller."""
+
+    def __init__(
+        self,
+        site: Site,
+        journal: Journal,
+        steps: Executor,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        :param steps: the pool that steps run in; not the one that operations are called in.
+        """
+        self._site, self._journal, self._steps = site, journal, steps
+        self._on_progress = on_progress
+        self._lock = Lock()
+        self._drivers: dict[str, HostDrivers] = {}
+
+    def create(self, sliver: NodeSliver, deadline: Deadline) -> Outcome:
+        """Make the sliver; if that fails, nothing of it is left, or the outcome names it."""
+        handler = self._handler(sliver, deadline)
+        handler.refuse(sliver)
+        fresh = not handler.exists(sliver)
+        flow = handler.create(sliver)
+        return self._apply(_Job(Operation.CREATE, sliver, handler, flow, whole=fresh), deadline)
+
+    def modify(self, sliver: NodeSliver, deadline: Deadline) -> Outcome:
+        """Change the sliver; if that fails, it is as it was, or the outcome names what is not."""
+        handler = self._handler(sliver, deadline)
+        flow = handler.modify(sliver)
+        handler.refuse(sliver)
+        return self._apply(_Job(Operation.MODIFY, sliver, handler, flow, whole=False), deadline)
+
+    def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        """Remove the sliver; what cannot be removed is named."""
+        handler = self._handler(sliver, deadline)
+        flow, ref = handler.delete(sliver), sliver.ref()
+        return self._apply(_Job(Operation.DELETE, ref, handler, flow, whole=True), deadline)
+
+    def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        """Read the sliver."""
+        observed = self._handler(sliver, deadline).observe(sliver)
+        return Outcome(
+            operation=Operation.PROBE, sliver=sliver.ref(), status=Status.DONE, observed=observed
+        )
+
+    def poa(
+        self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
+    ) -> Outcome:
+        """Carry an operational action out."""
+        answer = self._handler(sliver, deadline).act(sliver, action, data)
+        return Outcome(
+            operation=Operation.POA, sliver=sliver.ref(), status=Status.DONE, data=answer
+        )
+
+    def plan(self, sliver: SliverRef, operation: Operation, deadline: Deadline) -> Outcome:
+        """Ask each step of an operation what it would do."""
+        handler = self._handler(sliver, deadline)
+        if operation is not Operation.DELETE:
+            handler.refuse(sliver)
+        flow: Flow = getattr(handler, operation.value)(sliver)
+        return Outcome(
+            operation=Operation.PLAN,
+            sliver=sliver.ref(),
+            status=Status.DONE,
+            steps=engine.survey(flow),
+        )
+
+    def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
+        """Run a flow and say what came of it."""
+        sliver = job.sliver.model_dump(mode="json", exclude_none=True)
+        entry = self._journal.begin(job.operation, sliver)
+        result = engine.run(
+            job.flow,
+            self._steps,
+            deadline=deadline,
+            undo_limit=self._site.limits.undo,
+            entry=entry,
+            on_step=self._reporter(job),
+        )
+        outcome = _failure(job, result) if result.error else _success(job, result)
+        if not outcome.left:
+            self._journal.end(job.sliver.id)
+        return outcome
+
+    def _reporter(self, job: "_Job") -> engine.OnStep:
+        operation, sliver, total = job.operation, job.sliver.id, len(job.flow.steps())
+
+        def tell(report: StepReport | None, step: str, done: int) -> None:
+            status = report.status if report else None
+            seconds = report.seconds if report else 0.0
+            log.debug("%s %s: %s %s", operation, sliver, step, status or "begins")
+            if self._on_progress:
+                self._on_progress(Progress(sliver, operation, step, status, seconds, done, total))
+
+        return tell
+
+    def _handler(self, sliver: SliverRef, deadline: Deadline) -> Handler:
+        make: type[Handler] = registry.handler_for(sliver.type)
+        return make(self._site, self._bounded(self._host_of(sliver, deadline), deadline))
+
+    def _host_of(self, sliver: SliverRef, deadline: Deadline) -> str:
+        """Return the host that the sliver names, the only one, or the one that has it."""
+        hosts = list(self._site.hosts)
+        wanted = sliver.host if isinstance(sliver, NodeSliver) else None
+        if wanted is not None and wanted not in hosts:
+            raise InvalidSliver(
+                f"no host {wanted!r}", field="host", why=f"known: {', '.join(hosts)}"
+            )
+        if wanted or len(hosts) == 1:
+            return wanted or hosts[0]
+        found = [h for h in hosts if self._bounded(h, deadline).compute.leftovers(sliver.id)]
+        if found or not isinstance(sliver, NodeSliver):
+            return (found or hosts)[0]
+        raise InvalidSliver(
+            "must be given, for the site has several",
+            field="host",
+            why=f"known: {', '.join(hosts)}",
+        )
+
+    def servers(self) -> tuple[Server, ...]:
+        """Return the servers with our stamp on all hosts."""
+        deadline = Deadline.within(self._site.limits.probe)
+        hosts = (self._bounded(host, deadline) for host in self._site.hosts)
+        return tuple(server for drivers in hosts for server in drivers.compute.servers())
+
+    def devices(self, host: str) -> tuple[HostDevice, ...]:
+        """Return the PCI devices of a host.
+
+        :raises NotFound: if the site has no such host.
+        """
+        self._site.host(host)
+        deadline = Deadline.within(self._site.limits.probe)
+        return next(iter(self._bounded(host, deadline).devices.values())).inventory()
+
+    def _bounded(self, host: str, deadline: Deadline) -> HostDrivers:
+        return self._drivers_of(host).within(deadline, self._site.limits.call)
+
+    def _drivers_of(self, host: str) -> HostDrivers:
+        with self._lock:
+            if host not in self._drivers:
+                self._drivers[host] = registry.host_drivers(self._site, host)
+            return self._drivers[host]
+
+
+def report(error: Exception | None) -> ErrorReport:
+    """Return an error as a value."""
+    field = error.field if isinstance(error, FabricDirectError) else ""
+    return ErrorReport(kind=type(error).__name__, message=str(error), field=field)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A flow, and what it is for."""
+
+    operation: Operation
+    sliver: SliverRef
+    handler: Handler
+    flow: Flow
+    whole: bool
+    """Whether nothing of the sliver may be left if it fails."""
+
+    def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
+        return Outcome(
+            operation=self.operation,
+            sliver=self.sliver.ref(),
+            status=status,
+            steps=result.reports,
+            **values,
+        )
+
+
+def _success(job: _Job, result: engine.Result) -> Outcome:
+    """Read back what was done; what cannot be read back is not called done."""
+    if job.operation is Operation.DELETE:
+        return _absence(job, result)
+    observed: list[Observed] = []
+    error = engine.attempt(lambda: observed.append(job.handler.observe(job.sliver)))
+    if error:
+        return job.outcome(Status.PARTIAL, result, error=report(error))
+    return job.outcome(Status.DONE, result, observed=observed[0])
+
+
+def _absence(job: _Job, result: engine.Result) -> Outcome:
+    left = _leftovers(job)
+    if not left:
+        return job.outcome(Status.DONE, result)
+    error = NotVerified(f"sliver {job.sliver.id} was deleted, but is not gone", why=", ".join(left))
+    return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
+
+
+def _failure(job: _Job, result: engine.Result) -> Outcome:
+    """Name what a failed operation left behind."""
+    left = _leftovers(job) if job.whole else _not_taken_back(result)
+    done = result.undone or any(r.status is StepStatus.DONE for r in result.reports)
+    status = Status.PARTIAL if left and done else Status.FAILED
+    return job.outcome(status, result, error=report(result.error), left=left)
+
+
+def _leftovers(job: _Job) -> tuple[str, ...]:
+    left: list[str] = []
+    error = engine.attempt(lambda: left.extend(job.handler.leftovers(job.sliver)))
+    return (f"unknown: {error}",) if error else tuple(left)
+
+
+def _not_taken_back(result: engine.Result) -> tuple[str, ...]:
+    bad = {StepStatus.UNDO_FAILED} if result.undone else {StepStatus.FAILED, StepStatus.SKIPPED}
+    return tuple(f"{r.step}: {r.error or r.status}" for r in result.reports if r.status in bad)

@@ -1,0 +1,285 @@
+"""Who runs when: a thread for each invocation, order for each sliver, the outcome as a future.
+
+One processor serves a process. It may be made before a fork and used after it, in any thread, and its
+futures may be awaited (``asyncio.wrap_future``).
+"""
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fabric_direct import engine, registry
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.base import HostDevice, Server
+from fabric_direct.errors import Conflict, FabricDirectError, Refused
+from fabric_direct.handlers.base import Handler
+from fabric_direct.journal import Journal, Unfinished
+from fabric_direct.locks import exclusive
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
+from fabric_direct.operations import Operations, Progress, report
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Invocation:
+    operation: Operation
+    sliver: SliverRef
+    work: Callable[[Deadline], Outcome]
+    future: "Future[Outcome]"
+
+
+class HandlerProcessor:
+    """Runs operations on slivers and answers with futures of their outcomes.
+
+    Operations on one sliver run strictly in the order they were asked for, those on different slivers
+    in parallel. An operation that has not begun can be cancelled by its future. What fails on purpose
+    (a refusal, an API's error, a budget that is spent) is an :class:`~fabric_direct.model.Outcome`, not
+    an exception.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        workers: int = 10,
+        step_workers: int = 32,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_done: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        """Make a processor; it starts no thread before the first call.
+
+        :param workers: how many operations run at once.
+        :param step_workers: how many of their steps run at once, in a pool of their own.
+        :param on_progress: called from an operation's thread when a step begins or ends.
+        :param on_done: called from an operation's thread with each outcome, before its future is set.
+        """
+        self.site = site
+        self._workers, self._step_workers = workers, step_workers
+        self._on_progress, self._on_done = on_progress, on_done
+        self._journal = Journal(site.state_dir, site.journal)
+        self._reset()
+        _processors.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _reset(self) -> None:
+        """Begin anew, without threads: they do not survive a fork."""
+        self._lock = threading.Lock()
+        self._queues: dict[str, deque[_Invocation]] = {}
+        self._pending: set[Future[Outcome]] = set()
+        self._closed = False
+        self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
+        self._steps = ThreadPoolExecutor(self._step_workers, "fabric-direct-step")
+        self._operations = Operations(self.site, self._journal, self._steps, self._on_progress)
+
+    # --- operations
+
+    def create(self, sliver: NodeSliver) -> "Future[Outcome]":
+        """Make the sliver, or make sure that it is there as asked for."""
+        return self._submit(Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d))
+
+    def modify(self, sliver: NodeSliver) -> "Future[Outcome]":
+        """Turn the sliver that is there into the one asked for, told apart by component id."""
+        return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
+
+    def delete(self, sliver: SliverRef) -> "Future[Outcome]":
+        """Remove everything that bears the sliver's stamp, and see that it is gone."""
+        return self._submit(Operation.DELETE, sliver, lambda d: self._operations.delete(sliver, d))
+
+    def probe(self, sliver: SliverRef) -> "Future[Outcome]":
+        """Read the sliver from the substrate; a whole sliver is also compared with what is there."""
+        return self._submit(Operation.PROBE, sliver, lambda d: self._operations.probe(sliver, d))
+
+    def poa(
+        self, sliver: SliverRef, action: str, data: dict[str, Any] | None = None
+    ) -> "Future[Outcome]":
+        """Carry an operational action out; its answer is the outcome's ``data``."""
+        values = dict(data or {})
+        return self._submit(
+            Operation.POA, sliver, lambda d: self._operations.poa(sliver, action, values, d)
+        )
+
+    def plan(self, sliver: SliverRef, operation: Operation) -> "Future[Outcome]":
+        """Say what each step of ``create``, ``modify`` or ``delete`` would do; nothing is changed."""
+        return self._submit(
+            Operation.PLAN, sliver, lambda d: self._operations.plan(sliver, operation, d)
+        )
+
+    # --- what there is
+
+    def slivers(self) -> tuple[Server, ...]:
+        """Return the servers with our stamp on all hosts."""
+        return self._operations.servers()
+
+    def devices(self, host: str) -> tuple[HostDevice, ...]:
+        """Return the PCI devices of a host.
+
+        :raises NotFound: if the site has no such host.
+        """
+        return self._operations.devices(host)
+
+    def actions(self, resource_type: str) -> tuple[str, ...]:
+        """Return the names of a type's operational actions."""
+        handler: type[Handler] = registry.handler_for(resource_type)
+        return handler.actions
+
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """Return the operations that a process began and did not end."""
+        return self._journal.unfinished()
+
+    def recover(self, *, undo: bool = False) -> "list[Future[Outcome]]":
+        """Finish what other processes began and did not end; those under way are left alone.
+
+        :param undo: take back what was begun instead: a sliver that was being created is deleted, one
+            that was being modified becomes what its stamp says. A deletion is always finished.
+        """
+        return [self._recover(entry, undo=undo) for entry in self.unfinished()]
+
+    def _recover(self, entry: Unfinished, *, undo: bool) -> "Future[Outcome]":
+        sliver = _sliver(entry.sliver)
+        if entry.operation is Operation.DELETE or not isinstance(sliver, NodeSliver):
+            return self.delete(sliver.ref())
+        if entry.operation is Operation.MODIFY:
+            return self.modify(self._stamped(sliver) if undo else sliver)
+        return self.delete(sliver.ref()) if undo else self.create(sliver)
+
+    def _stamped(self, sliver: NodeSliver) -> NodeSliver:
+        server = next((s for s in self.slivers() if s.sliver == sliver.id), None)
+        if server is None:
+            return sliver
+        return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
+
+    # --- order
+
+    def shutdown(self, wait: bool = True, timeout: float | None = None) -> bool:
+        """Take no more operations, and let those asked for come to their end.
+
+        :param wait: whether to wait for them.
+        :param timeout: seconds to wait at most; what has not begun by then is cancelled.
+        :returns: whether all have ended.
+        """
+        with self._lock:
+            self._closed, pending = True, set(self._pending)
+        running = wait_for(pending, timeout).not_done if wait else pending
+        for future in running if wait else ():
+            future.cancel()
+        if all(future.done() for future in pending):
+            self._invocations.shutdown(wait=wait)
+            self._steps.shutdown(wait=wait)
+        return all(future.done() for future in pending)
+
+    def _submit(
+        self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
+    ) -> "Future[Outcome]":
+        invocation = _Invocation(operation, sliver, work, Future())
+        with self._lock:
+            if self._closed:
+                raise Conflict("the processor is shut down", remedy="make a new one")
+            self._pending.add(invocation.future)
+            queue = self._queues.setdefault(sliver.id, deque())
+            queue.append(invocation)
+            if len(queue) == 1:
+                self._invocations.submit(self._run_next, sliver.id)
+        invocation.future.add_done_callback(self._forget)
+        return invocation.future
+
+    def _forget(self, future: "Future[Outcome]") -> None:
+        with self._lock:
+            self._pending.discard(future)
+
+    def _run_next(self, sliver_id: str) -> None:
+        """Run the first of a sliver's queue; it stays in it meanwhile, so that the next one waits."""
+        queue = self._queues[sliver_id]
+        invocation = queue[0]
+        if invocation.future.set_running_or_notify_cancel():
+            invocation.future.set_result(self._invoke(invocation))
+        with self._lock:
+            queue.popleft()
+            if queue:
+                self._invocations.submit(self._run_next, sliver_id)
+            else:
+                del self._queues[sliver_id]
+
+    def _invoke(self, invocation: _Invocation) -> Outcome:
+        began = time.monotonic()
+        outcome = self._outcome(invocation)
+        outcome = outcome.model_copy(update={"seconds": time.monotonic() - began})
+        log.info(
+            "%s %s: %s in %.3f s",
+            outcome.operation,
+            outcome.sliver.id,
+            outcome.status,
+            outcome.seconds,
+        )
+        if self._on_done:
+            engine.attempt(self._on_done, outcome)
+        return outcome
+
+    def _outcome(self, invocation: _Invocation) -> Outcome:
+        outcomes: list[Outcome] = []
+        limit = self._limit(invocation.operation)
+
+        def work() -> None:
+            with self._alone(invocation):
+                outcomes.append(invocation.work(Deadline.within(limit)))
+
+        error = engine.attempt(work)
+        return outcomes[0] if error is None else _failed(invocation, error)
+
+    @contextmanager
+    def _alone(self, invocation: _Invocation) -> Iterator[None]:
+        """Keep other processes from changing the same sliver."""
+        if invocation.operation in {Operation.PLAN, Operation.PROBE}:
+            yield
+            return
+        sliver = invocation.sliver.id
+        path = self.site.state_dir / "locks" / f"sliver-{sliver}"
+        with exclusive(path, f"sliver {sliver}", timeout=self.site.limits.busy):
+            yield
+
+    def _limit(self, operation: Operation) -> float:
+        limits = self.site.limits
+        return float(getattr(limits, operation.value, limits.probe))
+
+
+_processors: "weakref.WeakSet[HandlerProcessor]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for processor in _processors:
+        processor._reset()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _sliver(data: dict[str, Any]) -> SliverRef:
+    """Return the sliver that the journal holds, whole or as a reference."""
+    model: type[SliverRef] = registry.handler_for(data["type"]).sliver_model
+    return (model if data.keys() - {"id", "type"} else SliverRef).model_validate(data)
+
+
+def _failed(invocation: _Invocation, error: Exception) -> Outcome:
+    if not isinstance(error, FabricDirectError):
+        log.error("%s of %s", invocation.operation, invocation.sliver.id, exc_info=error)
+    return Outcome(
+        operation=invocation.operation,
+        sliver=invocation.sliver.ref(),
+        status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
+        error=report(error),
+    )

@@ -1,0 +1,86 @@
+"""Which handler and which drivers serve a resource type.
+
+Both are found by entry points, so that others can add theirs: a handler by its resource type in
+``fabric_direct.handlers``; a driver by its name in ``fabric_direct.compute``, ``.network``, ``.volume``,
+``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable ``(site, host) -> driver``. They are
+imported at first use.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import DeviceDriver, HostDrivers
+from fabric_direct.errors import InvalidSite, InvalidSliver
+
+DEVICE_TYPES = ("GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME")
+
+
+def handler_for(resource_type: str) -> Any:
+    """Return the handler's class.
+
+    :raises InvalidSliver: with the field ``type`` if there is none.
+    """
+    known = _names("handlers")
+    if resource_type not in known:
+        raise InvalidSliver(
+            f"no handler for {resource_type!r}", field="type", why=f"known: {', '.join(known)}"
+        )
+    return _load("handlers", resource_type)
+
+
+def host_drivers(site: Site, host: str) -> HostDrivers:
+    """Return the drivers of a host, as the site names them; none is connected yet.
+
+    :raises InvalidSite: if the site names a driver that is not installed.
+    """
+    server = site.driver_for("VM") or "libvirt"
+
+    def make(kind: str, name: str) -> Any:
+        return driver(kind, name)(site, host)
+
+    return HostDrivers(
+        host=host,
+        compute=make("compute", server),
+        network=make("network", site.driver_for("vNIC") or server),
+        volume=make("volume", site.driver_for("Storage") or server),
+        tuning=make("tuning", server if server in _names("tuning") else "libvirt"),
+        guest=None if site.guest == "none" else make("guest", site.guest),
+        devices=dict(_devices(site, host)),
+    )
+
+
+def driver(kind: str, name: str) -> Any:
+    """Return a driver's factory.
+
+    :raises InvalidSite: if no such driver is installed.
+    """
+    known = _names(kind)
+    if name not in known:
+        raise InvalidSite(
+            f"no {kind} driver {name!r}",
+            field="drivers",
+            why=f"installed: {', '.join(known)}",
+            remedy="name one of these, or install the package that brings it",
+        )
+    return _load(kind, name)
+
+
+def _devices(site: Site, host: str) -> Iterator[tuple[str, DeviceDriver]]:
+    for resource_type in DEVICE_TYPES:
+        named = {t: n for t, n in site.drivers.items() if t.split("_")[0] == resource_type}
+        for key, name in ({resource_type: "hostdev"} | named).items():
+            yield key, driver("device", name)(site, host)
+
+
+@cache
+def _names(kind: str) -> tuple[str, ...]:
+    return tuple(sorted({point.name for point in entry_points(group=f"fabric_direct.{kind}")}))
+
+
+@cache
+def _load(kind: str, name: str) -> Any:
+    (point, *_) = entry_points(group=f"fabric_direct.{kind}", name=name)
+    return point.load()

@@ -1,0 +1,182 @@
+"""Ports: places held on networks, and NICs plugged into them."""
+
+from fabric_direct.drivers.base import ComputeDriver, NetworkDriver, PluggedPort, Port
+from fabric_direct.errors import NotFound
+from fabric_direct.model import Finding, Interface, VNic
+from fabric_direct.steps.base import Step
+
+
+class HoldPort(Step):
+    """A vNIC has its place on its network: MAC and addresses."""
+
+    def __init__(self, network: NetworkDriver, sliver_id: str, vnic: VNic) -> None:
+        super().__init__(f"port {vnic.id}")
+        self._network, self._sliver, self._vnic = network, sliver_id, vnic
+        self._before: Port | None = None
+
+    def check(self) -> Finding:
+        """Look for the port and compare what the sliver fixes of it."""
+        port = self._network.find_port(self._sliver, self._vnic.id)
+        if port is None:
+            return Finding.WILL_CREATE
+        return Finding.ALREADY_SO if port_fits(port, self._vnic) else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Hold the place; another one held before for this vNIC is given up first."""
+        self._before = self._network.find_port(self._sliver, self._vnic.id)
+        if self._before and not port_fits(self._before, self._vnic):
+            self._network.delete_port(self._sliver, self._vnic.id)
+        self._hold(self._vnic.network, self._vnic.interface)
+
+    def undo(self) -> None:
+        """Give the place up, and hold the former one again."""
+        self._network.delete_port(self._sliver, self._vnic.id)
+        if self._before:
+            was = self._before
+            self._hold(was.network, Interface(mac=was.mac, ipv4=was.ipv4, ipv6=was.ipv6))
+
+    def _hold(self, network: str, interface: Interface) -> None:
+        self._network.create_port(self._sliver, self._vnic.id, network, interface)
+
+
+def port_fits(port: Port, vnic: VNic) -> bool:
+    """Return whether the port has all that the sliver fixes: network, MAC, addresses."""
+    wanted = vnic.interface
+    pairs = ((wanted.mac, port.mac), (wanted.ipv4, port.ipv4), (wanted.ipv6, port.ipv6))
+    return port.network == vnic.network and all(w is None or w == p for w, p in pairs)
+
+
+class ReleasePort(Step):
+    """A vNIC that is no longer wanted has no place on any network."""
+
+    undoable = False
+
+    def __init__(self, network: NetworkDriver, sliver_id: str, component: str) -> None:
+        super().__init__(f"release port {component}")
+        self._network, self._sliver, self._component = network, sliver_id, component
+
+    def check(self) -> Finding:
+        """Look for the port."""
+        held = any(p.component == self._component for p in self._network.ports(self._sliver))
+        return Finding.WILL_DELETE if held else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Give it up."""
+        self._network.delete_port(self._sliver, self._component)
+
+
+class PlugPort(Step):
+    """A NIC is plugged into its port, with its bandwidth."""
+
+    def __init__(
+        self,
+        compute: ComputeDriver,
+        network: NetworkDriver,
+        sliver_id: str,
+        vnic: VNic,
+        unplug: float,
+    ) -> None:
+        """Make the step; the guest gets ``unplug`` seconds to let go of it when it is undone."""
+        super().__init__(f"nic {vnic.id}")
+        self._compute, self._network = compute, network
+        self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
+        self._before: PluggedPort | None = None
+
+    def check(self) -> Finding:
+        """Compare the NIC with its port and its bandwidth."""
+        plugged = plugged_port(self._compute, self._sliver, self._vnic.id)
+        if plugged is None:
+            return Finding.WILL_CREATE
+        fits = plugged.bandwidth == self._vnic.interface.bandwidth
+        return Finding.ALREADY_SO if fits else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Plug it in, or change the bandwidth of one that is plugged in."""
+        self._before = plugged_port(self._compute, self._sliver, self._vnic.id)
+        if self._before:
+            bandwidth = self._vnic.interface.bandwidth
+            self._compute.set_bandwidth(self._sliver, self._vnic.id, bandwidth)
+        else:
+            port = the_port(self._network, self._sliver, self._vnic.id)
+            self._compute.attach_port(self._sliver, port, self._vnic.interface)
+
+    def undo(self) -> None:
+        """Unplug it, or give it its former bandwidth."""
+        if self._before:
+            self._compute.set_bandwidth(self._sliver, self._vnic.id, self._before.bandwidth)
+        else:
+            self._compute.detach_port(self._sliver, self._vnic.id, timeout=self._unplug)
+
+
+class UnplugPort(Step):
+    """A NIC is not plugged in, because it is no longer wanted or its port changes."""
+
+    def __init__(
+        self,
+        compute: ComputeDriver,
+        network: NetworkDriver,
+        sliver_id: str,
+        vnic: VNic,
+        unplug: float,
+    ) -> None:
+        """Make the step for a vNIC as it was; the guest gets ``unplug`` seconds to let go of it."""
+        super().__init__(f"unplug nic {vnic.id}")
+        self._compute, self._network = compute, network
+        self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
+
+    def check(self) -> Finding:
+        """Look for the NIC."""
+        plugged = plugged_port(self._compute, self._sliver, self._vnic.id)
+        return Finding.WILL_DELETE if plugged else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Unplug it and wait until the guest has let go."""
+        self._compute.detach_port(self._sliver, self._vnic.id, timeout=self._unplug)
+
+    def undo(self) -> None:
+        """Plug it in again."""
+        port = the_port(self._network, self._sliver, self._vnic.id)
+        self._compute.attach_port(self._sliver, port, self._vnic.interface)
+
+
+class ReplugPort(UnplugPort):
+    """A NIC whose port changes is unplugged; a NIC that already fits its port stays."""
+
+    def __init__(
+        self,
+        compute: ComputeDriver,
+        network: NetworkDriver,
+        sliver_id: str,
+        *,
+        was: VNic,
+        wanted: VNic,
+        unplug: float,
+    ) -> None:
+        """Make the step for a vNIC that ``was`` so and is ``wanted`` otherwise."""
+        super().__init__(compute, network, sliver_id, was, unplug)
+        self._wanted = wanted
+
+    def check(self) -> Finding:
+        """Look whether a NIC is plugged into a port that will not stay."""
+        port = self._network.find_port(self._sliver, self._wanted.id)
+        if port is not None and port_fits(port, self._wanted):
+            return Finding.ALREADY_SO
+        return super().check()
+
+
+def the_port(network: NetworkDriver, sliver_id: str, component: str) -> Port:
+    """Return the port held for a component.
+
+    :raises NotFound: if none is held, or not all of it is there.
+    """
+    port = network.find_port(sliver_id, component)
+    if port is None:
+        raise NotFound(f"port {component} of sliver {sliver_id} is not there")
+    return port
+
+
+def plugged_port(compute: ComputeDriver, sliver_id: str, component: str) -> PluggedPort | None:
+    """Return the server's NIC for this component, or None."""
+    server = compute.find(sliver_id)
+    ports = server.ports if server else ()
+    return next((p for p in ports if p.component == component), None)

@@ -1,0 +1,96 @@
+"""The server itself: made, started, stamped, removed."""
+
+from collections.abc import Callable
+
+from fabric_direct.drivers.base import ComputeDriver, ServerSpec
+from fabric_direct.model import Finding, Stamp, State
+from fabric_direct.steps.base import Step
+
+
+class MakeServer(Step):
+    """The server is there."""
+
+    def __init__(
+        self, compute: ComputeDriver, sliver_id: str, spec: Callable[[], ServerSpec]
+    ) -> None:
+        """Make the step; ``spec`` is asked when the ports and volumes are there."""
+        super().__init__("server")
+        self._compute, self._sliver, self._spec = compute, sliver_id, spec
+
+    def check(self) -> Finding:
+        """Look for the server by its stamp."""
+        found = self._compute.find(self._sliver)
+        return Finding.ALREADY_SO if found else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Make and start it."""
+        self._compute.create(self._spec())
+
+    def undo(self) -> None:
+        """Remove it."""
+        self._compute.delete(self._sliver)
+
+
+class StartServer(Step):
+    """The server runs."""
+
+    def __init__(self, compute: ComputeDriver, sliver_id: str, stop: float) -> None:
+        """Make the step; the guest gets ``stop`` seconds to shut down when it is undone."""
+        super().__init__("power")
+        self._compute, self._sliver, self._stop = compute, sliver_id, stop
+
+    def check(self) -> Finding:
+        """Look at the server's state."""
+        found = self._compute.find(self._sliver)
+        runs = found is not None and found.state is State.RUNNING
+        return Finding.ALREADY_SO if runs else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Start it."""
+        self._compute.start(self._sliver)
+
+    def undo(self) -> None:
+        """Stop it."""
+        self._compute.stop(self._sliver, timeout=self._stop)
+
+
+class WriteStamp(Step):
+    """The server says what sliver it is."""
+
+    def __init__(self, compute: ComputeDriver, stamp: Stamp, before: Stamp) -> None:
+        """Make the step; ``before`` is what the server says now."""
+        super().__init__("stamp")
+        self._compute, self._stamp, self._before = compute, stamp, before
+
+    def check(self) -> Finding:
+        """Compare the server's stamp."""
+        found = self._compute.find(self._stamp.sliver.id)
+        fits = found is not None and found.stamp == self._stamp
+        return Finding.ALREADY_SO if fits else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Write it."""
+        self._compute.write_stamp(self._stamp.sliver.id, self._stamp)
+
+    def undo(self) -> None:
+        """Write the former one."""
+        self._compute.write_stamp(self._stamp.sliver.id, self._before)
+
+
+class RemoveServer(Step):
+    """The server is gone, with its root disk and seed; its devices are back with the host."""
+
+    undoable = False
+
+    def __init__(self, compute: ComputeDriver, sliver_id: str) -> None:
+        super().__init__("remove server")
+        self._compute, self._sliver = compute, sliver_id
+
+    def check(self) -> Finding:
+        """Look for anything that is left of it."""
+        left = self._compute.leftovers(self._sliver)
+        return Finding.WILL_DELETE if left else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Remove it."""
+        self._compute.delete(self._sliver)

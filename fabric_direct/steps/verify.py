@@ -1,0 +1,52 @@
+"""Steps that change nothing: they wait for the guest and compare what is there with what was wanted."""
+
+from collections.abc import Callable
+
+from fabric_direct.errors import NotVerified
+from fabric_direct.model import Finding
+from fabric_direct.steps.base import Step
+
+
+class Await(Step):
+    """Something that comes about by itself has come about."""
+
+    planned = False
+
+    def __init__(self, name: str, wait: Callable[[], None]) -> None:
+        """Make the step; ``wait`` returns when it is so, and raises if it will not be."""
+        super().__init__(name)
+        self._wait = wait
+        self._over = False
+
+    def check(self) -> Finding:
+        """Say whether the wait is over."""
+        return Finding.ALREADY_SO if self._over else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Wait."""
+        self._wait()
+        self._over = True
+
+
+class Verify(Step):
+    """What is there is what was wanted."""
+
+    planned = False
+
+    def __init__(self, differences: Callable[[], tuple[str, ...]]) -> None:
+        """Make the step; ``differences`` reads the substrate and returns a sentence for each."""
+        super().__init__("verify")
+        self._differences = differences
+
+    def check(self) -> Finding:
+        """Read back and compare."""
+        return Finding.WILL_CHANGE if self._differences() else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Fail: what is not so by now does not come about by itself.
+
+        :raises NotVerified: with what differs.
+        """
+        raise NotVerified(
+            "what is there is not what was asked for", why="; ".join(self._differences())
+        )

@@ -1,0 +1,130 @@
+"""Data volumes: made, plugged in, unplugged, removed."""
+
+from fabric_direct.drivers.base import ComputeDriver, PluggedVolume, VolumeDriver
+from fabric_direct.drivers.base import Volume as VolumeValue
+from fabric_direct.errors import NotFound
+from fabric_direct.model import Finding, Storage
+from fabric_direct.steps.base import Step
+
+
+class MakeVolume(Step):
+    """A component's own volume is there."""
+
+    def __init__(self, volumes: VolumeDriver, sliver_id: str, storage: Storage) -> None:
+        super().__init__(f"volume {storage.id}")
+        self._volumes, self._sliver, self._storage = volumes, sliver_id, storage
+
+    def check(self) -> Finding:
+        """Look for the volume."""
+        found = self._volumes.find(self._sliver, self._storage.id)
+        return Finding.ALREADY_SO if found else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Make it."""
+        self._volumes.create(self._sliver, self._storage.id, self._storage.size or 0)
+
+    def undo(self) -> None:
+        """Remove it."""
+        self._volumes.delete(self._sliver, self._storage.id)
+
+
+class RemoveVolume(Step):
+    """A volume that we made is gone, with its data."""
+
+    undoable = False
+
+    def __init__(self, volumes: VolumeDriver, sliver_id: str, component: str) -> None:
+        super().__init__(f"remove volume {component}")
+        self._volumes, self._sliver, self._component = volumes, sliver_id, component
+
+    def check(self) -> Finding:
+        """Look for the volume."""
+        found = self._volumes.find(self._sliver, self._component)
+        return Finding.WILL_DELETE if found else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Remove it."""
+        self._volumes.delete(self._sliver, self._component)
+
+
+class _Plugging(Step):
+    form = "{}"
+
+    def __init__(
+        self,
+        compute: ComputeDriver,
+        volumes: VolumeDriver,
+        sliver_id: str,
+        storage: Storage,
+        unplug: float,
+    ) -> None:
+        """Make the step; the guest gets ``unplug`` seconds to let go of the disk."""
+        super().__init__(self.form.format(storage.id))
+        self._compute, self._volumes = compute, volumes
+        self._sliver, self._storage, self._unplug = sliver_id, storage, unplug
+
+    def _plugged(self) -> bool:
+        return plugged_volume(self._compute, self._sliver, self._storage.id) is not None
+
+    def _plug(self) -> None:
+        volume = the_volume(self._volumes, self._sliver, self._storage)
+        self._compute.attach_volume(self._sliver, self._storage.id, volume)
+
+    def _pull(self) -> None:
+        self._compute.detach_volume(self._sliver, self._storage.id, timeout=self._unplug)
+
+
+class PlugVolume(_Plugging):
+    """A volume is plugged into the server."""
+
+    form = "disk {}"
+
+    def check(self) -> Finding:
+        """Look for the disk."""
+        return Finding.ALREADY_SO if self._plugged() else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Plug it in."""
+        self._plug()
+
+    def undo(self) -> None:
+        """Unplug it."""
+        self._pull()
+
+
+class UnplugVolume(_Plugging):
+    """A volume is not plugged into the server."""
+
+    form = "unplug disk {}"
+
+    def check(self) -> Finding:
+        """Look for the disk."""
+        return Finding.WILL_DELETE if self._plugged() else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Unplug it and wait until the guest has let go."""
+        self._pull()
+
+    def undo(self) -> None:
+        """Plug it in again."""
+        self._plug()
+
+
+def the_volume(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> VolumeValue:
+    """Return the volume that a component stands for.
+
+    :raises NotFound: if it is not there.
+    """
+    if storage.volume is not None:
+        return volumes.existing(storage.volume)
+    found = volumes.find(sliver_id, storage.id)
+    if found is None:
+        raise NotFound(f"volume {storage.id} of sliver {sliver_id} is not there")
+    return found
+
+
+def plugged_volume(compute: ComputeDriver, sliver_id: str, component: str) -> PluggedVolume | None:
+    """Return the server's disk for this component, or None."""
+    server = compute.find(sliver_id)
+    disks = server.volumes if server else ()
+    return next((d for d in disks if d.component == component), None)
