@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar, cast
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_exponential
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
 
 from fabric_direct.errors import TimedOut
 
@@ -70,11 +70,10 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
         retry=retry_if_result(lambda result: not result),
         wait=wait_exponential(multiplier=0.1, max=2.0),
         stop=stop_after_delay(timeout),
+        retry_error_callback=lambda _: False,
     )
-    try:
-        retrying(so)
-    except RetryError as error:
-        raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where) from error
+    if not retrying(so):
+        raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where)
 
 
 class _Bounded:

@@ -77,8 +77,7 @@ def run(
     engine = _load(flow, state, executor, entry)
     engine.atom_notifier.register(notifier.Notifier.ANY, recorder)
     error = attempt(engine.run)
-    reports = recorder.reports()
-    return Result(reports, recorder.error or state.error or error, undone=error is not None)
+    return Result(recorder.reports(), state.error or error, undone=error is not None)
 
 
 def _load(flow: Flow, state: "_Run", executor: Executor, entry: Entry | None) -> Any:
@@ -109,6 +108,13 @@ def attempt(function: Callable[..., Any], *args: Any) -> Exception | None:
     return None
 
 
+class StepFailed(Exception):
+    """A step failed, for TaskFlow and the journal.
+
+    It has the message alone: an error of a library may hold what no journal can, or should.
+    """
+
+
 @dataclass
 class _Run:
     """What the steps of one run share."""
@@ -125,9 +131,8 @@ class _Run:
             self.undoing = True
             self.deadline.renew(self.undo_limit)
 
-    def record(self, stage: int, error: Exception) -> None:
+    def fail(self, stage: int) -> None:
         self.failed_stage = stage if self.failed_stage is None else min(stage, self.failed_stage)
-        self.error = self.error or error
 
 
 class _StepTask(task.Task):  # type: ignore[misc]
@@ -140,16 +145,14 @@ class _StepTask(task.Task):  # type: ignore[misc]
     def execute(self) -> dict[str, Any]:
         if self.run.failed_stage is not None and self.run.failed_stage < self.stage:
             return {"status": StepStatus.SKIPPED}
-        if self.step.undoable:
-            return self._ensure()
-        return self._ensure_or_record()
-
-    def _ensure_or_record(self) -> dict[str, Any]:
-        result: list[dict[str, Any]] = []
-        error = attempt(lambda: result.append(self._ensure()))
+        results: list[dict[str, Any]] = []
+        error = attempt(lambda: results.append(self._ensure()))
         if error is None:
-            return result[0]
-        self.run.record(self.stage, error)
+            return results[0]
+        self.run.error = self.run.error or error
+        if self.step.undoable:
+            raise StepFailed(str(error))
+        self.run.fail(self.stage)
         return {"status": StepStatus.FAILED, "error": str(error)}
 
     def _ensure(self) -> dict[str, Any]:
@@ -189,7 +192,6 @@ class _Recorder:
         self._on_step = on_step
         self._begun: dict[str, float] = {}
         self._reports: dict[str, StepReport] = {}
-        self.error: Exception | None = None
 
     def reports(self) -> tuple[StepReport, ...]:
         return tuple(self._reports[name] for name in self._order if name in self._reports)
@@ -216,7 +218,6 @@ class _Recorder:
         )
 
     def _fail(self, name: str, result: failure.Failure) -> None:
-        self.error = self.error or result.exception
         seconds = time.monotonic() - self._begun[name]
         self._report(name, status=StepStatus.FAILED, error=str(result.exception), seconds=seconds)
 

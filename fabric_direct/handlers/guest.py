@@ -1,5 +1,7 @@
 """What handlers want of a guest, on top of its driver."""
 
+from collections.abc import Sequence
+
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.base import GuestAddress, GuestDriver, GuestInterface, Port
 from fabric_direct.errors import DriverError
@@ -12,7 +14,7 @@ class Guest:
     def __init__(self, driver: GuestDriver, address: GuestAddress) -> None:
         self.driver, self.address = driver, address
 
-    def wait_ready(self, ports: tuple[Port, ...], *, timeout: float) -> None:
+    def wait_ready(self, ports: Sequence[Port], *, timeout: float) -> None:
         """Return when the guest answers, its boot script has run, and its NICs have their addresses.
 
         :raises Unreachable: if it does not answer.
@@ -48,7 +50,7 @@ class Guest:
     def _booted(self) -> bool:
         return self.driver.boot_finished(self.address) is not False
 
-    def _has(self, ports: tuple[Port, ...]) -> bool:
+    def _has(self, ports: Sequence[Port]) -> bool:
         found = self.interfaces()
         return all(_on(found.get(port.mac), port) for port in ports)
 

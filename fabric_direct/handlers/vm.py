@@ -3,14 +3,17 @@
 ::
 
     create   hold ports, make volumes → server → power → attach devices → guest answers → verify
-    modify   unplug what changes → hold ports, make volumes → plug in, attach, bandwidth → stamp
+    modify   hold new ports, make volumes → unplug what changes → hold its ports anew
+             → plug in, attach, bandwidth
              → guest has its addresses → verify → unplug what is unwanted → remove its ports and volumes
+             → stamp
     delete   server (and with it NICs, disks, devices) → ports, volumes → nothing is left
 
 Everything is found by the sliver's stamp. A step that fails takes the earlier ones back; only the
 removals at the end of modify, and all of delete, have no way back and are recorded instead.
 """
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from fabric_direct.config import ImageSettings, Site
@@ -32,6 +35,7 @@ from fabric_direct.handlers.observation import observe_server
 from fabric_direct.handlers.refusal import refuse_components, refuse_fixed, refuse_size
 from fabric_direct.model import (
     Component,
+    Interface,
     NodeSliver,
     Observed,
     SliverRef,
@@ -90,7 +94,7 @@ class VMHandler:
                 remedy="use modify, or delete it first",
             )
         return Flow.of(
-            self._foundations(sliver),
+            self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
             self._attachments(sliver),
@@ -99,21 +103,28 @@ class VMHandler:
         )
 
     def modify(self, sliver: NodeSliver) -> Flow:
-        """Return what turns the server that is there into the one asked for."""
+        """Return what turns the server that is there into the one asked for.
+
+        New ports are held before changed ones are given up: what is given up must still be free when
+        it is taken back.
+        """
         server = self._server(sliver)
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
-        gone = _unwanted(was, sliver)
+        gone = self._unwanted(was, sliver)
         runs = server.state is State.RUNNING
+        kept = [vnic for vnic in sliver.vnics() if vnic.id in {v.id for v in was.vnics()}]
+        added = [vnic for vnic in sliver.vnics() if vnic not in kept]
         return Flow.of(
+            self._ports(sliver, added) + self._volumes(sliver),
             self._unplug_changed(was, sliver),
-            self._foundations(sliver),
+            self._ports(sliver, kept),
             self._plugs(sliver) + self._attachments(sliver),
-            [WriteStamp(self._compute, sliver.stamp(), server.stamp)],
             self._await_guest(sliver) if runs else [],
             [Verify(lambda: differences(sliver, _without(gone, self.observe(sliver)), runs=runs))],
             [self._unplug(sliver.id, component) for component in gone],
             self._removals(sliver.id, gone),
+            [WriteStamp(self._compute, sliver.stamp())],
         )
 
     def delete(self, ref: SliverRef) -> Flow:
@@ -126,10 +137,12 @@ class VMHandler:
         ]
         return Flow.of([RemoveServer(self._compute, ref.id)], [*ports, *volumes])
 
-    def _foundations(self, sliver: NodeSliver) -> list[Step]:
-        ports = [HoldPort(self._network, sliver.id, vnic) for vnic in sliver.vnics()]
-        own = [s for s in sliver.volumes() if s.size is not None]
-        return [*ports, *(MakeVolume(self._volume, sliver.id, s) for s in own)]
+    def _ports(self, sliver: NodeSliver, vnics: Iterable[VNic]) -> list[Step]:
+        return [HoldPort(self._network, sliver.id, vnic) for vnic in vnics]
+
+    def _volumes(self, sliver: NodeSliver) -> list[Step]:
+        own = [storage for storage in sliver.volumes() if storage.size is not None]
+        return [MakeVolume(self._volume, sliver.id, storage) for storage in own]
 
     def _plugs(self, sliver: NodeSliver) -> list[Step]:
         nics = [
@@ -170,6 +183,16 @@ class VMHandler:
             return UnplugVolume(self._compute, self._volume, sliver_id, component, self._detach)
         return DetachDevice(self._drivers.device(component), sliver_id, component, self._detach)
 
+    def _unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[Component]:
+        """Return what is there and not wanted: by the stamp, or left by an unfinished modification."""
+        there: dict[str, Component] = {
+            p.component: _vnic(p) for p in self._network.ports(sliver.id)
+        }
+        for volume in self._volume.volumes(sliver.id):
+            there[volume.component] = Storage(id=volume.component, size=volume.size)
+        there |= {c.id: c for c in was.components}
+        return [c for name, c in there.items() if name not in {w.id for w in sliver.components}]
+
     def _removals(self, sliver_id: str, gone: list[Component]) -> list[Step]:
         ports = [ReleasePort(self._network, sliver_id, c.id) for c in gone if isinstance(c, VNic)]
         own = [c for c in gone if isinstance(c, Storage) and c.size is not None]
@@ -182,7 +205,8 @@ class VMHandler:
 
         def wait() -> None:
             guest = Guest(driver, self._guest_address(self._server(sliver)))
-            ports = self._network.ports(sliver.id)
+            wanted = {vnic.id for vnic in sliver.vnics()}
+            ports = [p for p in self._network.ports(sliver.id) if p.component in wanted]
             guest.wait_ready(ports, timeout=self._site.limits.guest_boot)
 
         return [Await("guest", wait)]
@@ -244,9 +268,9 @@ class VMHandler:
         return GuestAddress(server.sliver, server.instance, user, (*fours, *sixes))
 
 
-def _unwanted(was: NodeSliver, sliver: NodeSliver) -> list[Component]:
-    wanted = {c.id for c in sliver.components}
-    return [c for c in was.components if c.id not in wanted]
+def _vnic(port: Port) -> VNic:
+    interface = Interface(mac=port.mac, ipv4=port.ipv4, ipv6=port.ipv6)
+    return VNic(id=port.component, network=port.network, interface=interface)
 
 
 def _without(gone: list[Component], found: Observed) -> Observed:

@@ -55,12 +55,13 @@ class StartServer(Step):
 
 
 class WriteStamp(Step):
-    """The server says what sliver it is."""
+    """The server says what sliver it is; written last, so that until then it says what it was."""
 
-    def __init__(self, compute: ComputeDriver, stamp: Stamp, before: Stamp) -> None:
-        """Make the step; ``before`` is what the server says now."""
+    undoable = False
+
+    def __init__(self, compute: ComputeDriver, stamp: Stamp) -> None:
         super().__init__("stamp")
-        self._compute, self._stamp, self._before = compute, stamp, before
+        self._compute, self._stamp = compute, stamp
 
     def check(self) -> Finding:
         """Compare the server's stamp."""
@@ -71,10 +72,6 @@ class WriteStamp(Step):
     def make(self) -> None:
         """Write it."""
         self._compute.write_stamp(self._stamp.sliver.id, self._stamp)
-
-    def undo(self) -> None:
-        """Write the former one."""
-        self._compute.write_stamp(self._stamp.sliver.id, self._before)
 
 
 class RemoveServer(Step):

@@ -37,7 +37,7 @@ class FakeGuest(Fake):
         """Say yes of a server that runs."""
         return self._call("boot_finished", lambda: self._runs(guest))
 
-    def ssh_hostpublic_key(self, guest: GuestAddress) -> str | None:
+    def ssh_host_key(self, guest: GuestAddress) -> str | None:
         """Return a key that is none."""
         return self._call("ssh_host_key", lambda: f"ssh-ed25519 {guest.sliver}")
 

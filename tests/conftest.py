@@ -1,0 +1,70 @@
+"""What all tests share: a site on the fake drivers, and slivers to put on it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.model import NodeSliver
+from fabric_direct.processor import HandlerProcessor
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN someone"
+FAKE_DRIVERS = dict.fromkeys(
+    ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
+)
+
+
+@pytest.fixture
+def fake_site(tmp_path: Path) -> Site:
+    return Site(
+        site="TEST",
+        state_dir=tmp_path / "state",
+        drivers=FAKE_DRIVERS,
+        guest="fake",
+        networks={
+            "red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"},
+            "blue": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},
+        },
+        limits={"busy": 0.1},
+    )
+
+
+@pytest.fixture
+def fakes(fake_site: Site) -> Iterator[Substrate]:
+    """What the fake drivers of the fake site work on."""
+    things = substrate(fake_site, "localhost")
+    yield things
+    things.mend()
+
+
+@pytest.fixture
+def processor(fake_site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(fake_site) as processor:
+        yield processor
+        fakes.mend()
+
+
+@pytest.fixture
+def vm() -> Callable[..., NodeSliver]:
+    """Make a sliver with two vNICs and a volume, or with what else is given."""
+
+    def make(**values: Any) -> NodeSliver:
+        components = (
+            {"type": "vNIC", "id": "nic1", "network": "red"},
+            {"type": "vNIC", "id": "nic2", "network": "blue"},
+            {"type": "Storage", "id": "data", "size": 1},
+        )
+        defaults = {
+            "id": "sliver-1",
+            "name": "node",
+            "image": "tiny",
+            "capacities": {"core": 1, "ram": 1, "disk": 1},
+            "ssh_keys": (KEY,),
+            "components": components,
+        }
+        return NodeSliver.model_validate(defaults | values)
+
+    return make
