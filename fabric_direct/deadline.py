@@ -1,10 +1,12 @@
 """How long an operation may still take, handed down to every call that it makes."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar, cast
+from queue import SimpleQueue
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
 
@@ -44,13 +46,41 @@ def call_within(seconds: float, what: str, function: Callable[..., T], *args: An
     if seconds <= 0:
         raise TimedOut(f"{what} was not begun", why="the time for the operation is spent")
     answer: Future[T] = Future()
-    threading.Thread(target=_answer, args=(answer, function, args, kw), daemon=True).start()
+    _Caller.take().calls.put(lambda: _answer(answer, function, args, kw))
     try:
         return answer.result(seconds)
     except TimeoutError as error:
         if answer.done():
             raise
         raise TimedOut(f"{what} gave no answer", why=f"waited {seconds:.1f} s") from error
+
+
+class _Caller:
+    """A daemon thread that makes one call after the other, and waits to be taken in between.
+
+    The pools of the standard library will not do: they wait at exit for a call that never ends.
+    """
+
+    idle: ClassVar[list["_Caller"]] = []
+
+    def __init__(self) -> None:
+        self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._run, name="fabric-direct-call", daemon=True).start()
+
+    @classmethod
+    def take(cls) -> "_Caller":
+        try:
+            return cls.idle.pop()
+        except IndexError:
+            return cls()
+
+    def _run(self) -> None:
+        while True:
+            self.calls.get()()
+            self.idle.append(self)
+
+
+os.register_at_fork(after_in_child=_Caller.idle.clear)
 
 
 def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any) -> None:

@@ -9,7 +9,7 @@ and its files 0600.
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,9 +80,13 @@ class Journal:
     def end(self, sliver_id: str) -> None:
         """Record that nothing is under way any more."""
         if self._url is None:
-            shutil.rmtree(self._path / sliver_id, ignore_errors=True)
+            if (self._path / sliver_id).exists():
+                shutil.rmtree(self._path / sliver_id)
             return
-        with closing(self._backend(sliver_id).get_connection()) as connection:
+        with (
+            closing(self._backend(sliver_id).get_connection()) as connection,
+            suppress(taskflow_errors.NotFound),
+        ):
             connection.destroy_logbook(_book_uuid(sliver_id))
 
     def unfinished(self) -> tuple[Unfinished, ...]:

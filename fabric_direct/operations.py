@@ -17,7 +17,6 @@ from fabric_direct.journal import Journal
 from fabric_direct.model import (
     ErrorReport,
     NodeSliver,
-    Observed,
     Operation,
     Outcome,
     SliverRef,
@@ -67,23 +66,22 @@ class Operations:
     def create(self, sliver: NodeSliver, deadline: Deadline) -> Outcome:
         """Make the sliver; if that fails, nothing of it is left, or the outcome names it."""
         handler = self._handler(sliver, deadline)
-        handler.refuse(sliver)
-        fresh = not handler.exists(sliver)
-        flow = handler.create(sliver)
-        return self._apply(_Job(Operation.CREATE, sliver, handler, flow, whole=fresh), deadline)
+        return self._apply(
+            _Job(Operation.CREATE, sliver, handler, handler.create(sliver)), deadline
+        )
 
     def modify(self, sliver: NodeSliver, deadline: Deadline) -> Outcome:
         """Change the sliver; if that fails, it is as it was, or the outcome names what is not."""
         handler = self._handler(sliver, deadline)
-        flow = handler.modify(sliver)
-        handler.refuse(sliver)
-        return self._apply(_Job(Operation.MODIFY, sliver, handler, flow, whole=False), deadline)
+        return self._apply(
+            _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver)), deadline
+        )
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Remove the sliver; what cannot be removed is named."""
         handler = self._handler(sliver, deadline)
-        flow, ref = handler.delete(sliver), sliver.ref()
-        return self._apply(_Job(Operation.DELETE, ref, handler, flow, whole=True), deadline)
+        ref = sliver.ref()
+        return self._apply(_Job(Operation.DELETE, ref, handler, handler.delete(ref)), deadline)
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver."""
@@ -104,8 +102,6 @@ class Operations:
     def plan(self, sliver: SliverRef, operation: Operation, deadline: Deadline) -> Outcome:
         """Ask each step of an operation what it would do."""
         handler = self._handler(sliver, deadline)
-        if operation is not Operation.DELETE:
-            handler.refuse(sliver)
         flow: Flow = getattr(handler, operation.value)(sliver)
         return Outcome(
             operation=Operation.PLAN,
@@ -205,8 +201,6 @@ class _Job:
     sliver: SliverRef
     handler: Handler
     flow: Flow
-    whole: bool
-    """Whether nothing of the sliver may be left if it fails."""
 
     def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
         return Outcome(
@@ -219,14 +213,9 @@ class _Job:
 
 
 def _success(job: _Job, result: engine.Result) -> Outcome:
-    """Read back what was done; what cannot be read back is not called done."""
     if job.operation is Operation.DELETE:
         return _absence(job, result)
-    observed: list[Observed] = []
-    error = engine.attempt(lambda: observed.append(job.handler.observe(job.sliver)))
-    if error:
-        return job.outcome(Status.PARTIAL, result, error=report(error))
-    return job.outcome(Status.DONE, result, observed=observed[0])
+    return job.outcome(Status.DONE, result, observed=job.handler.observed)
 
 
 def _absence(job: _Job, result: engine.Result) -> Outcome:
@@ -239,7 +228,7 @@ def _absence(job: _Job, result: engine.Result) -> Outcome:
 
 def _failure(job: _Job, result: engine.Result) -> Outcome:
     """Name what a failed operation left behind."""
-    left = _leftovers(job) if job.whole else _not_taken_back(result)
+    left = _leftovers(job) if job.flow.whole else _not_taken_back(result)
     done = result.undone or any(r.status is StepStatus.DONE for r in result.reports)
     status = Status.PARTIAL if left and done else Status.FAILED
     return job.outcome(status, result, error=report(result.error), left=left)

@@ -18,28 +18,23 @@ class Handler(Protocol):
     """What a whole sliver of this type looks like."""
     actions: ClassVar[tuple[str, ...]]
     """Names of its operational actions."""
+    observed: Observed | None
+    """What the last step of a flow that makes or changes the sliver read back."""
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""
 
-    def refuse(self, sliver: Any) -> None:
-        """Return if the site can serve this sliver; nothing is changed.
-
-        :raises Refused: with the path of the offending field.
-        """
-
-    def exists(self, ref: SliverRef) -> bool:
-        """Return whether anything of the sliver is there."""
-
     def create(self, sliver: Any) -> Flow:
-        """Return what makes the sliver, or makes sure that it is there.
+        """Return what makes the sliver, or makes sure that it is there; nothing is changed yet.
 
+        :raises Refused: if the site cannot serve it, with the path of the offending field.
         :raises Conflict: if it is there and differs from what is asked for.
         """
 
     def modify(self, sliver: Any) -> Flow:
-        """Return what turns the sliver that is there into the one asked for.
+        """Return what turns the sliver that is there into the one asked for; nothing is changed yet.
 
+        :raises Refused: if the site cannot serve it, with the path of the offending field.
         :raises NotFound: if it is not there.
         :raises InvalidSliver: if a field differs that cannot be changed.
         """

@@ -47,7 +47,7 @@ from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.devices import AttachDevice, DetachDevice
 from fabric_direct.steps.ports import HoldPort, PlugPort, ReleasePort, ReplugPort, UnplugPort
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
-from fabric_direct.steps.verify import Await, Verify
+from fabric_direct.steps.verify import Await, Verified, Verify
 from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, UnplugVolume
 
 
@@ -59,47 +59,33 @@ class VMHandler:
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""
+        self.observed: Observed | None = None
         self._site, self._drivers = site, drivers
         self._compute, self._network = drivers.compute, drivers.network
         self._volume = drivers.volume
         self._detach = site.limits.detach
 
-    # --- what can be served
-
-    def refuse(self, sliver: NodeSliver) -> None:
-        """Return if the host can serve this sliver; nothing is changed."""
-        if not self.exists(sliver):
-            refuse_size(self._drivers, sliver)
-            self._compute.check_image(self._image(sliver))
-        refuse_components(self._drivers, sliver)
-
-    def _image(self, sliver: NodeSliver) -> Image:
-        settings = self._site.images.get(sliver.image, ImageSettings())
-        path = str(settings.path) if settings.path else None
-        return Image(name=sliver.image, user=settings.user, path=path)
-
-    # --- flows
-
-    def exists(self, ref: SliverRef) -> bool:
-        """Return whether the sliver has a server."""
-        return self._compute.find(ref.id) is not None
-
     def create(self, sliver: NodeSliver) -> Flow:
         """Return what makes the server with everything that belongs to it."""
         server = self._compute.find(sliver.id)
-        if server is not None and server.stamp != sliver.stamp():
+        if server is None:
+            refuse_size(self._drivers, sliver)
+            self._compute.check_image(self._image(sliver))
+        elif server.stamp != sliver.stamp():
             raise Conflict(
                 f"sliver {sliver.id} is there and differs from what is asked for",
                 where=server.instance,
                 remedy="use modify, or delete it first",
             )
+        refuse_components(self._drivers, sliver)
         return Flow.of(
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
             self._attachments(sliver),
             self._await_guest(sliver),
-            [Verify(lambda: self.observe(sliver).differences)],
+            [Verify(lambda: self._differences(sliver))],
+            whole=server is None,
         )
 
     def modify(self, sliver: NodeSliver) -> Flow:
@@ -111,6 +97,7 @@ class VMHandler:
         server = self._server(sliver)
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
+        refuse_components(self._drivers, sliver)
         gone = self._unwanted(was, sliver)
         runs = server.state is State.RUNNING
         kept = [vnic for vnic in sliver.vnics() if vnic.id in {v.id for v in was.vnics()}]
@@ -121,10 +108,11 @@ class VMHandler:
             self._ports(sliver, kept),
             self._plugs(sliver) + self._attachments(sliver),
             self._await_guest(sliver) if runs else [],
-            [Verify(lambda: differences(sliver, _without(gone, self.observe(sliver)), runs=runs))],
+            [Verify(lambda: self._differences(sliver, gone, runs=runs))],
             [self._unplug(sliver.id, component) for component in gone],
             self._removals(sliver.id, gone),
             [WriteStamp(self._compute, sliver.stamp())],
+            [Verified(lambda: self._differences(sliver, runs=runs))],
         )
 
     def delete(self, ref: SliverRef) -> Flow:
@@ -135,7 +123,7 @@ class VMHandler:
         volumes = [
             RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
         ]
-        return Flow.of([RemoveServer(self._compute, ref.id)], [*ports, *volumes])
+        return Flow.of([RemoveServer(self._compute, ref.id)], [*ports, *volumes], whole=True)
 
     def _ports(self, sliver: NodeSliver, vnics: Iterable[VNic]) -> list[Step]:
         return [HoldPort(self._network, sliver.id, vnic) for vnic in vnics]
@@ -225,6 +213,11 @@ class VMHandler:
             user_data=user_data(sliver),
         )
 
+    def _image(self, sliver: NodeSliver) -> Image:
+        settings = self._site.images.get(sliver.image, ImageSettings())
+        path = str(settings.path) if settings.path else None
+        return Image(name=sliver.image, user=settings.user, path=path)
+
     # --- looking
 
     def observe(self, ref: SliverRef) -> Observed:
@@ -235,6 +228,13 @@ class VMHandler:
         found = observe_server(self._drivers, server, self._guest(server))
         wanted = ref if isinstance(ref, NodeSliver) else server.stamp.sliver
         return found.model_copy(update={"differences": differences(wanted, found)})
+
+    def _differences(
+        self, sliver: NodeSliver, gone: Iterable[Component] = (), *, runs: bool = True
+    ) -> tuple[str, ...]:
+        """Read back and compare, but for what is removed in the end, when all else is verified."""
+        self.observed = self.observe(sliver)
+        return differences(sliver, _without(gone, self.observed), runs=runs)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
@@ -273,8 +273,7 @@ def _vnic(port: Port) -> VNic:
     return VNic(id=port.component, network=port.network, interface=interface)
 
 
-def _without(gone: list[Component], found: Observed) -> Observed:
-    """Leave out what is removed in the end, when all else is verified."""
+def _without(gone: Iterable[Component], found: Observed) -> Observed:
     ids = {c.id for c in gone}
     return found.model_copy(
         update={

@@ -47,11 +47,13 @@ class Flow:
     """Stages one after the other; the steps of a stage have no order and run in parallel."""
 
     stages: tuple[tuple[Step, ...], ...]
+    whole: bool = False
+    """Whether it is about all of the sliver: if it fails, nothing of the sliver may be left."""
 
     @classmethod
-    def of(cls, *stages: Iterable[Step]) -> "Flow":
+    def of(cls, *stages: Iterable[Step], whole: bool = False) -> "Flow":
         """Return the flow of these stages, without the empty ones."""
-        return cls(tuple(steps for steps in map(tuple, stages) if steps))
+        return cls(tuple(steps for steps in map(tuple, stages) if steps), whole)
 
     def steps(self) -> tuple[Step, ...]:
         """Return all steps in order."""

@@ -40,7 +40,12 @@ _GONE = {
     libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
 }
 _TIMED_OUT = {libvirt.VIR_ERR_OPERATION_TIMEOUT}
-_UNSUPPORTED = {libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_CONFIG_UNSUPPORTED}
+_UNSUPPORTED = {
+    libvirt.VIR_ERR_NO_SUPPORT,
+    libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+    libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED,
+    libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
+}
 
 _lock = threading.Lock()
 _connections: dict[str, libvirt.virConnect] = {}

@@ -42,13 +42,11 @@ def find_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDo
     """
     try:
         domain = connection.lookupByUUID(domain_uuid(sliver_id).bytes)
-        stamp = read_stamp(domain)
+        check_stamp(domain, sliver_id)
     except libvirt.libvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
             return None
         raise
-    if stamp is None or stamp.sliver.id != sliver_id:
-        raise NotOurs(f"domain {domain.name()} is not ours", why="it bears no stamp of the sliver")
     return domain
 
 
@@ -61,6 +59,16 @@ def the_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDom
     if domain is None:
         raise NotFound(f"sliver {sliver_id} has no domain", where=connection.getURI())
     return domain
+
+
+def check_stamp(domain: libvirt.virDomain, sliver_id: str) -> None:
+    """Return if the domain bears the sliver's stamp.
+
+    :raises NotOurs: if not.
+    """
+    stamp = read_stamp(domain)
+    if stamp is None or stamp.sliver.id != sliver_id:
+        raise NotOurs(f"domain {domain.name()} is not ours", why="it bears no stamp of the sliver")
 
 
 def read_stamp(domain: libvirt.virDomain) -> Stamp | None:
@@ -85,3 +93,16 @@ def devices_xml(domain: libvirt.virDomain) -> ElementTree.Element:
     devices = ElementTree.fromstring(domain.XMLDesc(0)).find("devices")
     assert devices is not None  # noqa: S101 - libvirt always writes it
     return devices
+
+
+def definitions(domain: libvirt.virDomain) -> dict[int, str]:
+    """Return the domain's XML by scope: as defined and, if it runs, live.
+
+    :raises libvirt.libvirtError: if the domain is gone or libvirt does not answer.
+    """
+    text = domain.XMLDesc(0)
+    # Only what runs has an id; a call to ask for that would cost as much as the XML.
+    if " id=" not in text.partition(">")[0]:
+        return {libvirt.VIR_DOMAIN_AFFECT_CONFIG: text}
+    inactive = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    return {libvirt.VIR_DOMAIN_AFFECT_CONFIG: inactive, libvirt.VIR_DOMAIN_AFFECT_LIVE: text}

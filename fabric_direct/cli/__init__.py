@@ -1,0 +1,57 @@
+"""``fabric-direct``: the library on the command line.
+
+::
+
+    options      what all commands have: --site, --json, --verbose; how errors are told
+    inputs       files and ids on the command line -> slivers
+    operations   plan create modify delete probe poa recover
+    inspection   list devices doctor schema
+    running      waits for outcomes, interrupts, exit codes
+    progress     a live display on a terminal, plain lines elsewhere
+    show         tables and sentences
+
+What is heavy (libvirt, TaskFlow, pydantic's models) is imported inside the commands, so that help and
+shell completion are quick.
+"""
+
+import click
+
+from fabric_direct.cli.inspection import COMMANDS as INSPECTION
+from fabric_direct.cli.operations import COMMANDS as OPERATIONS
+from fabric_direct.cli.options import Root, shared_options
+
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    failed, and nothing of it is left; or probe: the sliver is not as wanted
+  2    bad input: nothing was touched
+  3    partly done: the message says what is left
+  130  interrupted
+
+\b
+The site is read from --site, else $FABRIC_DIRECT_SITE, ./site.yaml,
+/etc/fabric-direct/site.yaml; else it is this machine with its libvirt.
+
+\b
+Completion of commands and options, for bash (also: zsh, fish):
+  eval "$(_FABRIC_DIRECT_COMPLETE=bash_source fabric-direct)"
+"""
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
+@shared_options
+@click.version_option(package_name="fabric-direct", prog_name="fabric-direct")
+def main() -> None:
+    """Provision slivers: virtual machines with their NICs, volumes and devices.
+
+    A sliver is described by a YAML or JSON file; `fabric-direct schema sliver` says what may be in it.
+    Try `plan` first: it changes nothing. Doing a thing twice is the same as doing it once.
+    """
+
+
+for _command in (*OPERATIONS, *INSPECTION):
+    main.add_command(_command)

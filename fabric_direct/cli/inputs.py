@@ -1,0 +1,99 @@
+"""What stands on the command line, as slivers and data."""
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fabric_direct.errors import InvalidSliver, Refused
+
+if TYPE_CHECKING:
+    from fabric_direct.model import NodeSliver, SliverRef
+
+T = TypeVar("T", bound="SliverRef")
+
+
+def sliver(path: Path) -> "NodeSliver":
+    """Return the sliver that a file describes.
+
+    :raises InvalidSliver: if it cannot be read or is wrong.
+    """
+    from fabric_direct.documents import load  # noqa: PLC0415 - see the package
+    from fabric_direct.model import NodeSliver  # noqa: PLC0415
+
+    return load(path, NodeSliver, InvalidSliver)
+
+
+def slivers(paths: tuple[Path, ...]) -> "list[NodeSliver]":
+    """Return the slivers of several files; all are looked at before any is refused.
+
+    :raises InvalidSliver: if any is wrong, with what is wrong in all.
+    """
+    return _each(partial(sliver, path) for path in paths)
+
+
+def references(words: tuple[str, ...], resource_type: str) -> "list[SliverRef]":
+    """Return the slivers that files or ids name; see :func:`reference`."""
+    return _each(partial(reference, word, resource_type) for word in words)
+
+
+def reference(word: str, resource_type: str) -> "SliverRef":
+    """Return the sliver that a file describes, or the reference to the one of that id.
+
+    A word with a ``/``, or that ends in ``.yaml``, ``.yml`` or ``.json``, is a file.
+
+    :raises InvalidSliver: if it is neither.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 - see the package
+
+    from fabric_direct.model import SliverRef  # noqa: PLC0415
+
+    if "/" in word or word.endswith((".yaml", ".yml", ".json")):
+        return sliver(Path(word))
+    try:
+        return SliverRef(id=word, type=resource_type)
+    except ValidationError as error:
+        raise InvalidSliver(
+            f"{word!r} is neither a sliver's file nor an id",
+            why="files end in .yaml, .yml or .json; ids are letters, digits, '-' and '_'",
+            field="id",
+        ) from error
+
+
+def _each(loads: "Iterable[Callable[[], T]]") -> "list[T]":
+    loaded: list[T] = []
+    errors: list[InvalidSliver] = []
+    for load in loads:
+        try:
+            loaded.append(load())
+        except InvalidSliver as error:
+            errors.append(error)
+    if errors:
+        raise InvalidSliver("\n".join(map(str, errors)), field=errors[0].field) from errors[0]
+    _refuse_twice([one.id for one in loaded])
+    return loaded
+
+
+def _refuse_twice(ids: list[str]) -> None:
+    for one in ids:
+        if ids.count(one) > 1:
+            raise InvalidSliver(f"the sliver {one} is given twice", field="id")
+
+
+def data(word: str | None) -> dict[str, Any]:
+    """Return the data of an action: JSON text, ``@file``, or ``-`` for stdin.
+
+    :raises Refused: if it is no mapping of fields.
+    """
+    from pydantic import RootModel  # noqa: PLC0415 - see the package
+
+    from fabric_direct.documents import load, parse  # noqa: PLC0415
+
+    model = RootModel[dict[str, Any]]
+    if word is None:
+        return {}
+    if word.startswith("@"):
+        return load(Path(word[1:]), model, Refused).root
+    text, source = (sys.stdin.read(), "stdin.json") if word == "-" else (word, "DATA.json")
+    return parse(text, source, model, Refused).root

@@ -1,0 +1,138 @@
+"""What all commands have: ``--site``, ``--json``, ``--verbose``; and how errors are told."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fabric_direct.errors import FabricDirectError, Refused
+
+if TYPE_CHECKING:
+    from fabric_direct.config import Site
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FAILED, BAD_INPUT, PARTLY_DONE, INTERRUPTED = 1, 2, 3, 130
+PLACES = (Path("site.yaml"), Path("/etc/fabric-direct/site.yaml"))
+
+
+@dataclass
+class Settings:
+    """The options that all commands share."""
+
+    site_path: Path | None = None
+    as_json: bool = False
+    verbose: bool = False
+
+    def found_site(self) -> Path | None:
+        """Return the file that the site is read from, or None for this machine as it is."""
+        named = self.site_path or os.environ.get("FABRIC_DIRECT_SITE")
+        if named:
+            return Path(named)
+        return next((path for path in PLACES if path.exists()), None)
+
+    def site(self) -> "Site":
+        """Return the site.
+
+        :raises InvalidSite: if its file cannot be read or is wrong.
+        """
+        from fabric_direct.config import Site, load_site  # noqa: PLC0415 - see the package
+
+        path = self.found_site()
+        return load_site(path) if path else Site(site="localhost")
+
+
+pass_settings = click.make_pass_decorator(Settings, ensure=True)
+
+
+def shared_options(command: F) -> F:
+    """Add the options that may stand before or after the command's name."""
+    for option in (
+        click.option(
+            "--verbose",
+            "-v",
+            is_flag=True,
+            help="Say more: what is logged, and what an error came from.",
+            **_KEPT,
+        ),
+        click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            help="Print one JSON document and nothing else.",
+            **_KEPT,
+        ),
+        click.option(
+            "--site",
+            "site_path",
+            type=click.Path(path_type=Path),
+            help="The site's configuration, site.yaml.",
+            **_KEPT,
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        setattr(context.ensure_object(Settings), str(parameter.name), value)
+
+
+_KEPT: dict[str, Any] = {"expose_value": False, "callback": _keep}
+
+
+class Root(click.Group):
+    """The command line as a whole: what goes wrong ends here, as a sentence and an exit code."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the commands in the order they are used in."""
+        return list(self.commands)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command."""
+        settings = context.ensure_object(Settings)
+        try:
+            return super().invoke(context)
+        except FabricDirectError as error:
+            tell_error(error, settings)
+            context.exit(BAD_INPUT if isinstance(error, Refused) else FAILED)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            context.exit(INTERRUPTED)
+
+
+def tell_error(error: FabricDirectError, settings: Settings) -> None:
+    """Say what went wrong on stderr, and with ``--json`` as the one document on stdout as well."""
+    click.echo(f"Error: {printable(str(error))}", err=True)
+    if settings.verbose and error.__cause__:
+        cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        click.echo(f"  came from {printable(cause)}", err=True)
+    if settings.as_json:
+        report = {"kind": type(error).__name__, "message": str(error), "field": error.field}
+        print_json({"error": report})
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON document to stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """Return the text without what a terminal would obey: guests and users write into it, too."""
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+
+
+def log_to_stderr(settings: Settings) -> None:
+    """Show warnings, or with ``--verbose`` all that the library says."""
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("fabric_direct").setLevel(
+        logging.DEBUG if settings.verbose else logging.ERROR
+    )
+    logging.getLogger("taskflow").setLevel(logging.CRITICAL)

@@ -1,0 +1,100 @@
+"""Progress of operations: a live display on a terminal, a plain line for each step elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.progress import Progress as Display
+from rich.text import Text
+
+from fabric_direct.cli.show import style_of
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from fabric_direct.operations import Progress
+
+Told = Callable[["Progress"], None]
+
+
+@contextmanager
+def shown(console: Console, *, quiet: bool) -> Iterator[Told]:
+    """Return what the processor tells its progress to, as long as the block runs.
+
+    :param quiet: whether to show nothing where no terminal is.
+    """
+    if not console.is_terminal:
+        yield _silent if quiet else _Lines(console)
+        return
+    display = Display(
+        SpinnerColumn(),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=console,
+        transient=True,
+    )
+    with display:
+        yield _Bars(display, display.add_task("looking at what is there", total=None))
+
+
+def _silent(_: "Progress") -> None:
+    """Show nothing."""
+
+
+@dataclass
+class _Lines:
+    """One line for each step that has ended."""
+
+    console: Console
+
+    def __call__(self, progress: "Progress") -> None:
+        if progress.status is not None:
+            line = Text(f"{progress.sliver}  ")
+            line.append(f"{progress.status.value:<11}", style_of(progress.status))
+            line.append(f"{progress.seconds:>8.2f} s  {progress.step}", "default")
+            self.console.print(line, soft_wrap=True)
+
+
+@dataclass
+class _Bars:
+    """A bar for each sliver, which names the steps that run, below the lines of those that ended."""
+
+    display: Display
+    before: "TaskID"
+    """Shown until the first step begins."""
+    bars: dict[str, "TaskID"] = field(default_factory=dict)
+    running: dict[str, list[str]] = field(default_factory=dict)
+
+    def __call__(self, progress: "Progress") -> None:
+        self._note(progress)
+        steps = ", ".join(self.running[progress.sliver]) or "..."
+        self.display.update(
+            self._bar(progress),
+            completed=progress.done,
+            description=f"{progress.operation.value} {progress.sliver}: {steps}",
+        )
+        _Lines(self.display.console)(progress)
+
+    def _bar(self, progress: "Progress") -> "TaskID":
+        if progress.sliver not in self.bars:
+            self.display.update(self.before, visible=False)
+            self.bars[progress.sliver] = self.display.add_task("", total=progress.total)
+        return self.bars[progress.sliver]
+
+    def _note(self, progress: "Progress") -> None:
+        running = self.running.setdefault(progress.sliver, [])
+        if progress.status is None:
+            running.append(progress.step)
+        elif progress.step in running:
+            running.remove(progress.step)

@@ -1,0 +1,123 @@
+"""What people read: tables and sentences."""
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fabric_direct.cli.options import printable
+
+if TYPE_CHECKING:
+    from fabric_direct.model import Outcome
+
+_COLOURS = {
+    **dict.fromkeys(("done", "already so", "running", "found", "ok"), "green"),
+    **dict.fromkeys(("failed", "undo failed", "error", "fail", "missing", "absent"), "red"),
+    **dict.fromkeys(("will create", "will change", "undone", "not wanted", "warn"), "yellow"),
+    "will delete": "magenta",
+}
+# Columns that may be folded where a terminal is narrow.
+_LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE"}
+# Wider than a terminal: in a pipe nothing is cut or folded.
+_PIPE_WIDTH = 400
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console for people; it takes text as it is."""
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _PIPE_WIDTH
+    return made
+
+
+def style_of(word: str) -> str:
+    """Return the colour of a verdict or state."""
+    return _COLOURS.get(word, "")
+
+
+def table(to: Console, headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table without rules, so that other programs can read it, too.
+
+    Columns in which nothing stands are left out. Nothing is cut: long cells are folded.
+    """
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    columns = [column for column in zip(headers, *rows, strict=True) if any(column[1:])]
+    for header, *cells in columns:
+        width = len(header) if header in _LONG else max(map(len, (header, *cells)))
+        made.add_column(header, overflow="fold", min_width=width)
+    for row in list(zip(*columns, strict=True))[1:]:
+        made.add_row(*(Text(printable(cell) or "-", _COLOURS.get(cell, "")) for cell in row))
+    to.print(made, width=max(to.width, to.measure(made).minimum), crop=False)
+
+
+def say(to: Console, text: str, style: str = "") -> None:
+    """Print lines of text."""
+    to.print(Text(printable(text), style), soft_wrap=True)
+
+
+# --- outcomes
+
+_DONE = {
+    "create": "created",
+    "modify": "modified",
+    "delete": "deleted",
+}
+
+
+def done(of: "Outcome", out: Console) -> None:
+    """Say that an operation is done."""
+    unchanged = of.steps and all(step.status.value == "already so" for step in of.steps)
+    verb = "nothing to do," if unchanged else f"{_DONE[of.operation.value]} in"
+    say(out, f"{of.sliver.id}: {verb} {of.seconds:.1f} s", "bold green")
+
+
+def warnings(of: "Outcome", err: Console) -> None:
+    """Say what an operation warns of."""
+    for warning in of.warnings:
+        say(err, f"{of.sliver.id}: warning: {warning}", "yellow")
+
+
+_ENDED = {
+    "failed": "failed, nothing of it is left",
+    "refused": "refused, nothing was touched",
+    "partial": "partly done",
+}
+
+
+def failure(of: "Outcome", err: Console) -> None:
+    """Say that an operation is not done: why, and what is left of it."""
+    makes = of.operation.value in _DONE
+    ended = _ENDED[of.status.value] if makes else of.status.value
+    say(err, f"{of.sliver.id}: {of.operation.value} {ended} ({of.seconds:.1f} s)", "bold red")
+    if of.error:
+        say(err, f"  {of.error.kind}: {of.error.message}")
+    for left in of.left:
+        say(err, f"  still there: {left}", "red")
+    if of.left:
+        say(err, "  Run the command again, or delete the sliver: both take up what is there.")
+
+
+def plan(of: "Outcome", out: Console) -> None:
+    """Print what each step would do."""
+    for step in of.steps:
+        found = step.finding.value if step.finding else step.status.value
+        line = (
+            Text("  ").append(f"{found:<12}", style_of(found)).append(f"  {printable(step.step)}")
+        )
+        out.print(line, soft_wrap=True)
+    changes = sum(
+        step.finding is not None and step.finding.value != "already so" for step in of.steps
+    )
+    say(
+        out, f"{of.sliver.id}: {changes or 'no'} steps would change something; nothing was changed."
+    )
+
+
+def answer(of: "Outcome", out: Console) -> None:
+    """Print the answer of an action: a single text as it is, values as JSON."""
+    values = list(of.data.values())
+    single = len(values) == 1 and isinstance(values[0], str)
+    say(out, (values[0] if single else json.dumps(of.data, indent=2)).rstrip("\n"))

@@ -1,0 +1,61 @@
+"""Whether a site has what it needs, and how to mend what it has not. Nothing is changed.
+
+::
+
+    libraries    what Python must find
+    files        state, journal, volumes, images: there, and open to whom they must be
+    machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
+    daemon       libvirt of each host
+
+Each check is a function that returns a :class:`Diagnosis`.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fabric_direct.config import Host, Site
+from fabric_direct.doctor import daemon, files, libraries, machine
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.errors import FabricDirectError
+
+__all__ = ["Diagnosis", "Verdict", "examine"]
+
+
+def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
+    """Check everything that the site needs, one thing after the other.
+
+    :param path: where the site is read from; None if there is no file.
+    :param load: reads the site.
+    """
+    yield libraries.check_libraries()
+    try:
+        site = load()
+    except FabricDirectError as error:
+        yield Diagnosis(
+            "site.yaml", Verdict.FAIL, str(error), "mend the file; what it is for was not checked"
+        )
+        return
+    yield Diagnosis("site.yaml", Verdict.OK, str(path or "no file: this machine with its libvirt"))
+    yield files.check_state_dir(site.state_dir)
+    yield files.check_journal(site)
+    if (site.driver_for("VM") or "libvirt") == "libvirt":
+        yield from _hosts(site)
+
+
+def _hosts(site: Site) -> Iterator[Diagnosis]:
+    for name, host in site.hosts.items():
+        yield daemon.check_libvirt(name, host, site.limits.call)
+    local = [host for host in site.hosts.values() if daemon.is_local(host)]
+    if local:
+        yield from _this_machine(site, local[0])
+
+
+def _this_machine(site: Site, host: Host) -> Iterator[Diagnosis]:
+    user = machine.qemu_user()
+    yield machine.check_kvm(host.virt_type)
+    yield machine.check_kvm_permissions(user)
+    yield machine.check_iommu(needed=bool(host.devices))
+    yield files.check_volume_dir(site.volume_pool or site.state_dir / "volumes", user)
+    for name, image in site.images.items():
+        yield files.check_image(name, image.path, user)
+    yield from machine.check_networks(site.networks)

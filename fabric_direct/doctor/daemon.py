@@ -1,0 +1,45 @@
+"""libvirt of a host."""
+
+from urllib.parse import urlsplit
+
+from fabric_direct.config import Host
+from fabric_direct.deadline import call_within
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.drivers.libvirt.connection import connect, translated
+from fabric_direct.errors import FabricDirectError
+
+_START = (
+    "install libvirt-daemon-system and qemu-system-x86; start it: systemctl start libvirtd, "
+    "or without systemd: libvirtd -d"
+)
+_REMOTE = "check that `virsh -c URI list` works here without a password, and libvirtd runs there"
+
+
+def is_local(host: Host) -> bool:
+    """Return whether the host is this machine."""
+    return not urlsplit(host.libvirt).hostname
+
+
+def check_libvirt(name: str, host: Host, limit: float) -> Diagnosis:
+    """Connect to a host's libvirt and ask for its version and that of its QEMU.
+
+    :param limit: seconds that it may take to answer.
+    """
+    subject = f"libvirt of {name}"
+    try:
+        found = call_within(limit, f"libvirt at {host.libvirt}", _versions, host.libvirt)
+    except FabricDirectError as error:
+        return Diagnosis(subject, Verdict.FAIL, str(error), _START if is_local(host) else _REMOTE)
+    return Diagnosis(subject, Verdict.OK, f"{host.libvirt}: {found}")
+
+
+def _versions(uri: str) -> str:
+    connection = connect(uri)
+    with translated("ask for the version", uri):
+        qemu, libvirt = connection.getVersion(), connection.getLibVersion()
+    return f"libvirt {_dotted(libvirt)}, QEMU {_dotted(qemu)}"
+
+
+def _dotted(version: int) -> str:
+    """Return libvirt's number 9000003 as 9.0.3."""
+    return f"{version // 1_000_000}.{version // 1_000 % 1_000}.{version % 1_000}"

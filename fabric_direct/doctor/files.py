@@ -1,0 +1,83 @@
+"""State, journal, volumes and images: there, and open to whom they must be."""
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from fabric_direct.config import Site
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.machine import may
+from fabric_direct.journal import Journal
+
+
+def check_state_dir(path: Path) -> Diagnosis:
+    """See whether we can write there, and nobody else can."""
+    subject = "state directory"
+    there = _nearest(path)
+    if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
+        remedy = f"become its owner, {_owner(there)}, or name another state_dir in site.yaml"
+        return Diagnosis(subject, Verdict.FAIL, f"{there} cannot be written to", remedy)
+    if there != path:
+        return Diagnosis(subject, Verdict.OK, f"{path} will be made")
+    if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Diagnosis(
+            subject, Verdict.FAIL, f"{path} can be written to by others", f"chmod go-w {path}"
+        )
+    return Diagnosis(subject, Verdict.OK, str(path))
+
+
+def check_journal(site: Site) -> Diagnosis:
+    """Look for operations that a process began and did not end."""
+    unfinished = Journal(site.state_dir, site.journal).unfinished()
+    if not unfinished:
+        return Diagnosis("journal", Verdict.OK, "nothing is unfinished")
+    found = ", ".join(f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished)
+    remedy = "if no process works on it: fabric-direct recover, or recover --undo"
+    return Diagnosis("journal", Verdict.WARN, found, remedy)
+
+
+def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:
+    """See whether QEMU's user can get to the disks."""
+    closed = _closed_to(user, _nearest(path))
+    if closed is None:
+        return Diagnosis("volumes", Verdict.OK, str(path))
+    return _not_passable("volumes", path, closed, user)
+
+
+def check_image(name: str, path: Path | None, user: pwd.struct_passwd | None) -> Diagnosis:
+    """See whether an image's file is there and QEMU's user can get to it."""
+    subject = f"image {name}"
+    if path is None:
+        remedy = f"name its file in site.yaml: images: {name}: path"
+        return Diagnosis(subject, Verdict.FAIL, "has no path", remedy)
+    if not path.is_file():
+        remedy = "put it there (make demo builds fabric-guest), or mend the path in site.yaml"
+        return Diagnosis(subject, Verdict.FAIL, f"there is no file {path}", remedy)
+    closed = _closed_to(user, path.parent)
+    if closed is not None:
+        return _not_passable(subject, path, closed, user)
+    return Diagnosis(subject, Verdict.OK, f"{path}, {path.stat().st_size / 2**20:.0f} MiB")
+
+
+def _not_passable(
+    subject: str, path: Path, closed: Path, user: pwd.struct_passwd | None
+) -> Diagnosis:
+    who = user.pw_name if user else "QEMU"
+    found = f"{path}: {who} cannot pass through {closed}"
+    return Diagnosis(subject, Verdict.FAIL, found, f"chmod o+x {closed}")
+
+
+def _closed_to(user: pwd.struct_passwd | None, directory: Path) -> Path | None:
+    """Return the first directory on the way that the user may not pass through."""
+    way = reversed((directory.resolve(), *directory.resolve().parents))
+    return next((d for d in way if user and not may(user, d, stat.S_IXOTH)), None)
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path, or the nearest directory above it that is there."""
+    return path if path.exists() else _nearest(path.absolute().parent)
+
+
+def _owner(path: Path) -> str:
+    return pwd.getpwuid(path.stat().st_uid).pw_name

@@ -1,0 +1,38 @@
+"""What Python must find."""
+
+from importlib import import_module, metadata
+
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+
+# What is imported at first use only, so that its absence would show late.
+_NEEDED = {
+    "libvirt": "libvirt-python",
+    "pycdlib": "pycdlib",
+    "pyroute2": "pyroute2",
+    "paramiko": "paramiko",
+    "taskflow": "taskflow",
+}
+
+
+def check_libraries() -> Diagnosis:
+    """Import the libraries that the drivers use."""
+    wrong = [
+        f"{package}: {why}" for module, package in _NEEDED.items() if (why := _trouble(module))
+    ]
+    if wrong:
+        return Diagnosis(
+            "Python libraries",
+            Verdict.FAIL,
+            "; ".join(wrong),
+            "install fabric-direct again with its dependencies: pip install -U fabric-direct",
+        )
+    versions = ", ".join(f"{p} {metadata.version(p)}" for p in _NEEDED.values())
+    return Diagnosis("Python libraries", Verdict.OK, versions)
+
+
+def _trouble(module: str) -> str:
+    try:
+        import_module(module)
+    except ImportError as error:
+        return str(error)
+    return ""

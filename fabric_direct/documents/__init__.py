@@ -1,0 +1,62 @@
+"""Documents that people write: YAML or JSON files, read safely, validated, refused in plain words."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
+
+from fabric_direct.documents.reasons import as_text, problems
+from fabric_direct.documents.schema import json_schema
+from fabric_direct.documents.tree import LIMIT, Malformed, Problem, read
+from fabric_direct.errors import FabricDirectError
+
+__all__ = ["json_schema", "load", "parse"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load(path: Path, model: type[M], error: type[FabricDirectError]) -> M:
+    """Read, parse and validate the one document of a YAML or JSON file of at most 1 MiB.
+
+    :raises FabricDirectError: of the class ``error``; see :func:`parse`.
+    """
+    return parse(_text(path, error), str(path), model, error)
+
+
+def parse(text: str, source: str, model: type[M], error: type[FabricDirectError]) -> M:
+    """Parse and validate the text of a document.
+
+    Nothing is converted on the way: a number in quotes is no number, and what is no decimal number,
+    ``true``, ``false`` or ``null`` is text, so that MAC and PCI addresses need no quotes.
+
+    :param source: name of the file, for the messages.
+    :raises FabricDirectError: of the class ``error``. The message has a line for each thing that is
+        wrong, ``file:line: field: what``; the attribute ``field`` is the first one's path.
+    """
+    try:
+        tree = read(text, source)
+    except Malformed as malformed:
+        raise _refusal(error, source, [malformed.problem]) from malformed
+    try:
+        return model.model_validate_json(to_json(tree.value), strict=True)
+    except ValidationError as invalid:
+        raise _refusal(error, source, problems(invalid, model, tree)) from invalid
+
+
+def _text(path: Path, error: type[FabricDirectError]) -> str:
+    try:
+        with path.open("rb") as file:
+            # One byte more than is allowed is enough to be refused.
+            return file.read(LIMIT + 1).decode("utf-8-sig")
+    except OSError as failure:
+        raise error(f"cannot read {path}", why=failure.strerror or str(failure)) from failure
+    except UnicodeDecodeError as failure:
+        line = failure.object.count(b"\n", 0, failure.start) + 1
+        raise error(f"{path}:{line}: is no text in UTF-8") from failure
+
+
+def _refusal(
+    error: type[FabricDirectError], source: str, found: list[Problem]
+) -> FabricDirectError:
+    return error(as_text(found, source), field=found[0].field)

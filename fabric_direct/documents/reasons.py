@@ -1,0 +1,192 @@
+"""Why a document is refused: pydantic's findings in plain words, with field and line."""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from fabric_direct.documents.tree import Path, Problem, Tree, dotted
+
+_MOST = 20
+Schema = dict[str, Any]
+
+
+def as_text(found: list[Problem], source: str) -> str:
+    """Return a line for each problem, at most 20: ``file:line: field: what``."""
+    lines = [f"{source}:{p.line}: {f'{p.field}: ' if p.field else ''}{p.text}" for p in found]
+    more = len(lines) - _MOST
+    return "\n".join(lines[:_MOST] + ([f"{source}: and {more} more"] if more > 0 else []))
+
+
+def problems(invalid: ValidationError, model: type[BaseModel], tree: Tree) -> list[Problem]:
+    """Return what is wrong, in the order of the document."""
+    root = model.model_json_schema()
+    details = [d for d in invalid.errors(include_url=False) if not _follows_from_another(d)]
+    return sorted((_problem(d, root, tree) for d in details), key=lambda problem: problem.line)
+
+
+def _follows_from_another(detail: ErrorDetails) -> bool:
+    """Tell whether a list is called too short only because its items are wrong themselves."""
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
+
+
+def _problem(detail: ErrorDetails, root: Schema, tree: Tree) -> Problem:
+    path, schema = _locate(detail["loc"], root)
+    if detail["type"] == "extra_forbidden":
+        _, schema = _locate(detail["loc"][:-1], root)
+    if detail["type"].startswith("union_tag"):
+        path = (*path, schema["discriminator"]["propertyName"])
+    path, text = _lift(path, _words(detail, schema, path), schema)
+    return Problem(tree.line(path), dotted(path), text)
+
+
+def _lift(path: Path, text: str, schema: Schema) -> tuple[Path, str]:
+    """Move a field that a validator's own message begins with into the path."""
+    name, colon, rest = text.partition(": ")
+    if colon and name in schema.get("properties", {}):
+        return (*path, name), rest
+    return path, text
+
+
+def _locate(loc: Path, root: Schema) -> tuple[Path, Schema]:
+    """Follow pydantic's location through the JSON Schema.
+
+    The tags of unions are part of the location, but of no path that a reader would recognise.
+    """
+    path: Path = ()
+    here = _resolve(root, root)
+    for step in loc:
+        tag = here.get("discriminator", {}).get("mapping", {}).get(step)
+        if tag is None and step != "[key]":
+            path = (*path, step)
+        here = _resolve({"$ref": tag} if tag else _child(here, step), root)
+    return path, here
+
+
+def _child(schema: Schema, step: str | int) -> Schema:
+    if isinstance(step, int):
+        return schema.get("items") or {}
+    if step == "[key]":
+        return schema.get("propertyNames") or {}
+    others = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+    return schema.get("properties", {}).get(step) or others[0] or {}
+
+
+def _resolve(schema: Schema, root: Schema) -> Schema:
+    """Follow references, and take what a value that may be absent is otherwise."""
+    while "$ref" in schema or "anyOf" in schema:
+        if "$ref" in schema:
+            schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
+        else:
+            schema = next(one for one in schema["anyOf"] if one.get("type") != "null")
+    return schema
+
+
+def _words(detail: ErrorDetails, schema: Schema, path: Path) -> str:
+    say = _SENTENCES.get(detail["type"])
+    return say(detail, schema, path) if say else _pydantics_own(detail)
+
+
+def _pydantics_own(detail: ErrorDetails) -> str:
+    error = detail.get("ctx", {}).get("error")
+    if isinstance(error, ValueError):
+        return str(error)
+    return re.sub(r"^(Input|Value|String) should", "must", detail["msg"]).replace(
+        "Input is not", "is not"
+    )
+
+
+def _must(what: str) -> Callable[[ErrorDetails, Schema, Path], str]:
+    return lambda detail, _schema, _path: f"must be {what}, is {_shown(detail['input'])}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a mapping"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _unknown_field(_detail: ErrorDetails, schema: Schema, path: Path) -> str:
+    return f"unknown field{_meant(str(path[-1]), list(schema.get('properties', {})))}"
+
+
+def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
+    known = list(schema["discriminator"]["mapping"])
+    tag = detail["input"].get(path[-1])
+    if tag is None:
+        return f"is missing; known: {', '.join(known)}"
+    return f"unknown {path[-1]} {_shown(tag)}{_meant(str(tag), known)}"
+
+
+def _meant(word: str, known: list[str]) -> str:
+    folded = {one.casefold(): one for one in known}
+    close = get_close_matches(word.casefold(), folded, 1)
+    return f", did you mean {folded[close[0]]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def _one_of(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
+    known = [str(one) for one in schema.get("enum", [schema.get("const")])]
+    return f"{_shown(detail['input'])} is unknown{_meant(str(detail['input']), known)}"
+
+
+def _form(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
+    pattern = detail["ctx"]["pattern"]
+    if example := next(iter(schema.get("examples", ())), None):
+        return f"must have the form {example}, is {_shown(detail['input'])}"
+    if name := _NAME.fullmatch(pattern):
+        return f"must be {_name_words(*name.groups())}, is {_shown(detail['input'])}"
+    return f"must match {pattern}, is {_shown(detail['input'])}"
+
+
+# Names in the models: a letter or digit, and then up to so many of these.
+_NAME = re.compile(r"\^\[A-Za-z0-9\]\[A-Za-z0-9([._-]+)\]\{0,(\d+)\}\$")
+
+
+def _name_words(others: str, more: str) -> str:
+    signs = ", ".join(f"'{sign}'" for sign in others)
+    return f"1 to {int(more) + 1} letters, digits and {signs}, with a letter or digit first"
+
+
+def _range(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        words = f"from {low} to {high}"
+    elif "exclusiveMinimum" in schema:
+        words = f"more than {schema['exclusiveMinimum']:g}"
+    else:
+        words = f"at least {low:g}" if low is not None else f"at most {high:g}"
+    return f"must be {words}, is {_shown(detail['input'])}"
+
+
+def _count(detail: ErrorDetails, _schema: Schema, _path: Path) -> str:
+    context = detail["ctx"]
+    limit = context.get("min_length", context.get("max_length"))
+    least = "min_length" in context
+    unit = "character" if detail["type"].startswith("string") else "item"
+    unit += "s" if limit != 1 else ""
+    return f"must have at {'least' if least else 'most'} {limit} {unit}, has {len(detail['input'])}"
+
+
+_SENTENCES: dict[str, Callable[[ErrorDetails, Schema, Path], str]] = {
+    "missing": lambda *_: "is missing",
+    "extra_forbidden": _unknown_field,
+    "union_tag_invalid": _unknown_type,
+    "union_tag_not_found": _unknown_type,
+    "literal_error": _one_of,
+    "string_pattern_mismatch": _form,
+    "string_type": _must("text (put it in quotes)"),
+    "path_type": _must("a path"),
+    "int_type": _must("a whole number"),
+    "float_type": _must("a number"),
+    "bool_type": _must("true or false"),
+    **dict.fromkeys(("model_type", "dict_type"), _must("a mapping of fields")),
+    **dict.fromkeys(("tuple_type", "list_type"), _must("a list")),
+    **dict.fromkeys(("greater_than", "greater_than_equal", "less_than", "less_than_equal"), _range),
+    **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long"), _count),
+}

@@ -1,0 +1,183 @@
+"""The text of a document as plain values, each with its line.
+
+The parser's events are enough to build a document of mappings, lists and scalars, and to refuse the
+rest of YAML before it costs anything: anchors and aliases (a few lines of them make gigabytes), tags,
+deep nesting, duplicate keys.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+LIMIT = 1024 * 1024
+"""Bytes that a document may have."""
+DEPTH = 32
+"""Levels that a document may have."""
+
+Path = tuple[str | int, ...]
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# YAML 1.1 would read `no` as false, 0x10 as 16 and the MAC address 52:54:00:12:34:56 as one number.
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
+_SURROGATES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a document."""
+
+    line: int
+    field: str
+    """Path such as ``components[1].interface.mac``; empty for the whole document."""
+    text: str
+
+
+class Malformed(Exception):
+    """The text is no document."""
+
+    def __init__(self, line: int, path: Path, text: str) -> None:
+        super().__init__(text)
+        self.problem = Problem(line, dotted(path), text)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A document: its value, and the line that each part of it begins on."""
+
+    value: Any
+    lines: dict[Path, int]
+
+    def line(self, path: Path) -> int:
+        """Return the line of the value at ``path``, or of the nearest one that encloses it."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def dotted(path: Path) -> str:
+    """Return a path as it is written in messages: ``components[1].interface.mac``."""
+    return "".join(_step(step) for step in path).removeprefix(".")
+
+
+def _step(step: str | int) -> str:
+    plain = isinstance(step, str) and re.fullmatch(r"[\w.-]+", step)
+    return f".{step}" if plain else f"[{step!r}]"
+
+
+def read(text: str, source: str) -> Tree:
+    """Return the one document that ``text`` holds.
+
+    :raises Malformed: if it is no YAML, or of the kinds that are refused.
+    """
+    if len(text) > LIMIT:
+        raise Malformed(1, (), f"the document has more than {LIMIT // 1024} KiB")
+    if source.endswith(".json"):
+        text = _SURROGATES.sub(_character, text)
+    try:
+        return _Builder(yaml.parse(text, Loader=_Loader)).tree()
+    except yaml.MarkedYAMLError as error:
+        raise Malformed(_line(error.problem_mark), (), _complaint(error, text)) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise Malformed(line, (), "the document holds a character that no text has") from error
+
+
+def _character(pair: re.Match[str]) -> str:
+    """Return JSON's two escapes for one character as YAML's one escape."""
+    high, low = (int(half, 16) for half in pair.groups())
+    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
+
+
+def _complaint(error: yaml.MarkedYAMLError, text: str) -> str:
+    mark = error.problem_mark
+    if mark and text[mark.index : mark.index + 1] == "\t":
+        return "this line has a tab; indent with spaces"
+    return (
+        f"cannot be read as YAML or JSON: {', '.join(filter(None, (error.context, error.problem)))}"
+    )
+
+
+def _line(mark: Any) -> int:
+    return mark.line + 1 if mark else 1
+
+
+@dataclass
+class _Builder:
+    """Builds the values from the parser's events."""
+
+    events: Iterator[yaml.Event]
+    lines: dict[Path, int] = field(default_factory=dict)
+
+    def tree(self) -> Tree:
+        next(self.events)
+        if isinstance(next(self.events), yaml.StreamEndEvent):
+            raise Malformed(1, (), "the document is empty")
+        value = self._value(next(self.events), ())
+        next(self.events)
+        after = next(self.events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise Malformed(_line(after.start_mark), (), "the file holds more than one document")
+        return Tree(value, self.lines)
+
+    def _value(self, event: yaml.Event, path: Path) -> Any:
+        self.lines.setdefault(path, _line(event.start_mark))
+        _refuse_the_rest_of_yaml(event, path)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(path)
+        return _scalar(event)
+
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key, line = _key(event, path), _line(event.start_mark)
+            here = (*path, key)
+            if key in mapping:
+                raise Malformed(line, here, f"is given twice, first on line {self.lines[here]}")
+            self.lines[here] = line
+            mapping[key] = self._value(next(self.events), here)
+        return mapping
+
+    def _sequence(self, path: Path) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            items.append(self._value(event, (*path, len(items))))
+        return items
+
+
+def _refuse_the_rest_of_yaml(event: yaml.Event, path: Path) -> None:
+    line = _line(event.start_mark)
+    if getattr(event, "anchor", None):
+        raise Malformed(line, path, "uses an anchor or alias (& or *); write the value out")
+    if getattr(event, "tag", None):
+        raise Malformed(line, path, "uses a tag (!); write the plain value")
+    if len(path) > DEPTH:
+        raise Malformed(line, (), f"the document is nested more than {DEPTH} levels deep")
+
+
+def _key(event: yaml.Event, path: Path) -> str:
+    _refuse_the_rest_of_yaml(event, path)
+    key = _scalar(event) if isinstance(event, yaml.ScalarEvent) else event
+    if not isinstance(key, str):
+        words = repr(event.value) if isinstance(event, yaml.ScalarEvent) else "a list or mapping"
+        raise Malformed(
+            _line(event.start_mark), path, f"{words} is no name of a field; quotes make it text"
+        )
+    return key
+
+
+def _scalar(event: Any) -> str | int | float | bool | None:
+    text: str = event.value
+    if not event.implicit[0]:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text

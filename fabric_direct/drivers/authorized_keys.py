@@ -1,0 +1,36 @@
+"""The lines of an ``authorized_keys`` file: which key a line lets in, and which lines a change keeps.
+
+A key is told by its algorithm and base64 part. What stands before (options) and after (a comment) is
+the file's own: an added key that is there in other words is not added again, and a removed one is
+removed with them.
+"""
+
+import re
+from collections.abc import Iterable
+
+# As in OpenSSH's sshd(8): an algorithm's name, a blank, and base64 that begins with a length below 2^24.
+_KEY = re.compile(r"(?<!\S)((?:sk-)?(?:ssh|ecdsa)-\S+)\s+(AAAA[A-Za-z0-9+/]+={0,3})(?!\S)")
+
+
+def key_of(line: str) -> tuple[str, str] | None:
+    """Return algorithm and base64 part of the key in a line, or None if it holds none."""
+    match = None if line.lstrip().startswith("#") else _KEY.search(line)
+    return (match[1], match[2]) if match else None
+
+
+def keys_in(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return those lines that let a key in."""
+    return tuple(line for line in lines if key_of(line))
+
+
+def missing(keys: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the keys that no line lets in, each once."""
+    there = {key_of(line) for line in lines}
+    wanted = {key_of(key): key for key in keys}
+    return tuple(key for part, key in wanted.items() if part not in there)
+
+
+def matching(keys: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
+    """Return those lines that let one of the keys in."""
+    unwanted = {key_of(key) for key in keys} - {None}
+    return tuple(line for line in lines if key_of(line) in unwanted)

@@ -1,0 +1,322 @@
+"""Guests through SSH, for images without an agent.
+
+Required in the guest: an SSH server that takes the site's key, a POSIX shell, ``cat``, ``test``,
+``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned before
+(:func:`~fabric_direct.drivers.known_hosts.pin`). Each call has a connection of its own.
+"""
+
+import json
+import shlex
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from paramiko.pkey import UnknownKeyType
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.drivers.authorized_keys import keys_in, matching, missing
+from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.guest_agent import BOOT_FINISHED
+from fabric_direct.drivers.known_hosts import known_hosts, pinned
+from fabric_direct.errors import (
+    DriverError,
+    InvalidSite,
+    NotVerified,
+    TimedOut,
+    Unreachable,
+)
+
+PORT = 22
+# Seconds for each of: TCP connection, SSH banner, authentication, a new channel.
+ANSWER = 10.0
+# Seconds for one of the short commands of this driver.
+COMMAND = 30.0
+
+KEYS_FILE = ".ssh/authorized_keys"
+# $1 is the size in bytes: a connection that breaks off must not leave half a file.
+_WRITE_KEYS = f"""umask 077
+mkdir -p .ssh && cat >{KEYS_FILE}.new && [ "$(wc -c <{KEYS_FILE}.new)" -eq "$1" ] &&
+mv {KEYS_FILE}.new {KEYS_FILE}"""
+_READ_MACS = 'for each in /sys/class/net/*; do echo "${each##*/} $(cat "$each/address")"; done'
+
+
+class SshGuest:
+    """Looks into the guests of a site through SSH, as the image's user.
+
+    :param site: the site; its key, and the host keys that it has pinned.
+    :param host: name of the worker.
+    :raises InvalidSite: if the site has no key of its own for guests.
+    """
+
+    name = "ssh"
+
+    def __init__(self, site: Site, host: str) -> None:
+        site.host(host)
+        if site.guest_access.ssh_key is None:
+            raise InvalidSite(
+                "the driver 'ssh' for guests needs a private key",
+                field="guest_access.ssh_key",
+                remedy="make one with ssh-keygen and name its file there",
+            )
+        self._site, self._key = site, site.guest_access.ssh_key
+
+    def ping(self, guest: GuestAddress) -> bool:
+        """Return whether the guest lets us in now."""
+        try:
+            with self._client(guest):
+                return True
+        except Unreachable:
+            return False
+
+    def wait(self, guest: GuestAddress, *, timeout: float) -> None:
+        """Return when the guest lets us in.
+
+        :param timeout: seconds; the last attempt may end later by the limits of a connection.
+        :raises Unreachable: if it did not within that time, or at once if no host key is pinned.
+        :raises DriverError: if its host key is not the pinned one.
+        """
+        self._pinned_addresses(guest)
+        try:
+            wait_until("the guest to answer", lambda: self.ping(guest), timeout=timeout)
+        except TimedOut as error:
+            raise Unreachable(
+                f"guest {guest.instance} does not answer",
+                where=", ".join(guest.addresses),
+                why=f"waited {timeout:g} s for it to let {guest.user} in",
+                remedy="look at its console, and whether it has the site's key",
+            ) from error
+
+    def boot_finished(self, guest: GuestAddress) -> bool:
+        """Return whether cloud-init, or what stands in for it, has left its mark in the guest."""
+        return self.run(guest, ("test", "-e", BOOT_FINISHED), timeout=COMMAND).code == 0
+
+    def ssh_host_key(self, guest: GuestAddress) -> str:
+        """Return the host key that the guest has just proven to hold; it is the pinned one."""
+        with self._translated(guest, "ask"), self._client(guest) as client:
+            key = _transport(client).get_remote_server_key()
+        return f"{key.get_name()} {key.get_base64()}"
+
+    def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
+        """Return the guest's network interfaces, without its loopback.
+
+        busybox's ``ip`` knows no JSON: there its one-line form and ``/sys/class/net`` are read.
+
+        :raises DriverError: if the guest has no ``ip``.
+        """
+        result = self.run(guest, ("ip", "-json", "addr"), timeout=COMMAND)
+        if result.code == 0:
+            return _interfaces_from_json(result.stdout)
+        lines = self._output(guest, ("ip", "-o", "addr"))
+        return _interfaces_from_text(self._output(guest, ("sh", "-c", _READ_MACS)), lines)
+
+    def run(
+        self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
+    ) -> CommandResult:
+        """Run a command in the guest as the image's user; its shell gets every argument quoted.
+
+        :param timeout: seconds that the command may take once we are logged in.
+        :raises TimedOut: if the command has not ended by then; the guest may go on with it.
+        :raises Unreachable: if the guest does not let us in, or its connection breaks.
+        :raises InvalidSite: if the site's key cannot be read.
+        """
+        with self._translated(guest, f"run {argv[0]}"), self._client(guest) as client:
+            return _run(client, shlex.join(argv), stdin, Deadline.within(timeout))
+
+    def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the public keys that may log in as the image's user, with options and comments."""
+        return keys_in(self._read_keys(guest))
+
+    def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
+        """Let these public keys log in as the image's user.
+
+        :raises NotVerified: if one of them is not there, read back.
+        """
+        lines = self._read_keys(guest)
+        self._write_keys(guest, lines, [*lines, *missing(keys, lines)])
+        self._verify(guest, not missing(keys, self._read_keys(guest)))
+
+    def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
+        """Let these public keys no longer log in as the image's user.
+
+        :raises NotVerified: if one of them is still there, read back.
+        """
+        lines = self._read_keys(guest)
+        unwanted = matching(keys, lines)
+        self._write_keys(guest, lines, [line for line in lines if line not in unwanted])
+        self._verify(guest, not matching(keys, self._read_keys(guest)))
+
+    def _read_keys(self, guest: GuestAddress) -> list[str]:
+        if self.run(guest, ("test", "-e", KEYS_FILE), timeout=COMMAND).code != 0:
+            return []
+        return self._output(guest, ("cat", KEYS_FILE)).splitlines()
+
+    def _write_keys(self, guest: GuestAddress, old: list[str], new: list[str]) -> None:
+        if new != old:
+            content = "".join(f"{line}\n" for line in new).encode(errors="surrogateescape")
+            self._output(guest, ("sh", "-c", _WRITE_KEYS, "sh", str(len(content))), content)
+
+    def _verify(self, guest: GuestAddress, so: bool) -> None:
+        if not so:
+            raise NotVerified(
+                f"the keys of {guest.user} in {guest.instance} are not as asked for",
+                where=KEYS_FILE,
+                why="the file was written",
+                remedy="try again",
+            )
+
+    def _output(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> str:
+        """Return what a command writes; it has to succeed."""
+        result = self.run(guest, argv, stdin, timeout=COMMAND)
+        if result.code != 0:
+            raise DriverError(
+                f"{argv[0]} failed in guest {guest.instance}",
+                where=", ".join(guest.addresses),
+                why=result.stderr.decode(errors="replace").strip() or f"code {result.code}",
+            )
+        return result.stdout.decode(errors="surrogateescape")
+
+    def _pinned_addresses(self, guest: GuestAddress) -> list[str]:
+        keys = pinned(self._site)
+        found = [address for address in guest.addresses if keys.lookup(_host_name(address))]
+        if not found:
+            raise Unreachable(
+                f"no host key is pinned for guest {guest.instance}",
+                where=str(known_hosts(self._site)),
+                why=f"none for {', '.join(guest.addresses) or 'it, as it has no address'}",
+                remedy="read the key by the agent or from the console, and pin it",
+            )
+        return found
+
+    @contextmanager
+    def _client(self, guest: GuestAddress) -> Iterator[paramiko.SSHClient]:
+        """Log in at the first address that has a pinned host key."""
+        address, key = self._pinned_addresses(guest)[0], _load_key(self._key)
+        with paramiko.SSHClient() as client, self._translated(guest, "log in to"):
+            client.load_host_keys(str(known_hosts(self._site)))
+            client.set_missing_host_key_policy(paramiko.RejectPolicy())
+            client.connect(
+                address,
+                PORT,
+                guest.user,
+                pkey=key,
+                allow_agent=False,
+                look_for_keys=False,
+                timeout=ANSWER,
+                banner_timeout=ANSWER,
+                auth_timeout=ANSWER,
+                channel_timeout=ANSWER,
+            )
+            yield client
+
+    @contextmanager
+    def _translated(self, guest: GuestAddress, what: str) -> Iterator[None]:
+        where = f"{guest.user}@{', '.join(guest.addresses)}"
+        try:
+            yield
+        except paramiko.BadHostKeyException as error:
+            raise DriverError(
+                f"the host key of guest {guest.instance} is not the pinned one",
+                where=where,
+                why=str(error),
+                remedy="if the guest was made anew, pin its new key; else somebody is in between",
+            ) from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise Unreachable(
+                f"cannot {what} guest {guest.instance}",
+                where=where,
+                why=str(error) or type(error).__name__,
+                remedy="look at its console, and whether it has the site's key",
+            ) from error
+
+
+def _load_key(path: Path) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(path)
+    except (OSError, ValueError, TypeError, paramiko.SSHException, UnknownKeyType) as error:
+        raise InvalidSite(
+            "the site's private key for guests cannot be read",
+            field="guest_access.ssh_key",
+            where=str(path),
+            why=str(error),
+            remedy="make one without a passphrase: ssh-keygen -N ''",
+        ) from error
+
+
+def _host_name(address: str) -> str:
+    return address if PORT == 22 else f"[{address}]:{PORT}"
+
+
+def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
+    transport = client.get_transport()
+    if transport is None:
+        raise paramiko.SSHException("the connection is closed")
+    return transport
+
+
+def _run(
+    client: paramiko.SSHClient, command: str, stdin: bytes, deadline: Deadline
+) -> CommandResult:
+    channel, expired = _transport(client).open_session(timeout=ANSWER), threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        channel.close()
+
+    # Whatever waits then, be it for input, output or the end, ends with the channel.
+    timer = threading.Timer(deadline.remaining(), expire)
+    timer.start()
+    try:
+        channel.exec_command(command)
+        result = _communicate(channel, stdin)
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise TimedOut("the command in the guest did not end in time", remedy="allow it more time")
+    return result
+
+
+def _communicate(channel: paramiko.Channel, stdin: bytes) -> CommandResult:
+    """Write and read at once: either side may wait for the other to take what it has."""
+    with ThreadPoolExecutor(2) as pool:
+        errors = pool.submit(channel.makefile_stderr("rb").read)
+        pool.submit(_feed, channel, stdin)
+        output = channel.makefile("rb").read()
+        # -1 if the server gave no code: a signal ended the command.
+        return CommandResult(channel.recv_exit_status(), output, errors.result())
+
+
+def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
+    # A command need not read all of its input before it ends.
+    with suppress(OSError):
+        channel.sendall(stdin)
+        channel.shutdown_write()
+
+
+def _interfaces_from_json(text: bytes) -> tuple[GuestInterface, ...]:
+    links: list[dict[str, Any]] = json.loads(text)
+    return tuple(
+        GuestInterface(link["ifname"], link.get("address", ""), _addresses(link))
+        for link in links
+        if "LOOPBACK" not in link["flags"]
+    )
+
+
+def _addresses(link: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{info['local']}/{info['prefixlen']}" for info in link["addr_info"])
+
+
+def _interfaces_from_text(macs: str, lines: str) -> tuple[GuestInterface, ...]:
+    """Read ``eth0 52:54:…`` lines, and ``2: eth0    inet 192.0.2.7/28 …`` as ``ip -o addr`` writes."""
+    found: dict[str, list[str]] = {}
+    for _, name, family, address, *_ in (line.split() for line in lines.splitlines()):
+        if family in {"inet", "inet6"}:
+            found.setdefault(name, []).append(address)
+    pairs = (line.split() for line in macs.splitlines())
+    return tuple(
+        GuestInterface(name, mac, tuple(found.get(name, ()))) for name, mac in pairs if name != "lo"
+    )

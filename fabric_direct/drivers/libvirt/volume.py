@@ -1,0 +1,113 @@
+"""Data volumes as files of our storage pool."""
+
+import libvirt
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import Volume
+from fabric_direct.drivers.libvirt.connection import translated
+from fabric_direct.drivers.libvirt.storage import GIB, Store, owner
+from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
+
+
+class LibvirtVolume:
+    """The :class:`~fabric_direct.drivers.base.VolumeDriver` of a libvirt host.
+
+    Volumes that we make are qcow2 and grow as they are written. A volume that an operator put into the
+    pool's directory is known by its file name: qcow2 if that ends in ``.qcow2``, else raw.
+
+    :param site: the site.
+    :param host: name of the host in the site.
+    """
+
+    def __init__(self, site: Site, host: str) -> None:
+        self._uri = site.host(host).libvirt
+        self._store = Store(site, host)
+
+    def check(self, name: str) -> None:
+        """Return if the operator has put a volume of that name into the pool.
+
+        :raises InvalidSliver: with the field ``volume`` if not.
+        """
+        try:
+            self.existing(name)
+        except NotFound as error:
+            raise InvalidSliver(
+                f"there is no volume {name!r}",
+                where=error.where,
+                why=error.why,
+                remedy=f"put the file into {self._store.path}",
+                field="volume",
+            ) from error
+
+    def existing(self, name: str) -> Volume:
+        """Return a volume that the operator has put into the pool.
+
+        :raises NotFound: if there is none of that name, or its name says that it is a sliver's.
+        """
+        with translated(f"look for volume {name}", self._uri):
+            found = None if _reserved(name) else self._store.refreshed(name)
+            if found is None:
+                where = f"{self._uri}, {self._store.path}"
+                why = "such names are kept for slivers" if _reserved(name) else ""
+                raise NotFound(f"no volume {name!r}", where=where, why=why)
+            return Volume(sliver="", component="", source=found.path(), size=_gib(found))
+
+    def find(self, sliver_id: str, component: str) -> Volume | None:
+        """Return the volume made for this component, or None."""
+        with translated(f"look for the volume of {sliver_id}/{component}", self._uri):
+            found = self._store.find(_name(sliver_id, component))
+            return None if found is None else _volume(sliver_id, component, found)
+
+    def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
+        """Return all volumes made for the sliver."""
+        with translated(f"list the volumes of {sliver_id}", self._uri):
+            components = self._components(sliver_id)
+        found = (self.find(sliver_id, component) for component in components)
+        return tuple(volume for volume in found if volume is not None)
+
+    def create(self, sliver_id: str, component: str, size: int) -> Volume:
+        """Return the component's volume, made empty with ``size`` GiB if it is not there.
+
+        :raises NotVerified: if it is there with another size.
+        """
+        with translated(f"make the volume of {sliver_id}/{component}", self._uri):
+            made = self._store.create(_name(sliver_id, component), size * GIB)
+            volume = _volume(sliver_id, component, made)
+        if volume.size != size:
+            raise NotVerified(
+                f"volume {volume.source} has {volume.size} GiB, not {size}",
+                where=self._uri,
+                remedy="delete it first, or ask for the size that it has",
+            )
+        return volume
+
+    def delete(self, sliver_id: str, component: str) -> None:
+        """Remove the component's volume; it is gone on return."""
+        with translated(f"delete the volume of {sliver_id}/{component}", self._uri):
+            self._store.delete(_name(sliver_id, component))
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name every volume of the sliver that is still there."""
+        with translated(f"list the volumes of {sliver_id}", self._uri):
+            names = (_name(sliver_id, c) for c in self._components(sliver_id))
+            return tuple(f"volume {self._store.file(name)}" for name in names)
+
+    def _components(self, sliver_id: str) -> list[str]:
+        prefix = _name(sliver_id, "")
+        return [n.removeprefix(prefix) for n in self._store.names() if n.startswith(prefix)]
+
+
+def _name(sliver_id: str, component: str) -> str:
+    return f"{sliver_id}.volume.{component}"
+
+
+def _reserved(name: str) -> bool:
+    return owner(name) is not None or name.startswith("probe.")
+
+
+def _volume(sliver_id: str, component: str, found: libvirt.virStorageVol) -> Volume:
+    return Volume(sliver=sliver_id, component=component, source=found.path(), size=_gib(found))
+
+
+def _gib(found: libvirt.virStorageVol) -> int:
+    return -(-int(found.info()[1]) // GIB)

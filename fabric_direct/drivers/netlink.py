@@ -1,0 +1,253 @@
+"""Uplinks by netlink: the bridge mode of a NIC and the settings of its virtual functions (VFs).
+
+A socket lives for one call, so that threads share none and none crosses a fork. The message that sets
+the bridge mode is RTM_SETLINK of the family AF_BRIDGE, byte for byte that of
+``bridge link set dev X hwmode vepa``.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from socket import AF_BRIDGE
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink import NLA_F_NESTED
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import RTM_SETLINK
+from pyroute2.netns import listnetns
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import VfSettings
+from fabric_direct.errors import DriverError, FabricDirectError, NotFound, NotVerified, Unsupported
+
+# linux/if_bridge.h: BRIDGE_FLAGS_SELF addresses the NIC's own bridge; BRIDGE_MODE_VEB, _VEPA.
+_SELF = 2
+_MODES = {"veb": 0, "vepa": 1}
+# linux/rtnetlink.h: RTEXT_FILTER_VF asks for the VFs along with their link.
+_WITH_VFS = 1
+# Python names 95 by its other name, ENOTSUP.
+_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
+# A driver that does not know a VF's switch reports all bits set.
+_UNKNOWN = 0xFFFFFFFF
+
+
+@contextmanager
+def session(what: str, where: str, netns: str | None = None) -> Iterator[Any]:
+    """Give a netlink socket for one call and turn its errors into ours.
+
+    :param what: what is being done, as an infinitive: ``set the bridge mode``.
+    :param where: the link that it is done to.
+    :param netns: name of a network namespace; the process's own if absent. It is never created.
+    :raises NotFound: if there is no such link or namespace.
+    :raises Unsupported: if the kernel or the link's driver does not know how (EOPNOTSUPP).
+    """
+    if netns is not None and netns not in listnetns():
+        raise NotFound(f"cannot {what}", where=where, why=f"there is no namespace {netns}")
+    try:
+        # Without flags=0 pyroute2 makes a namespace that is missing.
+        with IPRoute(netns=netns, flags=0) as ip:
+            yield ip
+    except NetlinkError as error:
+        raise _translate(error, what, where) from error
+    except OSError as error:
+        raise DriverError(f"cannot {what}", where=where, why=str(error)) from error
+
+
+def _translate(error: NetlinkError, what: str, where: str) -> FabricDirectError:
+    kinds = {errno.EOPNOTSUPP: Unsupported, errno.ENODEV: NotFound}
+    remedies = {errno.EPERM: "run it with CAP_NET_ADMIN", errno.ENETDOWN: "bring the link up"}
+    name = _NAMES.get(error.code, str(error.code))
+    return kinds.get(error.code, DriverError)(
+        f"cannot {what}",
+        where=where,
+        why=f"{name}, {error.args[1]}",
+        remedy=remedies.get(error.code, ""),
+    )
+
+
+def link_index(ip: Any, link: str) -> int:
+    """Return the index of a link.
+
+    :raises NotFound: if there is none of that name.
+    """
+    found: list[int] = ip.link_lookup(ifname=link)
+    if not found:
+        raise NotFound(f"no link {link}")
+    return found[0]
+
+
+class NetlinkUplink:
+    """An :class:`~fabric_direct.drivers.base.UplinkDriver` for the machine that it runs on."""
+
+    def __init__(self, site: Site, host: str, netns: str | None = None) -> None:
+        """Make the driver.
+
+        :param netns: name of the network namespace that the uplinks are in, if not the process's own.
+        :raises NotFound: if the site has no such host.
+        """
+        site.host(host)
+        self._host, self._netns = host, netns
+
+    def bridge_mode(self, link: str) -> str:
+        """Return ``veb`` or ``vepa``, as the NIC says.
+
+        :raises Unsupported: if the NIC has no such mode.
+        :raises NotFound: if there is no such link.
+        """
+        with self._session("read the bridge mode", link) as ip:
+            index = link_index(ip, link)
+            for message in ip.get_links(family=AF_BRIDGE):
+                mode = message.get_nested("IFLA_AF_SPEC", "IFLA_BRIDGE_MODE")
+                if message["index"] == index and mode is not None:
+                    return _mode_name(mode)
+            raise Unsupported(
+                f"{link} has no bridge mode",
+                where=self._host,
+                why=f"its driver, {_kernel_driver(ip, index)}, reports none",
+                remedy="use an uplink whose driver has hwmode, for example mlx5_core, ice or ixgbe",
+            )
+
+    def set_bridge_mode(self, link: str, mode: str) -> None:
+        """Set ``veb`` or ``vepa`` and read it back.
+
+        :raises Unsupported: if the NIC refuses (EOPNOTSUPP), or knows no such mode.
+        :raises NotFound: if there is no such link.
+        :raises NotVerified: if the NIC says otherwise afterwards.
+        """
+        if mode not in _MODES:
+            raise Unsupported(f"no bridge mode {mode!r}", where=link, why="known: veb, vepa")
+        with self._session(f"set the bridge mode {mode}", link) as ip:
+            _set_bridge_mode(ip, link_index(ip, link), _MODES[mode])
+        found = self.bridge_mode(link)
+        if found != mode:
+            raise NotVerified(f"{link} is in mode {found}, not {mode}", where=self._host)
+
+    def vfs(self, link: str) -> tuple[VfSettings, ...]:
+        """Return the settings of all VFs, the index being the VF's number.
+
+        :raises NotFound: if there is no such link.
+        """
+        with self._session("read the VFs", link) as ip:
+            return _vfs(ip, link_index(ip, link))
+
+    def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
+        """Change those settings of a VF that are not None and read them back.
+
+        :raises NotFound: if there is no such link or VF.
+        :raises Unsupported: if the NIC's driver has no such setting.
+        :raises NotVerified: if the NIC says otherwise afterwards.
+        """
+        before = self._vf(link, vf)
+        with self._session(f"change VF {vf}", link) as ip:
+            # pyroute2 empties the dictionary that it is given: this one is made for it.
+            ip.link("set", index=link_index(ip, link), vf=_request(vf, settings, before))
+        after, wanted = asdict(self._vf(link, vf)), asdict(settings)
+        wrong = [n for n, value in wanted.items() if value is not None and after[n] != value]
+        if wrong:
+            raise NotVerified(
+                f"VF {vf} of {link} did not take {', '.join(wrong)}",
+                where=self._host,
+                why=", ".join(f"{n} is {after[n]}, not {wanted[n]}" for n in wrong),
+            )
+
+    def _vf(self, link: str, vf: int) -> VfSettings:
+        there = self.vfs(link)
+        if not 0 <= vf < len(there):
+            raise NotFound(
+                f"{link} has no VF {vf}", where=self._host, why=f"it has {len(there)} VFs"
+            )
+        return there[vf]
+
+    @contextmanager
+    def _session(self, what: str, link: str) -> Iterator[Any]:
+        """Open a session whose refusals name the kernel driver of the link."""
+        try:
+            with session(what, f"{link} on {self._host}", self._netns) as ip:
+                yield ip
+        except Unsupported as error:
+            if isinstance(error.__cause__, NetlinkError):
+                error.why += f": its driver is {self._driver_of(link)}"
+            raise
+
+    def _driver_of(self, link: str) -> str:
+        with session("read the driver", link, self._netns) as ip:
+            return _kernel_driver(ip, link_index(ip, link))
+
+
+def _set_bridge_mode(ip: Any, index: int, mode: int) -> None:
+    ip.link(
+        "set",
+        index=index,
+        family=AF_BRIDGE,
+        # pyroute2's own "set" is RTM_NEWLINK, which this family refuses.
+        command_map={"set": (RTM_SETLINK, "req")},
+        attrs=[
+            ("IFLA_PROTINFO", {"attrs": []}, NLA_F_NESTED),
+            ("IFLA_AF_SPEC", {"attrs": [("IFLA_BRIDGE_FLAGS", _SELF), ("IFLA_BRIDGE_MODE", mode)]}),
+        ],
+    )
+
+
+def _mode_name(mode: int) -> str:
+    return next((name for name, number in _MODES.items() if number == mode), f"mode {mode}")
+
+
+def _kernel_driver(ip: Any, index: int) -> str:
+    """Return the driver of a link: its kind if it is virtual, else that of its parent device."""
+    (message,) = ip.get_links(index)
+    kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND")
+    parent, bus = message.get("parent_dev_name"), message.get("parent_dev_bus_name")
+    driver = Path(f"/sys/bus/{bus}/devices/{parent}/driver")
+    return kind or (driver.resolve().name if driver.exists() else "unknown")
+
+
+def _vfs(ip: Any, index: int) -> tuple[VfSettings, ...]:
+    (message,) = ip.get_links(index, ext_mask=_WITH_VFS)
+    infos = message.get("vfinfo_list")
+    return tuple(_settings(info) for info in infos.get_attrs("IFLA_VF_INFO")) if infos else ()
+
+
+def _settings(info: Any) -> VfSettings:
+    def read(attribute: str, name: str) -> Any:
+        value = info.get_attr(f"IFLA_VF_{attribute}")
+        return None if value is None or value[name] == _UNKNOWN else value[name]
+
+    spoof_check, trust = read("SPOOFCHK", "spoofchk"), read("TRUST", "trust")
+    return VfSettings(
+        mac=read("MAC", "mac"),
+        vlan=read("VLAN", "vlan"),
+        qos=read("VLAN", "qos"),
+        trust=None if trust is None else bool(trust),
+        spoof_check=None if spoof_check is None else bool(spoof_check),
+        max_tx_rate=read("RATE", "max_tx_rate"),
+        min_tx_rate=read("RATE", "min_tx_rate"),
+        link_state=read("LINK_STATE", "link_state"),
+    )
+
+
+def _request(vf: int, wanted: VfSettings, before: VfSettings) -> dict[str, Any]:
+    """Return what to send: VLAN and QoS, and both rates, can only be set together."""
+    simple = {
+        "mac": wanted.mac,
+        "spoofchk": wanted.spoof_check,
+        "trust": wanted.trust,
+        "link_state": wanted.link_state,
+        "vlan": _together(wanted, before, "vlan", "qos"),
+        "rate": _together(wanted, before, "max_tx_rate", "min_tx_rate"),
+    }
+    return {"vf": vf} | {n: _number(value) for n, value in simple.items() if value is not None}
+
+
+def _together(wanted: VfSettings, before: VfSettings, *names: str) -> dict[str, int] | None:
+    """Return all of these settings if one of them is wanted; the others stay as they were."""
+    asked, had = asdict(wanted), asdict(before)
+    if all(asked[name] is None for name in names):
+        return None
+    return {name: had[name] or 0 if asked[name] is None else asked[name] for name in names}
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value

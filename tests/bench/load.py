@@ -1,0 +1,69 @@
+"""200 slivers on fake drivers that take 50 ms a call, with 32 threads, and the memory it takes."""
+
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.fake import substrate
+from fabric_direct.model import NodeSliver
+from fabric_direct.processor import HandlerProcessor
+from tests.bench.measure import line
+
+SLIVERS, THREADS, DELAY = 200, 32, 0.05
+FAKE = dict.fromkeys(
+    ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
+)
+
+
+def main() -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = Site.model_validate(
+            {
+                "site": "BENCH",
+                "state_dir": Path(folder),
+                "drivers": FAKE,
+                "guest": "fake",
+                "fake": {"delay": DELAY},
+                "networks": {"net": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},
+            }
+        )
+        seconds = _create_all(site)
+        calls = sum(substrate(site, "localhost").calls.values())
+    share = calls * DELAY / THREADS / seconds
+    line(
+        f"{SLIVERS} slivers, {calls} calls of 50 ms, of the ideal",
+        share,
+        "",
+        ">= 0.9",
+        share >= 0.9,
+    )
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    line("resident memory at that load", memory, "MB", "<= 150", memory <= 150)
+
+
+def _create_all(site: Site) -> float:
+    slivers = [_sliver(number) for number in range(SLIVERS)]
+    with HandlerProcessor(site, workers=THREADS, step_workers=THREADS) as processor:
+        began = time.perf_counter()
+        outcomes = [future.result() for future in [processor.create(s) for s in slivers]]
+        seconds = time.perf_counter() - began
+    assert all(outcome.ok for outcome in outcomes)
+    return seconds
+
+
+def _sliver(number: int) -> NodeSliver:
+    return NodeSliver.model_validate(
+        {
+            "id": f"s{number}",
+            "name": "node",
+            "image": "tiny",
+            "capacities": {"core": 1, "ram": 1, "disk": 1},
+            "components": [
+                {"type": "vNIC", "id": "nic1", "network": "net"},
+                {"type": "Storage", "id": "data", "size": 1},
+            ],
+        }
+    )

@@ -1,0 +1,251 @@
+"""Our storage pool and its volumes on a real libvirtd."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import libvirt
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import Volume
+from fabric_direct.drivers.libvirt.connection import connect
+from fabric_direct.drivers.libvirt.storage import GIB, Store
+from fabric_direct.drivers.libvirt.volume import LibvirtVolume
+from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, Unreachable
+
+URI = "qemu:///system"
+SLIVER = "fdtest-s1"
+
+
+@pytest.fixture
+def connection() -> libvirt.virConnect:
+    try:
+        return connect(URI)
+    except Unreachable as error:
+        pytest.skip(f"needs libvirtd: {error}")
+
+
+@pytest.fixture
+def site(connection: libvirt.virConnect) -> Iterator[Site]:
+    """A site whose pool is made by the test, if at all."""
+    directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
+    directory.chmod(0o711)
+    site = Site(site="TEST", volume_pool=directory / "volumes")
+    yield site
+    remove_pool(connection, Store(site, "localhost").name)
+    shutil.rmtree(directory)
+
+
+def remove_pool(connection: libvirt.virConnect, name: str) -> None:
+    for pool in connection.listAllStoragePools():
+        if pool.name() == name:
+            if pool.isActive():
+                pool.destroy()
+            pool.undefine()
+
+
+@pytest.fixture
+def store(site: Site) -> Store:
+    return Store(site, "localhost")
+
+
+@pytest.fixture
+def volumes(site: Site) -> LibvirtVolume:
+    return LibvirtVolume(site, "localhost")
+
+
+def make_volume(site: Site, component: str) -> Volume:
+    return LibvirtVolume(site, "localhost").create(SLIVER, component, 1)
+
+
+def test_looking_makes_no_pool(volumes: LibvirtVolume, store: Store) -> None:
+    assert volumes.find(SLIVER, "data") is None
+    assert volumes.leftovers(SLIVER) == ()
+
+    assert not store.path.exists()
+
+
+def test_the_pool_starts_with_the_host(store: Store) -> None:
+    pool = store.pool()
+
+    assert pool.isActive()
+    assert pool.isPersistent()
+    assert pool.autostart()
+    assert pool.UUIDString() == str(store.uuid)
+
+
+def test_a_pool_that_is_only_defined_is_started(store: Store) -> None:
+    store._define_pool()
+
+    assert store.pool().isActive()
+
+
+def test_a_stopped_pool_does_not_hide_what_is_in_it(volumes: LibvirtVolume, store: Store) -> None:
+    volumes.create(SLIVER, "data", 1)
+    store.pool().destroy()
+
+    assert volumes.find(SLIVER, "data") is not None
+
+
+def test_threads_that_make_the_pool_at_once_all_get_it(site: Site) -> None:
+    gate = threading.Barrier(8)
+
+    def make(number: int) -> str:
+        gate.wait()
+        return make_volume(site, f"v{number}").source
+
+    with ThreadPoolExecutor(8) as threads:
+        sources = list(threads.map(make, range(8)))
+
+    assert len(set(sources)) == 8
+    assert all(Path(source).exists() for source in sources)
+
+
+def test_processes_that_make_the_pool_at_once_all_get_it(site: Site) -> None:
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as processes:
+        made = [processes.submit(make_volume, site, f"v{number}") for number in range(6)]
+
+    assert len({future.result().source for future in made}) == 6
+
+
+def test_a_foreign_pool_of_our_name_stays_untouched(
+    connection: libvirt.virConnect, store: Store, volumes: LibvirtVolume, tmp_path: Path
+) -> None:
+    foreign = connection.storagePoolDefineXML(
+        f"<pool type='dir'><name>{store.name}</name><target><path>{tmp_path}</path></target></pool>"
+    )
+    before = foreign.XMLDesc()
+
+    with pytest.raises(NotOurs):
+        volumes.create(SLIVER, "data", 1)
+
+    assert foreign.XMLDesc() == before
+    assert not foreign.isActive()
+    assert not store.path.exists()
+
+
+def test_a_foreign_pool_of_our_directory_stays_untouched(
+    connection: libvirt.virConnect, store: Store, volumes: LibvirtVolume
+) -> None:
+    name = f"fdtest-{store.name}"
+    foreign = connection.storagePoolDefineXML(
+        f"<pool type='dir'><name>{name}</name><target><path>{store.path}</path></target></pool>"
+    )
+    try:
+        with pytest.raises(NotOurs, match=name):
+            volumes.create(SLIVER, "data", 1)
+        assert not foreign.isActive()
+    finally:
+        remove_pool(connection, name)
+
+
+def test_a_volume_is_made_once(volumes: LibvirtVolume) -> None:
+    one, other = (volumes.create(SLIVER, "data", 2) for _ in range(2))
+
+    assert one == other == volumes.find(SLIVER, "data")
+    assert one.size == 2
+    assert Path(one.source).read_bytes().startswith(b"QFI\xfb")
+
+
+def test_a_volume_is_deleted_once_and_twice(volumes: LibvirtVolume) -> None:
+    made = volumes.create(SLIVER, "data", 1)
+
+    for _ in range(2):
+        volumes.delete(SLIVER, "data")
+
+    assert not Path(made.source).exists()
+    assert volumes.find(SLIVER, "data") is None
+    assert volumes.leftovers(SLIVER) == ()
+
+
+def test_slivers_with_like_names_keep_their_own_volumes(volumes: LibvirtVolume) -> None:
+    volumes.create("fdtest-a", "b-c", 1)
+    volumes.create("fdtest-a-b", "c", 1)
+
+    assert [v.component for v in volumes.volumes("fdtest-a")] == ["b-c"]
+    assert [v.component for v in volumes.volumes("fdtest-a-b")] == ["c"]
+    assert len(volumes.leftovers("fdtest-a")) == 1
+
+
+def test_a_file_that_the_operator_puts_there_is_a_present_volume(
+    volumes: LibvirtVolume, store: Store
+) -> None:
+    store.pool()
+    with (store.path / "archive").open("wb") as file:
+        file.truncate(GIB)
+
+    volumes.check("archive")
+    found = volumes.existing("archive")
+
+    assert found == Volume("", "", str(store.path / "archive"), 1)
+
+
+def test_a_present_volume_stays_when_slivers_go(volumes: LibvirtVolume, store: Store) -> None:
+    store.pool()
+    (store.path / "archive").write_bytes(b"data")
+
+    volumes.delete(SLIVER, "archive")
+
+    assert (store.path / "archive").read_bytes() == b"data"
+    assert volumes.volumes(SLIVER) == ()
+
+
+def test_a_slivers_disk_cannot_be_had_as_a_present_volume(volumes: LibvirtVolume) -> None:
+    volumes.create(SLIVER, "data", 1)
+
+    with pytest.raises(NotFound):
+        volumes.existing(f"{SLIVER}.volume.data")
+    with pytest.raises(InvalidSliver):
+        volumes.check("nobody-put-it-there")
+
+
+def test_uploaded_bytes_are_in_the_file(store: Store) -> None:
+    for content in (b"first" * 100_000, b"second"):
+        volume = store.upload(f"{SLIVER}.seed", content)
+
+    assert Path(volume.path()).read_bytes() == b"second"
+
+
+def test_the_tail_of_a_growing_file_is_read(store: Store) -> None:
+    store.pool()
+    log = store.path / f"{SLIVER}.console"
+
+    log.write_bytes(b"x" * 1000)
+    first = store.tail(log.name, 10)
+    log.write_bytes(b"x" * 1000 + b"the end")
+
+    assert first == b"x" * 10
+    assert store.tail(log.name, 10) == b"xxxthe end"
+    assert store.tail("absent", 10) == b""
+
+
+def test_a_header_that_the_guest_forged_does_not_hide_its_console(store: Store) -> None:
+    store.pool()
+    forged = b"QFI\xfb" + bytes(3) + b"\x03" + bytes(16) + b"\x00\x00\x40" + bytes(60)
+    (store.path / f"{SLIVER}.console").write_bytes(forged + b"\nlogin:")
+
+    assert store.tail(f"{SLIVER}.console", 7) == b"\nlogin:"
+
+
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_an_image_is_looked_at_and_nothing_is_left(store: Store, kind: str, site: Site) -> None:
+    store.create("image", 3 * GIB, kind=kind)
+
+    found = store.backing(store.file("image"))
+
+    assert (found.format, found.size) == (kind, 3 * GIB)
+    assert store.names() == ("image",)
+
+
+def test_what_is_no_image_is_refused(store: Store, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(InvalidSliver) as refused:
+            store.backing(str(path))
+        assert refused.value.field == "image"
+
+    assert store.names() == ()

@@ -1,0 +1,597 @@
+"""The command line: what it prints, where, and with which exit code. On the fake drivers."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from pytest_mock import MockerFixture
+from rich.console import Console
+
+from fabric_direct.cli import main, progress, running, show
+from fabric_direct.cli.options import PLACES, Settings, printable
+from fabric_direct.config import Site, load_site
+from fabric_direct.drivers.base import HostDevice
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.journal import Journal
+from fabric_direct.model import (
+    Observed,
+    Operation,
+    Outcome,
+    PciAddress,
+    SliverRef,
+    State,
+    Status,
+    StepStatus,
+)
+from fabric_direct.operations import Progress
+
+SITE = {
+    "site": "TEST",
+    "drivers": dict.fromkeys(
+        ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
+    ),
+    "guest": "fake",
+    "networks": {
+        "red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"},
+        "blue": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},
+    },
+}
+VM: dict[str, Any] = {
+    "id": "vm1",
+    "name": "node",
+    "image": "tiny",
+    "capacities": {"core": 1, "ram": 1, "disk": 1},
+    "components": [
+        {"id": "nic1", "type": "vNIC", "network": "red"},
+        {"id": "data", "type": "Storage", "size": 1},
+    ],
+}
+MORE = [*VM["components"], {"id": "nic2", "type": "vNIC", "network": "blue"}]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIVx5rgcm7wGOyXTRpevUXzR1Bfd+zzFPciwGqeYA4XL"
+Run = Callable[..., Result]
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def site_path(tmp_path: Path) -> Path:
+    path = tmp_path / "test-site.yaml"
+    path.write_text(yaml.safe_dump(SITE | {"state_dir": str(tmp_path / "state")}))
+    return path
+
+
+@pytest.fixture
+def site(site_path: Path) -> Site:
+    return load_site(site_path)
+
+
+@pytest.fixture
+def fakes(site: Site) -> Iterator[Substrate]:
+    things = substrate(site, "localhost")
+    yield things
+    things.mend()
+
+
+@pytest.fixture
+def run(site_path: Path, fakes: Substrate) -> Run:
+    """Run the command line on the fake site."""
+
+    def invoke(*words: str, **kw: Any) -> Result:
+        return CliRunner().invoke(
+            main, ["--site", str(site_path), *words], catch_exceptions=False, **kw
+        )
+
+    return invoke
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a sliver's file and return its path."""
+
+    def dump(name: str = "vm.yaml", /, **values: Any) -> str:
+        (tmp_path / name).write_text(yaml.safe_dump(VM | values))
+        return str(tmp_path / name)
+
+    return dump
+
+
+class TestHelp:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "plan",
+            "create",
+            "modify",
+            "delete",
+            "probe",
+            "poa",
+            "recover",
+            "list",
+            "devices",
+            "doctor",
+            "schema",
+        ],
+    )
+    def test_each_command_is_listed_and_explains_itself(self, command: str) -> None:
+        assert f"\n  {command} " in CliRunner().invoke(main, ["--help"]).output
+        assert "--json" in CliRunner().invoke(main, [command, "-h"]).output
+
+    def test_exit_codes_and_shell_completion_are_explained(self) -> None:
+        output = CliRunner().invoke(main, ["--help"]).output
+        assert "3    partly done" in output
+        assert "_FABRIC_DIRECT_COMPLETE=bash_source" in output
+
+    def test_the_version_is_told(self) -> None:
+        assert CliRunner().invoke(main, ["--version"]).output.startswith("fabric-direct, version ")
+
+    def test_nothing_heavy_is_imported_for_it(self) -> None:
+        heavy = {"libvirt", "taskflow", "pydantic", "openstack", "rich.progress", "paramiko"}
+        code = f"import sys, fabric_direct.cli; print({heavy} & set(sys.modules))"
+        found = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert found.stdout == "set()\n"
+
+    @pytest.mark.parametrize(
+        "words", [["bogus"], ["create"], ["create", "--bogus", "x"], ["schema", "cloud"]]
+    )
+    def test_a_wrong_command_line_is_bad_input(self, run: Run, words: list[str]) -> None:
+        result = run(*words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "Error: " in result.stderr
+
+
+class TestCreate:
+    def test_prints_a_line_for_each_step_and_then_what_is_there(
+        self, run: Run, write: Write
+    ) -> None:
+        result = run("create", write())
+        assert result.exit_code == 0
+        lines = result.stdout.splitlines()
+        steps = [line.rpartition(" s  ")[2] for line in lines if line.startswith("vm1  done ")]
+        assert {"port nic1", "volume data", "server"} <= set(steps)
+        assert any(line.startswith("vm1: created in ") for line in lines)
+        assert any(line.split()[:2] == ["nic1", "red"] and "10.20.1.2/24" in line for line in lines)
+        assert result.stderr == ""
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_json_is_one_document_wherever_the_option_stands(
+        self, run: Run, write: Write, *, before: bool
+    ) -> None:
+        words = ["--json", "create", write()] if before else ["create", write(), "--json"]
+        result = run(*words)
+        outcome = Outcome.model_validate_json(result.stdout)
+        assert (outcome.status, outcome.sliver.id) == (Status.DONE, "vm1")
+        assert result.stderr == ""
+
+    def test_json_of_several_slivers_is_a_list_in_their_order(self, run: Run, write: Write) -> None:
+        names = [write(f"{n}.yaml", id=f"vm{n}") for n in (3, 1, 2)]
+        outcomes = json.loads(run("create", *names, "--json").stdout)
+        assert [o["sliver"]["id"] for o in outcomes] == ["vm3", "vm1", "vm2"]
+
+    def test_a_wrong_file_is_bad_input_and_nothing_is_touched(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        result = run(
+            "create", write("good.yaml"), write("bad.yaml", id="a b"), write("worse.yaml", name=1)
+        )
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "bad.yaml:" in result.stderr
+        assert "worse.yaml:" in result.stderr
+        assert not fakes.calls
+
+    def test_an_error_in_json_names_kind_message_and_field(self, run: Run, write: Write) -> None:
+        result = run("create", write(id="a b"), "--json")
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["kind"], error["field"]) == (2, "InvalidSliver", "id")
+        assert error["message"] in result.stderr
+
+    def test_one_sliver_in_two_files_is_bad_input(self, run: Run, write: Write) -> None:
+        result = run("create", write("a.yaml"), write("b.yaml"))
+        assert result.exit_code == 2
+        assert "vm1 is given twice" in result.stderr
+
+    def test_what_the_site_cannot_serve_is_bad_input(self, run: Run, write: Write) -> None:
+        result = run("create", write(components=[{"id": "n", "type": "vNIC", "network": "green"}]))
+        assert result.exit_code == 2
+        assert "vm1: create refused, nothing was touched" in result.stderr
+        assert "components[0].network" in result.stderr
+
+    def test_a_failure_says_why_and_that_nothing_is_left(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        fakes.fault("compute.create", kind="fail")
+        result = run("create", write())
+        assert result.exit_code == 1
+        assert "vm1: create failed, nothing of it is left" in result.stderr
+        assert "DriverError: compute.create failed" in result.stderr
+        assert not fakes.ports
+
+    def test_what_is_left_is_named_and_has_an_exit_code_of_its_own(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        fakes.fault("compute.create", kind="fail")
+        fakes.fault("volume.delete", at=0, kind="fail")
+        result = run("create", write())
+        assert result.exit_code == 3
+        assert "vm1: create partly done" in result.stderr
+        assert "still there: " in result.stderr
+
+
+class TestModifyAndDelete:
+    def test_modify_prints_what_is_there_now(self, run: Run, write: Write) -> None:
+        run("create", write())
+        result = run("modify", write(components=MORE))
+        assert result.exit_code == 0
+        assert "\nnic2  blue" in result.stdout
+
+    def test_modify_of_what_is_not_there_fails(self, run: Run, write: Write) -> None:
+        result = run("modify", write())
+        assert result.exit_code == 1
+        assert "vm1 is not there" in result.stderr
+
+    @pytest.mark.parametrize("by_id", [True, False])
+    def test_delete_takes_files_and_ids(
+        self, run: Run, write: Write, fakes: Substrate, *, by_id: bool
+    ) -> None:
+        path = write()
+        run("create", path)
+        result = run("delete", "vm1" if by_id else path)
+        assert (result.exit_code, fakes.servers, fakes.ports) == (0, {}, {})
+        assert "vm1: deleted in " in result.stdout
+
+    def test_delete_of_what_is_not_there_succeeds_and_says_so(self, run: Run) -> None:
+        result = run("delete", "vm1")
+        assert result.exit_code == 0
+        assert "vm1: nothing to do" in result.stdout
+
+    def test_what_is_neither_a_file_nor_an_id_is_bad_input(self, run: Run) -> None:
+        result = run("delete", "a b")
+        assert result.exit_code == 2
+        assert "neither a sliver's file nor an id" in result.stderr
+
+
+class TestPlan:
+    def test_a_sliver_that_is_not_there_would_be_created(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        result = run("plan", write())
+        assert result.exit_code == 0
+        assert "  will create   server\n" in result.stdout
+        assert "nothing was changed" in result.stdout
+        assert not fakes.servers
+
+    def test_a_sliver_that_is_there_would_be_modified(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write())
+        result = run("plan", write(components=MORE))
+        assert "  already so    port nic1\n" in result.stdout
+        assert "  will create   port nic2\n" in result.stdout
+        assert ("vm1", "nic2") not in fakes.ports
+
+    def test_its_removal_can_be_planned(self, run: Run, write: Write, fakes: Substrate) -> None:
+        run("create", write())
+        result = run("plan", write(), "--delete")
+        assert "  will delete   remove server\n" in result.stdout
+        assert fakes.servers
+
+    def test_json_holds_the_findings(self, run: Run, write: Write) -> None:
+        outcome = json.loads(run("plan", write(), "--json").stdout)
+        assert {"will create"} <= {step["finding"] for step in outcome["steps"]}
+
+
+class TestProbe:
+    def test_a_sliver_as_wanted_is_exit_code_0(self, run: Run, write: Write) -> None:
+        run("create", write())
+        result = run("probe", write())
+        assert result.exit_code == 0
+        assert "vm1: running, " in result.stdout
+        assert "guest: answers by fake" in result.stdout
+        assert "differs" not in result.stdout
+
+    def test_an_absent_sliver_is_exit_code_1(self, run: Run) -> None:
+        result = run("probe", "vm1")
+        assert (result.exit_code, result.stdout) == (1, "vm1: absent\n")
+
+    def test_what_is_missing_and_unwanted_stands_in_the_tables(
+        self, run: Run, write: Write
+    ) -> None:
+        run("create", write())
+        result = run("probe", write(components=[MORE[0], MORE[2]]))
+        assert result.exit_code == 1
+        rows = {line.split()[0]: line.rstrip() for line in result.stdout.splitlines() if line}
+        assert rows["nic1"].endswith("found")
+        assert rows["nic2"].endswith("missing")
+        assert rows["data"].endswith("not wanted")
+        assert "differs from what is wanted:" in result.stdout
+
+    def test_json_holds_what_was_observed(self, run: Run, write: Write) -> None:
+        run("create", write())
+        result = run("probe", "vm1", "--json")
+        assert Outcome.model_validate_json(result.stdout).observed is not None
+
+
+class TestPoa:
+    KEYS = json.dumps({"keys": [{"key": KEY}]})
+
+    def test_a_single_text_is_printed_as_it_is(self, run: Run, write: Write) -> None:
+        run("create", write())
+        result = run("poa", "vm1", "stop")
+        assert (result.exit_code, result.stdout) == (0, "stopped\n")
+
+    @pytest.mark.parametrize("how", ["text", "file", "stdin"])
+    def test_data_are_text_a_file_or_stdin(
+        self, run: Run, write: Write, fakes: Substrate, tmp_path: Path, how: str
+    ) -> None:
+        run("create", write())
+        (tmp_path / "keys").write_text(self.KEYS)
+        word = {"text": self.KEYS, "file": f"@{tmp_path / 'keys'}", "stdin": "-"}[how]
+        assert run("poa", "vm1", "addkey", word, input=self.KEYS).exit_code == 0
+        assert len(fakes.keys["vm1"]) == 1
+
+    @pytest.mark.parametrize(
+        "word", ["{", "[1]", "5", "@/nonexistent", '{"keys": 1}', '{"bogus": 1}']
+    )
+    def test_wrong_data_are_bad_input(self, run: Run, write: Write, word: str) -> None:
+        run("create", write())
+        assert run("poa", "vm1", "addkey", word).exit_code == 2
+
+    def test_an_unknown_action_is_bad_input_and_the_known_are_named(
+        self, run: Run, write: Write
+    ) -> None:
+        run("create", write())
+        result = run("poa", "vm1", "explode")
+        assert result.exit_code == 2
+        assert "console" in result.stderr
+
+
+class TestRecover:
+    def test_nothing_unfinished_is_said(self, run: Run) -> None:
+        result = run("recover")
+        assert (result.exit_code, result.stdout) == (0, "Nothing is unfinished.\n")
+
+    def test_json_of_nothing_is_an_empty_list(self, run: Run) -> None:
+        assert json.loads(run("recover", "--json").stdout) == []
+
+    def test_what_was_begun_is_finished(self, run: Run, site: Site, fakes: Substrate) -> None:
+        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        assert run("recover").exit_code == 0
+        assert list(fakes.servers) == ["vm1"]
+
+    def test_what_was_begun_is_undone_if_asked_for(
+        self, run: Run, site: Site, fakes: Substrate
+    ) -> None:
+        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        assert run("recover", "--undo").exit_code == 0
+        assert not fakes.servers
+
+
+class TestInspection:
+    def test_list_shows_a_row_for_each_sliver(self, run: Run, write: Write) -> None:
+        run("create", write())
+        header, row = run("list").stdout.splitlines()
+        assert header.split()[:3] == ["SLIVER", "NAME", "STATE"]
+        assert row.split()[:3] == ["vm1", "node", "running"]
+
+    def test_list_says_that_there_are_none(self, run: Run) -> None:
+        assert run("list").stdout == "No slivers.\n"
+
+    def test_list_as_json_holds_the_stamps(self, run: Run, write: Write) -> None:
+        run("create", write())
+        (server,) = json.loads(run("list", "--json").stdout)
+        assert server["stamp"]["sliver"]["id"] == "vm1"
+
+    def test_devices_shows_those_that_are_allowed(self, run: Run, fakes: Substrate) -> None:
+        for bus, allowed in ((0x25, True), (0x26, False)):
+            address = PciAddress(0, bus, 0, 0)
+            fakes.devices[address] = HostDevice(
+                address, "10de", "1eb8", type="GPU" if allowed else None, allowed=allowed
+            )
+        assert "0000:26:00.0" not in run("devices").stdout
+        assert "not allowed" in run("devices", "localhost", "--all").stdout
+        (device,) = json.loads(run("devices", "--json").stdout)
+        assert (device["host"], device["address"]) == ("localhost", "0000:25:00.0")
+
+    def test_devices_of_an_unknown_host_fails_with_those_that_are_known(self, run: Run) -> None:
+        result = run("devices", "nowhere")
+        assert result.exit_code == 1
+        assert "known: localhost" in result.stderr
+
+    def test_doctor_prints_a_line_for_each_check(self, run: Run) -> None:
+        result = run("doctor")
+        assert result.exit_code == 0
+        assert all(line.startswith("ok    ") for line in result.stdout.splitlines())
+
+    def test_doctor_says_how_to_mend_what_fails(self, run: Run, site: Site) -> None:
+        site.state_dir.mkdir()
+        site.state_dir.chmod(0o777)
+        result = run("doctor")
+        assert result.exit_code == 1
+        assert f"      -> chmod go-w {site.state_dir}\n" in result.stdout
+
+    def test_doctor_on_a_wrong_site_fails_by_its_line(self, site_path: Path, run: Run) -> None:
+        site_path.write_text("site: x\nhosts: {}\n")
+        result = run("doctor", "--json")
+        assert result.exit_code == 1
+        assert "test-site.yaml:2: hosts: " in json.loads(result.stdout)[1]["found"]
+
+    @pytest.mark.parametrize(("kind", "title"), [("sliver", "NodeSliver"), ("site", "Site")])
+    def test_schema_prints_json_schema(self, run: Run, kind: str, title: str) -> None:
+        assert json.loads(run("schema", kind).stdout)["title"] == title
+
+
+class TestWhichSite:
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("FABRIC_DIRECT_SITE", raising=False)
+
+    def test_the_option_comes_before_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FABRIC_DIRECT_SITE", "variable.yaml")
+        assert Settings(Path("option.yaml")).found_site() == Path("option.yaml")
+        assert Settings().found_site() == Path("variable.yaml")
+
+    def test_then_site_yaml_of_the_directory_one_is_in(self) -> None:
+        Path("site.yaml").touch()
+        assert Settings().found_site() == Path("site.yaml")
+        assert PLACES[1] == Path("/etc/fabric-direct/site.yaml")
+
+    def test_else_it_is_this_machine_with_its_libvirt(self, mocker: MockerFixture) -> None:
+        mocker.patch("fabric_direct.cli.options.PLACES", ())
+        site = Settings().site()
+        assert [host.libvirt for host in site.hosts.values()] == ["qemu:///system"]
+
+    def test_a_named_file_that_is_not_there_is_bad_input(self) -> None:
+        result = CliRunner().invoke(main, ["list", "--site", "gone.yaml"])
+        assert result.exit_code == 2
+        assert "cannot read gone.yaml" in result.stderr
+
+
+def outcome(status: Status, **values: Any) -> Outcome:
+    return Outcome(operation=Operation.CREATE, sliver=SliverRef(id="x"), status=status, **values)
+
+
+class TestExitCodes:
+    DONE, FAILED, REFUSED, PARTIAL = Status.DONE, Status.FAILED, Status.REFUSED, Status.PARTIAL
+
+    @pytest.mark.parametrize(
+        ("statuses", "code"),
+        [
+            ([], 0),
+            ([DONE], 0),
+            ([DONE, DONE], 0),
+            ([FAILED], 1),
+            ([FAILED, FAILED], 1),
+            ([REFUSED], 2),
+            ([REFUSED, FAILED], 1),
+            ([PARTIAL], 3),
+            ([DONE, FAILED], 3),
+            ([DONE, REFUSED], 3),
+            ([FAILED, PARTIAL], 3),
+        ],
+    )
+    def test_the_outcomes_together_make_one_code(self, statuses: list[Status], code: int) -> None:
+        assert running.exit_code(running.Answers([outcome(status) for status in statuses])) == code
+
+    def test_an_interrupt_has_a_code_of_its_own(self) -> None:
+        assert running.exit_code(running.Answers([outcome(Status.DONE)], interrupted=True)) == 130
+
+    def test_a_probe_that_found_differences_is_a_failure(self) -> None:
+        observed = Observed(state=State.RUNNING, differences=("vNIC x is missing",))
+        probed = Outcome(
+            operation=Operation.PROBE,
+            sliver=SliverRef(id="x"),
+            status=Status.DONE,
+            observed=observed,
+        )
+        assert running.exit_code(running.Answers([probed])) == 1
+
+
+class TestInterrupts:
+    @pytest.fixture
+    def futures(self) -> list[Future[Outcome]]:
+        begun: Future[Outcome] = Future()
+        begun.set_running_or_notify_cancel()
+        return [begun, Future()]
+
+    def test_the_first_cancels_what_has_not_begun_and_waits_for_the_rest(
+        self,
+        futures: list[Future[Outcome]],
+        mocker: MockerFixture,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def ends(_: object) -> None:
+            if waits.call_count == 1:
+                raise KeyboardInterrupt
+            futures[0].set_result(outcome(Status.DONE))
+
+        waits = mocker.patch.object(running, "wait", side_effect=ends)
+        answers = running._gather(futures)
+        assert futures[1].cancelled()
+        assert (len(answers.outcomes), answers.cancelled, answers.interrupted) == (1, 1, True)
+        assert "Interrupted: 1 not begun and cancelled; 1 under way" in capsys.readouterr().err
+
+    def test_the_second_leaves_at_once(
+        self, futures: list[Future[Outcome]], mocker: MockerFixture
+    ) -> None:
+        mocker.patch.object(running, "wait", side_effect=KeyboardInterrupt)
+        leave = mocker.patch("os._exit", side_effect=SystemExit)
+        with pytest.raises(SystemExit):
+            running._gather(futures)
+        leave.assert_called_once_with(130)
+
+    def test_one_outside_of_operations_is_told_without_a_traceback(
+        self, run: Run, mocker: MockerFixture
+    ) -> None:
+        mocker.patch(
+            "fabric_direct.processor.HandlerProcessor.slivers", side_effect=KeyboardInterrupt
+        )
+        result = run("list")
+        assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+def told(console: Console, *, quiet: bool = False) -> None:
+    """Tell of two steps, one after the other."""
+    with progress.shown(console, quiet=quiet) as tell:
+        for number, step in enumerate(("port nic1", "server")):
+            tell(Progress("vm1", Operation.CREATE, step, None, 0.0, number, 2))
+            tell(Progress("vm1", Operation.CREATE, step, StepStatus.DONE, 1.5, number + 1, 2))
+
+
+class TestProgress:
+    def test_on_a_terminal_steps_are_lines_above_a_bar(self) -> None:
+        text = io.StringIO()
+        told(Console(file=text, force_terminal=True, width=100, color_system=None))
+        assert "vm1  done           1.50 s  port nic1\n" in text.getvalue()
+        assert "2/2" in text.getvalue()
+        assert "create vm1: " in text.getvalue()
+
+    def test_in_a_pipe_each_step_that_has_ended_is_one_line_and_nothing_else(self) -> None:
+        text = io.StringIO()
+        told(Console(file=text, width=100))
+        assert text.getvalue().splitlines() == [
+            "vm1  done           1.50 s  port nic1",
+            "vm1  done           1.50 s  server",
+        ]
+
+    def test_it_can_be_silent_in_a_pipe(self) -> None:
+        text = io.StringIO()
+        told(Console(file=text, width=100), quiet=True)
+        assert text.getvalue() == ""
+
+
+class TestWhatTerminalsObey:
+    def test_control_characters_are_written_out(self) -> None:
+        assert printable("a\x1b[31mb\x07\tc\nd\u202e") == "a\\x1b[31mb\\x07\tc\nd\\u202e"
+
+    def test_brackets_are_no_markup(self) -> None:
+        text = io.StringIO()
+        show.say(Console(file=text, width=100), "components[0] [red]x[/red]")
+        assert text.getvalue() == "components[0] [red]x[/red]\n"
+
+    def test_a_guests_console_cannot_steer_the_terminal(
+        self, run: Run, write: Write, mocker: MockerFixture
+    ) -> None:
+        run("create", write())
+        mocker.patch(
+            "fabric_direct.drivers.fake.FakeCompute.console", return_value="login:\x1b]0;owned\x07"
+        )
+        assert run("poa", "vm1", "console").stdout == "login:\\x1b]0;owned\\x07\n"
+
+    def test_a_narrow_terminal_cuts_nothing_in_a_table(self) -> None:
+        text = io.StringIO()
+        show.table(
+            Console(file=text, width=20),
+            ["NIC", "MAC", "ADDRESSES"],
+            [["a", "52:54:00:12:34:56", "10.0.0.1/24"]],
+        )
+        assert "52:54:00:12:34:56" in text.getvalue()
+        assert "…" not in text.getvalue()

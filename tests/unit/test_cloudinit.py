@@ -1,0 +1,181 @@
+"""What the guest reads at its first boot."""
+
+import io
+import json
+from email import message_from_string
+from email.message import Message
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Any
+
+import pycdlib
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabric_direct.drivers.base import Port
+from fabric_direct.drivers.cloudinit import nocloud_seed, user_data
+from fabric_direct.model import NodeSliver
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN ana"
+OTHER = KEY.replace("ana", "site")
+
+
+def sliver(**values: Any) -> NodeSliver:
+    given = {
+        "id": "s-1",
+        "name": "node",
+        "image": "tiny",
+        "capacities": {"core": 1, "ram": 1, "disk": 1},
+    }
+    return NodeSliver.model_validate(given | values)
+
+
+def parts(document: str) -> dict[str, Message]:
+    return {part.get_content_type(): part for part in message_from_string(document).walk()}
+
+
+def payload(document: str, kind: str) -> bytes:
+    content = parts(document)[kind].get_payload(decode=True)
+    assert isinstance(content, bytes)
+    return content
+
+
+def port(**values: Any) -> Port:
+    given = {
+        "sliver": "s-1",
+        "component": "nic1",
+        "network": "red",
+        "source": "red",
+        "mac": "52:54:00:00:00:01",
+    }
+    return Port(**(given | values))
+
+
+def seed_files(image: bytes, by: str = "rr_path") -> dict[str, str]:
+    iso = pycdlib.PyCdlib()
+    iso.open_fp(io.BytesIO(image))
+    files = {}
+    for name in ("meta-data", "user-data", "network-config"):
+        content = io.BytesIO()
+        iso.get_file_from_iso_fp(content, **{by: f"/{name}"})
+        files[name] = content.getvalue().decode()
+    iso.close()
+    return files
+
+
+def test_the_guest_gets_its_name_and_keys() -> None:
+    document = user_data(sliver(ssh_keys=[KEY]), extra_keys=[OTHER])
+
+    config = payload(document, "text/cloud-config")
+
+    assert config.startswith(b"#cloud-config\n")
+    assert yaml.safe_load(config)["hostname"] == "node"
+    assert yaml.safe_load(config)["ssh_authorized_keys"] == [KEY, OTHER]
+
+
+def test_a_key_that_is_given_twice_is_let_in_once() -> None:
+    document = user_data(sliver(ssh_keys=[KEY]), extra_keys=[KEY])
+
+    assert yaml.safe_load(payload(document, "text/cloud-config"))["ssh_authorized_keys"] == [KEY]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/bash\necho 'grüße' > /root/x\n",
+        "#!/usr/bin/env python3\r\nprint('<>&\"')\r\n",
+        "no interpreter, no line end",
+        "--==fabric-direct==\nFrom here on.\n.\n",
+        "",
+    ],
+)
+def test_a_boot_script_arrives_byte_for_byte(script: str) -> None:
+    document = user_data(sliver(boot_script=script))
+
+    assert payload(document, "text/x-shellscript") == script.encode()
+
+
+@given(st.text(max_size=200))
+def test_any_text_arrives_byte_for_byte(script: str) -> None:
+    assert payload(user_data(sliver(boot_script=script)), "text/x-shellscript") == script.encode()
+
+
+def test_without_a_boot_script_there_is_no_part_for_it() -> None:
+    assert set(parts(user_data(sliver()))) == {"multipart/mixed", "text/cloud-config"}
+
+
+def test_a_key_comment_cannot_become_yaml() -> None:
+    hostile = f"{KEY}\u2028'\"]}} #: &x *y \U0001f600"
+
+    document = user_data(sliver(ssh_keys=[hostile]))
+
+    config = yaml.safe_load(payload(document, "text/cloud-config"))
+    assert config["ssh_authorized_keys"] == [hostile]
+    assert set(config) == {"hostname", "manage_etc_hosts", "ssh_authorized_keys"}
+
+
+def test_the_same_sliver_gives_the_same_user_data() -> None:
+    assert user_data(sliver(boot_script="x")) == user_data(sliver(boot_script="x"))
+
+
+@pytest.mark.parametrize("names", ["rr_path", "joliet_path"])
+def test_the_seed_holds_three_files_under_their_full_names(names: str) -> None:
+    document = user_data(sliver(boot_script="#!/bin/sh\n"))
+
+    files = seed_files(nocloud_seed(sliver(), document, []), names)
+
+    assert files["user-data"] == document
+    assert json.loads(files["meta-data"])["instance-id"] == "s-1"
+    assert json.loads(files["network-config"]) == {"version": 2, "ethernets": {}}
+
+
+def test_the_seed_is_labelled_for_nocloud() -> None:
+    image = nocloud_seed(sliver(), "", [])
+
+    assert image[32_808 : 32_808 + 6] == b"cidata"
+
+
+def test_the_seed_names_the_keys_of_the_sliver_and_of_the_user_data() -> None:
+    document = user_data(sliver(), extra_keys=[OTHER])
+
+    files = seed_files(nocloud_seed(sliver(ssh_keys=[KEY]), document, []))
+
+    assert json.loads(files["meta-data"])["public-keys"] == [KEY, OTHER]
+    assert json.loads(files["meta-data"])["local-hostname"] == "node"
+
+
+def ethernet(nic: Port) -> Any:
+    files = seed_files(nocloud_seed(sliver(), "", [nic]))
+    return json.loads(files["network-config"])["ethernets"][nic.component]
+
+
+def test_a_nic_of_a_network_with_dhcp_asks_there() -> None:
+    nic = port(ipv4=IPv4Interface("10.1.0.5/24"), dhcp=True)
+
+    assert ethernet(nic) == {
+        "match": {"macaddress": "52:54:00:00:00:01"},
+        "dhcp4": True,
+        "dhcp6": False,
+    }
+
+
+def test_a_nic_of_a_network_without_dhcp_is_told_its_addresses() -> None:
+    nic = port(
+        dhcp=False,
+        ipv4=IPv4Interface("10.1.0.5/24"),
+        ipv6=IPv6Interface("fd00::5/64"),
+        gateway="10.1.0.1",
+        dns=("10.1.0.2", "10.1.0.3"),
+    )
+
+    assert ethernet(nic) == {
+        "match": {"macaddress": "52:54:00:00:00:01"},
+        "addresses": ["10.1.0.5/24", "fd00::5/64"],
+        "routes": [{"to": "0.0.0.0/0", "via": "10.1.0.1"}],
+        "nameservers": {"addresses": ["10.1.0.2", "10.1.0.3"]},
+    }
+
+
+def test_a_network_without_a_router_gives_no_route() -> None:
+    assert "routes" not in ethernet(port(dhcp=False, ipv4=IPv4Interface("10.1.0.5/24")))

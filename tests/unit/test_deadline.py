@@ -1,0 +1,107 @@
+"""Limits of time on calls, and waiting until something is so."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fabric_direct.deadline import Deadline, bounded, call_within, wait_until
+from fabric_direct.errors import TimedOut
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_an_answer_in_time_is_returned() -> None:
+    assert call_within(5, "adding", lambda a, b: a + b, 1, b=2) == 3
+
+
+def test_an_error_of_the_call_is_raised_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        call_within(5, "dividing", lambda: 1 / 0)
+
+
+def test_a_timeout_that_the_call_itself_raises_is_not_taken_for_ours() -> None:
+    def own() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        call_within(5, "waiting", own)
+
+
+def test_a_call_that_hangs_is_given_up(never: threading.Event) -> None:
+    with pytest.raises(TimedOut, match="waiting gave no answer"):
+        call_within(0.05, "waiting", never.wait)
+
+
+def test_nothing_is_begun_when_no_time_is_left() -> None:
+    begun: list[int] = []
+
+    with pytest.raises(TimedOut, match="was not begun"):
+        call_within(0, "adding", begun.append, 1)
+
+    assert begun == []
+
+
+class Driver:
+    host = "here"
+
+    def __init__(self, never: threading.Event) -> None:
+        self.never = never
+
+    def hang(self) -> None:
+        self.never.wait()
+
+    def wait(self, *, timeout: float) -> float:
+        return timeout
+
+
+def test_each_call_of_a_bounded_driver_has_the_limit(never: threading.Event) -> None:
+    driver = bounded(Driver(never), "compute", Deadline.within(60), 0.05)
+
+    with pytest.raises(TimedOut, match=r"compute\.hang"):
+        driver.hang()
+
+
+def test_the_deadline_goes_before_the_limit(never: threading.Event) -> None:
+    driver = bounded(Driver(never), "compute", Deadline.within(0.05), 60)
+
+    with pytest.raises(TimedOut):
+        driver.hang()
+
+
+def test_a_calls_own_timeout_is_cut_to_what_is_left(never: threading.Event) -> None:
+    driver = bounded(Driver(never), "compute", Deadline.within(10), 5)
+
+    assert driver.wait(timeout=1000) <= 10
+    assert driver.wait(timeout=3) == 3
+
+
+def test_attributes_are_passed_through(never: threading.Event) -> None:
+    assert bounded(Driver(never), "compute", Deadline.within(1), 1).host == "here"
+
+
+def test_a_deadline_can_be_renewed() -> None:
+    deadline = Deadline.within(0)
+
+    deadline.renew(50)
+
+    assert 0 < deadline.remaining() <= 50
+    assert deadline.remaining(at_most=3) == 3
+
+
+def test_waiting_asks_until_it_is_so() -> None:
+    answers = iter([False, False, True])
+
+    wait_until("it", lambda: next(answers), timeout=10)
+
+    assert next(answers, "no more") == "no more"
+
+
+def test_waiting_in_vain_says_for_what() -> None:
+    with pytest.raises(TimedOut, match="for the moon"):
+        wait_until("the moon", lambda: False, timeout=0.05)

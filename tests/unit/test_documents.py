@@ -1,0 +1,413 @@
+"""Documents that people write: what is read, and what is refused with file, line and field."""
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fabric_direct.config import Site, load_site
+from fabric_direct.documents import load, parse
+from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.model import Frozen, NodeSliver
+
+VM = """\
+id: vm1
+name: node
+image: tiny
+capacities: {core: 1, ram: 2, disk: 3}
+components:
+  - {id: nic1, type: vNIC, network: red}
+  - id: nic2
+    type: vNIC
+    network: blue
+    interface:
+      mac: 52:54:00:12:34:56
+"""
+
+
+OUTSIDE = """\
+site: x
+networks:
+  n:
+    strategy: flat
+    subnet: 10.0.0.0/24
+    bridge: b
+    pool: [1.1.1.1, 1.1.1.2]
+"""
+OVERLAP = """\
+site: x
+networks:
+  a: {strategy: flat_dhcp, subnet: 10.0.0.0/24}
+  b: {strategy: flat_dhcp, subnet: 10.0.0.0/25}
+"""
+NIC1 = "{id: nic1, type: vNIC, network: red}"
+
+
+class Box(Frozen):
+    """Any value."""
+
+    value: Any
+
+
+def sliver(text: str) -> NodeSliver:
+    return parse(text, "vm.yaml", NodeSliver, InvalidSliver)
+
+
+def refusal(text: str, source: str = "vm.yaml") -> InvalidSliver:
+    with pytest.raises(InvalidSliver) as caught:
+        parse(text, source, NodeSliver, InvalidSliver)
+    return caught.value
+
+
+def site_refusal(text: str) -> InvalidSite:
+    with pytest.raises(InvalidSite) as caught:
+        parse(text, "site.yaml", Site, InvalidSite)
+    return caught.value
+
+
+class TestReading:
+    def test_a_sliver_is_read_from_yaml(self, tmp_path: Path) -> None:
+        path = tmp_path / "vm.yaml"
+        path.write_text(VM)
+        assert [nic.network for nic in load(path, NodeSliver, InvalidSliver).vnics()] == [
+            "red",
+            "blue",
+        ]
+
+    def test_the_same_sliver_is_read_from_json_indented_with_tabs(self) -> None:
+        text = json.dumps(
+            yaml.safe_load(VM.replace("52:54:00:12:34:56", "'52:54:00:12:34:56'")), indent="\t"
+        )
+        assert parse(text, "vm.json", NodeSliver, InvalidSliver) == sliver(VM)
+
+    def test_json_may_escape_a_character_in_two_halves(self) -> None:
+        text = json.dumps(
+            {**yaml.safe_load(VM), "components": [], "boot_script": "echo \U0001f600"}
+        )
+        assert "\\ud83d\\ude00" in text
+        assert parse(text, "vm.json", NodeSliver, InvalidSliver).boot_script == "echo \U0001f600"
+
+    def test_a_byte_order_mark_is_no_part_of_the_document(self, tmp_path: Path) -> None:
+        path = tmp_path / "vm.yaml"
+        path.write_bytes(b"\xef\xbb\xbf" + VM.encode())
+        assert load(path, NodeSliver, InvalidSliver) == sliver(VM)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "52:54:00:12:34:56",
+            "0000:25:00.0",
+            "0x10",
+            "010",
+            "1_000",
+            "no",
+            "Yes",
+            "on",
+            "2024-01-01",
+            "=",
+            ".inf",
+            "12e",
+        ],
+    )
+    def test_what_is_no_plain_number_or_truth_value_is_text(self, text: str) -> None:
+        assert parse(f"value: {text}", "x.yaml", Box, InvalidSliver).value == text
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("1", 1),
+            ("-7", -7),
+            ("1.5", 1.5),
+            ("1e3", 1000.0),
+            ("true", True),
+            ("false", False),
+            ("", None),
+            ("~", None),
+            ("null", None),
+            ("'1'", "1"),
+            ('"true"', "true"),
+            ("|\n  1\n", "1\n"),
+        ],
+    )
+    def test_numbers_truth_values_and_nothing_are_what_json_knows(
+        self, text: str, value: Any
+    ) -> None:
+        found = parse(f"value: {text}", "x.yaml", Box, InvalidSliver).value
+        assert (found, type(found)) == (value, type(value))
+
+
+class TestFilesThatAreRefused:
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidSite, match=r"cannot read .*/site.yaml: No such file"):
+            load_site(tmp_path / "site.yaml")
+
+    def test_a_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidSite, match="Is a directory"):
+            load_site(tmp_path)
+
+    def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "site.yaml"
+        path.write_bytes(b"site: x\nimages: \xff\n")
+        with pytest.raises(InvalidSite, match=r"site.yaml:2: is no text in UTF-8"):
+            load_site(path)
+
+    def test_ten_megabytes_of_nesting_are_refused_without_being_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "vm.yaml"
+        path.write_text("[" * 10_000_000)
+        tracemalloc.start()
+        with pytest.raises(InvalidSliver, match="more than 1024 KiB"):
+            load(path, NodeSliver, InvalidSliver)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 * 2**20
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[" * 1000,
+            "{a: " * 1000,
+            "- " * 1000,
+            "a:\n" + "\n".join(" " * n + "a:" for n in range(1, 99)),
+        ],
+    )
+    def test_deep_nesting_is_refused_however_it_is_written(self, text: str) -> None:
+        assert "nested more than 32 levels" in str(refusal(text))
+
+    def test_thirty_two_levels_are_read(self) -> None:
+        assert "bogus: unknown field" in str(refusal("bogus: " + "[" * 31 + "]" * 31))
+
+    @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n"])
+    def test_an_empty_document(self, text: str) -> None:
+        assert "is empty" in str(refusal(text))
+
+    @pytest.mark.parametrize(
+        ("text", "line", "words"),
+        [
+            ("id: a\nid: b", 2, "id: is given twice, first on line 1"),
+            ("capacities:\n  core: 1\n  ram: 1\n  core: 2", 4, "capacities.core: is given twice"),
+            ("id: &a x", 1, "id: uses an anchor"),
+            ("id: x\nname: *a", 2, "name: uses an anchor"),
+            ("id: !!str x", 1, "id: uses a tag"),
+            ("!!python/object/apply:os.system [id]", 1, "uses a tag"),
+            ("id: x\n---\nid: y", 2, "more than one document"),
+            ("id: x\n1: y", 2, "'1' is no name of a field"),
+            ("id: x\ntrue: y", 2, "'true' is no name of a field"),
+            ("[a, b]: y", 1, "a list or mapping is no name"),
+            ("components:\n\t- id: x", 2, "tab; indent with spaces"),
+            ("id: [x\nname: y", 2, "cannot be read as YAML"),
+            ("id: 'x", 1, "cannot be read as YAML"),
+            ("id: x\x07", 1, "a character that no text has"),
+        ],
+    )
+    def test_yaml_beyond_mappings_lists_and_values(self, text: str, line: int, words: str) -> None:
+        message = str(refusal(text))
+        assert message.startswith(f"vm.yaml:{line}: ")
+        assert words in message
+
+
+class TestFieldsThatAreRefused:
+    @pytest.mark.parametrize(
+        ("old", "new", "line", "field", "words"),
+        [
+            ("core: 1", 'core: "1"', 4, "capacities.core", "must be a whole number, is '1'"),
+            ("core: 1", "core: true", 4, "capacities.core", "must be a whole number, is true"),
+            ("core: 1", "core: 1.5", 4, "capacities.core", "must be a whole number, is 1.5"),
+            ("core: 1", "core: ~", 4, "capacities.core", "must be a whole number, is empty"),
+            ("core: 1", "core: 0", 4, "capacities.core", "must be from 1 to 1024, is 0"),
+            ("core: 1", "core: 2000", 4, "capacities.core", "must be from 1 to 1024, is 2000"),
+            ("core: 1", "cores: 1", 4, "capacities.core", "is missing"),
+            ("name: node", "name: 12", 2, "name", "must be text (put it in quotes), is 12"),
+            (
+                "name: node",
+                "name: a;b",
+                2,
+                "name",
+                "must be 1 to 63 letters, digits and '.', '_', '-'",
+            ),
+            ("name: node", "name: ../x", 2, "name", "is '../x'"),
+            ("name: node", "nmae: node", 2, "nmae", "unknown field, did you mean 'name'?"),
+            ("image: tiny", "xyz: tiny", 3, "xyz", "unknown field; known: id, type, name"),
+            ("network: red", "netwrok: red", 6, "components[0].network", "is missing"),
+            (
+                "type: vNIC, n",
+                "type: vnic, n",
+                6,
+                "components[0].type",
+                "unknown type 'vnic', did you mean 'vNIC'?",
+            ),
+            (
+                "type: vNIC, n",
+                "type: Toaster, n",
+                6,
+                "components[0].type",
+                "known: FPGA, GPU, NVME",
+            ),
+            ("type: vNIC, n", "n", 6, "components[0].type", "is missing; known: FPGA, GPU, NVME"),
+            (NIC1, "5", 6, "components[0]", "must be a mapping of fields, is 5"),
+            (NIC1, "{id: d, type: Storage}", 6, "components[0]", "exactly one of"),
+            (
+                NIC1,
+                "{id: d, type: GPU, bdf: [x]}",
+                6,
+                "components[0].bdf[0]",
+                "must have the form 0000:25:00.0, is 'x'",
+            ),
+            (
+                NIC1,
+                "{id: d, type: GPU, bdf: []}",
+                6,
+                "components[0].bdf",
+                "must have at least 1 item, has 0",
+            ),
+            ("id: nic1", "id: nic2", 5, "components", "id nic2 is given twice"),
+            (
+                "52:54:00:12:34:56",
+                "52-54",
+                11,
+                "components[1].interface.mac",
+                "must have the form 52:54:00:12:34:56",
+            ),
+            (
+                "52:54:00:12:34:56",
+                "53:54:00:12:34:56",
+                11,
+                "components[1].interface.mac",
+                "multicast",
+            ),
+            (
+                "mac: 52:54:00:12:34:56",
+                "vlan: 4095",
+                11,
+                "components[1].interface.vlan",
+                "must be from 1 to 4094",
+            ),
+            (
+                "mac: 52:54:00:12:34:56",
+                "ipv4: 10.0.0.1",
+                11,
+                "components[1].interface.ipv4",
+                "prefix length",
+            ),
+            (
+                "mac: 52:54:00:12:34:56",
+                "ipv4: 10.0.0.1.1/24",
+                11,
+                "components[1].interface.ipv4",
+                "10.0.0.1.1",
+            ),
+            (
+                "components:",
+                "ssh_keys: [nokey]\ncomponents:",
+                5,
+                "ssh_keys[0]",
+                "algorithm, base64 key",
+            ),
+            (
+                "components:",
+                "ssh_keys: nokey\ncomponents:",
+                5,
+                "ssh_keys",
+                "must be a list, is 'nokey'",
+            ),
+        ],
+    )
+    def test_a_field_of_a_sliver(
+        self, old: str, new: str, line: int, field: str, words: str
+    ) -> None:
+        assert old in VM
+        error = refusal(VM.replace(old, new, 1))
+        reported = [
+            text
+            for text in str(error).splitlines()
+            if text.startswith(f"vm.yaml:{line}: {field}: ")
+        ]
+        assert [words in text for text in reported] == [True]
+
+    @pytest.mark.parametrize(
+        ("text", "line", "field", "words"),
+        [
+            ("site: x\nhosts: {}", 2, "hosts", "must have at least 1 item, has 0"),
+            ("site: x\nhosts: {a b: {}}", 2, "hosts['a b']", "must be 1 to 63 letters"),
+            (
+                "site: x\nhosts:\n  w1: {devices: [{type: GPU, bdf: zz}]}",
+                3,
+                "hosts.w1.devices[0].bdf",
+                "0000:25:00.0",
+            ),
+            (
+                "site: x\nhosts:\n  w1: {devices: [{type: GPU}]}",
+                3,
+                "hosts.w1.devices[0]",
+                "exactly one of",
+            ),
+            (
+                "site: x\nhosts:\n  w1: {devices: [{type: Vgpu, bdf: '25:00.0'}]}",
+                3,
+                "hosts.w1.devices[0].type",
+                "did you mean 'GPU'?",
+            ),
+            (
+                "site: x\nhosts:\n  w1: {devices: [{type: GPU, bdf: 25:00.0, vepa: yes}]}",
+                3,
+                "hosts.w1.devices[0].vepa",
+                "must be true or false, is 'yes'",
+            ),
+            ("site: x\nlimits: {call: 0}", 2, "limits.call", "must be more than 0, is 0"),
+            ("site: x\nlimits: {busy: -1}", 2, "limits.busy", "must be at least 0, is -1"),
+            ("site: x\nlimits: {call: '60'}", 2, "limits.call", "must be a number, is '60'"),
+            (
+                "site: x\nnetworks:\n  n: {subnet: 10.0.0.0/24}",
+                3,
+                "networks.n.strategy",
+                "is missing; known: flat, flat_dhcp, vlan",
+            ),
+            (
+                "site: x\nnetworks:\n  n: {strategy: flat, subnet: 10.0.0.1/24, bridge: br0}",
+                3,
+                "networks.n.subnet",
+                "host bits",
+            ),
+            (
+                "site: x\nnetworks:\n  n: {strategy: flat, subnet: 10.0.0.0/24, bridge: br/0}",
+                3,
+                "networks.n.bridge",
+                "must be 1 to 15 letters",
+            ),
+            (OUTSIDE, 7, "networks.n.pool", "is not in 10.0.0.0/24"),
+            (OVERLAP, 2, "networks", "b overlaps with a"),
+        ],
+    )
+    def test_a_field_of_the_site(self, text: str, line: int, field: str, words: str) -> None:
+        error = site_refusal(text)
+        assert str(error).startswith(f"site.yaml:{line}: {field}: ")
+        assert words in str(error)
+        assert error.field == field
+
+    def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(self) -> None:
+        error = refusal(
+            VM.replace("core: 1", "core: 0")
+            .replace("52:54", "zz")
+            .replace("name: node", "name: ''")
+        )
+        fields = [line.split(": ")[1] for line in str(error).splitlines()]
+        assert fields == ["name", "capacities.core", "components[1].interface.mac"]
+        assert error.field == "name"
+
+    def test_many_things_that_are_wrong_are_counted(self) -> None:
+        text = VM + "".join(f"x{n}: 1\n" for n in range(50))
+        assert str(refusal(text)).endswith("vm.yaml: and 30 more")
+
+    def test_a_list_with_wrong_items_is_not_called_too_short(self) -> None:
+        error = refusal(VM.replace(NIC1, "{id: g, type: GPU, bdf: [1]}"))
+        assert [line.split(": ")[1] for line in str(error).splitlines()] == ["components[0].bdf[0]"]
+
+    def test_a_long_value_is_not_repeated_in_full(self) -> None:
+        assert len(str(refusal(VM.replace("name: node", f"name: {'a' * 10_000}")))) < 300
+
+    def test_a_field_with_control_characters_is_told_escaped(self) -> None:
+        error = refusal(VM + '"a\\e[31m": 1\n')
+        assert error.field == "['a\\x1b[31m']"
+        assert "\x1b" not in str(error)

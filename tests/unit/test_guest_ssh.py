@@ -1,0 +1,431 @@
+"""The SSH driver against a real dropbear on a loopback port, with a home directory of its own."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+import pytest
+from pytest_mock import MockerFixture
+
+from fabric_direct.config import GuestSettings, Site
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers import guest_ssh
+from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.guest_ssh import SshGuest
+from fabric_direct.drivers.known_hosts import known_hosts, pin, unpin
+from fabric_direct.errors import (
+    DriverError,
+    InvalidSite,
+    NotFound,
+    NotVerified,
+    Refused,
+    TimedOut,
+    Unreachable,
+)
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"
+USER = pwd.getpwuid(os.geteuid()).pw_name
+GUEST = GuestAddress("sliver", "sliver-node", USER, ("127.0.0.1",))
+
+
+def new_key(path: Path) -> str:
+    """Make an RSA key pair in OpenSSH's form and return the public line."""
+    key = paramiko.RSAKey.generate(2048)
+    key.write_private_key_file(str(path))
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running dropbear."""
+
+    port: int
+    host_key: str
+    home: Path
+    identity: Path
+    """The private key that it lets in."""
+
+    @property
+    def keys(self) -> Path:
+        return self.home / ".ssh" / "authorized_keys"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Start dropbear where the user's home is a directory of the test's own."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("dropbear", "dropbearkey", "unshare"))):
+        pytest.skip("needs root, unshare, and dropbear (Debian: dropbear-bin)")
+    directory = tmp_path_factory.mktemp("sshd")
+    home, host_key = directory / "home", directory / "host"
+    home.mkdir(0o700)
+    command = ["dropbearkey", "-t", "ed25519", "-f", host_key]
+    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    public = next(line for line in made.splitlines() if line.startswith("ssh-ed25519"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", home, host_key, str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until("dropbear to listen", lambda: listens(port), timeout=10)
+        yield Server(port, " ".join(public.split()[:2]), home, directory / "identity")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def identity(server: Server) -> str:
+    return new_key(server.identity)
+
+
+@pytest.fixture
+def site(server: Server, identity: str, tmp_path: Path, mocker: MockerFixture) -> Site:
+    """A site whose key the server lets in and whose guests listen on the server's port."""
+    mocker.patch.object(guest_ssh, "PORT", server.port)
+    server.keys.parent.mkdir(mode=0o700, exist_ok=True)
+    server.keys.write_text(f"# ours\n{identity} site\n")
+    return Site(
+        site="TEST", state_dir=tmp_path, guest_access=GuestSettings(ssh_key=server.identity)
+    )
+
+
+@pytest.fixture
+def ssh(site: Site, server: Server) -> SshGuest:
+    pin(site, f"[127.0.0.1]:{server.port}", server.host_key)
+    return SshGuest(site, "localhost")
+
+
+def test_a_guest_whose_host_key_is_pinned_answers(ssh: SshGuest) -> None:
+    assert ssh.ping(GUEST)
+    ssh.wait(GUEST, timeout=0)
+
+
+def test_the_host_key_is_the_pinned_one(ssh: SshGuest, server: Server) -> None:
+    assert ssh.ssh_host_key(GUEST) == server.host_key
+
+
+def test_a_guest_without_a_pinned_host_key_is_not_logged_in_to(
+    site: Site, mocker: MockerFixture
+) -> None:
+    connect = mocker.patch("paramiko.SSHClient.connect")
+    ssh = SshGuest(site, "localhost")
+
+    with pytest.raises(Unreachable, match=r"no host key is pinned .*pin it"):
+        ssh.wait(GUEST, timeout=60)
+
+    assert not ssh.ping(GUEST)
+    connect.assert_not_called()
+
+
+def test_a_changed_host_key_is_an_error_that_says_so(site: Site, server: Server) -> None:
+    pin(site, f"[127.0.0.1]:{server.port}", KEY)
+
+    with pytest.raises(DriverError, match="is not the pinned one") as refusal:
+        SshGuest(site, "localhost").wait(GUEST, timeout=60)
+
+    assert not isinstance(refusal.value, Unreachable)
+
+
+def test_of_several_addresses_the_first_with_a_pinned_key_is_used(ssh: SshGuest) -> None:
+    assert ssh.ping(GuestAddress("sliver", "sliver-node", USER, ("192.0.2.1", "127.0.0.1")))
+
+
+def test_a_guest_that_does_not_listen_is_unreachable(
+    site: Site, server: Server, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(guest_ssh, "PORT", 1)
+    pin(site, "[127.0.0.1]:1", server.host_key)
+    ssh = SshGuest(site, "localhost")
+
+    assert not ssh.ping(GUEST)
+    with pytest.raises(Unreachable, match="does not answer"):
+        ssh.wait(GUEST, timeout=0.1)
+    with pytest.raises(Unreachable, match="cannot log in to guest sliver-node"):
+        ssh.run(GUEST, ("true",), timeout=5)
+
+
+def test_a_guest_that_does_not_have_the_sites_key_is_unreachable(
+    ssh: SshGuest, server: Server
+) -> None:
+    server.keys.write_text(f"{KEY}\n")
+
+    assert not ssh.ping(GUEST)
+    with pytest.raises(Unreachable, match=r"Authentication failed.*the site's key"):
+        ssh.run(GUEST, ("true",), timeout=5)
+
+
+def test_a_server_that_says_nothing_is_given_up(
+    site: Site, server: Server, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(guest_ssh, "ANSWER", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        mocker.patch.object(guest_ssh, "PORT", port)
+        pin(site, f"[127.0.0.1]:{port}", server.host_key)
+
+        assert not SshGuest(site, "localhost").ping(GUEST)
+
+
+def test_the_remote_shell_gets_every_argument_quoted(ssh: SshGuest) -> None:
+    hostile = "$(touch x) `id` 'quoted' \"twice\" ; \\ * ~ \n ü"
+
+    result = ssh.run(GUEST, ("printf", "%s", hostile), timeout=10)
+
+    assert result == CommandResult(0, hostile.encode())
+
+
+def test_a_command_reads_its_input_and_reports_code_and_both_outputs(ssh: SshGuest) -> None:
+    script = "cat; echo wrong >&2; exit 3"
+
+    result = ssh.run(GUEST, ("sh", "-c", script), b"\x00\xffbytes", timeout=10)
+
+    assert result == CommandResult(3, b"\x00\xffbytes", b"wrong\n")
+
+
+def test_much_input_and_much_output_on_both_sides_do_not_block(ssh: SshGuest) -> None:
+    data = bytes(range(256)) * 16_384
+
+    result = ssh.run(GUEST, ("sh", "-c", "tee /dev/stderr"), data, timeout=120)
+
+    assert result == CommandResult(0, data, data)
+
+
+def test_a_command_that_leaves_its_input_is_no_error(ssh: SshGuest) -> None:
+    assert ssh.run(GUEST, ("true",), bytes(4 << 20), timeout=60).code == 0
+
+
+def test_a_command_that_does_not_end_is_not_waited_for(ssh: SshGuest) -> None:
+    with pytest.raises(TimedOut, match="did not end in time"):
+        ssh.run(GUEST, ("sleep", "30"), timeout=0.3)
+
+
+def test_the_end_of_the_boot_is_seen_by_its_mark(
+    ssh: SshGuest, tmp_path: Path, mocker: MockerFixture
+) -> None:
+    mark = tmp_path / "boot-finished"
+    mocker.patch.object(guest_ssh, "BOOT_FINISHED", str(mark))
+    assert ssh.boot_finished(GUEST) is False
+
+    mark.touch()
+
+    assert ssh.boot_finished(GUEST) is True
+
+
+def test_an_added_key_is_there_once_and_all_else_stays(ssh: SshGuest, server: Server) -> None:
+    before = server.keys.read_text()
+
+    ssh.add_keys(GUEST, (f"{KEY} first",))
+    ssh.add_keys(GUEST, (f"{KEY} again",))
+
+    assert server.keys.read_text() == f"{before}{KEY} first\n"
+    assert server.keys.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_removed_key_is_gone_with_its_options_and_comment(ssh: SshGuest, server: Server) -> None:
+    before = server.keys.read_text()
+    server.keys.write_text(f'{before}no-pty,command="a b" {KEY} first\n{OTHER} stays\n')
+
+    ssh.remove_keys(GUEST, (f"{KEY} by-another-name",))
+    ssh.remove_keys(GUEST, (KEY,))
+
+    assert server.keys.read_text() == f"{before}{OTHER} stays\n"
+
+
+def test_a_last_line_without_its_end_is_not_run_together_with_a_new_key(
+    ssh: SshGuest, server: Server, identity: str
+) -> None:
+    server.keys.write_text(identity)
+
+    ssh.add_keys(GUEST, (KEY,))
+
+    assert ssh.authorized_keys(GUEST) == (identity, KEY)
+
+
+def test_comments_in_any_encoding_are_kept(ssh: SshGuest, server: Server, identity: str) -> None:
+    old = f"{identity} Andr".encode() + b"\xe9\n"
+    server.keys.write_bytes(old)
+
+    ssh.add_keys(GUEST, (KEY,))
+
+    assert server.keys.read_bytes() == old + f"{KEY}\n".encode()
+
+
+def test_a_user_without_a_keys_file_has_no_keys(ssh: SshGuest, mocker: MockerFixture) -> None:
+    mocker.patch.object(guest_ssh, "KEYS_FILE", ".ssh/absent")
+
+    assert ssh.authorized_keys(GUEST) == ()
+
+
+def test_a_write_that_broke_off_leaves_the_old_keys(ssh: SshGuest, server: Server) -> None:
+    before = server.keys.read_text()
+    argv = ("sh", "-c", guest_ssh._WRITE_KEYS, "sh", "100")
+
+    assert ssh.run(GUEST, argv, b"half a", timeout=10).code != 0
+
+    assert server.keys.read_text() == before
+
+
+def test_a_file_that_cannot_be_written_fails_in_the_guests_words(
+    ssh: SshGuest, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(guest_ssh, "_WRITE_KEYS", "echo no space left >&2; exit 1")
+
+    with pytest.raises(DriverError, match=r"sh failed in guest sliver-node.*no space left"):
+        ssh.add_keys(GUEST, (KEY,))
+
+
+def test_a_file_that_is_not_changed_is_no_success(ssh: SshGuest, mocker: MockerFixture) -> None:
+    mocker.patch.object(guest_ssh, "_WRITE_KEYS", "cat >/dev/null")
+
+    with pytest.raises(NotVerified):
+        ssh.add_keys(GUEST, (KEY,))
+
+
+def test_the_interfaces_are_read_without_the_loopback(ssh: SshGuest) -> None:
+    links = {path.name for path in Path("/sys/class/net").iterdir()} - {"lo"}
+
+    assert {nic.name for nic in ssh.interfaces(GUEST)} <= links
+    assert "lo" not in {nic.name for nic in ssh.interfaces(GUEST)}
+
+
+def test_the_addresses_come_with_their_prefix(ssh: SshGuest, mocker: MockerFixture) -> None:
+    text = (
+        b'[{"ifname":"lo","flags":["LOOPBACK","UP"],"addr_info":[]},'
+        b'{"ifname":"eth0","flags":["UP"],"address":"52:54:00:00:00:01","addr_info":'
+        b'[{"family":"inet","local":"192.0.2.7","prefixlen":28}]}]'
+    )
+    mocker.patch.object(SshGuest, "run", return_value=CommandResult(0, text))
+
+    assert ssh.interfaces(GUEST) == (
+        GuestInterface("eth0", "52:54:00:00:00:01", ("192.0.2.7/28",)),
+    )
+
+
+def test_where_ip_knows_no_json_its_lines_and_sysfs_are_read(
+    ssh: SshGuest, mocker: MockerFixture
+) -> None:
+    links = b"eth0 52:54:00:00:00:01\neth1 52:54:00:00:00:02\nlo 00:00:00:00:00:00\n"
+    addresses = (
+        b"1: lo    inet 127.0.0.1/8 scope host lo\\       valid_lft forever\n"
+        b"2: eth0    inet 192.0.2.7/28 brd 192.0.2.15 scope global eth0\\       valid_lft forever\n"
+        b"2: eth0    inet6 fe80::5054:ff:fe00:1/64 scope link \\       valid_lft forever\n"
+    )
+    run = mocker.patch.object(
+        SshGuest,
+        "run",
+        side_effect=[
+            CommandResult(1, stderr=b"ip: unrecognized option"),
+            CommandResult(0, addresses),
+            CommandResult(0, links),
+        ],
+    )
+
+    assert ssh.interfaces(GUEST) == (
+        GuestInterface("eth0", "52:54:00:00:00:01", ("192.0.2.7/28", "fe80::5054:ff:fe00:1/64")),
+        GuestInterface("eth1", "52:54:00:00:00:02"),
+    )
+    assert [call.args[1][:2] for call in run.call_args_list] == [
+        ("ip", "-json"),
+        ("ip", "-o"),
+        ("sh", "-c"),
+    ]
+
+
+def test_a_site_without_a_key_of_its_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSite, match=r"guest_access\.ssh_key"):
+        SshGuest(Site(site="TEST", state_dir=tmp_path), "localhost")
+
+
+@pytest.mark.parametrize("content", [None, "", "no key"])
+def test_a_site_key_that_cannot_be_read_is_the_sites_error(
+    site: Site, server: Server, tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content)
+    pin(site, f"[127.0.0.1]:{server.port}", server.host_key)
+    broken = site.model_copy(update={"guest_access": GuestSettings(ssh_key=path)})
+
+    with pytest.raises(InvalidSite, match=r"guest_access\.ssh_key: .* cannot be read"):
+        SshGuest(broken, "localhost").ping(GUEST)
+
+
+def test_a_host_that_the_site_does_not_have_is_refused(site: Site) -> None:
+    with pytest.raises(NotFound, match="elsewhere"):
+        SshGuest(site, "elsewhere")
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Site:
+    return Site(site="TEST", state_dir=tmp_path)
+
+
+def test_a_pinned_key_is_in_the_file_of_the_site_for_its_owner_alone(bare: Site) -> None:
+    pin(bare, "192.0.2.7", f"{KEY} comment")
+
+    assert known_hosts(bare) == bare.state_dir / "known_hosts"
+    assert known_hosts(bare).read_text() == f"192.0.2.7 {KEY}\n"
+    assert known_hosts(bare).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_file_may_be_named_by_the_site(bare: Site, tmp_path: Path) -> None:
+    elsewhere = GuestSettings(known_hosts=tmp_path / "pinned")
+    site = bare.model_copy(update={"guest_access": elsewhere})
+
+    pin(site, "192.0.2.7", KEY)
+
+    assert (tmp_path / "pinned").read_text() == f"192.0.2.7 {KEY}\n"
+
+
+def test_a_new_key_of_an_address_replaces_its_old_one_and_no_other(bare: Site) -> None:
+    pin(bare, "192.0.2.7", KEY)
+    pin(bare, "192.0.2.70", KEY)
+
+    pin(bare, "192.0.2.7", OTHER)
+
+    assert known_hosts(bare).read_text() == f"192.0.2.70 {KEY}\n192.0.2.7 {OTHER}\n"
+
+
+def test_an_unpinned_address_is_gone_and_unpinning_it_again_succeeds(bare: Site) -> None:
+    pin(bare, "192.0.2.7", KEY)
+    pin(bare, "192.0.2.8", KEY)
+
+    unpin(bare, "192.0.2.7")
+    unpin(bare, "192.0.2.7")
+
+    assert known_hosts(bare).read_text() == f"192.0.2.8 {KEY}\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "ssh-ed25519", "ssh-ed25519 !!!!", f"x\n192.0.2.9 {KEY}", "ssh-nonsense AAAA"]
+)
+def test_what_is_no_public_key_is_not_pinned(bare: Site, key: str) -> None:
+    with pytest.raises(Refused, match="no public key"):
+        pin(bare, "192.0.2.7", key)
+
+    assert not known_hosts(bare).exists()
+
+
+def test_many_threads_pin_without_losing_a_line(bare: Site) -> None:
+    addresses = [f"192.0.2.{number}" for number in range(16)]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda address: pin(bare, address, KEY), addresses))
+
+    lines = known_hosts(bare).read_text().splitlines()
+    assert sorted(lines) == sorted(f"{address} {KEY}" for address in addresses)

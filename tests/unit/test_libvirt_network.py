@@ -1,0 +1,441 @@
+"""What is asked of libvirt and the kernel for each strategy, call by call, without either."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock, call
+from xml.etree import ElementTree
+
+import libvirt
+import pytest
+from lxml import etree
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.libvirt import dhcp, strategies
+from fabric_direct.drivers.libvirt.network import LibvirtNetwork
+from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.errors import (
+    DriverError,
+    InvalidSliver,
+    NotFound,
+    NotOurs,
+    NotVerified,
+    Unsupported,
+)
+from fabric_direct.model import Interface
+
+SCHEMA = Path("/usr/share/libvirt/schemas/network.rng")
+ANY = Interface()
+LIVE, CONFIG = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE, libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
+ADD = libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST
+DELETE = libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE
+HOST = libvirt.VIR_NETWORK_SECTION_IP_DHCP_HOST
+MAC, OTHER = "52:54:00:00:00:01", "52:54:00:00:00:02"
+
+NETWORKS: dict[str, Any] = {
+    "flat": {"strategy": "flat", "bridge": "br0", "subnet": "10.1.0.0/24", "gateway": "10.1.0.1"},
+    "dhcp": {"strategy": "flat_dhcp", "subnet": "10.2.0.0/24", "subnet6": "fd02::/64"},
+    "routed": {
+        "strategy": "flat_dhcp",
+        "subnet": "10.3.0.0/24",
+        "forward": "route",
+        "bridge": "routed0",
+        "dns": ["9.9.9.9", "10.3.0.2"],
+    },
+    "vlan": {
+        "strategy": "vlan",
+        "subnet": "10.4.0.0/24",
+        "vlan": 304,
+        "uplink": "ens6f1",
+        "gateway": "10.4.0.1",
+    },
+}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site.model_validate({"site": "RENC", "state_dir": tmp_path, "networks": NETWORKS})
+
+
+class Libvirt:
+    """As much of a libvirt connection as networks need; keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.networks: list[Any] = []
+        self.calls = MagicMock()
+
+    def listAllNetworks(self) -> list[Any]:  # noqa: N802 - libvirt's name
+        return self.networks
+
+    def networkLookupByName(self, name: str) -> Any:  # noqa: N802 - libvirt's name
+        return next(n for n in self.networks if n.name() == name)
+
+    def networkDefineXML(self, xml: str) -> Any:  # noqa: N802 - libvirt's name
+        self.networks.append(Network(xml, self.calls))
+        return self.networks[-1]
+
+    def getURI(self) -> str:  # noqa: N802 - libvirt's name
+        return "qemu:///system"
+
+
+class Network:
+    """A libvirt network that has entries for DHCP, for now and for its next start."""
+
+    def __init__(self, xml: str, calls: MagicMock) -> None:
+        self.xml, self.calls = ElementTree.fromstring(xml), calls
+        self.active, self.connections = 0, "0"
+        self.hosts: dict[int, dict[str, str]] = {LIVE: {}, CONFIG: {}}
+        self.setAutostart = calls.setAutostart
+        self.destroy, self.undefine = calls.destroy, calls.undefine
+
+    def name(self) -> str:
+        return self.xml.findtext("name") or ""
+
+    def UUIDString(self) -> str:  # noqa: N802 - libvirt's name
+        return self.xml.findtext("uuid") or ""
+
+    def bridgeName(self) -> str:  # noqa: N802 - libvirt's name
+        return self.xml.find("bridge").attrib["name"]
+
+    def isActive(self) -> int:  # noqa: N802 - libvirt's name
+        return self.active
+
+    def create(self) -> None:
+        self.calls.create()
+        self.active = 1
+
+    def DHCPLeases(self) -> list[dict[str, Any]]:  # noqa: N802 - libvirt's name
+        return self.calls.leases()
+
+    def XMLDesc(self, flags: int) -> str:  # noqa: N802 - libvirt's name
+        xml = ElementTree.fromstring(ElementTree.tostring(self.xml))
+        xml.set("connections", self.connections)
+        leases = ElementTree.SubElement(xml.find("ip"), "dhcp")
+        live = self.active and not flags & libvirt.VIR_NETWORK_XML_INACTIVE
+        for mac, ip in self.hosts[LIVE if live else CONFIG].items():
+            ElementTree.SubElement(leases, "host", mac=mac, ip=ip)
+        return ElementTree.tostring(xml, encoding="unicode")
+
+    def update(self, command: int, section: int, index: int, xml: str, flags: int) -> None:
+        self.calls.update(command, section, index, xml, flags)
+        host = ElementTree.fromstring(xml)
+        for scope in (LIVE, CONFIG):
+            if flags & scope and command == ADD:
+                self.hosts[scope][host.attrib["mac"]] = host.attrib["ip"]
+            elif flags & scope:
+                del self.hosts[scope][host.attrib["mac"]]
+
+
+@pytest.fixture
+def api(mocker: Any) -> Libvirt:
+    api = Libvirt()
+    api.calls.leases.return_value = []
+    for module in ("network", "strategies"):
+        mocker.patch(f"fabric_direct.drivers.libvirt.{module}.connect", return_value=api)
+    return api
+
+
+@pytest.fixture
+def links(mocker: Any) -> MagicMock:
+    """The kernel: bridge br0 and uplink ens6f1 are there, and what is attached is attached."""
+    links = MagicMock()
+    links.is_bridge.side_effect = lambda name: name == "br0"
+    links.link_exists.side_effect = lambda name: name in {"br0", "ens6f1"}
+    for name in ("is_bridge", "link_exists", "attach_vlan", "vlan_attached", "remove_vlans"):
+        mocker.patch(f"fabric_direct.drivers.vlan.{name}", getattr(links, name))
+    return links
+
+
+@pytest.fixture
+def driver(site: Site, api: Libvirt, links: MagicMock) -> LibvirtNetwork:
+    return LibvirtNetwork(site, "localhost")
+
+
+def entry(mac: str, ip: str) -> str:
+    return f"<host mac='{mac}' ip='{ip}'/>"
+
+
+# --- what is defined
+
+
+@pytest.mark.parametrize("name", ["dhcp", "routed", "vlan"])
+def test_what_is_defined_is_what_libvirts_schema_allows(driver, api, name):
+    if not SCHEMA.exists():
+        pytest.skip(f"libvirt's schemas are not here: {SCHEMA}")
+    driver.create_port("s1", "nic1", name, ANY)
+    schema = etree.RelaxNG(etree.parse(SCHEMA))
+    schema.assertValid(etree.fromstring(ElementTree.tostring(api.networks[0].xml)))
+
+
+def test_a_network_bears_our_stamp_and_names_that_follow_from_the_sites(driver, api):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    (network,) = api.networks
+    stamp = network.xml.find(f"metadata/{{{STAMP_NAMESPACE}}}network")
+    assert stamp.attrib == {"site": "RENC", "name": "dhcp"}
+    assert network.name() == "fd-RENC-dhcp"
+    assert network.UUIDString() == str(strategies.network_uuid("RENC", "dhcp"))
+    assert len(network.bridgeName()) <= 15
+
+
+def test_two_networks_have_two_bridges(driver, api):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    driver.create_port("s1", "nic2", "vlan", ANY)
+    assert len({network.bridgeName() for network in api.networks}) == 2
+
+
+def test_the_host_has_an_address_of_each_family(driver, api):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    addresses = [ip.attrib for ip in api.networks[0].xml.findall("ip")]
+    assert addresses == [
+        {"family": "ipv4", "address": "10.2.0.1", "prefix": "24"},
+        {"family": "ipv6", "address": "fd02::1", "prefix": "64"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "bridge", "options"),
+    [
+        ("dhcp", None, None, []),
+        (
+            "routed",
+            "route",
+            "routed0",
+            [
+                "dhcp-option=option:router,10.3.0.1",
+                "dhcp-option=option:dns-server,9.9.9.9,10.3.0.2",
+            ],
+        ),
+        ("vlan", None, None, ["dhcp-option=option:router,10.4.0.1"]),
+    ],
+)
+def test_forwarding_bridge_router_and_dns_are_those_of_site_yaml(
+    driver, api, name, forward, bridge, options
+):
+    port = driver.create_port("s1", "nic1", name, ANY)
+    xml = api.networks[0].xml
+    found = xml.find("forward")
+    assert (found.get("mode") if found is not None else None) == forward
+    assert api.networks[0].bridgeName() == (bridge or strategies.vlan.short_name(port.source))
+    tag = "{http://libvirt.org/schemas/network/dnsmasq/1.0}option"
+    assert [option.get("value") for option in xml.iter(tag)] == options
+
+
+# --- what is called
+
+
+def test_a_first_port_defines_starts_and_fills_its_network(driver, api):
+    port = driver.create_port("s1", "nic1", "dhcp", Interface(mac=MAC))
+    assert api.calls.mock_calls == [
+        call.setAutostart(1),
+        call.create(),
+        call.update(ADD, HOST, 0, entry(MAC, str(port.ipv4.ip)), LIVE | CONFIG),
+        call.leases(),
+    ]
+
+
+def test_a_port_that_is_complete_costs_no_change(driver, api):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    api.calls.reset_mock()
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    assert not api.calls.update.called
+    assert not api.calls.create.called
+
+
+def test_a_last_port_takes_its_network_along(driver, api, links):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    api.calls.reset_mock()
+    driver.delete_port("s1", "nic1")
+    assert api.calls.mock_calls == [call.destroy(), call.undefine()]
+    links.remove_vlans.assert_called_once_with("fabric-direct RENC/dhcp")
+
+
+def test_another_port_leaves_the_network_to_the_rest(driver, api, links):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    port = driver.create_port("s2", "nic1", "dhcp", Interface(mac=MAC))
+    api.calls.reset_mock()
+    driver.delete_port("s2", "nic1")
+    assert api.calls.update.mock_calls == [
+        call(DELETE, HOST, 0, entry(MAC, str(port.ipv4.ip)), LIVE | CONFIG)
+    ]
+    assert not api.calls.destroy.called
+    assert not links.remove_vlans.called
+
+
+def test_a_vlan_is_attached_to_the_bridge_that_libvirt_made(driver, api, links):
+    driver.create_port("s1", "nic1", "vlan", ANY)
+    bridge, stamp = api.networks[0].bridgeName(), "fabric-direct RENC/vlan"
+    links.attach_vlan.assert_called_once_with("ens6f1", 304, bridge, stamp)
+    links.vlan_attached.assert_called_with("ens6f1", 304, bridge, stamp)
+
+
+def test_a_port_whose_vlan_is_gone_is_not_all_there(driver, links):
+    driver.create_port("s1", "nic1", "vlan", ANY)
+    links.vlan_attached.return_value = False
+    assert driver.find_port("s1", "nic1") is None
+
+
+def test_a_vlan_goes_before_its_bridge(driver, api, links):
+    driver.create_port("s1", "nic1", "vlan", ANY)
+    links.attach_mock(api.calls, "libvirt")
+    links.reset_mock()
+    driver.delete_port("s1", "nic1")
+    assert links.mock_calls == [
+        call.remove_vlans("fabric-direct RENC/vlan"),
+        call.libvirt.destroy(),
+        call.libvirt.undefine(),
+    ]
+
+
+def test_a_flat_port_makes_nothing(driver, api):
+    port = driver.create_port("s1", "nic1", "flat", ANY)
+    assert (port.source, port.bridge, port.dhcp, port.gateway) == ("br0", True, False, "10.1.0.1")
+    driver.delete_port("s1", "nic1")
+    assert api.networks == api.calls.mock_calls == []
+
+
+def test_libvirt_that_does_not_keep_an_entry_is_not_a_success(driver, mocker):
+    mocker.patch.object(dhcp, "set_host")
+    with pytest.raises(NotVerified, match="does not serve s1/nic1"):
+        driver.create_port("s1", "nic1", "dhcp", ANY)
+
+
+def test_what_libvirt_refuses_is_told_in_its_words(driver, api):
+    error = libvirt.libvirtError("internal error: no dnsmasq")
+    error.err = (1, libvirt.VIR_FROM_NETWORK, "internal error: no dnsmasq")
+    api.calls.create.side_effect = error
+    with pytest.raises(DriverError, match=r"cannot make a port on dhcp.*no dnsmasq") as refused:
+        driver.create_port("s1", "nic1", "dhcp", ANY)
+    assert refused.value.__cause__ is error
+
+
+# --- entries and leases
+
+
+@pytest.fixture
+def network() -> Network:
+    xml = "<network><name>n</name><bridge name='br'/><ip address='10.2.0.1'/></network>"
+    network = Network(xml, MagicMock())
+    network.calls.leases.return_value = []
+    network.active = 1
+    return network
+
+
+def test_an_entry_is_added_only_where_it_is_missing(network):
+    network.hosts = {LIVE: {MAC: "10.2.0.5"}, CONFIG: {}}
+    dhcp.set_host(network, MAC, "10.2.0.5")
+    network.calls.update.assert_called_once_with(ADD, HOST, 0, entry(MAC, "10.2.0.5"), CONFIG)
+
+
+def test_an_entry_of_another_address_is_replaced(network):
+    network.hosts = {LIVE: {MAC: "10.2.0.6"}, CONFIG: {MAC: "10.2.0.6"}}
+    dhcp.set_host(network, MAC, "10.2.0.5")
+    assert network.calls.update.mock_calls == [
+        call(DELETE, HOST, 0, entry(MAC, "10.2.0.6"), LIVE | CONFIG),
+        call(ADD, HOST, 0, entry(MAC, "10.2.0.5"), LIVE | CONFIG),
+    ]
+
+
+def test_entries_of_others_are_left_alone(network):
+    network.hosts = {LIVE: {OTHER: "10.2.0.6"}, CONFIG: {OTHER: "10.2.0.6"}}
+    dhcp.remove_host(network, MAC)
+    assert not network.calls.update.called
+
+
+def test_a_network_that_does_not_run_gets_its_entry_for_its_start(network):
+    network.active = 0
+    dhcp.set_host(network, MAC, "10.2.0.5")
+    network.calls.update.assert_called_once_with(ADD, HOST, 0, entry(MAC, "10.2.0.5"), CONFIG)
+
+
+@pytest.fixture
+def sent(mocker: Any) -> MagicMock:
+    return mocker.patch("socket.socket").return_value.__enter__.return_value
+
+
+def test_a_lease_is_ended_by_the_message_of_its_client(network, sent):
+    network.calls.leases.side_effect = [[{"mac": MAC, "ipaddr": "10.2.0.5"}], []]
+    dhcp.release(network, MAC)
+    ((message, to),) = [c.args for c in sent.sendto.mock_calls]
+    assert to == ("10.2.0.1", 67)
+    assert message[:4] == b"\x01\x01\x06\x00"  # BOOTREQUEST, Ethernet
+    assert message[12:16] == bytes((10, 2, 0, 5))  # ciaddr
+    assert message[28:34] == bytes.fromhex(MAC.replace(":", ""))  # chaddr
+    # DHCPRELEASE to the server, and nothing of the client's id: dnsmasq then goes by the MAC.
+    assert message[236:] == bytes.fromhex("6382536335010736040a020001ff")
+
+
+def test_the_leases_of_others_are_not_ended(network, sent):
+    network.calls.leases.return_value = [{"mac": OTHER, "ipaddr": "10.2.0.6"}]
+    dhcp.release(network, MAC)
+    dhcp.release_others(network, MAC, "10.2.0.5")
+    assert not sent.sendto.called
+
+
+def test_a_stale_lease_of_an_address_is_ended_for_its_new_holder(network, sent):
+    stale = {"mac": OTHER, "ipaddr": "10.2.0.5"}
+    network.calls.leases.side_effect = [[stale], []]
+    dhcp.release_others(network, MAC, "10.2.0.5")
+    assert sent.sendto.call_count == 1
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("network", "asked", "field"),
+    [
+        ("nowhere", {}, "network"),
+        ("dhcp", {"ipv4": "10.9.0.5/24"}, "interface.ipv4"),
+        ("dhcp", {"ipv4": "10.2.0.1/24"}, "interface.ipv4"),
+        ("dhcp", {"ipv6": "fd09::5/64"}, "interface.ipv6"),
+        ("flat", {"ipv6": "fd09::5/64"}, "interface.ipv6"),
+    ],
+)
+def test_what_a_network_cannot_serve_is_refused_before_anything_is_touched(
+    driver, api, site, network, asked, field
+):
+    for refuse in (driver.check, lambda n, i: driver.create_port("s1", "nic1", n, i)):
+        with pytest.raises(InvalidSliver) as refused:
+            refuse(network, Interface(**asked))
+        assert refused.value.field == field
+    assert api.networks == api.calls.mock_calls == []
+    assert list(site.state_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(("network", "missing"), [("flat", "br0"), ("vlan", "ens6f1")])
+def test_a_network_whose_host_lacks_what_it_is_built_on_is_refused(driver, links, network, missing):
+    links.is_bridge.side_effect = links.link_exists.side_effect = lambda _: False
+    with pytest.raises(InvalidSliver, match=missing) as refused:
+        driver.check(network, ANY)
+    assert refused.value.field == "network"
+
+
+@pytest.mark.parametrize("network", ["flat", "dhcp", "routed", "vlan"])
+def test_a_network_that_can_serve_is_not_changed_by_the_question(driver, api, site, network):
+    driver.check(network, ANY, "s1")
+    assert api.networks == api.calls.mock_calls == []
+    assert list(site.state_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("uuid", "why"),
+    [("", "name"), (str(strategies.network_uuid("RENC", "dhcp")), "uuid without a stamp")],
+)
+def test_a_network_without_our_stamp_is_not_ours(driver, api, uuid, why):
+    xml = f"<network><name>fd-RENC-dhcp</name><uuid>{uuid}</uuid><bridge name='b'/><ip/></network>"
+    api.networkDefineXML(xml)
+    with pytest.raises(NotOurs, match="fd-RENC-dhcp"):
+        driver.create_port("s1", "nic1", "dhcp", ANY)
+    driver.delete_port("s1", "nic1")
+    assert api.calls.mock_calls == []
+
+
+def test_libvirt_on_another_machine_is_not_served(site):
+    remote = site.hosts["localhost"].model_copy(update={"libvirt": "qemu+ssh://root@w1/system"})
+    site = site.model_copy(update={"hosts": {"w1": remote}})
+    with pytest.raises(Unsupported, match="another machine"):
+        LibvirtNetwork(site, "w1").check("dhcp", ANY)
+
+
+def test_the_host_must_be_one_of_the_site(site):
+    with pytest.raises(NotFound, match="elsewhere"):
+        LibvirtNetwork(site, "elsewhere")

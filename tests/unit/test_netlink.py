@@ -1,0 +1,347 @@
+"""What is said to the kernel about uplinks, byte for byte, and how its answers are read."""
+
+import errno
+import struct
+from collections.abc import Iterator
+from socket import AF_BRIDGE
+from typing import Any
+
+import pytest
+from pyroute2 import IPRoute
+
+from fabric_direct.config import Site
+from fabric_direct.drivers import vlan
+from fabric_direct.drivers.base import VfSettings
+from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.errors import DriverError, NotFound, NotOurs, NotVerified, Unsupported
+
+ERROR, DONE, NEWLINK, DELLINK, GETLINK, SETLINK = 2, 3, 16, 17, 18, 19
+REQUEST, MULTI, ACK, DUMP, NESTED = 1, 2, 4, 0x300, 0x8000
+# linux/if_link.h
+ADDRESS, IFNAME, LINK, MASTER, PROTINFO, LINKINFO, IFALIAS = 1, 3, 5, 10, 12, 18, 20
+VFINFO_LIST, AF_SPEC, EXT_MASK = 22, 26, 29
+NIC = 7
+
+
+def nla(kind: int, payload: bytes) -> bytes:
+    pad = -len(payload) % 4
+    return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(pad)
+
+
+def text(kind: int, value: str) -> bytes:
+    return nla(kind, value.encode() + b"\0")
+
+
+def number(kind: int, value: int) -> bytes:
+    return nla(kind, struct.pack("=I", value))
+
+
+def message(kind: int, flags: int, seq: int, payload: bytes) -> bytes:
+    return struct.pack("=IHHII", 16 + len(payload), kind, flags, seq, 0) + payload
+
+
+def link(index: int, attributes: bytes, family: int = 0) -> bytes:
+    return struct.pack("=BxHiII", family, 1, index, 0, 0) + attributes
+
+
+class Kernel:
+    """Answers as the kernel does, by the links that it was told of; keeps what changes them."""
+
+    def __init__(self) -> None:
+        self.links: dict[int, bytes] = {}
+        self.bridge_links: list[bytes] = []
+        self.changes: list[bytes] = []
+        self.error = 0
+        self.queries: list[bytes] = []
+
+    def handle(self, request: Any) -> bytes:
+        data = bytes(request.data)
+        _, kind, flags, seq, _ = struct.unpack_from("=IHHII", data)
+        family, index = data[16], struct.unpack_from("=i", data, 20)[0]
+        if kind != GETLINK:
+            self.changes.append(data)
+            return self._error(seq, self.error)
+        self.queries.append(data)
+        if flags & DUMP == DUMP:
+            there = self.bridge_links if family == AF_BRIDGE else list(self.links.values())
+            return b"".join(message(NEWLINK, MULTI, seq, m) for m in there) + self._done(seq)
+        found = [m for i, m in self.links.items() if i == index or text(IFNAME, _name(data)) in m]
+        return message(NEWLINK, 0, seq, found[0]) if found else self._error(seq, errno.ENODEV)
+
+    def _done(self, seq: int) -> bytes:
+        return message(DONE, MULTI, seq, bytes(4))
+
+    def _error(self, seq: int, code: int) -> bytes:
+        return message(ERROR, 0, seq, struct.pack("=i", -code) + bytes(16))
+
+
+def _name(request: bytes) -> str:
+    """Return the name that a query asks for."""
+    at = 32
+    while at < len(request):
+        length, kind = struct.unpack_from("=HH", request, at)
+        if kind == IFNAME:
+            return request[at + 4 : at + length].rstrip(b"\0").decode()
+        at += length + -length % 4
+    return "no name"
+
+
+@pytest.fixture
+def kernel(mocker: Any) -> Iterator[Kernel]:
+    kernel = Kernel()
+    kernel.links[NIC] = link(NIC, text(IFNAME, "ens6f1"))
+
+    def opened(**spec: Any) -> IPRoute:
+        ip = IPRoute(**spec)
+        ip.asyncore.request_proxy = kernel
+        return ip
+
+    mocker.patch("fabric_direct.drivers.netlink.IPRoute", side_effect=opened)
+    return kernel
+
+
+@pytest.fixture
+def uplink() -> NetlinkUplink:
+    return NetlinkUplink(Site(site="fdtest"), "localhost")
+
+
+def reported_mode(mode: int) -> bytes:
+    """What ixgbe answers: RTM_NEWLINK of AF_BRIDGE with IFLA_AF_SPEC{FLAGS=SELF, MODE}."""
+    spec = nla(0, struct.pack("=H", 2)) + nla(1, struct.pack("=H", mode))
+    return link(NIC, text(IFNAME, "ens6f1") + nla(AF_SPEC, spec), AF_BRIDGE)
+
+
+# --- bridge mode
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0, "veb"), (1, "vepa")])
+def test_the_bridge_mode_is_read_from_the_nics_own_bridge(kernel, uplink, mode, name):
+    port = link(NIC, text(IFNAME, "ens6f1") + nla(PROTINFO | NESTED, b""), AF_BRIDGE)
+    kernel.bridge_links = [port, reported_mode(mode)]
+    assert uplink.bridge_mode("ens6f1") == name
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0, "veb"), (1, "vepa")])
+def test_setting_the_mode_sends_the_bytes_that_iproute2_sends(kernel, uplink, mode, name):
+    # As `bridge link set dev ens6f1 hwmode vepa` of iproute2 6.1: IFLA_PROTINFO (empty,
+    # nested), IFLA_AF_SPEC with IFLA_BRIDGE_FLAGS=SELF and IFLA_BRIDGE_MODE.
+    kernel.bridge_links = [reported_mode(mode)]
+    uplink.set_bridge_mode("ens6f1", name)
+    (sent,) = kernel.changes
+    assert struct.unpack_from("=IHH", sent) == (56, SETLINK, REQUEST | ACK)
+    assert sent[16:] == (
+        struct.pack("=BxHiII", AF_BRIDGE, 0, NIC, 0, 0)
+        + bytes.fromhex("04000c80")
+        + bytes.fromhex("14001a00" + "0600000002000000" + "06000100")
+        + struct.pack("=Hxx", mode)
+    )
+
+
+def test_a_mode_that_the_nic_did_not_take_is_not_a_success(kernel, uplink):
+    kernel.bridge_links = [reported_mode(0)]
+    with pytest.raises(NotVerified, match="is in mode veb, not vepa"):
+        uplink.set_bridge_mode("ens6f1", "vepa")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (errno.EOPNOTSUPP, Unsupported, "EOPNOTSUPP.*its driver is igb"),
+        (errno.ENODEV, NotFound, "ENODEV"),
+        (errno.EINVAL, DriverError, "EINVAL"),
+        (errno.EPERM, DriverError, "EPERM.*CAP_NET_ADMIN"),
+    ],
+)
+def test_what_the_kernel_refuses_is_told_in_its_words(kernel, uplink, mocker, code, kind, words):
+    mocker.patch("fabric_direct.drivers.netlink._kernel_driver", return_value="igb")
+    kernel.error = code
+    with pytest.raises(kind, match=f"set the bridge mode vepa .*{words}") as refused:
+        uplink.set_bridge_mode("ens6f1", "vepa")
+    assert type(refused.value) is kind
+
+
+# --- VFs
+
+
+def vf_info(vf: int, mac: str, **values: int) -> bytes:
+    """What igb answers for one VF: IFLA_VF_INFO with linux/if_link.h's structures."""
+    v = {"vlan": 0, "qos": 0, "spoof": 1, "state": 0, "low": 0, "high": 0, "trust": 0, **values}
+    return nla(
+        1,
+        nla(1, struct.pack("=I", vf) + bytes.fromhex(mac.replace(":", "")) + bytes(26))
+        + nla(2, struct.pack("=III", vf, v["vlan"], v["qos"]))
+        + nla(6, struct.pack("=III", vf, v["low"], v["high"]))
+        + nla(4, struct.pack("=II", vf, v["spoof"]))
+        + nla(5, struct.pack("=II", vf, v["state"]))
+        + nla(9, struct.pack("=II", vf, v["trust"])),
+    )
+
+
+def pf(*infos: bytes) -> bytes:
+    return link(NIC, text(IFNAME, "ens6f1") + nla(VFINFO_LIST, b"".join(infos)))
+
+
+MAC0, MAC1 = "52:54:00:00:00:10", "52:54:00:00:00:11"
+
+
+def test_the_settings_of_all_vfs_are_read(kernel, uplink):
+    other = vf_info(1, MAC1, vlan=304, qos=2, spoof=0, state=1, low=10, high=100, trust=1)
+    kernel.links[NIC] = pf(vf_info(0, MAC0), other)
+    assert uplink.vfs("ens6f1") == (
+        VfSettings(
+            mac=MAC0, vlan=0, qos=0, trust=False, spoof_check=True, max_tx_rate=0, min_tx_rate=0,
+            link_state=0,
+        ),
+        VfSettings(
+            mac=MAC1, vlan=304, qos=2, trust=True, spoof_check=False, max_tx_rate=100,
+            min_tx_rate=10, link_state=1,
+        ),
+    )  # fmt: skip
+    assert number(EXT_MASK, 1) in kernel.queries[-1]
+
+
+def test_a_switch_that_the_driver_does_not_know_is_not_reported(kernel, uplink):
+    kernel.links[NIC] = pf(vf_info(0, MAC0, spoof=0xFFFFFFFF, trust=0xFFFFFFFF))
+    (found,) = uplink.vfs("ens6f1")
+    assert (found.spoof_check, found.trust) == (None, None)
+
+
+def sent_vf(sent: bytes) -> bytes:
+    """Return the content of IFLA_VF_INFO of a request."""
+    assert struct.unpack_from("=IHH", sent)[1:] == (NEWLINK, REQUEST | ACK)
+    assert struct.unpack_from("=HH", sent, 32)[1] & 0x7FFF == VFINFO_LIST
+    return sent[40:]
+
+
+def test_all_settings_of_a_vf_are_sent_in_one_message(kernel, uplink):
+    wanted = VfSettings(MAC0, 304, 2, True, False, 100, 0, 1)
+    kernel.links[NIC] = pf(
+        vf_info(0, MAC0, vlan=304, qos=2, spoof=0, state=1, high=100, trust=1), vf_info(1, MAC1)
+    )
+    uplink.set_vf("ens6f1", 0, wanted)
+    (sent,) = kernel.changes
+    assert sent_vf(sent) == (
+        nla(2, struct.pack("=III", 0, 304, 2))
+        + nla(6, struct.pack("=III", 0, 0, 100))
+        + nla(1, struct.pack("=I", 0) + bytes.fromhex("525400000010") + bytes(26))
+        + nla(4, struct.pack("=II", 0, 0))
+        + nla(9, struct.pack("=II", 0, 1))
+        + nla(5, struct.pack("=II", 0, 1))
+    )
+
+
+def test_what_is_not_asked_for_is_left_as_it_is(kernel, uplink):
+    kernel.links[NIC] = pf(vf_info(0, MAC0, vlan=304, qos=2, high=100, low=10))
+    uplink.set_vf("ens6f1", 0, VfSettings(vlan=304))
+    uplink.set_vf("ens6f1", 0, VfSettings(max_tx_rate=100))
+    assert sent_vf(kernel.changes[0]) == nla(2, struct.pack("=III", 0, 304, 2))
+    assert sent_vf(kernel.changes[1]) == nla(6, struct.pack("=III", 0, 10, 100))
+
+
+def test_a_setting_that_the_nic_did_not_take_is_not_a_success(kernel, uplink):
+    kernel.links[NIC] = pf(vf_info(0, MAC0))
+    with pytest.raises(NotVerified, match="vlan is 0, not 304"):
+        uplink.set_vf("ens6f1", 0, VfSettings(vlan=304))
+
+
+def test_a_vf_that_is_not_there_is_refused_before_anything_is_sent(kernel, uplink):
+    kernel.links[NIC] = pf(vf_info(0, MAC0))
+    with pytest.raises(NotFound, match="it has 1 VFs"):
+        uplink.set_vf("ens6f1", 1, VfSettings(vlan=304))
+    assert kernel.changes == []
+
+
+def test_the_host_must_be_one_of_the_site():
+    with pytest.raises(NotFound, match="elsewhere"):
+        NetlinkUplink(Site(site="fdtest"), "elsewhere")
+
+
+# --- VLAN interfaces
+
+STAMP = "fabric-direct RENC/one"
+BRIDGE, OURS = 8, 9
+
+
+def vlan_link(name: str, vlan_id: int, attributes: bytes = b"") -> bytes:
+    info = text(1, "vlan") + nla(2, nla(1, struct.pack("=H", vlan_id)))
+    return link(OURS, text(IFNAME, name) + number(LINK, NIC) + nla(LINKINFO, info) + attributes)
+
+
+@pytest.fixture
+def bridged(kernel: Kernel) -> Kernel:
+    """An uplink and a bridge; a VLAN interface comes into being when it is asked for."""
+    kernel.links[BRIDGE] = link(BRIDGE, text(IFNAME, "fdbr"))
+    return kernel
+
+
+def test_a_vlan_that_is_there_is_stamped_enslaved_and_brought_up(bridged):
+    attached = text(IFALIAS, STAMP) + number(MASTER, BRIDGE)
+    bridged.links[OURS] = vlan_link("ens6f1.304", 304, attached)
+    vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    stamped, enslaved = bridged.changes
+    assert struct.unpack_from("=i", stamped, 20) == (OURS,)
+    assert text(IFNAME, "ens6f1.304") in stamped
+    assert nla(IFALIAS, STAMP.encode() + b"\0") in stamped
+    assert number(MASTER, BRIDGE) in enslaved
+    assert struct.unpack_from("=II", enslaved, 24) == (1, 1)  # IFF_UP set
+
+
+def test_a_new_vlan_is_made_under_the_name_of_its_stamp(bridged, mocker):
+    mocker.patch.object(vlan, "link_index", side_effect=[NIC, BRIDGE, OURS])
+    mocker.patch.object(vlan, "vlan_attached", return_value=True)
+    vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    made = bridged.changes[0]
+    assert struct.unpack_from("=IHH", made)[1:] == (NEWLINK, REQUEST | ACK | 0x600)
+    assert text(IFNAME, vlan.short_name(STAMP)) in made
+    assert number(LINK, NIC) in made
+    assert text(1, "vlan") + nla(2, nla(1, struct.pack("=H", 304))) in made
+
+
+def test_a_vlan_that_is_not_in_the_bridge_afterwards_is_not_a_success(bridged):
+    bridged.links[OURS] = vlan_link("ens6f1.304", 304, text(IFALIAS, STAMP))
+    with pytest.raises(NotVerified):
+        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+
+
+def test_a_vlan_without_our_stamp_is_not_touched(bridged):
+    bridged.links[OURS] = vlan_link("uplink304", 304)
+    with pytest.raises(NotOurs, match="uplink304"):
+        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    vlan.remove_vlans(STAMP)
+    assert bridged.changes == []
+
+
+def test_a_link_that_has_the_vlans_name_is_not_touched(bridged):
+    bridged.links[OURS] = link(OURS, text(IFNAME, "ens6f1.304"))
+    with pytest.raises(NotOurs, match=r"ens6f1\.304"):
+        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    assert bridged.changes == []
+
+
+@pytest.mark.parametrize("stamped", [True, False], ids=["complete", "interrupted"])
+def test_a_vlan_is_deleted_by_its_stamp(bridged, stamped):
+    name = "ens6f1.304" if stamped else vlan.short_name(STAMP)
+    bridged.links[OURS] = vlan_link(name, 304, text(IFALIAS, STAMP) if stamped else b"")
+    assert vlan.vlans(STAMP) == (name,)
+    vlan.remove_vlans(STAMP)
+    (sent,) = bridged.changes
+    assert struct.unpack_from("=IHH", sent)[1] == DELLINK
+    assert struct.unpack_from("=i", sent, 20) == (OURS,)
+
+
+def test_a_stamped_vlan_of_another_id_gives_way(bridged):
+    bridged.links[OURS] = vlan_link("ens6f1.303", 303, text(IFALIAS, STAMP))
+    assert not vlan.vlan_attached("ens6f1", 304, "fdbr", STAMP)
+    with pytest.raises(NotFound):
+        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    assert struct.unpack_from("=IHH", bridged.changes[0])[1] == DELLINK
+
+
+@pytest.mark.parametrize("uplink_name", ["e", "ens6f1", "enp12s0f1np1d3"])
+def test_a_vlans_name_is_one_that_linux_takes(uplink_name):
+    assert len(vlan.vlan_name(uplink_name, 4094)) <= 15
+
+
+def test_names_of_long_uplinks_differ():
+    names = {vlan.vlan_name("enp12s0f1np1d3", n) for n in range(1, 4095)}
+    assert len(names) == 4094

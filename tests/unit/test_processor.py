@@ -1,0 +1,329 @@
+"""Who runs when: order, parallelism, cancelling, shutting down, forks, asyncio, other processes."""
+
+import asyncio
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.errors import Conflict
+from fabric_direct.locks import exclusive
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status, StepStatus
+from fabric_direct.operations import Progress
+from fabric_direct.processor import HandlerProcessor
+
+MakeVm = Callable[..., NodeSliver]
+
+
+class Gate:
+    """Holds the fakes' servers up until it is opened, and says which have come to it."""
+
+    def __init__(self, fakes: Substrate) -> None:
+        self.opened, self.reached = threading.Event(), threading.Semaphore(0)
+        self.order: list[str] = []
+        inner = fakes.call
+
+        def call(method: str, effect: Callable[[], object]) -> object:
+            if method == "compute.create":
+                self.reached.release()
+                self.opened.wait(10)
+            if method in {"compute.create", "compute.delete"}:
+                self.order.append(method)
+            return inner(method, effect)
+
+        fakes.call = call  # type: ignore[method-assign,assignment]
+
+    def wait_for(self, number: int) -> None:
+        for _ in range(number):
+            assert self.reached.acquire(timeout=10)
+
+
+@pytest.fixture
+def gate(fakes: Substrate) -> Gate:
+    return Gate(fakes)
+
+
+def test_operations_on_one_sliver_keep_their_order(
+    processor: HandlerProcessor, gate: Gate, vm: MakeVm
+) -> None:
+    futures = [
+        processor.create(vm()),
+        processor.delete(vm()),
+        processor.create(vm()),
+        processor.delete(vm()),
+    ]
+    gate.opened.set()
+
+    assert all(future.result(10).ok for future in futures)
+    assert gate.order == ["compute.create", "compute.delete"] * 2
+
+
+def test_different_slivers_run_at_the_same_time(
+    processor: HandlerProcessor, gate: Gate, vm: MakeVm
+) -> None:
+    futures = [processor.create(vm(id=f"s{n}")) for n in range(4)]
+
+    gate.wait_for(4)
+    gate.opened.set()
+
+    assert all(future.result(10).ok for future in futures)
+
+
+def test_no_more_run_at_once_than_there_are_workers(
+    fake_site: Site, gate: Gate, vm: MakeVm
+) -> None:
+    with HandlerProcessor(fake_site, workers=2) as processor:
+        futures = [processor.create(vm(id=f"s{n}")) for n in range(3)]
+        gate.wait_for(2)
+        assert not gate.reached.acquire(timeout=0.2)
+        gate.opened.set()
+        assert all(future.result(10).ok for future in futures)
+
+
+def test_what_has_not_begun_can_be_cancelled(
+    processor: HandlerProcessor, fakes: Substrate, gate: Gate, vm: MakeVm
+) -> None:
+    first, second = processor.create(vm()), processor.delete(vm())
+    gate.wait_for(1)
+
+    assert second.cancel()
+    assert not first.cancel()
+    gate.opened.set()
+
+    assert first.result(10).ok
+    assert "sliver-1" in fakes.servers
+    with pytest.raises(CancelledError):
+        second.result()
+
+
+def test_what_follows_a_cancelled_operation_still_runs(
+    processor: HandlerProcessor, fakes: Substrate, gate: Gate, vm: MakeVm
+) -> None:
+    processor.create(vm())
+    cancelled, last = processor.probe(vm()), processor.delete(vm())
+    gate.wait_for(1)
+    cancelled.cancel()
+    gate.opened.set()
+
+    assert last.result(10).ok
+    assert not fakes.servers
+
+
+def test_the_callback_gets_each_outcome_once(fake_site: Site, vm: MakeVm) -> None:
+    outcomes: list[Outcome] = []
+
+    with HandlerProcessor(fake_site, on_done=outcomes.append) as processor:
+        created = processor.create(vm()).result()
+        deleted = processor.delete(vm()).result()
+
+    assert outcomes == [created, deleted]
+
+
+def test_a_callback_that_raises_does_no_harm(fake_site: Site, vm: MakeVm) -> None:
+    def broken(_: Outcome) -> None:
+        raise ValueError("broken callback")
+
+    with HandlerProcessor(fake_site, on_done=broken) as processor:
+        assert processor.create(vm()).result().ok
+        assert processor.probe(vm()).result().ok
+
+
+def test_progress_names_operation_step_and_count(fake_site: Site, vm: MakeVm) -> None:
+    told: list[Progress] = []
+
+    with HandlerProcessor(fake_site, on_progress=told.append) as processor:
+        processor.create(vm()).result()
+
+    ended = [p for p in told if p.status is not None]
+    assert {p.operation for p in told} == {Operation.CREATE}
+    assert [p.done for p in ended] == list(range(1, ended[0].total + 1))
+    assert ended[-1].step == "verify"
+
+
+class TestShutdown:
+    def test_waits_for_what_was_asked_for(
+        self, processor: HandlerProcessor, gate: Gate, vm: MakeVm
+    ) -> None:
+        futures = [processor.create(vm()), processor.probe(vm())]
+        gate.opened.set()
+
+        assert processor.shutdown()
+        assert all(future.done() for future in futures)
+
+    def test_cancels_what_has_not_begun_when_its_time_is_up(
+        self, processor: HandlerProcessor, gate: Gate, vm: MakeVm
+    ) -> None:
+        running, waiting = processor.create(vm()), processor.delete(vm())
+        gate.wait_for(1)
+
+        assert not processor.shutdown(timeout=0.05)
+
+        assert waiting.cancelled()
+        gate.opened.set()
+        assert running.result(10).ok
+
+    def test_takes_no_more_operations(self, processor: HandlerProcessor, vm: MakeVm) -> None:
+        processor.shutdown()
+
+        with pytest.raises(Conflict, match="shut down"):
+            processor.create(vm())
+
+
+def test_its_futures_can_be_awaited(processor: HandlerProcessor, vm: MakeVm) -> None:
+    async def main() -> list[Outcome]:
+        creating = [processor.create(vm(id=f"s{n}")) for n in range(3)]
+        return await asyncio.gather(*map(asyncio.wrap_future, creating))
+
+    assert [outcome.status for outcome in asyncio.run(main())] == [Status.DONE] * 3
+
+
+def test_one_that_was_used_before_a_fork_can_be_used_after_it(
+    processor: HandlerProcessor, vm: MakeVm
+) -> None:
+    processor.create(vm()).result()
+
+    child = os.fork()
+    if child == 0:
+        outcome = processor.create(vm(id="child")).result(20)
+        os._exit(0 if outcome.ok else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert processor.delete(vm()).result().ok
+
+
+def in_worker(site: Site, sliver: NodeSliver) -> Outcome:
+    with HandlerProcessor(site) as processor:
+        return processor.create(sliver).result(20)
+
+
+def test_it_works_in_a_forked_pool_worker_and_its_outcome_comes_back(
+    fake_site: Site, vm: MakeVm
+) -> None:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        futures: list[Future[Outcome]] = [
+            pool.submit(in_worker, fake_site, vm(id=f"s{n}")) for n in range(2)
+        ]
+        assert [future.result(30).status for future in futures] == [Status.DONE] * 2
+
+
+def test_a_sliver_that_another_process_works_on_is_busy(
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+) -> None:
+    with exclusive(processor.site.state_dir / "locks/sliver-sliver-1", "it", timeout=1):
+        outcome = processor.create(vm()).result()
+
+    assert outcome.error
+    assert outcome.error.kind == "SliverBusy"
+    assert not fakes.servers
+    assert processor.create(vm()).result().ok
+
+
+def test_no_lock_file_is_left(processor: HandlerProcessor, vm: MakeVm) -> None:
+    processor.create(vm()).result()
+
+    assert list((processor.site.state_dir / "locks").iterdir()) == []
+
+
+def test_a_sliver_of_a_site_with_several_hosts_must_name_one(fake_site: Site, vm: MakeVm) -> None:
+    hosts = dict.fromkeys(("w1", "w2"), fake_site.hosts["localhost"])
+    site = fake_site.model_copy(update={"hosts": hosts})
+    with HandlerProcessor(site) as processor:
+        refused = processor.create(vm()).result()
+        made = processor.create(vm(host="w2")).result()
+        found = processor.probe(SliverRef(id="sliver-1")).result()
+        deleted = processor.delete(SliverRef(id="sliver-1")).result()
+
+    assert refused.error
+    assert refused.error.field == "host"
+    assert made.ok
+    assert found.observed
+    assert found.observed.host == "w2"
+    assert deleted.ok
+    assert not substrate(site, "w2").servers
+
+
+class TestRecovery:
+    """What a killed process began is finished or undone by the next."""
+
+    @staticmethod
+    def killed_while_creating(site: Site, sliver: NodeSliver) -> None:
+        child = os.fork()
+        if child == 0:
+            things = substrate(site, "localhost")
+            things.call = Dying(things, "compute.create").call  # type: ignore[method-assign]
+            HandlerProcessor(site).create(sliver).result()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+    def test_a_killed_creation_is_named(self, processor: HandlerProcessor, vm: MakeVm) -> None:
+        self.killed_while_creating(processor.site, vm())
+
+        (entry,) = processor.unfinished()
+
+        assert entry.operation is Operation.CREATE
+        assert NodeSliver.model_validate(entry.sliver) == vm()
+
+    def test_a_killed_creation_is_finished(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        self.killed_while_creating(processor.site, vm())
+
+        (future,) = processor.recover()
+
+        assert future.result(20).ok
+        assert "sliver-1" in fakes.servers
+        assert processor.unfinished() == ()
+
+    def test_a_killed_creation_is_undone(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        self.killed_while_creating(processor.site, vm())
+
+        (future,) = processor.recover(undo=True)
+
+        assert future.result(20).operation is Operation.DELETE
+        assert not fakes.servers
+        assert processor.unfinished() == ()
+
+    def test_a_modification_is_undone_to_what_the_stamp_says(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        processor.create(vm(boot_script="#!/bin/sh\n")).result()
+        wanted = vm(boot_script="#!/bin/sh\n", components=vm().components[:1])
+        data = wanted.model_dump(mode="json", exclude_none=True)
+        processor._journal.begin(Operation.MODIFY, data)
+
+        (future,) = processor.recover(undo=True)
+
+        outcome = future.result(20)
+        assert outcome.ok, outcome.error
+        assert len(fakes.servers["sliver-1"].ports) == 2
+        assert not [s for s in outcome.steps if s.status is StepStatus.FAILED]
+
+
+class Dying:
+    """A substrate whose process ends at a call."""
+
+    def __init__(self, things: Substrate, method: str) -> None:
+        self.things, self.method = things, method
+
+    def call(self, method: str, effect: Callable[[], object]) -> object:
+        if method == self.method:
+            os._exit(9)
+        return Substrate.call(self.things, method, effect)
+
+
+def test_the_state_directory_is_its_owners_alone(
+    processor: HandlerProcessor, vm: MakeVm, tmp_path: Path
+) -> None:
+    processor.create(vm()).result()
+
+    assert (tmp_path / "state/journal").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "state/locks").stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,63 @@
+"""Which handler and which drivers serve a type."""
+
+import pytest
+
+from fabric_direct import registry
+from fabric_direct.config import Site
+from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeGuest
+from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.handlers.vm import VMHandler
+from fabric_direct.model import NodeSliver
+
+
+def test_a_type_has_its_handler() -> None:
+    assert registry.handler_for("VM") is VMHandler
+
+
+def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidSliver, match="known: VM") as caught:
+        registry.handler_for("Toaster")
+    assert caught.value.field == "type"
+
+
+def test_the_site_names_the_drivers(fake_site: Site) -> None:
+    drivers = registry.host_drivers(fake_site, "localhost")
+
+    assert isinstance(drivers.compute, FakeCompute)
+    assert isinstance(drivers.guest, FakeGuest)
+    assert isinstance(drivers.devices["GPU"], FakeDevice)
+
+
+def test_an_unknown_driver_is_refused_with_the_installed_ones(fake_site: Site) -> None:
+    site = fake_site.model_copy(update={"drivers": fake_site.drivers | {"VM": "magic"}})
+
+    with pytest.raises(InvalidSite, match=r"'magic'.*installed: fake, libvirt"):
+        registry.host_drivers(site, "localhost")
+
+
+def test_a_site_may_look_into_no_guest(fake_site: Site) -> None:
+    site = fake_site.model_copy(update={"guest": "none"})
+
+    assert registry.host_drivers(site, "localhost").guest is None
+
+
+def test_type_and_model_go_before_the_type(fake_site: Site) -> None:
+    site = fake_site.model_copy(update={"drivers": fake_site.drivers | {"FPGA_X1": "hostdev"}})
+    component = {"type": "FPGA", "id": "f", "bdf": ["25:00.0"]}
+    fpgas = NodeSliver.model_validate(
+        {
+            "id": "s",
+            "name": "n",
+            "image": "i",
+            "capacities": {"core": 1, "ram": 1, "disk": 1},
+            "components": [
+                component | {"model": "X1"},
+                component | {"id": "g", "bdf": ["26:00.0"]},
+            ],
+        }
+    ).devices()
+
+    drivers = registry.host_drivers(site, "localhost")
+
+    assert not isinstance(drivers.device(fpgas[0]), FakeDevice)
+    assert isinstance(drivers.device(fpgas[1]), FakeDevice)
