@@ -42,7 +42,7 @@ def refuse_components(drivers: HostDrivers, sliver: NodeSliver) -> None:
 
 def _refuse_component(drivers: HostDrivers, sliver: NodeSliver, component: Component) -> None:
     if isinstance(component, VNic):
-        drivers.network.check(component.network, component.interface)
+        drivers.network.check(component.network, component.interface, sliver.id)
     elif isinstance(component, Storage):
         if component.volume is not None:
             drivers.volume.check(component.volume)

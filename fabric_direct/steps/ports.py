@@ -23,7 +23,8 @@ class HoldPort(Step):
 
     def make(self) -> None:
         """Hold the place; another one held before for this vNIC is given up first."""
-        self._before = self._network.find_port(self._sliver, self._vnic.id)
+        ports = self._network.ports(self._sliver)
+        self._before = next((p for p in ports if p.component == self._vnic.id), None)
         if self._before and not port_fits(self._before, self._vnic):
             self._network.delete_port(self._sliver, self._vnic.id)
         self._hold(self._vnic.network, self._vnic.interface)

@@ -298,7 +298,7 @@ def test_a_device_that_another_domain_has_is_refused_before_anything_is_attached
     other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111", live=True)
     other.devices[scope] = [hostdev(AUDIO)]
 
-    with pytest.raises(DeviceClaimed, match="domain foreign has 0000:25:00.1") as refusal:
+    with pytest.raises(DeviceClaimed, match=r"domain foreign has 0000:25:00.1") as refusal:
         devices.attach(SLIVER, gpu)
 
     assert refusal.value.field == "bdf[1]"
@@ -320,7 +320,7 @@ def test_a_nic_one_of_whose_vfs_is_in_a_domain_is_refused(
     other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
     other.devices[CONFIG] = [hostdev(VF)]
 
-    with pytest.raises(DeviceClaimed, match="domain foreign has 0001:27:10.1"):
+    with pytest.raises(DeviceClaimed, match=r"domain foreign has 0001:27:10.1"):
         devices.attach(SLIVER, SmartNic(id="nic", bdf=(PF,)))
 
 
@@ -342,7 +342,7 @@ def test_if_one_function_fails_those_of_this_call_are_taken_back(
     failure = error(libvirt.VIR_ERR_INTERNAL_ERROR, "group 14 is not viable")
     domain.failures = {ALIASES[1]: failure}
 
-    with pytest.raises(DriverError, match="cannot attach gpu.*group 14 is not viable"):
+    with pytest.raises(DriverError, match=r"cannot attach gpu.*group 14 is not viable"):
         devices.attach(SLIVER, gpu)
 
     assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
@@ -534,7 +534,7 @@ def test_an_allowed_device_that_is_not_on_the_host_is_refused(
 ) -> None:
     del host.node_devices[node_name(AUDIO)]
 
-    with pytest.raises(InvalidSliver, match="there is no PCI function 0000:25:00.1") as refusal:
+    with pytest.raises(InvalidSliver, match=r"there is no PCI function 0000:25:00.1") as refusal:
         devices.check(gpu, SLIVER)
 
     assert refusal.value.field == "bdf[1]"
@@ -585,7 +585,7 @@ def test_a_function_that_another_attach_works_on_is_waited_for(
 
     with (
         locked(site.state_dir / "locks", HOST, (AUDIO,), timeout=1),
-        pytest.raises(SliverBusy, match="0000:25:00.1"),
+        pytest.raises(SliverBusy, match=r"0000:25:00.1"),
     ):
         devices.attach(SLIVER, gpu)
 

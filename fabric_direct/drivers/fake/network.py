@@ -19,7 +19,12 @@ class FakeNetwork(Fake):
 
     kind = "network"
 
-    def check(self, network: str, interface: Interface) -> None:
+    def check(
+        self,
+        network: str,
+        interface: Interface,
+        sliver_id: str | None = None,  # noqa: ARG002
+    ) -> None:
         """Refuse an unknown network and an address outside of it."""
 
         def check() -> None:

@@ -31,7 +31,7 @@ from fabric_direct.drivers.libvirt.server import (
     targets_of,
     volume_xml,
 )
-from fabric_direct.drivers.libvirt.storage import GIB, Backing, Store
+from fabric_direct.drivers.libvirt.storage import CONSOLE, GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, NotVerified, TimedOut
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
@@ -68,7 +68,7 @@ class LibvirtCompute:
         self._host = host
         self._uri = site.host(host).libvirt
         self._virt_type = site.host(host).virt_type
-        self._store = Store(site, host)
+        self._store = Store.of(site, host)
 
     def capacity(self) -> HostCapacity:
         """Return what the host has: virNodeGetInfo, and what is free in our pool.
@@ -126,16 +126,19 @@ class LibvirtCompute:
             if domain is not None:
                 _power_off(domain)
                 _undefine(domain)
-            for name in self._files(sliver_id):
+            for name in (f"{sliver_id}.root", f"{sliver_id}.seed"):
                 self._store.delete(name)
+            self._store.console(sliver_id).remove()
         self._verify_gone(sliver_id)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything of the server that is still there: domain, root disk, seed, console log."""
         with translated(f"look for what is left of {sliver_id}", self._uri):
             domain = find_domain(connect(self._uri), sliver_id)
-            files = tuple(f"file {self._store.file(name)}" for name in self._files(sliver_id))
-            return files if domain is None else (f"domain {domain.name()}", *files)
+            left = [] if domain is None else [f"domain {domain.name()}"]
+            left += [f"file {self._store.file(name)}" for name in self._files(sliver_id)]
+            console = self._store.console(sliver_id)
+            return (*left, f"pool {console.name}") if console.is_there() else tuple(left)
 
     def start(self, sliver_id: str) -> None:
         """Start the server if it is stopped.
@@ -249,18 +252,20 @@ class LibvirtCompute:
     def console(self, sliver_id: str, lines: int) -> str:
         """Return the last ``lines`` lines that the guest wrote to its serial console.
 
-        virtlogd writes the console to a file in our pool, where libvirt also reads it for us, on remote
+        virtlogd writes the console to a file in a pool, where libvirt also reads it for us, on remote
         hosts, too; ``virDomainOpenConsole`` would give only what is written from then on. The log goes
-        over restarts. Some 2 to 4 MiB are kept. Bytes that are not UTF-8 are replaced.
+        over restarts; of what is older than 2 to 4 MiB nothing is given. Bytes that are not UTF-8 are
+        replaced.
 
         :raises NotFound: if there is no such server.
+        :raises DriverError: if the guest has written what libvirt cannot stand as a file's first bytes.
         """
         with translated(f"read the console of {sliver_id}", self._uri):
             the_domain(connect(self._uri), sliver_id)
-            text = b""
-            for name in (f"{sliver_id}.console", f"{sliver_id}.console.0"):
+            store, text = self._store.console(sliver_id), b""
+            for name in (CONSOLE, f"{CONSOLE}.0"):
                 if text.count(b"\n") <= lines:
-                    text = self._store.tail(name, _CONSOLE_BYTES) + text
+                    text = store.tail(name, _CONSOLE_BYTES) + text
         return "\n".join(text.decode(errors="replace").splitlines()[-lines:] if lines > 0 else [])
 
     def _read(self, domain: libvirt.virDomain) -> Server | None:
@@ -285,6 +290,7 @@ class LibvirtCompute:
         self._make_root_disk(sliver, self._backing(spec.image))
         seed = nocloud_seed(sliver, spec.user_data, spec.ports)
         self._store.upload(f"{sliver.id}.seed", seed)
+        self._store.console(sliver.id).pool()
         virt_type = self._effective_virt_type(connection)
         xml = domain_xml(spec, self._store, virt_type, _memory_nodes(connection))
         return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
@@ -334,9 +340,8 @@ class LibvirtCompute:
 
     def _files(self, sliver_id: str) -> list[str]:
         """Return the names of all files that go with the server, read anew from the directory."""
-        own = {f"{sliver_id}.root", f"{sliver_id}.seed", f"{sliver_id}.console"}
-        rotated = f"{sliver_id}.console."
-        return [n for n in self._store.names() if n in own or n.startswith(rotated)]
+        own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
+        return [name for name in self._store.names() if name in own]
 
     def _verify_gone(self, sliver_id: str) -> None:
         left = self.leftovers(sliver_id)

@@ -60,7 +60,7 @@ def connect(uri: str) -> libvirt.virConnect:
     """
     with _lock, translated("connect to libvirt", uri):
         connection = _connections.get(uri)
-        if connection is None or not connection.isAlive():
+        if connection is None or not _is_alive(connection):
             connection = _connections[uri] = _open(uri)
         return connection
 
@@ -98,6 +98,14 @@ def _kind_of(code: int, error: libvirt.libvirtError) -> tuple[type[FabricDirectE
     if code in _TIMED_OUT:
         return TimedOut, ""
     return (Unsupported if code in _UNSUPPORTED else DriverError), ""
+
+
+def _is_alive(connection: libvirt.virConnect) -> bool:
+    try:
+        return bool(connection.isAlive())
+    except libvirt.libvirtError:
+        # It was closed, so that it cannot even be asked.
+        return False
 
 
 def _open(uri: str) -> libvirt.virConnect:

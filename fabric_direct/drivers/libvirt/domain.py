@@ -23,7 +23,7 @@ def domain_name(sliver: NodeSliver) -> str:
 
 
 def alias(sliver_id: str, component: str, number: int = 0) -> str:
-    """Return ``ua-<sliver>-<component>-<n>``, the stamp of a device (libvirt keeps ``ua-`` for users)."""
+    """Return ``ua-<sliver>-<component>-<n>``, a device's stamp (libvirt keeps ``ua-`` for users)."""
     return f"ua-{sliver_id}-{component}-{number}"
 
 

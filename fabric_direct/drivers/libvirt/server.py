@@ -26,7 +26,7 @@ from fabric_direct.drivers.libvirt.domain import (
     domain_name,
     domain_uuid,
 )
-from fabric_direct.drivers.libvirt.storage import Store, disk_format
+from fabric_direct.drivers.libvirt.storage import CONSOLE, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.model import NodeSliver, Stamp, State
 
@@ -100,7 +100,7 @@ def domain_xml(spec: ServerSpec, store: Store, virt_type: str, nodes: Sequence[i
         disks=_disks(spec, store),
         nics=[_nic(sliver.id, port, rates.get(port.component)) for port in spec.ports],
         root_ports=_OWN_SLOTS + len(spec.volumes) + len(spec.ports) + functions + SPARE_SLOTS,
-        console=store.file(f"{sliver.id}.console"),
+        console=store.console(sliver.id).file(CONSOLE),
     )
 
 
@@ -178,7 +178,7 @@ def _component(sliver: NodeSliver, volume: Volume) -> str:
 def _data_disk(sliver_id: str, component: str, volume: Volume, target: str) -> _Disk:
     return _Disk(
         path=volume.source,
-        format=disk_format(volume.source),
+        format="qcow2",
         target=target,
         alias=alias(sliver_id, component),
         serial=serial_number(component),

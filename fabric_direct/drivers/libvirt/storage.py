@@ -4,20 +4,25 @@
 
     <sliver>.root                 root disk, a qcow2 overlay on its image
     <sliver>.seed                 NoCloud seed
-    <sliver>.console[.<n>]        what the guest wrote to its serial console; <n>: older parts
     <sliver>.volume.<component>   data volume, qcow2
+    <sliver>.console/             a pool of its own: what the guest wrote to its serial console
+        log, log.<n>              its latest part, and older ones
     probe.<hex>                   lives for the moment in which an image is looked at
-    anything else                 put there by the operator: attached, never made or deleted
+    anything else                 put there by the operator, qcow2: attached, never made or deleted
 
-Ids have no dot, so a name says whose it is. The pool is the stamp: its name and UUID follow from its
-directory, and it is made on first use. All is done by libvirt, so it holds for remote hosts as well.
+Ids have no dot, so a name says whose it is. The pool is the stamp: its UUID follows from its directory,
+and it is made on first use. All is done by libvirt, so it holds for remote hosts as well.
+
+libvirt looks at the first bytes of every file of a pool, and stops the whole pool at some that it does
+not like. So no file of the pool may begin with what a guest wrote: disks are qcow2, whose header is
+QEMU's, and each console log, which is raw, has a pool of its own.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from xml.etree import ElementTree
 
@@ -31,6 +36,8 @@ from fabric_direct.errors import InvalidSliver, NotOurs
 
 GIB = 1024**3
 _DEFAULT_PATH = Path("/var/lib/fabric-direct/volumes")
+# The file that a guest's console is written to; virtlogd adds ".0", ".1" … to older parts of it.
+CONSOLE = "log"
 _KINDS = {"root", "seed", "console", "volume"}
 
 # A pool in which another thread or process makes a volume cannot be read anew, and a volume that is
@@ -58,31 +65,31 @@ def owner(name: str) -> str | None:
     return sliver if rest.split(".")[0] in _KINDS else None
 
 
-def disk_format(source: str) -> str:
-    """Return the format of a data volume by its name: qcow2 if ours or named so, else raw.
-
-    What the volume holds is not asked, for a guest could write a qcow2 header to a raw disk and would
-    then read any file of the host through it.
-    """
-    path = PurePath(source)
-    return "qcow2" if owner(path.name) or path.suffix == ".qcow2" else "raw"
-
-
 class Store:
-    """Our storage pool on one host.
+    """A storage pool of ours on one host.
 
     Native errors pass through: the caller translates them.
 
-    :param site: where ``volume_pool`` or ``state_dir`` gives the directory.
-    :param host: name of the host in the site.
+    :param uri: libvirt's URI of the host.
+    :param path: absolute path of the pool's directory.
+    :param name: name of the pool.
     """
 
-    def __init__(self, site: Site, host: str) -> None:
-        self.uri = site.host(host).libvirt
-        self.path = (site.volume_pool or site.state_dir / "volumes").absolute()
-        self.uuid: UUID = uuid5(uuid5(NAMESPACE_URL, STAMP_NAMESPACE), str(self.path))
-        default = self.path == _DEFAULT_PATH
-        self.name = "fabric-direct" if default else f"fabric-direct-{self.uuid.hex[:8]}"
+    def __init__(self, uri: str, path: Path, name: str) -> None:
+        self.uri, self.path, self.name = uri, path, name
+        self.uuid = _uuid(path)
+
+    @classmethod
+    def of(cls, site: Site, host: str) -> Self:
+        """Return the site's pool for disks: ``volume_pool``, or ``volumes`` below ``state_dir``."""
+        path = (site.volume_pool or site.state_dir / "volumes").absolute()
+        name = "fabric-direct" if path == _DEFAULT_PATH else f"fabric-direct-{_uuid(path).hex[:8]}"
+        return cls(site.host(host).libvirt, path, name)
+
+    def console(self, sliver_id: str) -> "Store":
+        """Return the pool inside of this one that holds the console log of a sliver."""
+        name = f"{sliver_id}.console"
+        return Store(self.uri, self.path / name, f"{self.name}.{name}")
 
     def pool(self) -> libvirt.virStoragePool:
         """Return the pool, active; it is made if it is not there.
@@ -149,7 +156,7 @@ class Store:
         volume = self.refreshed(name)
         if volume is None:
             return b""
-        # The file's own length: a capacity would be read from a header that the guest may have forged.
+        # The file's own length: a capacity would be read from a header, which the guest may have forged.
         length = volume.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)[2]
         stream = volume.connect().newStream()
         volume.download(stream, max(0, length - at_most), min(length, at_most))
@@ -160,6 +167,20 @@ class Store:
         volume = self.find(name)
         if volume is not None:
             _patiently(_delete, volume)
+
+    def is_there(self) -> bool:
+        """Return whether the pool is defined, active or not."""
+        return any(pool.name() == self.name for pool in connect(self.uri).listAllStoragePools())
+
+    def remove(self) -> None:
+        """Remove the pool with its files and its directory; they are gone on return."""
+        for name in self.names():
+            self.delete(name)
+        pool = self._find_pool()
+        if pool is not None:
+            pool.destroy()
+            pool.delete(0)
+            pool.undefine()
 
     def backing(self, path: str) -> Backing:
         """Return the image at that path of the host.
@@ -217,6 +238,10 @@ class Store:
             why=why,
             remedy="give another directory in site.yaml: volume_pool",
         )
+
+
+def _uuid(path: Path) -> UUID:
+    return uuid5(uuid5(NAMESPACE_URL, STAMP_NAMESPACE), str(path))
 
 
 def _started(pool: libvirt.virStoragePool) -> libvirt.virStoragePool:

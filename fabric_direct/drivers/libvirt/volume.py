@@ -1,5 +1,7 @@
 """Data volumes as files of our storage pool."""
 
+from xml.etree import ElementTree
+
 import libvirt
 
 from fabric_direct.config import Site
@@ -12,8 +14,8 @@ from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 class LibvirtVolume:
     """The :class:`~fabric_direct.drivers.base.VolumeDriver` of a libvirt host.
 
-    Volumes that we make are qcow2 and grow as they are written. A volume that an operator put into the
-    pool's directory is known by its file name: qcow2 if that ends in ``.qcow2``, else raw.
+    All volumes are qcow2 and grow as they are written. Those that an operator put into the pool's
+    directory must be, too: into a raw one, a guest could write a header that names any file of the host.
 
     :param site: the site.
     :param host: name of the host in the site.
@@ -21,10 +23,10 @@ class LibvirtVolume:
 
     def __init__(self, site: Site, host: str) -> None:
         self._uri = site.host(host).libvirt
-        self._store = Store(site, host)
+        self._store = Store.of(site, host)
 
     def check(self, name: str) -> None:
-        """Return if the operator has put a volume of that name into the pool.
+        """Return if the operator has put a qcow2 volume of that name into the pool.
 
         :raises InvalidSliver: with the field ``volume`` if not.
         """
@@ -35,20 +37,21 @@ class LibvirtVolume:
                 f"there is no volume {name!r}",
                 where=error.where,
                 why=error.why,
-                remedy=f"put the file into {self._store.path}",
+                remedy=f"put a qcow2 file of that name into {self._store.path}",
                 field="volume",
             ) from error
 
     def existing(self, name: str) -> Volume:
         """Return a volume that the operator has put into the pool.
 
-        :raises NotFound: if there is none of that name, or its name says that it is a sliver's.
+        :raises NotFound: if there is none of that name, or it is not qcow2, or the name says that it is
+            a sliver's.
         """
         with translated(f"look for volume {name}", self._uri):
-            found = None if _reserved(name) else self._store.refreshed(name)
-            if found is None:
+            found = self._store.refreshed(name)
+            why = _unusable(name, found)
+            if found is None or why:
                 where = f"{self._uri}, {self._store.path}"
-                why = "such names are kept for slivers" if _reserved(name) else ""
                 raise NotFound(f"no volume {name!r}", where=where, why=why)
             return Volume(sliver="", component="", source=found.path(), size=_gib(found))
 
@@ -101,8 +104,18 @@ def _name(sliver_id: str, component: str) -> str:
     return f"{sliver_id}.volume.{component}"
 
 
-def _reserved(name: str) -> bool:
-    return owner(name) is not None or name.startswith("probe.")
+def _unusable(name: str, found: libvirt.virStorageVol | None) -> str:
+    """Return why the volume may not be attached as a present one, if so."""
+    if owner(name) is not None or name.startswith("probe."):
+        return "such names are kept for slivers"
+    return (
+        "" if found is None or _format(found) == "qcow2" else f"it is {_format(found)}, not qcow2"
+    )
+
+
+def _format(found: libvirt.virStorageVol) -> str:
+    element = ElementTree.fromstring(found.XMLDesc(0)).find("target/format")
+    return "" if element is None else element.get("type", "")
 
 
 def _volume(sliver_id: str, component: str, found: libvirt.virStorageVol) -> Volume:

@@ -1,0 +1,60 @@
+# make demo    the whole life of a VM on this machine, from nothing
+# make test    the tests, unit and functional
+# make bench   the figures, as ratios to the bare calls of the same run
+# make lint    ruff, mypy --strict, import-linter
+#
+# What is missing is installed: system packages by apt, Python packages into .venv.
+
+# libvirt's system instance is root's.
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+PYTHON := .venv/bin/python
+LAB := labs/local/lab
+# uv reads no pip.conf: hand it the index that pip was told to use, if any.
+INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
+UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
+
+.PHONY: demo test test-unit bench lint build constraints system lab clean
+
+demo: lab
+	$(SUDO) examples/demo
+
+test: lab
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider $(PYTEST_ARGS)
+
+test-unit: .venv/installed
+	$(PYTHON) -m pytest tests/unit $(PYTEST_ARGS)
+
+bench: lab
+	$(SUDO) $(PYTHON) -m tests.bench
+
+lint: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+build: .venv/installed
+	rm -rf dist
+	.venv/bin/python -m build --no-isolation
+
+system:
+	$(LAB) install
+
+lab: system .venv/installed
+	$(LAB) up
+	$(LAB) image
+
+.venv/installed: pyproject.toml constraints.txt | system
+	python3 -m venv .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check uv
+	$(call UV,pip install) --require-hashes -r constraints.txt
+	$(call UV,pip install) --no-deps --no-build-isolation -e .
+	touch $@
+
+# Exact versions with their hashes, and no word of where they came from.
+constraints: .venv/installed
+	.venv/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --no-header -q --upgrade -o constraints.txt
+
+clean:
+	rm -rf .venv dist build

@@ -1,0 +1,215 @@
+"""One connection for each URI and process: shared by threads, never by processes, with our errors."""
+
+import multiprocessing
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import libvirt
+import pytest
+
+from fabric_direct.drivers.libvirt import connection as module
+from fabric_direct.drivers.libvirt.connection import connect, has_events, translated
+from fabric_direct.drivers.libvirt.detach import detach
+from fabric_direct.errors import DriverError, NotFound, Unreachable, Unsupported
+
+URI = "qemu:///system"
+DAEMON = Path("/run/libvirt/libvirt-sock")
+NOBODY = UUID(int=0xFD7E57)
+DOMAIN = (
+    "<domain type='qemu'><name>{}</name><memory unit='MiB'>64</memory>"
+    "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
+)
+
+
+@pytest.fixture
+def connection() -> libvirt.virConnect:
+    try:
+        return connect(URI)
+    except Unreachable as error:
+        pytest.skip(f"needs libvirtd: {error}")
+
+
+@pytest.fixture
+def domain(connection: libvirt.virConnect) -> Iterator[libvirt.virDomain]:
+    """A domain that is defined and never started."""
+    made = connection.defineXML(DOMAIN.format(f"fdtest-{uuid4().hex[:8]}"))
+    yield made
+    made.undefine()
+
+
+def test_a_process_has_one_connection_for_a_uri(connection: libvirt.virConnect) -> None:
+    assert connect(URI) is connection
+
+
+def test_a_connection_that_was_closed_is_replaced(connection: libvirt.virConnect) -> None:
+    connection.close()
+
+    assert connect(URI).getURI() == URI
+
+
+class Relay:
+    """A socket in front of libvirtd's, whose connections can be cut."""
+
+    def __init__(self, path: Path) -> None:
+        self.ends: list[socket.socket] = []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, far = self.listener.accept()[0], socket.socket(socket.AF_UNIX)
+                far.connect(str(DAEMON))
+                self.ends += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pass(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+
+    def cut(self) -> None:
+        for end in self.ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self.ends.clear()
+
+
+@pytest.fixture
+def relay(tmp_path: Path, connection: libvirt.virConnect) -> Iterator[tuple[Relay, str]]:
+    if not DAEMON.exists():
+        pytest.skip(f"needs libvirtd's socket {DAEMON}")
+    made = Relay(tmp_path / "libvirt")
+    yield made, f"qemu+unix:///system?socket={tmp_path}/libvirt"
+    made.cut()
+    made.listener.close()
+
+
+def test_a_connection_that_broke_is_an_error_for_its_user_and_replaced_for_the_next(
+    relay: tuple[Relay, str],
+) -> None:
+    between, uri = relay
+    first = connect(uri)
+    between.cut()
+
+    with pytest.raises(Unreachable), translated("ask", uri):
+        first.listAllDomains()
+
+    second = connect(uri)
+    assert second is not first
+    assert second.listAllDomains() is not None
+
+
+def test_many_threads_share_one_connection(connection: libvirt.virConnect) -> None:
+    def ask(_: int) -> tuple[libvirt.virConnect, str]:
+        mine = connect(URI)
+        return mine, mine.getURI()
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = set(pool.map(ask, range(200)))
+
+    assert answers == {(connection, URI)}
+
+
+def test_events_arrive(connection: libvirt.virConnect) -> None:
+    heard = threading.Event()
+    name = f"fdtest-{uuid4().hex[:8]}"
+
+    def hear(_: object, domain: libvirt.virDomain, *__: object) -> None:
+        if domain.name() == name:
+            heard.set()
+
+    number = connection.domainEventRegisterAny(
+        None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, hear, None
+    )
+    try:
+        connection.defineXML(DOMAIN.format(name)).undefine()
+
+        assert has_events()
+        assert heard.wait(30)
+    finally:
+        connection.domainEventDeregisterAny(number)
+
+
+def work(name: str) -> tuple[str, bool]:
+    """What a pool worker does: open a connection, look a domain up, detach what is not there."""
+    mine = connect(URI)
+    found = mine.lookupByName(name)
+    detach(mine, found, "ua-fdtest-absent-0", timeout=1, where=URI)
+    return found.name(), has_events()
+
+
+def test_a_forked_worker_and_its_parent_both_go_on_working(
+    connection: libvirt.virConnect, domain: libvirt.virDomain
+) -> None:
+    name = domain.name()
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        answers = set(pool.map(work, [name] * 8))
+        # In between, and so on the connection that the workers inherited.
+        assert connect(URI) is connection
+        assert domain.name() == name
+
+    assert answers == {(name, False)}
+    assert connection.isAlive()
+    assert domain.XMLDesc(0)
+
+
+def test_a_child_that_never_uses_libvirt_ends_without_harm(
+    connection: libvirt.virConnect,
+) -> None:
+    child = multiprocessing.get_context("fork").Process(target=os.getpid)
+    child.start()
+    child.join()
+
+    assert child.exitcode == 0
+    assert connection.isAlive()
+    assert connection.getURI() == URI
+
+
+def test_a_fork_while_another_thread_holds_the_lock_does_not_stop_the_child(
+    connection: libvirt.virConnect,
+) -> None:
+    context = multiprocessing.get_context("fork")
+    with module._lock:
+        child = context.Process(target=connect, args=(URI,))
+        child.start()
+        child.join(60)
+
+    assert child.exitcode == 0
+
+
+def test_what_is_not_there_is_not_found(connection: libvirt.virConnect) -> None:
+    words = r"cannot find it \(qemu:///system\): .*no domain"
+
+    with pytest.raises(NotFound, match=words) as refusal, translated("find it", URI):
+        connection.lookupByUUID(NOBODY.bytes)
+
+    assert isinstance(refusal.value.__cause__, libvirt.libvirtError)
+
+
+def test_what_libvirt_refuses_keeps_its_words(connection: libvirt.virConnect) -> None:
+    with pytest.raises(DriverError, match="cannot define it"), translated("define it", URI):
+        connection.defineXML("<domain type='qemu'><name>fdtest-bad</name></domain>")
+
+
+def test_what_the_hypervisor_cannot_do_is_unsupported() -> None:
+    with pytest.raises(Unsupported), translated("ask", "test:///default"):
+        connect("test:///default").getSysinfo(0)
+
+
+def test_a_daemon_that_does_not_listen_is_unreachable(tmp_path: Path) -> None:
+    uri = f"qemu+unix:///system?socket={tmp_path}/absent"
+
+    with pytest.raises(Unreachable, match=r"cannot connect to libvirt .*absent.*doctor"):
+        connect(uri)

@@ -1,0 +1,112 @@
+"""The templates for devices, against libvirt's own schema and with hostile values."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from jinja2 import UndefinedError
+from lxml import etree
+
+from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.model import PciAddress
+
+SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
+ALIAS = "ua-sliver_1-gpu-0"
+ADDRESSES = tuple(map(PciAddress.parse, ("0000:25:00.0", "ffff:ff:1f.7", "00:00.1")))
+HOSTILE = ("'/><evil/>", '"&<>', "</hostdev>", "{{ 7 * 7 }}", "]]>", "ä\t")
+
+DOMAIN = """
+<domain type='qemu'>
+  <name>x</name><memory>65536</memory><os><type>hvm</type></os><devices>{}</devices>
+</domain>
+"""
+
+
+@cache
+def schema() -> etree.RelaxNG:
+    if not SCHEMA.exists():
+        pytest.skip(f"needs libvirt's schemas (Debian: libvirt0): {SCHEMA}")
+    return etree.RelaxNG(etree.parse(SCHEMA))
+
+
+def assert_valid(device: str) -> None:
+    schema().assertValid(etree.fromstring(DOMAIN.format(device)))
+
+
+def hostdev(address: PciAddress = ADDRESSES[0], alias: str = ALIAS) -> str:
+    return render("hostdev.xml.j2", address=address, alias=alias)
+
+
+def interface(
+    address: PciAddress = ADDRESSES[0],
+    alias: str = ALIAS,
+    mac: str | None = None,
+    vlan: int | None = None,
+) -> str:
+    return render("interface-hostdev.xml.j2", address=address, alias=alias, mac=mac, vlan=vlan)
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=str)
+def test_a_hostdev_is_valid_and_names_its_function(address: PciAddress) -> None:
+    xml = hostdev(address)
+
+    assert_valid(xml)
+    source = etree.fromstring(xml).find("source/address")
+    parts = [int(source.get(name), 16) for name in ("domain", "bus", "slot", "function")]
+    assert PciAddress(*parts) == address
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=str)
+@pytest.mark.parametrize("mac", [None, "52:54:00:0f:d0:03"])
+@pytest.mark.parametrize("vlan", [None, 1, 4094])
+def test_an_interface_is_valid_with_and_without_mac_and_vlan(
+    address: PciAddress, mac: str | None, vlan: int | None
+) -> None:
+    xml = interface(address, mac=mac, vlan=vlan)
+
+    assert_valid(xml)
+    root = etree.fromstring(xml)
+    assert [e.get("address") for e in root.findall("mac")] == ([mac] if mac else [])
+    assert [e.get("id") for e in root.findall("vlan/tag")] == ([str(vlan)] if vlan else [])
+
+
+def test_devices_are_managed_by_libvirt() -> None:
+    assert all(etree.fromstring(xml).get("managed") == "yes" for xml in (hostdev(), interface()))
+
+
+def test_a_usb_device_is_valid_by_vendor_and_product() -> None:
+    xml = render(
+        "usb-hostdev.xml.j2", vendor="0403", product="6011", bus=None, device=None, alias=ALIAS
+    )
+
+    assert_valid(xml)
+    assert etree.fromstring(xml).find("source/vendor").get("id") == "0x0403"
+    assert etree.fromstring(xml).find("source/product").get("id") == "0x6011"
+
+
+def test_a_usb_device_is_valid_by_bus_and_device() -> None:
+    xml = render("usb-hostdev.xml.j2", vendor=None, product=None, bus=1, device=17, alias=ALIAS)
+
+    assert_valid(xml)
+    address = etree.fromstring(xml).find("source/address")
+    assert (address.get("bus"), address.get("device")) == ("1", "17")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_value_stays_a_value(text: str) -> None:
+    for xml in (hostdev(alias=text), interface(alias=text, mac=text)):
+        root = etree.fromstring(xml)
+        assert root.find("alias").get("name") == text.replace("\t", " ")
+        assert not root.findall(".//evil")
+    assert root.find("mac").get("address") == text.replace("\t", " ")
+
+
+def test_the_schema_refuses_what_is_no_alias_of_ours() -> None:
+    schema()
+    with pytest.raises(etree.DocumentInvalid):
+        assert_valid(hostdev(alias="'/><evil/>"))
+
+
+def test_a_value_that_is_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="alias"):
+        render("hostdev.xml.j2", address=ADDRESSES[0])
