@@ -9,7 +9,7 @@ and its files 0600.
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,13 +108,27 @@ class Journal:
 
 
 class _DirConnection(impl_dir.Connection):  # type: ignore[misc]
+    """A sliver's directory: no process but the one that holds the sliver's lock writes it."""
+
     def _write_to(self, filename: str, contents: str) -> None:
         """Write a file whole or not at all, for a process may be killed here, and to its owner only."""
+        if filename not in self.backend.file_cache:
+            self._ensure_path(Path(filename).parent)
         new = f"{filename}.new"
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
             file.write(contents)
         os.replace(new, filename)  # noqa: PTH105
-        self.backend.file_cache.pop(filename, None)
+        self.backend.file_cache[filename] = contents
+
+    def _read_from(self, filename: str) -> str:
+        if filename not in self.backend.file_cache:
+            self.backend.file_cache[filename] = Path(filename).read_text("utf-8")
+        return str(self.backend.file_cache[filename])
+
+    @contextmanager
+    def _path_lock(self, _: str) -> Iterator[None]:
+        with impl_dir._storagefailure_wrapper():
+            yield
 
 
 class _DirBackend(impl_dir.DirBackend):  # type: ignore[misc]

@@ -201,10 +201,11 @@ def _refuse_other(held: Held, host: str, name: str, asked: Interface) -> None:
 def _free_mac(sliver: str, component: str, there: tuple[Held, ...]) -> str:
     """Return the first free MAC of those that follow from the ids, with QEMU's prefix 52:54:00."""
     macs = {held.mac for held in there}
-    return next(mac for n in count() if (mac := _derived_mac(sliver, component, n)) not in macs)
+    return next(mac for n in count() if (mac := derived_mac(sliver, component, n)) not in macs)
 
 
-def _derived_mac(sliver: str, component: str, number: int) -> str:
+def derived_mac(sliver: str, component: str, number: int = 0) -> str:
+    """Return the MAC that follows from the ids: the same in each run, with QEMU's prefix 52:54:00."""
     digest = hashlib.sha256(f"{sliver}/{component}/{number}".encode()).digest()
     return "52:54:00:" + digest[:3].hex(":")
 

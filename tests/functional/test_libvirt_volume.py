@@ -1,6 +1,7 @@
 """Our storage pool and its volumes on a real libvirtd."""
 
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def site(connection: libvirt.virConnect) -> Iterator[Site]:
     directory.chmod(0o711)
     site = Site(site="TEST", volume_pool=directory / "volumes")
     yield site
-    remove_pool(connection, Store(site, "localhost").name)
+    remove_pool(connection, Store.of(site, "localhost").name)
     shutil.rmtree(directory)
 
 
@@ -51,7 +52,7 @@ def remove_pool(connection: libvirt.virConnect, name: str) -> None:
 
 @pytest.fixture
 def store(site: Site) -> Store:
-    return Store(site, "localhost")
+    return Store.of(site, "localhost")
 
 
 @pytest.fixture
@@ -172,12 +173,15 @@ def test_slivers_with_like_names_keep_their_own_volumes(volumes: LibvirtVolume) 
     assert len(volumes.leftovers("fdtest-a")) == 1
 
 
+def put(path: Path, kind: str) -> None:
+    subprocess.run(["qemu-img", "create", "-q", "-f", kind, path, "1G"], check=True)
+
+
 def test_a_file_that_the_operator_puts_there_is_a_present_volume(
     volumes: LibvirtVolume, store: Store
 ) -> None:
     store.pool()
-    with (store.path / "archive").open("wb") as file:
-        file.truncate(GIB)
+    put(store.path / "archive", "qcow2")
 
     volumes.check("archive")
     found = volumes.existing("archive")
@@ -185,13 +189,21 @@ def test_a_file_that_the_operator_puts_there_is_a_present_volume(
     assert found == Volume("", "", str(store.path / "archive"), 1)
 
 
+def test_a_raw_file_is_no_present_volume(volumes: LibvirtVolume, store: Store) -> None:
+    store.pool()
+    put(store.path / "archive", "raw")
+
+    with pytest.raises(InvalidSliver, match="not qcow2"):
+        volumes.check("archive")
+
+
 def test_a_present_volume_stays_when_slivers_go(volumes: LibvirtVolume, store: Store) -> None:
     store.pool()
-    (store.path / "archive").write_bytes(b"data")
+    put(store.path / "archive", "qcow2")
 
     volumes.delete(SLIVER, "archive")
 
-    assert (store.path / "archive").read_bytes() == b"data"
+    assert volumes.existing("archive").source == str(store.path / "archive")
     assert volumes.volumes(SLIVER) == ()
 
 
@@ -211,25 +223,49 @@ def test_uploaded_bytes_are_in_the_file(store: Store) -> None:
     assert Path(volume.path()).read_bytes() == b"second"
 
 
-def test_the_tail_of_a_growing_file_is_read(store: Store) -> None:
+@pytest.fixture
+def console(store: Store, connection: libvirt.virConnect) -> Iterator[Store]:
     store.pool()
-    log = store.path / f"{SLIVER}.console"
+    console = store.console(SLIVER)
+    console.pool()
+    yield console
+    remove_pool(connection, console.name)
+
+
+def test_the_tail_of_a_growing_file_is_read(console: Store) -> None:
+    log = console.path / "log"
 
     log.write_bytes(b"x" * 1000)
-    first = store.tail(log.name, 10)
+    first = console.tail("log", 10)
     log.write_bytes(b"x" * 1000 + b"the end")
 
     assert first == b"x" * 10
-    assert store.tail(log.name, 10) == b"xxxthe end"
-    assert store.tail("absent", 10) == b""
+    assert console.tail("log", 10) == b"xxxthe end"
+    assert console.tail("absent", 10) == b""
 
 
-def test_a_header_that_the_guest_forged_does_not_hide_its_console(store: Store) -> None:
-    store.pool()
+def test_a_header_that_a_guest_forged_in_its_console_harms_no_other_volume(
+    console: Store, store: Store, volumes: LibvirtVolume
+) -> None:
+    made = volumes.create(SLIVER, "data", 1)
     forged = b"QFI\xfb" + bytes(3) + b"\x03" + bytes(16) + b"\x00\x00\x40" + bytes(60)
-    (store.path / f"{SLIVER}.console").write_bytes(forged + b"\nlogin:")
+    (console.path / "log").write_bytes(forged)
 
-    assert store.tail(f"{SLIVER}.console", 7) == b"\nlogin:"
+    with pytest.raises(libvirt.libvirtError):
+        console.pool().refresh()
+
+    assert store.names() == (f"{SLIVER}.console", f"{SLIVER}.volume.data")
+    assert volumes.find(SLIVER, "data") == made
+
+
+def test_a_pool_is_removed_with_its_files_and_directory(console: Store) -> None:
+    (console.path / "log").write_bytes(b"text")
+
+    for _ in range(2):
+        console.remove()
+
+    assert not console.path.exists()
+    assert not console.is_there()
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])

@@ -16,6 +16,7 @@ from fabric_direct.drivers.libvirt.claims import Claim, locked
 from fabric_direct.drivers.libvirt.domain import domain_uuid
 from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.drivers.pools import derived_mac
 from fabric_direct.errors import (
     DeviceClaimed,
     DriverError,
@@ -89,14 +90,15 @@ class FakeDomain:
         live = self.live and flags != INACTIVE
         head = "<domain type='kvm' id='3'>" if live else "<domain type='kvm'>"
         devices = "".join(self.devices[LIVE if live else CONFIG])
-        return f"{head}<name>{self._name}</name><devices>{devices}</devices></domain>"
+        return f"{head}{self.metadata()}<devices>{devices}</devices></domain>"
 
-    def metadata(self, _kind: int, _uri: str) -> str:
+    def metadata(self) -> str:
         if not self.stamp:
-            raise error(libvirt.VIR_ERR_NO_DOMAIN_METADATA, "no metadata")
+            return ""
         size = Capacities(core=1, ram=1, disk=1)
         node = NodeSliver(id=SLIVER, name="node", image="none", capacities=size)
-        return f"<s xmlns='{STAMP_NAMESPACE}'>{escape(node.stamp().model_dump_json())}</s>"
+        stamp = escape(node.stamp().model_dump_json())
+        return f"<metadata><s xmlns='{STAMP_NAMESPACE}'>{stamp}</s></metadata>"
 
     def attachDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802 - libvirt's name
         element = ElementTree.fromstring(xml).find("alias")
@@ -399,6 +401,14 @@ def test_a_shared_nic_is_an_interface_with_mac_and_vlan(
     assert found == (PluggedDevice("nic", "ua-sliver-nic-0", VF, mac=MAC, vlan=304),)
     (xml,) = domain.devices[CONFIG]
     assert xml.startswith("<interface type='hostdev' managed='yes'>")
+
+
+def test_a_shared_nic_without_mac_gets_the_one_that_follows_from_its_ids(
+    devices: HostdevDevice, domain: FakeDomain
+) -> None:
+    (found,) = devices.attach(SLIVER, SharedNic(id="nic", bdf=(VF,)))
+
+    assert found.mac == derived_mac(SLIVER, "nic")
 
 
 def test_the_address_in_the_guest_is_that_of_the_live_xml(

@@ -20,6 +20,7 @@ from fabric_direct.drivers.libvirt.server import domain_xml, port_xml, serial_nu
 from fabric_direct.drivers.libvirt.storage import GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
+    DriverError,
     InvalidSliver,
     NotFound,
     NotOurs,
@@ -72,7 +73,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def store(site: Site) -> Store:
-    return Store(site, "w1")
+    return Store.of(site, "w1")
 
 
 @pytest.fixture
@@ -151,6 +152,9 @@ def fake_store(compute: LibvirtCompute, mocker: MockerFixture) -> MagicMock:
     fake.backing.return_value = Backing("/images/tiny.qcow2", "qcow2", 2 * GIB)
     fake.names.return_value = ()
     fake.file.side_effect = lambda name: f"/pool/{name}"
+    fake.console.return_value.file.return_value = "/pool/s-1.console/log"
+    fake.console.return_value.name = "pool.s-1.console"
+    fake.console.return_value.is_there.return_value = False
     return fake
 
 
@@ -241,7 +245,7 @@ def test_the_disks_are_root_then_data_then_seed(store: Store) -> None:
         "/pool/archive",
         store.file("s-1.seed"),
     ]
-    assert text(document, "//disk/driver/@type") == ["qcow2", "qcow2", "raw", "raw"]
+    assert text(document, "//disk/driver/@type") == ["qcow2", "qcow2", "qcow2", "raw"]
     assert text(document, "//disk[readonly]/target/@dev") == ["vdd"]
     assert text(document, "//disk/serial/text()") == ["data", "more"]
     assert text(document, "//disk/alias/@name") == ["ua-s-1-data-0", "ua-s-1-more-0"]
@@ -410,6 +414,7 @@ def test_creation_makes_disks_then_defines_then_starts(
         "store.delete",
         "store.create",
         "store.upload",
+        "store.console().pool",
         "connection.defineXMLFlags",
         "start",
     ]
@@ -418,7 +423,7 @@ def test_creation_makes_disks_then_defines_then_starts(
     assert connection.defineXMLFlags.call_args.args[1] == libvirt.VIR_DOMAIN_DEFINE_VALIDATE
 
 
-MAKING = {"backing", "delete", "create", "upload", "defineXMLFlags", "start"}
+MAKING = {"backing", "delete", "create", "upload", "pool", "defineXMLFlags", "start"}
 
 
 def test_a_defined_domain_is_only_started(
@@ -538,8 +543,6 @@ def test_kvm_is_taken_where_it_is_good(
 def test_deletion_takes_domain_and_files(
     compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock, fake_store: MagicMock
 ) -> None:
-    files = ["s-1.console", "s-1.console.0", "s-1.root", "s-1.seed"]
-    fake_store.names.side_effect = [(*files, "s-1.volume.data", "s-11.root"), ()]
     connection.lookupByUUID.side_effect = [domain, native(libvirt.VIR_ERR_NO_DOMAIN)]
 
     compute.delete("s-1")
@@ -551,7 +554,9 @@ def test_deletion_takes_domain_and_files(
         | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
         | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
     )
-    assert [c.args[0] for c in fake_store.delete.call_args_list] == files
+    assert fake_store.delete.call_args_list == [call("s-1.root"), call("s-1.seed")]
+    fake_store.console.assert_called_with("s-1")
+    fake_store.console.return_value.remove.assert_called_once_with()
 
 
 def test_deleting_what_is_absent_succeeds(
@@ -559,7 +564,18 @@ def test_deleting_what_is_absent_succeeds(
 ) -> None:
     compute.delete("s-1")
 
-    fake_store.delete.assert_not_called()
+    assert compute.leftovers("s-1") == ()
+
+
+def test_a_console_log_that_libvirt_cannot_stand_is_named(
+    compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock
+) -> None:
+    fake_store.console.return_value.remove.side_effect = native(libvirt.VIR_ERR_INTERNAL_ERROR)
+
+    with pytest.raises(DriverError, match="console log"):
+        compute.delete("s-1")
+
+    assert fake_store.delete.call_args_list == [call("s-1.root"), call("s-1.seed")]
 
 
 def test_what_is_left_after_deletion_is_told(
@@ -575,8 +591,13 @@ def test_leftovers_name_domain_and_files(
     compute: LibvirtCompute, domain: FakeDomain, fake_store: MagicMock
 ) -> None:
     fake_store.names.return_value = ("s-1.root", "s-1.volume.data", "s-2.root")
+    fake_store.console.return_value.is_there.return_value = True
 
-    assert compute.leftovers("s-1") == ("domain s-1-node", "file /pool/s-1.root")
+    assert compute.leftovers("s-1") == (
+        "domain s-1-node",
+        "file /pool/s-1.root",
+        "pool pool.s-1.console",
+    )
 
 
 # --- power
@@ -826,8 +847,8 @@ def test_a_stamp_that_is_not_read_back_is_no_success(
 def test_the_console_is_read_from_its_end(
     compute: LibvirtCompute, domain: FakeDomain, fake_store: MagicMock, lines: int, expected: str
 ) -> None:
-    logs = {"s-1.console": b"a\r\nb\r\nc\n", "s-1.console.0": b"older\n"}
-    fake_store.tail.side_effect = lambda name, _: logs[name]
+    logs = {"log": b"a\r\nb\r\nc\n", "log.0": b"older\n"}
+    fake_store.console.return_value.tail.side_effect = lambda name, _: logs[name]
 
     assert compute.console("s-1", lines) == expected
 
@@ -835,6 +856,6 @@ def test_the_console_is_read_from_its_end(
 def test_bytes_of_the_console_that_are_no_text_are_replaced(
     compute: LibvirtCompute, domain: FakeDomain, fake_store: MagicMock
 ) -> None:
-    fake_store.tail.side_effect = [b"\xff\xfe ok\n", b""]
+    fake_store.console.return_value.tail.side_effect = [b"\xff\xfe ok\n", b""]
 
     assert compute.console("s-1", 5) == "\ufffd\ufffd ok"

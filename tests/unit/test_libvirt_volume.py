@@ -10,7 +10,7 @@ from lxml import etree
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.storage import GIB, Backing, Store, disk_format, owner
+from fabric_direct.drivers.libvirt.storage import GIB, Backing, Store, owner
 from fabric_direct.drivers.libvirt.volume import LibvirtVolume
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, NotVerified
@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def store(site: Site) -> Store:
-    return Store(site, "localhost")
+    return Store.of(site, "localhost")
 
 
 @pytest.fixture
@@ -57,8 +57,9 @@ def volumes(site: Site) -> LibvirtVolume:
     return LibvirtVolume(site, "localhost")
 
 
-def volume(path: str, size: int = GIB) -> MagicMock:
+def volume(path: str, size: int = GIB, kind: str = "qcow2") -> MagicMock:
     found = MagicMock()
+    found.XMLDesc.return_value = f"<volume><target><format type='{kind}'/></target></volume>"
     found.path.return_value = path
     found.info.return_value = [0, size, 0]
     return found
@@ -106,7 +107,6 @@ def test_a_volume_is_valid_libvirt_xml(
         ("s-1.root", "s-1"),
         ("s-1.seed", "s-1"),
         ("s-1.console", "s-1"),
-        ("s-1.console.2", "s-1"),
         ("s-1.volume.root", "s-1"),
         ("root", None),
         ("data.qcow2", None),
@@ -117,28 +117,15 @@ def test_a_name_says_whose_it_is(name: str, sliver: str | None) -> None:
     assert owner(name) == sliver
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/pool/s-1.volume.data", "qcow2"),
-        ("/pool/archive.qcow2", "qcow2"),
-        ("/pool/archive", "raw"),
-        ("/pool/archive.img", "raw"),
-    ],
-)
-def test_a_format_follows_from_the_name_alone(path: str, expected: str) -> None:
-    assert disk_format(path) == expected
-
-
 def test_the_default_directory_has_the_plain_name() -> None:
     site = Site(site="TEST", state_dir=Path("/var/lib/fabric-direct"))
 
-    assert Store(site, "localhost").name == "fabric-direct"
+    assert Store.of(site, "localhost").name == "fabric-direct"
 
 
 def test_another_directory_has_a_name_and_uuid_of_its_own() -> None:
     one, other = (
-        Store(Site(site="TEST", volume_pool=Path(path)), "localhost") for path in ("/a", "/b")
+        Store.of(Site(site="TEST", volume_pool=Path(path)), "localhost") for path in ("/a", "/b")
     )
 
     assert one.name != other.name
@@ -210,6 +197,24 @@ def test_a_directory_that_another_pool_has_is_left_alone(
 
     with pytest.raises(NotOurs, match="default"):
         store.pool()
+
+
+def test_a_console_log_has_a_pool_of_its_own(store: Store) -> None:
+    console = store.console("s-1")
+
+    assert console.path == store.path / "s-1.console"
+    assert console.name == f"{store.name}.s-1.console"
+    assert console.uuid != store.uuid
+
+
+def test_a_pool_is_removed_with_its_files(store: Store, pool: MagicMock) -> None:
+    pool.listVolumes.return_value = ["log"]
+
+    store.remove()
+
+    pool.storageVolLookupByName.assert_called_once_with("log")
+    pool.storageVolLookupByName.return_value.delete.assert_called_once_with(0)
+    assert pool.mock_calls[-3:] == [call.destroy(), call.delete(0), call.undefine()]
 
 
 def test_looking_makes_no_pool(connection: MagicMock, store: Store, volumes: LibvirtVolume) -> None:
@@ -287,6 +292,13 @@ def test_a_present_volume_is_found_once_it_was_put_there(
 
     assert (found.sliver, found.source, found.size) == ("", "/pool/archive", 2)
     pool.refresh.assert_called_once_with(0)
+
+
+def test_a_raw_volume_is_no_present_volume(volumes: LibvirtVolume, pool: MagicMock) -> None:
+    pool.storageVolLookupByName.return_value = volume("/pool/archive", kind="raw")
+
+    with pytest.raises(InvalidSliver, match="not qcow2"):
+        volumes.check("archive")
 
 
 @pytest.mark.parametrize("name", ["s-1.root", "s-1.volume.data", "s-1.seed", "probe.0123"])

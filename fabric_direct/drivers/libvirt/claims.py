@@ -7,6 +7,7 @@ attach: their live XML and their definitions, ours and others'.
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +15,14 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.libvirt.domain import component_of, definitions, domain_uuid
+from fabric_direct.drivers.libvirt.domain import (
+    absent_domain_is_fine,
+    check_stamp,
+    component_of,
+    definitions,
+    domain_uuid,
+    stamp_in,
+)
 from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress
 
@@ -46,12 +54,60 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A domain as it was read."""
+class Taker:
+    """A device of a domain that passes a PCI function through."""
 
-    domain: libvirt.virDomain
-    texts: dict[int, str]
-    """Its XML by scope, see :func:`~fabric_direct.drivers.libvirt.domain.definitions`."""
+    element: ElementTree.Element
+    address: PciAddress
+    """The function on the host."""
+    alias: str
+    scope: int
+
+
+class Reading:
+    """A domain as it was read: once as defined, and once live if it runs."""
+
+    def __init__(self, domain: libvirt.virDomain) -> None:
+        self.domain = domain
+        self._texts = definitions(domain)
+
+    @property
+    def scopes(self) -> tuple[int, ...]:
+        """What there is of it: ``VIR_DOMAIN_AFFECT_CONFIG``, and ``…_LIVE`` if it runs."""
+        return tuple(self._texts)
+
+    @cached_property
+    def roots(self) -> dict[int, ElementTree.Element]:
+        """Its XML by scope."""
+        return {scope: ElementTree.fromstring(text) for scope, text in self._texts.items()}
+
+    def takers(self) -> Iterator[Taker]:
+        """Yield the devices that pass a PCI function through."""
+        # Most domains have none, and reading XML takes as long as getting it.
+        if any(word in text for text in self._texts.values() for word in _WORDS):
+            for scope, root in self.roots.items():
+                yield from _takers(root, scope)
+
+    def check_stamp(self, sliver_id: str) -> None:
+        """Return if the domain bears the sliver's stamp.
+
+        :raises NotOurs: if not.
+        """
+        stamp = stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+        check_stamp(stamp, self.domain.name(), sliver_id)
+
+
+def read_sliver(connection: libvirt.virConnect, sliver_id: str) -> Reading | None:
+    """Read the sliver's domain; None if there is none.
+
+    :raises NotOurs: if a domain has its UUID without our stamp.
+    :raises libvirt.libvirtError: if libvirt does not answer.
+    """
+    own: Reading | None = None
+    with absent_domain_is_fine():
+        own = Reading(connection.lookupByUUID(domain_uuid(sliver_id).bytes))
+        own.check_stamp(sliver_id)
+    return own
 
 
 def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
@@ -59,30 +115,29 @@ def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
 
     :raises libvirt.libvirtError: if libvirt does not answer.
     """
-    readings = (_read(domain) for domain in connection.listAllDomains())
-    return tuple(reading for reading in readings if reading is not None)
+    readings = []
+    for domain in connection.listAllDomains():
+        with absent_domain_is_fine():
+            readings.append(Reading(domain))
+    return tuple(readings)
 
 
 def claims(readings: Iterable[Reading]) -> tuple[Claim, ...]:
     """Return what these domains claim."""
     return tuple(
-        Claim(address, reading.domain.name(), reading.domain.UUIDString(), alias, scope)
+        Claim(t.address, reading.domain.name(), reading.domain.UUIDString(), t.alias, t.scope)
         for reading in readings
-        for scope, text in reading.texts.items()
-        for _, address, alias in takers(text)
+        for t in reading.takers()
     )
 
 
-def takers(text: str) -> Iterator[tuple[ElementTree.Element, PciAddress, str]]:
-    """Yield the devices in a domain's XML that pass a PCI function through: element, function, alias."""
-    if not any(word in text for word in _WORDS):
-        return
-    for device in ElementTree.fromstring(text).iterfind("devices/*"):
+def _takers(root: ElementTree.Element, scope: int) -> Iterator[Taker]:
+    for device in root.iterfind("devices/*"):
         if (device.tag, device.get("type")) in _TAKERS:
             source, alias = device.find("source/address"), device.find("alias")
             if source is not None:
                 label = alias.get("name", "") if alias is not None else ""
-                yield device, pci_address(source), label
+                yield Taker(device, pci_address(source), label, scope)
 
 
 def pci_address(element: ElementTree.Element) -> PciAddress:
@@ -109,15 +164,6 @@ def locked(
             path, what = directory / f"{host}-{address}.lock", f"device {address} of {host}"
             stack.enter_context(exclusive(path, what, timeout=deadline.remaining()))
         yield
-
-
-def _read(domain: libvirt.virDomain) -> Reading | None:
-    try:
-        return Reading(domain, definitions(domain))
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-            return None
-        raise
 
 
 def _slivers_in(alias: str) -> Iterable[str]:

@@ -33,7 +33,14 @@ from fabric_direct.drivers.libvirt.server import (
 )
 from fabric_direct.drivers.libvirt.storage import CONSOLE, GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
-from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, NotVerified, TimedOut
+from fabric_direct.errors import (
+    DriverError,
+    InvalidSliver,
+    NotFound,
+    NotOurs,
+    NotVerified,
+    TimedOut,
+)
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
 
 # Seconds until a guest that has not gone off is asked again: one that is booting hears nothing.
@@ -128,7 +135,7 @@ class LibvirtCompute:
                 _undefine(domain)
             for name in (f"{sliver_id}.root", f"{sliver_id}.seed"):
                 self._store.delete(name)
-            self._store.console(sliver_id).remove()
+        self._remove_console(sliver_id)
         self._verify_gone(sliver_id)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
@@ -342,6 +349,18 @@ class LibvirtCompute:
         """Return the names of all files that go with the server, read anew from the directory."""
         own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
         return [name for name in self._store.names() if name in own]
+
+    def _remove_console(self, sliver_id: str) -> None:
+        console = self._store.console(sliver_id)
+        try:
+            console.remove()
+        except libvirt.libvirtError as error:
+            raise DriverError(
+                f"the console log of {sliver_id} cannot be removed",
+                where=self._uri,
+                why=error.get_error_message() or str(error),
+                remedy=f"if it is the log's content: remove the files in {console.path}, delete again",
+            ) from error
 
     def _verify_gone(self, sliver_id: str) -> None:
         left = self.leftovers(sliver_id)

@@ -13,7 +13,7 @@ import libvirt
 
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection import has_events, translated
-from fabric_direct.drivers.libvirt.domain import definitions
+from fabric_direct.drivers.libvirt.domain import absent_domain_is_fine, definitions
 from fabric_direct.errors import NotVerified, TimedOut
 
 # Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
@@ -46,20 +46,11 @@ def detach(
     :raises NotVerified: if the device is there although libvirt said that it was taken away.
     :raises Unreachable: if libvirt does not answer.
     """
-    with translated(f"detach {alias}", where), _no_domain_is_done():
+    with translated(f"detach {alias}", where), absent_domain_is_fine():
         if domain.isActive():
             _detach_live(connection, domain, alias, timeout, where)
         _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
         _verify(domain, alias, where)
-
-
-@contextmanager
-def _no_domain_is_done() -> Iterator[None]:
-    try:
-        yield
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-            raise
 
 
 def _detach_live(

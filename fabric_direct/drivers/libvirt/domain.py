@@ -1,5 +1,7 @@
 """Domains that are ours: how they are named, stamped and found."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree
 
@@ -42,12 +44,22 @@ def find_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDo
     """
     try:
         domain = connection.lookupByUUID(domain_uuid(sliver_id).bytes)
-        check_stamp(domain, sliver_id)
+        check_stamp(read_stamp(domain), domain.name(), sliver_id)
     except libvirt.libvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
             return None
         raise
     return domain
+
+
+@contextmanager
+def absent_domain_is_fine() -> Iterator[None]:
+    """End the block, without an error, when libvirt says that there is no such domain."""
+    try:
+        yield
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
 
 
 def the_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDomain:
@@ -61,14 +73,13 @@ def the_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDom
     return domain
 
 
-def check_stamp(domain: libvirt.virDomain, sliver_id: str) -> None:
-    """Return if the domain bears the sliver's stamp.
+def check_stamp(stamp: Stamp | None, name: str, sliver_id: str) -> None:
+    """Return if the stamp of the domain of that name is the sliver's.
 
     :raises NotOurs: if not.
     """
-    stamp = read_stamp(domain)
     if stamp is None or stamp.sliver.id != sliver_id:
-        raise NotOurs(f"domain {domain.name()} is not ours", why="it bears no stamp of the sliver")
+        raise NotOurs(f"domain {name} is not ours", why="it bears no stamp of the sliver")
 
 
 def read_stamp(domain: libvirt.virDomain) -> Stamp | None:
@@ -80,6 +91,12 @@ def read_stamp(domain: libvirt.virDomain) -> Stamp | None:
             return None
         raise
     return Stamp.model_validate_json(ElementTree.fromstring(xml).text or "")
+
+
+def stamp_in(root: ElementTree.Element) -> Stamp | None:
+    """Return what a domain's whole XML says of its sliver, or None if it bears no stamp."""
+    text = root.findtext(f"metadata/{{{STAMP_NAMESPACE}}}*")
+    return Stamp.model_validate_json(text) if text is not None else None
 
 
 def scope(domain: libvirt.virDomain) -> int:

@@ -8,6 +8,7 @@ A detach needs no lock: until its end every attach finds the claim and is refuse
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import libvirt
@@ -18,21 +19,19 @@ from fabric_direct.drivers.base import HostDevice, PluggedDevice
 from fabric_direct.drivers.libvirt.claims import (
     Claim,
     Reading,
+    Taker,
     claims,
     locked,
     pci_address,
     read_domains,
-    takers,
+    read_sliver,
 )
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.detach import detach
 from fabric_direct.drivers.libvirt.domain import (
     alias,
-    check_stamp,
     component_of,
-    definitions,
     domain_uuid,
-    find_domain,
 )
 from fabric_direct.drivers.libvirt.inventory import (
     allow_list,
@@ -41,6 +40,7 @@ from fabric_direct.drivers.libvirt.inventory import (
     virtual_functions,
 )
 from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.drivers.pools import derived_mac
 from fabric_direct.errors import (
     DeviceClaimed,
     DriverError,
@@ -100,10 +100,8 @@ class HostdevDevice:
         Of a running domain those of its live XML, with the address that libvirt gave them there.
         """
         with self._translated(f"read the devices of {sliver_id}"):
-            domain = find_domain(connect(self._uri), sliver_id)
-            if domain is None:
-                return ()
-            return _plugged(domain.XMLDesc(0), sliver_id, live=bool(domain.isActive()))
+            own = read_sliver(connect(self._uri), sliver_id)
+            return _current(own, sliver_id) if own else ()
 
     def attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through, now (if it runs) and for later starts.
@@ -136,10 +134,12 @@ class HostdevDevice:
         deadline = Deadline.within(timeout)
         with self._translated(f"detach {component}"):
             connection = connect(self._uri)
-            domain = find_domain(connection, sliver_id)
-            for label in _aliases(domain, sliver_id, component) if domain else ():
+            own = read_sliver(connection, sliver_id)
+            if own is None:
+                return
+            for label in _aliases(own, sliver_id, component):
                 remaining = deadline.remaining()
-                detach(connection, domain, label, timeout=remaining, where=self._uri)
+                detach(connection, own.domain, label, timeout=remaining, where=self._uri)
 
     def _translated(self, what: str) -> AbstractContextManager[None]:
         return translated(what, self._uri)
@@ -148,7 +148,7 @@ class HostdevDevice:
         uuid = domain_uuid(sliver_id).bytes
         for reading in readings:
             if reading.domain.UUID() == uuid:
-                check_stamp(reading.domain, sliver_id)
+                reading.check_stamp(sliver_id)
                 return reading
         raise NotFound(f"sliver {sliver_id} has no domain", where=self._uri)
 
@@ -233,14 +233,12 @@ class HostdevDevice:
         self, domain: libvirt.virDomain, sliver_id: str, wanted: tuple[PluggedDevice, ...]
     ) -> tuple[PluggedDevice, ...]:
         """Return the wanted devices as found: live if the domain runs, else as defined."""
-        found: tuple[PluggedDevice, ...] = ()
-        live = libvirt.VIR_DOMAIN_AFFECT_LIVE
-        for where, text in definitions(domain).items():
-            plugged = _plugged(text, sliver_id, live=where == live)
-            found = tuple(d for d in plugged if any(_is(d, device) for device in wanted))
-            if len(found) != len(wanted):
+        own = Reading(domain)
+        for plugged in _plugged(own, sliver_id).values():
+            if not all(any(_is(found, device) for found in plugged) for device in wanted):
                 raise self._not_verified(domain, wanted, plugged)
-        return found
+        labels = {device.alias for device in wanted}
+        return tuple(found for found in _current(own, sliver_id) if found.alias in labels)
 
     def _not_verified(
         self,
@@ -264,7 +262,9 @@ def _fits(component: PciComponent, entry: AllowedDevice) -> bool:
 
 
 def _wanted(sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
-    interface = component.interface if isinstance(component, SharedNic) else Interface()
+    interface = (
+        _interface(sliver_id, component) if isinstance(component, SharedNic) else Interface()
+    )
     return tuple(
         PluggedDevice(
             component.id,
@@ -275,6 +275,11 @@ def _wanted(sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...
         )
         for number, address in enumerate(component.bdf)
     )
+
+
+def _interface(sliver_id: str, nic: SharedNic) -> Interface:
+    mac = nic.interface.mac or derived_mac(sliver_id, nic.id)
+    return nic.interface.model_copy(update={"mac": mac})
 
 
 def _present(
@@ -291,12 +296,12 @@ def _attach_missing(
     wanted: tuple[PluggedDevice, ...],
     present: frozenset[Claim],
 ) -> None:
-    scopes = sum(own.texts)
     template = "interface-hostdev" if isinstance(component, SharedNic) else "hostdev"
     for device in wanted:
         there = sum(claim.scope for claim in present if claim.alias == device.alias)
-        if scopes & ~there:
-            own.domain.attachDeviceFlags(_xml(template, device), scopes & ~there)
+        missing = sum(own.scopes) & ~there
+        if missing:
+            own.domain.attachDeviceFlags(_xml(template, device), missing)
 
 
 def _xml(template: str, device: PluggedDevice) -> str:
@@ -309,34 +314,40 @@ def _xml(template: str, device: PluggedDevice) -> str:
     )
 
 
-def _aliases(domain: libvirt.virDomain, sliver_id: str, component: str) -> list[str]:
+def _aliases(own: Reading, sliver_id: str, component: str) -> list[str]:
     """Return the aliases of the component's functions, live and as defined."""
-    labels = {
-        label
-        for text in definitions(domain).values()
-        for _, _, label in takers(text)
-        if component_of(label, sliver_id) == component
+    labels = {taker.alias for taker in own.takers()}
+    return sorted(label for label in labels if component_of(label, sliver_id) == component)
+
+
+def _current(own: Reading, sliver_id: str) -> tuple[PluggedDevice, ...]:
+    """Return the sliver's devices: live if the domain runs, else as defined."""
+    plugged = _plugged(own, sliver_id)
+    return plugged.get(libvirt.VIR_DOMAIN_AFFECT_LIVE, plugged[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+
+
+def _plugged(own: Reading, sliver_id: str) -> dict[int, tuple[PluggedDevice, ...]]:
+    """Return the sliver's devices by scope."""
+    takers = [(taker, component_of(taker.alias, sliver_id)) for taker in own.takers()]
+    return {
+        scope: tuple(
+            _device(t, component) for t, component in takers if component and t.scope == scope
+        )
+        for scope in own.scopes
     }
-    return sorted(labels)
 
 
-def _plugged(text: str, sliver_id: str, *, live: bool) -> tuple[PluggedDevice, ...]:
-    found = []
-    for device, address, label in takers(text):
-        component = component_of(label, sliver_id)
-        if component is not None:
-            guest = device.find("address[@type='pci']") if live else None
-            found.append(
-                PluggedDevice(
-                    component,
-                    label,
-                    address,
-                    guest_address=pci_address(guest) if guest is not None else None,
-                    mac=_attribute(device, "mac", "address"),
-                    vlan=_number(_attribute(device, "vlan/tag", "id")),
-                )
-            )
-    return tuple(found)
+def _device(taker: Taker, component: str) -> PluggedDevice:
+    guest = taker.element.find("address[@type='pci']")
+    live = taker.scope == libvirt.VIR_DOMAIN_AFFECT_LIVE
+    return PluggedDevice(
+        component,
+        taker.alias,
+        taker.address,
+        guest_address=pci_address(guest) if live and guest is not None else None,
+        mac=_attribute(taker.element, "mac", "address"),
+        vlan=_number(_attribute(taker.element, "vlan/tag", "id")),
+    )
 
 
 def _attribute(device: ElementTree.Element, path: str, name: str) -> str | None:
@@ -349,12 +360,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _is(found: PluggedDevice, wanted: PluggedDevice) -> bool:
-    same = (found.alias, found.host_address, found.vlan) == (
-        wanted.alias,
-        wanted.host_address,
-        wanted.vlan,
-    )
-    return same and wanted.mac in {None, found.mac}
+    return replace(found, guest_address=None) == wanted
 
 
 def _described(device: PluggedDevice) -> str:

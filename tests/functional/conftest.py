@@ -1,0 +1,89 @@
+"""What the functional tests share: a site on this machine's libvirt, and what slivers could leave."""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import libvirt
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.libvirt.connection import connect
+from fabric_direct.drivers.libvirt.storage import Store
+from fabric_direct.errors import Unreachable
+
+URI = "qemu:///system"
+IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
+
+
+@pytest.fixture(scope="session")
+def libvirt_here() -> libvirt.virConnect:
+    """This machine's libvirt, or the reason why there is none."""
+    try:
+        return connect(URI)
+    except Unreachable as error:
+        pytest.skip(f"no libvirt here: {error}")
+
+
+@pytest.fixture(scope="session")
+def guest_image() -> Path:
+    """The tiny guest's image, or the command that builds it."""
+    if not IMAGE.exists():
+        pytest.skip(f"no {IMAGE}: labs/local/lab image")
+    return IMAGE
+
+
+@pytest.fixture(scope="module")
+def room(libvirt_here: libvirt.virConnect) -> Iterator[Path]:
+    """A directory that QEMU's user can reach; pytest's own are closed to others."""
+    directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def site(room: Path, guest_image: Path) -> Iterator[Site]:
+    """A site with two networks of its own on this machine."""
+    block = 1 + secrets.randbelow(250)
+    site = Site.model_validate(
+        {
+            "site": f"fdtest-{secrets.token_hex(3)}",
+            "state_dir": str(room / "state"),
+            "volume_pool": str(room / "volumes"),
+            "images": {"tiny": {"path": str(guest_image)}},
+            "networks": {
+                "red": {
+                    "strategy": "flat_dhcp",
+                    "subnet": f"10.211.{block}.0/24",
+                    "subnet6": f"fd11:{block:x}::/64",
+                },
+                "blue": {"strategy": "flat_dhcp", "subnet": f"10.212.{block}.0/24"},
+            },
+            "limits": {"guest_boot": 240},
+        }
+    )
+    yield site
+    pool = Store.of(site, "localhost").pool()
+    pool.destroy()
+    pool.undefine()
+
+
+@pytest.fixture(scope="module")
+def things(libvirt_here: libvirt.virConnect, site: Site) -> Callable[[], set[str]]:
+    """Name every domain, network, lease, disk and journal entry of the site's slivers."""
+
+    def things() -> set[str]:
+        domains = {
+            d.name() for d in libvirt_here.listAllDomains() if d.name().startswith("fdtest-")
+        }
+        networks = {n.name() for n in libvirt_here.listAllNetworks() if site.site in n.name()}
+        disks = {str(f) for f in Path(str(site.volume_pool)).glob("*")}
+        under_way = {
+            str(f) for name in ("journal", "locks") for f in (site.state_dir / name).glob("*")
+        }
+        return domains | networks | disks | under_way
+
+    return things
