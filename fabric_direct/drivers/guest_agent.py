@@ -18,7 +18,7 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.authorized_keys import keys_in, matching, missing
 from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
-from fabric_direct.drivers.libvirt.connection import connect, has_events, translated
+from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.domain import the_domain
 from fabric_direct.errors import NotFound, NotVerified, Unreachable
 
@@ -187,11 +187,8 @@ class AgentGuest:
 
     @contextmanager
     def _listening(self, guest: GuestAddress) -> Iterator[threading.Event]:
-        """Hear when an agent comes or goes; where no events arrive, nothing is heard."""
+        """Hear when an agent comes or goes."""
         heard = threading.Event()
-        if not has_events():
-            yield heard
-            return
         connection = connect(self._uri)
         domain = the_domain(connection, guest.sliver)
         event = libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE

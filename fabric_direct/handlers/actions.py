@@ -119,7 +119,10 @@ def _reboot(target: Target, data: Reboot) -> dict[str, Any]:
 
 def _answering(target: Target) -> dict[str, Any]:
     if target.guest:
-        target.guest.driver.wait(target.guest.address, timeout=target.site.limits.guest_boot)
+        ports = target.drivers.network.ports(target.server.sliver)
+        plugged = {port.component for port in target.server.ports}
+        wanted = [port for port in ports if port.component in plugged]
+        target.guest.wait_ready(wanted, timeout=target.site.limits.guest_boot)
     return _state(target)
 
 

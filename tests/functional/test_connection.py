@@ -14,7 +14,7 @@ import libvirt
 import pytest
 
 from fabric_direct.drivers.libvirt import connection as module
-from fabric_direct.drivers.libvirt.connection import connect, has_events, translated
+from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.detach import detach
 from fabric_direct.errors import DriverError, NotFound, Unreachable, Unsupported
 
@@ -136,18 +136,23 @@ def test_events_arrive(connection: libvirt.virConnect) -> None:
     try:
         connection.defineXML(DOMAIN.format(name)).undefine()
 
-        assert has_events()
         assert heard.wait(30)
     finally:
         connection.domainEventDeregisterAny(number)
 
 
 def work(name: str) -> tuple[str, bool]:
-    """What a pool worker does: open a connection, look a domain up, detach what is not there."""
+    """What a pool worker does: open a connection, hear events, detach what is not there."""
     mine = connect(URI)
     found = mine.lookupByName(name)
     detach(mine, found, "ua-fdtest-absent-0", timeout=1, where=URI)
-    return found.name(), has_events()
+    heard = threading.Event()
+    event = libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE
+    number = mine.domainEventRegisterAny(None, event, lambda *_: heard.set(), None)
+    mine.defineXML(DOMAIN.format(f"{name}-{os.getpid()}")).undefine()
+    heard.wait(30)
+    mine.domainEventDeregisterAny(number)
+    return found.name(), heard.is_set()
 
 
 def test_a_forked_worker_and_its_parent_both_go_on_working(
@@ -160,9 +165,36 @@ def test_a_forked_worker_and_its_parent_both_go_on_working(
         assert connect(URI) is connection
         assert domain.name() == name
 
-    assert answers == {(name, False)}
+    assert answers == {(name, True)}
     assert connection.isAlive()
     assert domain.XMLDesc(0)
+
+
+def test_a_fork_in_the_midst_of_other_threads_calls_harms_nobody(
+    connection: libvirt.virConnect,
+) -> None:
+    over = threading.Event()
+
+    def call() -> None:
+        while not over.is_set():
+            connect(URI).listAllDomains()
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    context = multiprocessing.get_context("fork")
+    try:
+        for _ in range(30):
+            child = context.Process(target=connect, args=(URI,))
+            child.start()
+            child.join(20)
+            assert child.exitcode == 0
+    finally:
+        child.kill()
+        over.set()
+        for caller in callers:
+            caller.join()
+    assert connection.isAlive()
 
 
 def test_a_child_that_never_uses_libvirt_ends_without_harm(

@@ -321,17 +321,6 @@ def test_a_device_that_a_paused_guest_holds_stays_the_slivers_until_it_lets_go(
     assert all(ALIAS not in text for text in definitions(domain).values())
 
 
-@pytest.mark.usefixtures("data_disk")
-def test_where_no_events_arrive_the_domain_is_read_instead(
-    domain: libvirt.virDomain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fabric_direct.drivers.libvirt.detach.has_events", lambda: False)
-
-    detach(domain.connect(), domain, ALIAS, timeout=60, where=URI)
-
-    assert all(ALIAS not in text for text in definitions(domain).values())
-
-
 # The next ones stop the guest, so they come last.
 
 

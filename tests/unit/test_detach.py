@@ -96,7 +96,6 @@ class Libvirt:
 
 @pytest.fixture(autouse=True)
 def short_pauses(mocker: MockerFixture) -> None:
-    mocker.patch.object(module, "has_events", return_value=True)
     mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01)
 
 
@@ -223,18 +222,6 @@ def test_another_devices_event_is_no_answer(running: Libvirt) -> None:
 
     with pytest.raises(TimedOut, match="the guest did not answer"):
         running.detach(timeout=0)
-
-
-def test_where_no_events_arrive_the_domain_is_read_again(
-    running: Libvirt, mocker: MockerFixture
-) -> None:
-    mocker.patch.object(module, "has_events", return_value=False)
-    running.guest = [lambda: running.held.discard(LIVE)]
-
-    running.detach()
-
-    running.connection.domainEventRegisterAny.assert_not_called()
-    assert not running.held
 
 
 @pytest.mark.parametrize("failure", [MISSING, UNKNOWN], ids=["missing", "unknown alias"])

@@ -49,7 +49,6 @@ def b64(data: bytes) -> str:
 
 @pytest.fixture
 def connection(mocker: MockerFixture) -> Mock:
-    mocker.patch.object(module, "has_events", return_value=True)
     return mocker.patch.object(module, "connect").return_value
 
 
@@ -143,19 +142,6 @@ def test_an_agent_that_connects_cuts_the_pause_short(
     agent.wait(GUEST, timeout=3600)
 
     connection.domainEventDeregisterAny.assert_called_once_with(7)
-
-
-def test_where_no_events_arrive_the_guest_is_asked_again(
-    agent: AgentGuest, connection: Mock, answers: Mock, mocker: MockerFixture
-) -> None:
-    mocker.patch.object(module, "has_events", return_value=False)
-    mocker.patch.object(module, "FIRST_PAUSE", 0.001)
-    command = answers(SILENT, {})
-
-    agent.wait(GUEST, timeout=60)
-
-    assert command.call_count == 2
-    connection.domainEventRegisterAny.assert_not_called()
 
 
 def test_a_guest_that_does_not_answer_in_time_is_unreachable(

@@ -326,6 +326,19 @@ def test_a_nic_one_of_whose_vfs_is_in_a_domain_is_refused(
         devices.attach(SLIVER, SmartNic(id="nic", bdf=(PF,)))
 
 
+def test_a_nic_on_usb_in_another_domain_claims_no_pci_function(
+    devices: HostdevDevice, host: FakeHost, domain: FakeDomain
+) -> None:
+    host.add_function(PciAddress.parse("01:00.0"))
+    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
+    source = "<source><address type='usb' bus='1' device='2'/></source>"
+    other.devices[CONFIG] = [f"<interface type='hostdev'>{source}</interface>"]
+
+    devices.attach(SLIVER, Gpu(id="gpu", bdf=(PciAddress.parse("01:00.0"),)))
+
+    assert len(devices.plugged(SLIVER)) == 1
+
+
 def test_a_domain_that_goes_while_it_is_read_claims_nothing(
     devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu, mocker: MockerFixture
 ) -> None:

@@ -135,7 +135,8 @@ def _takers(root: ElementTree.Element, scope: int) -> Iterator[Taker]:
     for device in root.iterfind("devices/*"):
         if (device.tag, device.get("type")) in _TAKERS:
             source, alias = device.find("source/address"), device.find("alias")
-            if source is not None:
+            # A NIC on USB may be passed through as an interface as well.
+            if source is not None and source.get("type", "pci") == "pci":
                 label = alias.get("name", "") if alias is not None else ""
                 yield Taker(device, pci_address(source), label, scope)
 

@@ -1,9 +1,7 @@
 """Connections to libvirt: one for each URI and process, shared by its threads.
 
 A connection used in a forked child hangs and takes the parent's down with it, so a child lets go of
-what it inherited without a word to the daemon and opens its own. libvirt's event loop cannot be had
-afresh in such a child (its tables still hold the parent's sockets): a child of a process that had
-connections runs none, and what waits for events there asks again instead (:func:`has_events`).
+what it inherited without a word to the daemon and opens its own.
 """
 
 import os
@@ -13,6 +11,7 @@ from contextlib import contextmanager
 
 import libvirt
 
+from fabric_direct.drivers.libvirt.events import EventLoop
 from fabric_direct.errors import (
     DriverError,
     FabricDirectError,
@@ -49,8 +48,7 @@ _UNSUPPORTED = {
 
 _lock = threading.Lock()
 _connections: dict[str, libvirt.virConnect] = {}
-_loop: threading.Thread | None = None
-_loop_inherited = False
+_events = EventLoop()
 
 
 def connect(uri: str) -> libvirt.virConnect:
@@ -63,11 +61,6 @@ def connect(uri: str) -> libvirt.virConnect:
         if connection is None or not _is_alive(connection):
             connection = _connections[uri] = _open(uri)
         return connection
-
-
-def has_events() -> bool:
-    """Return whether libvirt's events arrive in this process."""
-    return _loop is not None and not _loop_inherited
 
 
 @contextmanager
@@ -109,33 +102,17 @@ def _is_alive(connection: libvirt.virConnect) -> bool:
 
 
 def _open(uri: str) -> libvirt.virConnect:
-    _run_event_loop()
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    _events.start()
     connection = libvirt.open(uri)
-    if has_events():
-        connection.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
+    connection.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
     return connection
-
-
-def _run_event_loop() -> None:
-    """Start libvirt's event loop before the first connection, for that is when it is looked for."""
-    global _loop  # noqa: PLW0603 - libvirt has one event loop in a process, and so have we
-    if _loop is None:
-        libvirt.registerErrorHandler(lambda _context, _error: None, None)
-        libvirt.virEventRegisterDefaultImpl()
-        _loop = threading.Thread(target=_turn_event_loop, name="libvirt-events", daemon=True)
-        _loop.start()
-
-
-def _turn_event_loop() -> None:
-    while True:
-        libvirt.virEventRunDefaultImpl()
 
 
 def _after_fork() -> None:
     """Forget the parent's connections without closing them, for that would be said on its socket."""
-    global _lock, _loop_inherited  # noqa: PLW0603 - see _run_event_loop
+    global _lock  # noqa: PLW0603 - the parent's may be held for ever
     _lock = threading.Lock()
-    _loop_inherited = _loop is not None
     for connection in _connections.values():
         connection._o = None
     _connections.clear()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.libvirt.connection import has_events, translated
+from fabric_direct.drivers.libvirt.connection import translated
 from fabric_direct.drivers.libvirt.domain import absent_domain_is_fine, definitions
 from fabric_direct.errors import NotVerified, TimedOut
 
@@ -98,14 +98,14 @@ class _Answer:
 def _listening(
     connection: libvirt.virConnect, domain: libvirt.virDomain, alias: str
 ) -> Iterator[_Answer]:
-    """Hear the guest's answers; where no events arrive, nothing is heard and the domain is read."""
+    """Hear the guest's answers."""
     answer = _Answer()
     events = {
         libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: answer.on_removed,
         libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: answer.on_refused,
     }
     with ExitStack() as stack:
-        for event, callback in events.items() if has_events() else ():
+        for event, callback in events.items():
             number = connection.domainEventRegisterAny(domain, event, callback, alias)
             stack.callback(connection.domainEventDeregisterAny, number)
         yield answer

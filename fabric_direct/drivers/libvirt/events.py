@@ -1,0 +1,214 @@
+"""libvirt's event loop for this process: keepalive and domain events are served by a daemon thread.
+
+libvirt's own loop cannot be had afresh in a forked child: its tables hold the parent's sockets, and its
+lock may be held for ever by a thread that the child does not have (``virConnectOpen`` then hangs). This
+one begins anew in a child. It does what libvirt asks of a loop, see
+https://libvirt.org/html/libvirt-libvirt-event.html#virEventRegisterImpl
+"""
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import libvirt
+
+# libvirt's bits and those of poll(2), in pairs.
+_BITS = (
+    (libvirt.VIR_EVENT_HANDLE_READABLE, select.POLLIN),
+    (libvirt.VIR_EVENT_HANDLE_WRITABLE, select.POLLOUT),
+    (libvirt.VIR_EVENT_HANDLE_ERROR, select.POLLERR),
+    (libvirt.VIR_EVENT_HANDLE_HANGUP, select.POLLHUP),
+)
+
+
+@dataclass
+class _Handle:
+    descriptor: int
+    events: int
+    callback: Callable[..., None]
+    opaque: Any
+
+
+@dataclass
+class _Timer:
+    interval: int
+    """Milliseconds; -1 is never."""
+    due: float
+    callback: Callable[..., None]
+    opaque: Any
+
+
+class EventLoop:
+    """File descriptors and timers that libvirt wants to hear of, from any of its threads."""
+
+    def __init__(self) -> None:
+        """Make the loop; :meth:`start` lets it run."""
+        self._registered = False
+        self._thread: threading.Thread | None = None
+        self._begin()
+
+    def start(self) -> None:
+        """Let the loop run in this process; to be called before a connection is opened."""
+        with self._lock:
+            if not self._registered:
+                self._register()
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="libvirt-events", daemon=True)
+                self._thread = thread
+                thread.start()
+
+    def _register(self) -> None:
+        self._registered = True
+        os.register_at_fork(after_in_child=self._reset)
+        libvirt.virEventRegisterImpl(
+            self._add_handle,
+            self._update_handle,
+            self._remove_handle,
+            self._add_timer,
+            self._update_timer,
+            self._remove_timer,
+        )
+
+    def _reset(self) -> None:
+        """Begin anew in a forked child, without what it inherited."""
+        os.close(self._woken)
+        os.close(self._waker)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._handles: dict[int, _Handle] = {}
+        self._timers: dict[int, _Timer] = {}
+        # What is to be freed: not from libvirt's own stack, for that deadlocks.
+        self._freed: deque[Any] = deque()
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._thread = None
+
+    # --- what libvirt calls
+
+    def _add_handle(
+        self, descriptor: int, events: int, callback: Callable[..., None], opaque: Any
+    ) -> int:
+        return self._add(self._handles, _Handle(descriptor, events, callback, opaque))
+
+    def _update_handle(self, watch: int, events: int) -> None:
+        with self._lock:
+            more = events & ~self._handles[watch].events
+            self._handles[watch].events = events
+        if more:
+            self._wake()
+
+    def _remove_handle(self, watch: int) -> int:
+        return self._remove(self._handles, watch)
+
+    def _add_timer(self, interval: int, callback: Callable[..., None], opaque: Any) -> int:
+        return self._add(self._timers, _Timer(interval, _due(interval), callback, opaque))
+
+    def _update_timer(self, timer: int, interval: int) -> None:
+        with self._lock:
+            self._timers[timer].interval, self._timers[timer].due = interval, _due(interval)
+        self._wake()
+
+    def _remove_timer(self, timer: int) -> int:
+        return self._remove(self._timers, timer)
+
+    def _add(self, table: dict[int, Any], entry: _Handle | _Timer) -> int:
+        with self._lock:
+            number = next(self._ids)
+            table[number] = entry
+        self._wake()
+        return number
+
+    def _remove(self, table: dict[int, Any], number: int) -> int:
+        with self._lock:
+            entry = table.pop(number, None)
+            if entry is None:
+                return -1
+            self._freed.append(entry.opaque)
+        self._wake()
+        return 0
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._waker, b"x")
+        except BlockingIOError:
+            return  # it has been woken often enough
+
+    # --- the thread
+
+    def _run(self) -> None:
+        while True:
+            ready = self._poll()
+            for watch, descriptor, events in self._ready_handles(ready):
+                self._dispatch(self._handles, watch, descriptor, events)
+            for timer in self._due_timers():
+                self._dispatch(self._timers, timer)
+            while self._freed:
+                libvirt.virEventInvokeFreeCallback(self._freed.popleft())
+
+    def _poll(self) -> dict[int, int]:
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        wanted, wait = self._wanted()
+        for descriptor, mask in wanted.items():
+            poll.register(descriptor, mask)
+        ready = dict(poll.poll(wait))
+        if ready.pop(self._woken, None):
+            os.read(self._woken, 4096)
+        return ready
+
+    def _wanted(self) -> tuple[dict[int, int], float | None]:
+        """Return what to poll for, and for how many milliseconds (None: until something happens)."""
+        wanted: dict[int, int] = {}
+        with self._lock:
+            for handle in self._handles.values():
+                mask = wanted.get(handle.descriptor, 0) | _to_poll(handle.events)
+                wanted[handle.descriptor] = mask
+            due = min((t.due for t in self._timers.values()), default=float("inf"))
+        polled = {descriptor: mask for descriptor, mask in wanted.items() if mask}
+        wait = None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1000)
+        return polled, wait
+
+    def _ready_handles(self, ready: dict[int, int]) -> list[tuple[int, int, int]]:
+        with self._lock:
+            return [
+                (watch, handle.descriptor, events)
+                for watch, handle in self._handles.items()
+                if (events := _from_poll(ready.get(handle.descriptor, 0), handle.events))
+            ]
+
+    def _due_timers(self) -> list[int]:
+        now = time.monotonic()
+        with self._lock:
+            due = [number for number, timer in self._timers.items() if timer.due <= now]
+            for number in due:
+                self._timers[number].due = _due(self._timers[number].interval)
+        return due
+
+    def _dispatch(self, table: dict[int, Any], number: int, *arguments: int) -> None:
+        """Call back, without the lock, unless an earlier callback removed the entry."""
+        with self._lock:
+            entry = table.get(number)
+        if entry is not None:
+            entry.callback(number, *arguments, entry.opaque)
+
+
+def _due(interval: int) -> float:
+    return float("inf") if interval < 0 else time.monotonic() + interval / 1000
+
+
+def _to_poll(events: int) -> int:
+    return sum(theirs for ours, theirs in _BITS if events & ours)
+
+
+def _from_poll(mask: int, wanted: int) -> int:
+    """Return libvirt's bits; errors and hang-ups are always told."""
+    told = wanted | libvirt.VIR_EVENT_HANDLE_ERROR | libvirt.VIR_EVENT_HANDLE_HANGUP
+    return sum(ours for ours, theirs in _BITS if mask & theirs and ours & told)
