@@ -72,7 +72,7 @@ def site(room: Path, guest_image: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def things(libvirt_here: libvirt.virConnect, site: Site) -> Callable[[], set[str]]:
+def things(libvirt_here: libvirt.virConnect, site: Site, room: Path) -> Callable[[], set[str]]:
     """Name every domain, network, lease, disk and journal entry of the site's slivers."""
 
     def things() -> set[str]:

@@ -3,6 +3,9 @@
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -219,6 +222,19 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_stop_the_child(
         child.join(60)
 
     assert child.exitcode == 0
+
+
+def test_a_process_ends_though_its_event_loop_is_stopped_in_the_midst_of_something(
+    connection: libvirt.virConnect,
+) -> None:
+    code = f"""
+        from fabric_direct.drivers.libvirt import connection
+        open = connection.connect({URI!r})
+        connection._events._lock.acquire()
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=30, check=False)
+
+    assert ended.returncode == 0
 
 
 def test_what_is_not_there_is_not_found(connection: libvirt.virConnect) -> None:

@@ -70,9 +70,8 @@ def nothing_left(
     yield
     if request.cls is TestActions:
         return
-    ids = {server.sliver for server in processor.slivers() if server.sliver.startswith("fdtest-")}
-    for sliver_id in ids | {"fdtest-own"}:
-        assert processor.delete(SliverRef(id=sliver_id)).result().ok
+    for name in ("own", "pair1", "pair2"):
+        assert processor.delete(SliverRef(id=f"fdtest-{name}")).result().ok
     assert things() == set()
 
 

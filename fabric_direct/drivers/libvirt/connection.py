@@ -4,6 +4,7 @@ A connection used in a forked child hangs and takes the parent's down with it, s
 what it inherited without a word to the daemon and opens its own.
 """
 
+import atexit
 import os
 import threading
 from collections.abc import Iterator
@@ -109,13 +110,28 @@ def _open(uri: str) -> libvirt.virConnect:
     return connection
 
 
-def _after_fork() -> None:
-    """Forget the parent's connections without closing them, for that would be said on its socket."""
-    global _lock  # noqa: PLW0603 - the parent's may be held for ever
-    _lock = threading.Lock()
+def _forget() -> None:
+    """Let go of all connections without closing them."""
     for connection in _connections.values():
         connection._o = None
     _connections.clear()
+
+
+def _after_fork() -> None:
+    """Forget what is the parent's: to close it would be said on its socket."""
+    global _lock  # noqa: PLW0603 - the parent's may be held for ever
+    _lock = threading.Lock()
+    _forget()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Leave the connections to the kernel: to close one while the interpreter ends may wait for ever.
+
+    The event loop's thread stops where it is then, perhaps with its lock, which closing needs.
+    """
+    _events.stop()
+    _forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)

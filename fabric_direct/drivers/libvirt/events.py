@@ -26,6 +26,9 @@ _BITS = (
     (libvirt.VIR_EVENT_HANDLE_HANGUP, select.POLLHUP),
 )
 
+# Seconds that a callback may take to end when the process does.
+STOP = 2.0
+
 
 @dataclass
 class _Handle:
@@ -63,6 +66,13 @@ class EventLoop:
                 self._thread = thread
                 thread.start()
 
+    def stop(self) -> None:
+        """End the thread, so that it is not stopped in the midst of something when the process ends."""
+        self._stopping = True
+        self._wake()
+        if self._thread is not None:
+            self._thread.join(STOP)
+
     def _register(self) -> None:
         self._registered = True
         os.register_at_fork(after_in_child=self._reset)
@@ -83,6 +93,7 @@ class EventLoop:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
+        self._stopping = False
         self._ids = count(1)
         self._handles: dict[int, _Handle] = {}
         self._timers: dict[int, _Timer] = {}
@@ -144,7 +155,7 @@ class EventLoop:
     # --- the thread
 
     def _run(self) -> None:
-        while True:
+        while not self._stopping:
             ready = self._poll()
             for watch, descriptor, events in self._ready_handles(ready):
                 self._dispatch(self._handles, watch, descriptor, events)
