@@ -66,8 +66,8 @@ class ReleasePort(Step):
         self._network.delete_port(self._sliver, self._component)
 
 
-class PlugPort(Step):
-    """A NIC is plugged into its port, with its bandwidth."""
+class _Plugging(Step):
+    form = "{}"
 
     def __init__(
         self,
@@ -77,15 +77,33 @@ class PlugPort(Step):
         vnic: VNic,
         unplug: float,
     ) -> None:
-        """Make the step; the guest gets ``unplug`` seconds to let go of it when it is undone."""
-        super().__init__(f"nic {vnic.id}")
+        """Make the step; the guest gets ``unplug`` seconds to let go of the NIC."""
+        super().__init__(self.form.format(vnic.id))
         self._compute, self._network = compute, network
         self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
-        self._before: PluggedPort | None = None
+
+    def _plugged(self) -> PluggedPort | None:
+        server = self._compute.find(self._sliver)
+        ports = server.ports if server else ()
+        return next((p for p in ports if p.component == self._vnic.id), None)
+
+    def _plug(self) -> None:
+        port = the_port(self._network, self._sliver, self._vnic.id)
+        self._compute.attach_port(self._sliver, port, self._vnic.interface)
+
+    def _pull(self) -> None:
+        self._compute.detach_port(self._sliver, self._vnic.id, timeout=self._unplug)
+
+
+class PlugPort(_Plugging):
+    """A NIC is plugged into its port, with its bandwidth."""
+
+    form = "nic {}"
+    _before: PluggedPort | None = None
 
     def check(self) -> Finding:
         """Compare the NIC with its port and its bandwidth."""
-        plugged = plugged_port(self._compute, self._sliver, self._vnic.id)
+        plugged = self._plugged()
         if plugged is None:
             return Finding.WILL_CREATE
         fits = plugged.bandwidth == self._vnic.interface.bandwidth
@@ -93,51 +111,38 @@ class PlugPort(Step):
 
     def make(self) -> None:
         """Plug it in, or change the bandwidth of one that is plugged in."""
-        self._before = plugged_port(self._compute, self._sliver, self._vnic.id)
+        self._before = self._plugged()
         if self._before:
             bandwidth = self._vnic.interface.bandwidth
             self._compute.set_bandwidth(self._sliver, self._vnic.id, bandwidth)
         else:
-            port = the_port(self._network, self._sliver, self._vnic.id)
-            self._compute.attach_port(self._sliver, port, self._vnic.interface)
+            self._plug()
 
     def undo(self) -> None:
         """Unplug it, or give it its former bandwidth."""
         if self._before:
             self._compute.set_bandwidth(self._sliver, self._vnic.id, self._before.bandwidth)
         else:
-            self._compute.detach_port(self._sliver, self._vnic.id, timeout=self._unplug)
+            self._pull()
 
 
-class UnplugPort(Step):
+class UnplugPort(_Plugging):
     """A NIC is not plugged in, because it is no longer wanted or its port changes."""
 
-    def __init__(
-        self,
-        compute: ComputeDriver,
-        network: NetworkDriver,
-        sliver_id: str,
-        vnic: VNic,
-        unplug: float,
-    ) -> None:
-        """Make the step for a vNIC as it was; the guest gets ``unplug`` seconds to let go of it."""
-        super().__init__(f"unplug nic {vnic.id}")
-        self._compute, self._network = compute, network
-        self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
+    form = "unplug nic {}"
 
     def check(self) -> Finding:
         """Look for the NIC."""
-        plugged = plugged_port(self._compute, self._sliver, self._vnic.id)
+        plugged = self._plugged()
         return Finding.WILL_DELETE if plugged else Finding.ALREADY_SO
 
     def make(self) -> None:
         """Unplug it and wait until the guest has let go."""
-        self._compute.detach_port(self._sliver, self._vnic.id, timeout=self._unplug)
+        self._pull()
 
     def undo(self) -> None:
         """Plug it in again."""
-        port = the_port(self._network, self._sliver, self._vnic.id)
-        self._compute.attach_port(self._sliver, port, self._vnic.interface)
+        self._plug()
 
 
 class ReplugPort(UnplugPort):
@@ -174,10 +179,3 @@ def the_port(network: NetworkDriver, sliver_id: str, component: str) -> Port:
     if port is None:
         raise NotFound(f"port {component} of sliver {sliver_id} is not there")
     return port
-
-
-def plugged_port(compute: ComputeDriver, sliver_id: str, component: str) -> PluggedPort | None:
-    """Return the server's NIC for this component, or None."""
-    server = compute.find(sliver_id)
-    ports = server.ports if server else ()
-    return next((p for p in ports if p.component == component), None)

@@ -19,7 +19,7 @@ IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
 
 
 @pytest.fixture(scope="session")
-def libvirt_here() -> libvirt.virConnect:
+def connection() -> libvirt.virConnect:
     """This machine's libvirt, or the reason why there is none."""
     try:
         return connect(URI)
@@ -36,7 +36,7 @@ def guest_image() -> Path:
 
 
 @pytest.fixture(scope="module")
-def room(libvirt_here: libvirt.virConnect) -> Iterator[Path]:
+def room(connection: libvirt.virConnect) -> Iterator[Path]:
     """A directory that QEMU's user can reach; pytest's own are closed to others."""
     directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
     directory.chmod(0o711)
@@ -72,14 +72,12 @@ def site(room: Path, guest_image: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def things(libvirt_here: libvirt.virConnect, site: Site, room: Path) -> Callable[[], set[str]]:
+def things(connection: libvirt.virConnect, site: Site, room: Path) -> Callable[[], set[str]]:
     """Name every domain, network, lease, disk and journal entry of the site's slivers."""
 
     def things() -> set[str]:
-        domains = {
-            d.name() for d in libvirt_here.listAllDomains() if d.name().startswith("fdtest-")
-        }
-        networks = {n.name() for n in libvirt_here.listAllNetworks() if site.site in n.name()}
+        domains = {d.name() for d in connection.listAllDomains() if d.name().startswith("fdtest-")}
+        networks = {n.name() for n in connection.listAllNetworks() if site.site in n.name()}
         disks = {str(f) for f in Path(str(site.volume_pool)).glob("*")}
         under_way = {
             str(f) for name in ("journal", "locks") for f in (site.state_dir / name).glob("*")

@@ -14,15 +14,13 @@ from fabric_direct.config import Host, Site
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.base import GuestAddress
 from fabric_direct.drivers.guest_agent import AgentGuest
-from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.detach import detach
 from fabric_direct.drivers.libvirt.domain import definitions, domain_uuid
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Capacities, NodeSliver
+from tests.functional.conftest import IMAGE, URI
 
-URI = "qemu:///system"
-IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
 DISKS = Path("/var/lib/libvirt/images")
 NAME = SLIVER = "fdtest-guest"
 ALIAS = "ua-fdtest-guest-data-0"
@@ -73,14 +71,6 @@ def domain_xml(disk: Path, channel: str = CHANNEL) -> str:
         mac=MAC,
         channel=channel,
     )
-
-
-@pytest.fixture(scope="module")
-def connection() -> libvirt.virConnect:
-    try:
-        return connect(URI)
-    except Unreachable as error:
-        pytest.skip(f"needs libvirtd: {error}")
 
 
 @pytest.fixture(scope="module")

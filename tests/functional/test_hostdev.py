@@ -9,7 +9,6 @@ import pytest
 
 from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.base import PluggedDevice
-from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.domain import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
@@ -19,24 +18,15 @@ from fabric_direct.errors import (
     NotFound,
     NotOurs,
     NotVerified,
-    Unreachable,
 )
 from fabric_direct.model import Capacities, Gpu, Interface, NodeSliver, PciAddress, SharedNic
+from tests.functional.conftest import URI
 
-URI = "qemu:///system"
 HOST = "localhost"
 SLIVER = "fdtest-hostdev"
 PCI = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
 ABSENT = PciAddress.parse("ffff:ff:1f.7")
 VF_MAC = "52:54:00:0f:d0:01"
-
-
-@pytest.fixture
-def connection() -> libvirt.virConnect:
-    try:
-        return connect(URI)
-    except Unreachable as error:
-        pytest.skip(f"needs libvirtd: {error}")
 
 
 @pytest.fixture

@@ -17,29 +17,19 @@ from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import Image, Port, ServerSpec
 from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.libvirt.compute import LibvirtCompute
-from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.domain import definitions, find_domain
 from fabric_direct.drivers.libvirt.storage import GIB, Store
 from fabric_direct.drivers.libvirt.tuning import LibvirtTuning
 from fabric_direct.drivers.libvirt.volume import LibvirtVolume
-from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs, Unreachable
+from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import Interface, NodeSliver, State
+from tests.functional.conftest import IMAGE as GUEST
 
-URI = "qemu:///system"
 SLIVER = "fdtest-s1"
 NETWORK, BRIDGE = "fdtest-compute", "fdtcompute"
-GUEST = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN ana <&>"
 # Seconds that a guest without KVM may take to boot on a busy machine.
 BOOT = 180
-
-
-@pytest.fixture(scope="module")
-def connection() -> libvirt.virConnect:
-    try:
-        return connect(URI)
-    except Unreachable as error:
-        pytest.skip(f"needs libvirtd: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from pyroute2 import IPRoute
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.base import Port
-from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.network import LibvirtNetwork
 from fabric_direct.errors import (
     Conflict,
@@ -25,11 +24,9 @@ from fabric_direct.errors import (
     NotFound,
     NotOurs,
     PoolExhausted,
-    Unreachable,
 )
 from fabric_direct.model import Interface
 
-URI = "qemu:///system"
 ANY = Interface()
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root")
@@ -37,14 +34,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespace
 
 def run(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture
-def connection() -> libvirt.virConnect:
-    try:
-        return connect(URI)
-    except Unreachable as error:
-        pytest.skip(f"no libvirt here: {error}")
 
 
 @pytest.fixture

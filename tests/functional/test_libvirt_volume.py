@@ -14,21 +14,11 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import Volume
-from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.storage import GIB, Store
 from fabric_direct.drivers.libvirt.volume import LibvirtVolume
-from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, Unreachable
+from fabric_direct.errors import InvalidSliver, NotFound, NotOurs
 
-URI = "qemu:///system"
 SLIVER = "fdtest-s1"
-
-
-@pytest.fixture
-def connection() -> libvirt.virConnect:
-    try:
-        return connect(URI)
-    except Unreachable as error:
-        pytest.skip(f"needs libvirtd: {error}")
 
 
 @pytest.fixture

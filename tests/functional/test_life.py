@@ -437,28 +437,28 @@ class TestFailing:
         assert things() == set()
 
     def test_a_domain_of_the_same_name_that_is_not_ours_is_untouched(
-        self, processor: HandlerProcessor, libvirt_here: libvirt.virConnect, things: Things
+        self, processor: HandlerProcessor, connection: libvirt.virConnect, things: Things
     ) -> None:
         xml = """<domain type='qemu'><name>fdtest-own-node</name><memory unit='MiB'>64</memory>
                  <os><type>hvm</type></os></domain>"""
-        foreign = libvirt_here.defineXML(xml)
+        foreign = connection.defineXML(xml)
         try:
             outcome = processor.create(sliver("own")).result()
             processor.delete(SliverRef(id="fdtest-own")).result()
 
             assert outcome.error
             assert outcome.error.kind == "NotOurs"
-            assert libvirt_here.lookupByName("fdtest-own-node").UUID() == foreign.UUID()
+            assert connection.lookupByName("fdtest-own-node").UUID() == foreign.UUID()
         finally:
             foreign.undefine()
         assert things() == set()
 
 
 def test_it_works_in_a_worker_forked_from_a_process_with_a_connection(
-    processor: HandlerProcessor, libvirt_here: libvirt.virConnect
+    processor: HandlerProcessor, connection: libvirt.virConnect
 ) -> None:
     wanted = sliver("own", components=[DATA])
-    assert libvirt_here.isAlive()
+    assert connection.isAlive()
 
     child = os.fork()
     if child == 0:
