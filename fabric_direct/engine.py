@@ -2,8 +2,7 @@
 
 Each step becomes a TaskFlow task; the stages of a flow follow one another, the steps of a stage run in
 parallel on a pool that all operations share. When a step fails, TaskFlow reverts what ran before it in
-reverse order, and each step takes back what this operation made of it, or what an earlier operation
-made that was killed before its end (the journal knows).
+reverse order, and each step takes back what it made.
 
 Everything that is reported (progress, times, the outcome's steps, the audit log) comes from TaskFlow's
 notifications.
@@ -22,7 +21,7 @@ from taskflow.types import failure, notifier
 
 from fabric_direct.deadline import Deadline
 from fabric_direct.errors import FabricDirectError, NotVerified
-from fabric_direct.journal import MAKING, Entry
+from fabric_direct.journal import Entry
 from fabric_direct.model import Finding, StepReport, StepStatus
 from fabric_direct.steps.base import Flow, Step
 
@@ -72,7 +71,7 @@ def run(
     """
     if not flow.stages:
         return Result(())
-    state = _Run(deadline, undo_limit, entry.inherited if entry else frozenset())
+    state = _Run(deadline, undo_limit)
     recorder = _Recorder(flow, on_step)
     engine = _load(flow, state, executor, entry)
     engine.atom_notifier.register(notifier.Notifier.ANY, recorder)
@@ -121,7 +120,6 @@ class _Run:
 
     deadline: Deadline
     undo_limit: float
-    inherited: frozenset[str]
     failed_stage: int | None = None
     error: Exception | None = None
     undoing: bool = False
@@ -140,7 +138,7 @@ class _StepTask(task.Task):  # type: ignore[misc]
 
     def __init__(self, step: Step, stage: int, run: _Run) -> None:
         super().__init__(name=step.name)
-        self.step, self.stage, self.run, self.making = step, stage, run, False
+        self.step, self.stage, self.run, self.made = step, stage, run, False
 
     def execute(self) -> dict[str, Any]:
         if self.run.failed_stage is not None and self.run.failed_stage < self.stage:
@@ -158,21 +156,18 @@ class _StepTask(task.Task):  # type: ignore[misc]
     def _ensure(self) -> dict[str, Any]:
         finding = self.step.check()
         if finding is Finding.ALREADY_SO:
-            made = self.step.name in self.run.inherited
-            return {"status": StepStatus.ALREADY_SO, "finding": finding, "made": made}
-        self.making = True
-        self.update_progress(MAKING)
+            return {"status": StepStatus.ALREADY_SO, "finding": finding}
+        self.made = True
         self.step.make()
         if self.step.check() is not Finding.ALREADY_SO:
             raise NotVerified(
                 f"{self.step.name} was made, but is not so when read back",
                 remedy="look at the host: something undoes it, or its API says done too early",
             )
-        return {"status": StepStatus.DONE, "finding": finding, "made": True}
+        return {"status": StepStatus.DONE, "finding": finding}
 
-    def revert(self, result: Any, flow_failures: Any) -> dict[str, Any]:  # noqa: ARG002 - TaskFlow's
-        made = self.making or (isinstance(result, dict) and result.get("made"))
-        if not (made and self.step.planned):
+    def revert(self, **_: Any) -> dict[str, Any]:
+        if not (self.made and self.step.planned):
             return {}
         self.run.begin_undo()
         error = attempt(self._undo)

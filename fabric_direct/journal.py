@@ -17,14 +17,13 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from taskflow import exceptions as taskflow_errors
-from taskflow import states
 from taskflow.persistence import backends, models
 from taskflow.persistence.backends import impl_dir
 
 from fabric_direct.model import Operation
 
-# The engine sets a step's progress to this before it changes anything (see fabric_direct.engine).
-MAKING = 0.5
+# No sliver's id has a dot.
+_ENDED = ".ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,10 @@ class Entry:
     backend: Any
     book: Any
     flow_detail: Any
-    inherited: frozenset[str]
-    """Steps that an earlier, unfinished operation made or began to make."""
+    resumed: bool
+    """Whether an earlier operation on the sliver has not come to its end."""
+    whole: bool
+    """Whether everything there is of the sliver was made by this operation and unfinished ones."""
 
 
 class Journal:
@@ -60,28 +61,33 @@ class Journal:
         """
         self._path, self._url = state_dir / "journal", url
 
-    def begin(self, operation: Operation, sliver: dict[str, Any]) -> Entry:
-        """Record that an operation begins, and return what earlier ones left unfinished."""
+    def begin(self, operation: Operation, sliver: dict[str, Any], *, whole: bool = False) -> Entry:
+        """Record that an operation begins, beside earlier ones that are unfinished.
+
+        :param whole: whether it is about all there is of the sliver: a creation from nothing, or a
+            deletion.
+        """
         backend = self._backend(sliver["id"])
         with closing(backend.get_connection()) as connection:
             connection.upgrade()
             book = _book(connection, sliver["id"])
-            inherited = frozenset(name for detail in book for name in _made(detail))
+            resumed = len(book) > 0
+            whole = whole or any(earlier.meta["whole"] for earlier in book)
             detail = models.FlowDetail(operation.value, str(uuid4()))
             detail.meta = {
                 "operation": operation.value,
                 "sliver": sliver,
+                "whole": whole,
                 "since": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             book.add(detail)
             connection.save_logbook(book)
-        return Entry(backend, book, detail, inherited)
+        return Entry(backend, book, detail, resumed, whole)
 
     def end(self, sliver_id: str) -> None:
         """Record that nothing is under way any more."""
         if self._url is None:
-            if (self._path / sliver_id).exists():
-                shutil.rmtree(self._path / sliver_id)
+            _remove(self._path / sliver_id)
             return
         with (
             closing(self._backend(sliver_id).get_connection()) as connection,
@@ -137,7 +143,18 @@ class _DirBackend(impl_dir.DirBackend):  # type: ignore[misc]
 
 
 def _names(path: Path) -> list[str]:
-    return [child.name for child in path.iterdir()] if path.is_dir() else []
+    names = [child.name for child in path.iterdir()] if path.is_dir() else []
+    return [name for name in names if not name.endswith(_ENDED)]
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, for others in one moment: it is moved aside first."""
+    ended = path.with_name(path.name + _ENDED)
+    if ended.exists():  # a process was killed while it removed it
+        shutil.rmtree(ended)
+    if path.exists():
+        path.rename(ended)
+        shutil.rmtree(ended)
 
 
 def _book_uuid(sliver_id: str) -> str:
@@ -149,17 +166,6 @@ def _book(connection: Any, sliver_id: str) -> Any:
         return connection.get_logbook(_book_uuid(sliver_id))
     except taskflow_errors.NotFound:
         return models.LogBook(sliver_id, _book_uuid(sliver_id))
-
-
-def _made(flow_detail: Any) -> list[str]:
-    """Return the steps of which something may be on the substrate."""
-    return [atom.name for atom in flow_detail if atom.state != states.REVERTED and _began(atom)]
-
-
-def _began(atom: Any) -> bool:
-    made = isinstance(atom.results, dict) and atom.results.get("made")
-    in_the_middle = atom.state != states.SUCCESS and (atom.meta or {}).get("progress", 0) >= MAKING
-    return bool(made or in_the_middle)
 
 
 def _unfinished(book: Any) -> Unfinished:

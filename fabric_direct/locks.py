@@ -21,7 +21,8 @@ def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     held: list[int] = []
     try:
-        wait_until(what, lambda: _take(path, held), timeout=timeout)
+        if not _take(path, held):
+            wait_until(what, lambda: _take(path, held), timeout=timeout)
     except TimedOut as error:
         raise SliverBusy(
             f"{what} is being worked on by another process or thread",

@@ -11,9 +11,9 @@ from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import HostDevice, HostDrivers, Server
-from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.errors import Conflict, FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.handlers.base import Handler
-from fabric_direct.journal import Journal
+from fabric_direct.journal import Entry, Journal, Unfinished
 from fabric_direct.model import (
     ErrorReport,
     NodeSliver,
@@ -78,10 +78,34 @@ class Operations:
         )
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Remove the sliver; what cannot be removed is named."""
-        handler = self._handler(sliver, deadline)
-        ref = sliver.ref()
+        """Remove the sliver from every host that has anything of it; what cannot be is named."""
+        ref, hosts = sliver.ref(), list(self._site.hosts)
+        having = hosts if len(hosts) == 1 else self._hosts_with(ref, deadline) or hosts[:1]
+        outcomes = [self._delete_on(host, ref, deadline) for host in having]
+        return max(outcomes, key=lambda outcome: not outcome.ok)
+
+    def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline) -> Outcome:
+        handler = self._handler_on(host, ref, deadline)
         return self._apply(_Job(Operation.DELETE, ref, handler, handler.delete(ref)), deadline)
+
+    def recover(
+        self, entry: Unfinished, sliver: SliverRef, deadline: Deadline, *, undo: bool
+    ) -> Outcome:
+        """Finish or undo an unfinished operation, unless it has been ended meanwhile."""
+        if entry not in self._journal.unfinished():
+            return Outcome(operation=entry.operation, sliver=sliver.ref(), status=Status.DONE)
+        if entry.operation is Operation.DELETE or not isinstance(sliver, NodeSliver):
+            return self.delete(sliver, deadline)
+        if entry.operation is Operation.MODIFY:
+            return self.modify(self._stamped(sliver) if undo else sliver, deadline)
+        return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
+
+    def _stamped(self, sliver: NodeSliver) -> NodeSliver:
+        """Return the sliver as the server says it was, until a modification is finished."""
+        server = next((s for s in self.servers() if s.sliver == sliver.id), None)
+        if server is None:
+            return sliver
+        return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver."""
@@ -113,7 +137,7 @@ class Operations:
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
         """Run a flow and say what came of it."""
         sliver = job.sliver.model_dump(mode="json", exclude_none=True)
-        entry = self._journal.begin(job.operation, sliver)
+        entry = self._journal.begin(job.operation, sliver, whole=job.flow.whole)
         result = engine.run(
             job.flow,
             self._steps,
@@ -122,10 +146,25 @@ class Operations:
             entry=entry,
             on_step=self._reporter(job),
         )
-        outcome = _failure(job, result) if result.error else _success(job, result)
+        left = self._left(job, result, entry, deadline) if result.error else ()
+        outcome = _failure(job, result, left) if result.error else _success(job, result)
         if not outcome.left:
             self._journal.end(job.sliver.id)
         return outcome
+
+    def _left(
+        self, job: "_Job", result: engine.Result, entry: Entry, deadline: Deadline
+    ) -> tuple[str, ...]:
+        """Name what a failed operation left, after taking back what unfinished ones before it made."""
+        if job.operation is Operation.MODIFY:
+            return _not_taken_back(result) or (_drift(job) if entry.resumed else ())
+        if job.operation is Operation.CREATE and not entry.whole:
+            return _not_taken_back(result)
+        if job.operation is Operation.CREATE and _leftovers(job):
+            deadline.renew(self._site.limits.undo)
+            removal = job.handler.delete(job.sliver.ref())
+            engine.run(removal, self._steps, deadline=deadline)
+        return _leftovers(job)
 
     def _reporter(self, job: "_Job") -> engine.OnStep:
         operation, sliver, total = job.operation, job.sliver.id, len(job.flow.steps())
@@ -140,27 +179,47 @@ class Operations:
         return tell
 
     def _handler(self, sliver: SliverRef, deadline: Deadline) -> Handler:
+        return self._handler_on(self._host_of(sliver, deadline), sliver, deadline)
+
+    def _handler_on(self, host: str, sliver: SliverRef, deadline: Deadline) -> Handler:
         make: type[Handler] = registry.handler_for(sliver.type)
-        return make(self._site, self._bounded(self._host_of(sliver, deadline), deadline))
+        return make(self._site, self._bounded(host, deadline))
 
     def _host_of(self, sliver: SliverRef, deadline: Deadline) -> str:
-        """Return the host that the sliver names, the only one, or the one that has it."""
-        hosts = list(self._site.hosts)
-        wanted = sliver.host if isinstance(sliver, NodeSliver) else None
+        """Return the only host, the one that has the sliver, or the one that it names.
+
+        :raises InvalidSliver: if it names an unknown one, or none where there are several.
+        :raises Conflict: if another one has it than it names.
+        """
+        hosts, wanted = list(self._site.hosts), getattr(sliver, "host", None)
+        known = f"known: {', '.join(hosts)}"
         if wanted is not None and wanted not in hosts:
-            raise InvalidSliver(
-                f"no host {wanted!r}", field="host", why=f"known: {', '.join(hosts)}"
-            )
-        if wanted or len(hosts) == 1:
-            return wanted or hosts[0]
-        found = [h for h in hosts if self._bounded(h, deadline).compute.leftovers(sliver.id)]
-        if found or not isinstance(sliver, NodeSliver):
-            return (found or hosts)[0]
-        raise InvalidSliver(
-            "must be given, for the site has several",
-            field="host",
-            why=f"known: {', '.join(hosts)}",
-        )
+            raise InvalidSliver(f"no host {wanted!r}", field="host", why=known)
+        if len(hosts) == 1:
+            return hosts[0]
+        having = self._hosts_with(sliver, deadline)
+        if having and wanted not in {None, *having}:
+            raise Conflict(f"sliver {sliver.id} is on {having[0]}, not on {wanted}")
+        if not having and wanted is None and isinstance(sliver, NodeSliver):
+            raise InvalidSliver("must be given, for the site has several", field="host", why=known)
+        return str(wanted or (having or hosts)[0])
+
+    def _hosts_with(self, sliver: SliverRef, deadline: Deadline) -> list[str]:
+        """Return the hosts that have anything of the sliver.
+
+        :raises Unreachable: if none of those that answer has, and one does not answer.
+        """
+        having: list[str] = []
+        silent: list[Exception] = []
+        for host in self._site.hosts:
+            handler = self._handler_on(host, sliver, deadline)
+            found: list[str] = []
+            error = engine.attempt(lambda h=handler, f=found: f.extend(h.leftovers(sliver)))
+            having += [host] if found else []
+            silent += [error] if error else []
+        if silent and not having and getattr(sliver, "host", None) is None:
+            raise silent[0]
+        return having
 
     def servers(self) -> tuple[Server, ...]:
         """Return the servers with our stamp on all hosts."""
@@ -226,12 +285,18 @@ def _absence(job: _Job, result: engine.Result) -> Outcome:
     return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
 
 
-def _failure(job: _Job, result: engine.Result) -> Outcome:
-    """Name what a failed operation left behind."""
-    left = _leftovers(job) if job.flow.whole else _not_taken_back(result)
+def _failure(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:
     done = result.undone or any(r.status is StepStatus.DONE for r in result.reports)
     status = Status.PARTIAL if left and done else Status.FAILED
     return job.outcome(status, result, error=report(result.error), left=left)
+
+
+def _drift(job: _Job) -> tuple[str, ...]:
+    """Name what is not as the stamp says, which an unfinished modification may have changed."""
+    ref = job.sliver.ref()
+    found: list[str] = []
+    error = engine.attempt(lambda: found.extend(job.handler.observe(ref).differences))
+    return (f"unknown: {error}",) if error else tuple(found)
 
 
 def _leftovers(job: _Job) -> tuple[str, ...]:

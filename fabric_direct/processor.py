@@ -151,18 +151,14 @@ class HandlerProcessor:
         return [self._recover(entry, undo=undo) for entry in self.unfinished()]
 
     def _recover(self, entry: Unfinished, *, undo: bool) -> "Future[Outcome]":
-        sliver = _sliver(entry.sliver)
-        if entry.operation is Operation.DELETE or not isinstance(sliver, NodeSliver):
-            return self.delete(sliver.ref())
-        if entry.operation is Operation.MODIFY:
-            return self.modify(self._stamped(sliver) if undo else sliver)
-        return self.delete(sliver.ref()) if undo else self.create(sliver)
-
-    def _stamped(self, sliver: NodeSliver) -> NodeSliver:
-        server = next((s for s in self.slivers() if s.sliver == sliver.id), None)
-        if server is None:
-            return sliver
-        return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
+        model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
+        whole = entry.sliver.keys() - {"id", "type"}
+        sliver = (model if whole else SliverRef).model_validate(entry.sliver)
+        return self._submit(
+            entry.operation,
+            sliver,
+            lambda d: self._operations.recover(entry, sliver, d, undo=undo),
+        )
 
     # --- order
 
@@ -210,6 +206,8 @@ class HandlerProcessor:
             invocation.future.set_result(self._invoke(invocation))
         with self._lock:
             queue.popleft()
+            while queue and queue[0].future.cancelled():
+                queue.popleft().future.set_running_or_notify_cancel()
             if queue:
                 self._invocations.submit(self._run_next, sliver_id)
             else:
@@ -266,12 +264,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _sliver(data: dict[str, Any]) -> SliverRef:
-    """Return the sliver that the journal holds, whole or as a reference."""
-    model: type[SliverRef] = registry.handler_for(data["type"]).sliver_model
-    return (model if data.keys() - {"id", "type"} else SliverRef).model_validate(data)
 
 
 def _failed(invocation: _Invocation, error: Exception) -> Outcome:

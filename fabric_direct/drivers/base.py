@@ -144,10 +144,11 @@ class ComputeDriver(Protocol):
         :raises Unreachable: if the API does not answer.
         """
 
-    def check_image(self, image: Image) -> None:
-        """Return if servers can be made from this image.
+    def check_image(self, image: Image, disk: int) -> None:
+        """Return if servers with a root disk of ``disk`` GiB can be made from this image.
 
-        :raises InvalidSliver: with the field ``image`` if it is missing or no image.
+        :raises InvalidSliver: with the field ``image`` if it is missing or no image, with
+            ``capacities.disk`` if it is larger than the disk.
         """
 
     def find(self, sliver_id: str) -> Server | None:
@@ -507,6 +508,8 @@ class HostDrivers:
     """None where the site does not look into its guests (``guest: none``)."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``."""
+    deadline: Deadline = field(default_factory=lambda: Deadline(float("inf")))
+    """When the operation that they are used for ends."""
 
     def device(self, component: PciComponent) -> DeviceDriver:
         """Return the driver for a component, by ``Type_Model`` or else ``Type``."""
@@ -523,4 +526,5 @@ class HostDrivers:
             tuning=bounded(self.tuning, "tuning", deadline, limit),
             guest=self.guest and bounded(self.guest, "guest", deadline, limit),
             devices={t: bounded(d, "device", deadline, limit) for t, d in self.devices.items()},
+            deadline=deadline,
         )

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from fabric_direct.config import Site
+from fabric_direct.documents.reasons import problems
+from fabric_direct.documents.tree import Tree
 from fabric_direct.drivers.base import HostDrivers, Server
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.handlers.guest import Guest
@@ -122,7 +124,8 @@ def _answering(target: Target) -> dict[str, Any]:
         ports = target.drivers.network.ports(target.server.sliver)
         plugged = {port.component for port in target.server.ports}
         wanted = [port for port in ports if port.component in plugged]
-        target.guest.wait_ready(wanted, timeout=target.site.limits.guest_boot)
+        limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
+        target.guest.wait_ready(wanted, timeout=limit)
     return _state(target)
 
 
@@ -195,7 +198,7 @@ def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any
     try:
         values = model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(["data", *map(str, first["loc"])])
-        raise InvalidSliver(f"bad data for {action}", field=field, why=first["msg"]) from error
+        first, *_ = problems(error, model, Tree(data, {}))
+        field = f"data.{first.field}".rstrip(".")
+        raise InvalidSliver(f"bad data for {action}", field=field, why=first.text) from error
     return lambda target: function(target, values)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.base import GuestAddress, GuestDriver, GuestInterface, Port
 from fabric_direct.errors import DriverError
 from fabric_direct.model import ObservedGuest
@@ -20,11 +20,11 @@ class Guest:
         :raises Unreachable: if it does not answer.
         :raises TimedOut: if the rest does not come about within ``timeout`` seconds.
         """
+        deadline = Deadline.within(timeout)
+        addressed = "the guest's NICs to have their addresses"
         self.driver.wait(self.address, timeout=timeout)
-        wait_until("the guest to finish its boot", self._booted, timeout=timeout)
-        wait_until(
-            "the guest's NICs to have their addresses", lambda: self._has(ports), timeout=timeout
-        )
+        wait_until("the guest to finish its boot", self._booted, timeout=deadline.remaining())
+        wait_until(addressed, lambda: self._has(ports), timeout=deadline.remaining())
 
     def observe(self) -> ObservedGuest:
         """Ask the guest; one that does not answer is not reachable, which is no error."""

@@ -70,7 +70,7 @@ class VMHandler:
         server = self._compute.find(sliver.id)
         if server is None:
             refuse_size(self._drivers, sliver)
-            self._compute.check_image(self._image(sliver))
+            self._compute.check_image(self._image(sliver), sliver.capacities.disk)
         elif server.stamp != sliver.stamp():
             raise Conflict(
                 f"sliver {sliver.id} is there and differs from what is asked for",
@@ -79,6 +79,7 @@ class VMHandler:
             )
         refuse_components(self._drivers, sliver)
         return Flow.of(
+            self._removals(sliver.id, self._unwanted((), sliver)) if server is None else [],
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
@@ -98,7 +99,7 @@ class VMHandler:
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
         refuse_components(self._drivers, sliver)
-        gone = self._unwanted(was, sliver)
+        gone = self._unwanted(was.components, sliver)
         runs = server.state is State.RUNNING
         kept = [vnic for vnic in sliver.vnics() if vnic.id in {v.id for v in was.vnics()}]
         added = [vnic for vnic in sliver.vnics() if vnic not in kept]
@@ -171,14 +172,14 @@ class VMHandler:
             return UnplugVolume(self._compute, self._volume, sliver_id, component, self._detach)
         return DetachDevice(self._drivers.device(component), sliver_id, component, self._detach)
 
-    def _unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[Component]:
-        """Return what is there and not wanted: by the stamp, or left by an unfinished modification."""
+    def _unwanted(self, was: Iterable[Component], sliver: NodeSliver) -> list[Component]:
+        """Return what is there and not wanted: by the stamp, or left by an unfinished operation."""
         there: dict[str, Component] = {
             p.component: _vnic(p) for p in self._network.ports(sliver.id)
         }
         for volume in self._volume.volumes(sliver.id):
             there[volume.component] = Storage(id=volume.component, size=volume.size)
-        there |= {c.id: c for c in was.components}
+        there |= {c.id: c for c in was}
         return [c for name, c in there.items() if name not in {w.id for w in sliver.components}]
 
     def _removals(self, sliver_id: str, gone: list[Component]) -> list[Step]:
@@ -195,7 +196,8 @@ class VMHandler:
             guest = Guest(driver, self._guest_address(self._server(sliver)))
             wanted = {vnic.id for vnic in sliver.vnics()}
             ports = [p for p in self._network.ports(sliver.id) if p.component in wanted]
-            guest.wait_ready(ports, timeout=self._site.limits.guest_boot)
+            limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
+            guest.wait_ready(ports, timeout=limit)
 
         return [Await("guest", wait)]
 

@@ -1,6 +1,7 @@
 """Flows of steps: order, checks, undoing, the journal."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -254,18 +255,6 @@ class TestJournal:
         url = f"sqlite:///{tmp_path}/journal.sqlite" if request.param == "database" else None
         return Journal(tmp_path / "state", url)
 
-    @staticmethod
-    def killed_at(make: int, journal: Journal, there: Path) -> None:
-        """Run a flow of three things, which are files, in a child that dies in the make-th make."""
-        child = os.fork()
-        if child == 0:
-            flow = Flow.of(*([FileThing(name, there, dies=make)] for name in "abc"))
-            with ThreadPoolExecutor(2) as pool:
-                entry = journal.begin(Operation.CREATE, SLIVER)
-                run(flow, pool, deadline=Deadline.within(10), entry=entry)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-
     def test_keeps_nothing_when_nothing_is_under_way(self, journal: Journal) -> None:
         journal.begin(Operation.CREATE, SLIVER)
         journal.end("s")
@@ -290,52 +279,60 @@ class TestJournal:
         assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
         assert (tmp_path / "state/journal").stat().st_mode & 0o777 == 0o700
 
-    @pytest.mark.parametrize("make", [1, 2, 3])
-    def test_what_a_killed_process_made_is_taken_back_when_the_next_one_fails(
-        self, journal: Journal, tmp_path: Path, executor: ThreadPoolExecutor, make: int
+    def test_knows_that_an_earlier_operation_is_unfinished(self, journal: Journal) -> None:
+        assert not journal.begin(Operation.MODIFY, SLIVER).resumed
+        assert journal.begin(Operation.MODIFY, SLIVER).resumed
+
+    def test_what_was_begun_from_nothing_stays_so_until_it_is_finished(
+        self, journal: Journal
     ) -> None:
-        there = tmp_path / "there"
-        there.mkdir()
-        self.killed_at(make, journal, there)
-        assert len(list(there.iterdir())) == make
+        journal.begin(Operation.CREATE, SLIVER, whole=True)
+        assert journal.begin(Operation.CREATE, SLIVER).whole
 
-        steps = [[FileThing(name, there)] for name in "abc"]
-        entry = journal.begin(Operation.CREATE, SLIVER)
-        flow = Flow.of(*steps, [Thing("d", set(), [], fail="make")])
-        result = run(flow, executor, deadline=Deadline.within(10), entry=entry)
+        journal.end("s")
 
-        assert result.error
-        assert list(there.iterdir()) == []
+        assert not journal.begin(Operation.CREATE, SLIVER).whole
 
-    def test_what_was_there_before_a_killed_process_is_not_taken_back(
-        self, journal: Journal, tmp_path: Path, executor: ThreadPoolExecutor
-    ) -> None:
-        there = tmp_path / "there"
-        there.mkdir()
-        (there / "a").touch()
-        self.killed_at(2, journal, there)
+    def test_keeps_the_slivers_apart(self, journal: Journal) -> None:
+        other = {"id": "s-2", "type": "VM"}
+        journal.begin(Operation.CREATE, SLIVER)
+        journal.begin(Operation.DELETE, other)
 
-        entry = journal.begin(Operation.CREATE, SLIVER)
-        flow = Flow.of([FileThing("a", there)], [Thing("d", set(), [], fail="make")])
-        run(flow, executor, deadline=Deadline.within(10), entry=entry)
+        journal.end("s")
 
-        assert (there / "a").exists()
+        assert [entry.sliver for entry in journal.unfinished()] == [other]
+
+    def test_can_be_read_after_a_kill_in_the_midst_of_ending(self, tmp_path: Path) -> None:
+        journal = Journal(tmp_path)
+        journal.begin(Operation.CREATE, SLIVER)
+        (tmp_path / "journal/s").rename(tmp_path / "journal/s.ended")
+        shutil.rmtree(tmp_path / "journal/s.ended/books")
+
+        assert journal.unfinished() == ()
+        journal.begin(Operation.CREATE, SLIVER)
+        journal.end("s")
+        assert list((tmp_path / "journal").iterdir()) == []
+
+    def test_says_what_a_killed_process_was_about(self, journal: Journal) -> None:
+        child = os.fork()
+        if child == 0:
+            entry = journal.begin(Operation.CREATE, SLIVER, whole=True)
+            with ThreadPoolExecutor(2) as pool:
+                run(Flow.of([Deadly("a")]), pool, deadline=Deadline.within(10), entry=entry)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+        (entry,) = journal.unfinished()
+
+        assert (entry.operation, entry.sliver) == (Operation.CREATE, SLIVER)
+        assert journal.begin(Operation.CREATE, SLIVER).whole
 
 
-class FileThing(Step):
-    """A thing that outlives its process: a file; the process may die right after making it."""
-
-    def __init__(self, name: str, folder: Path, dies: int = 0) -> None:
-        super().__init__(name)
-        self.file, self.dies = folder / name, dies
+class Deadly(Step):
+    """A step that its process does not survive."""
 
     def check(self) -> Finding:
-        return Finding.ALREADY_SO if self.file.exists() else Finding.WILL_CREATE
+        return Finding.WILL_CREATE
 
     def make(self) -> None:
-        self.file.touch()
-        if self.dies and len(list(self.file.parent.iterdir())) >= self.dies:
-            os._exit(9)
-
-    def undo(self) -> None:
-        self.file.unlink(missing_ok=True)
+        os._exit(9)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,134 @@ class TestRecovery:
         assert outcome.ok, outcome.error
         assert len(fakes.servers["sliver-1"].ports) == 2
         assert not [s for s in outcome.steps if s.status is StepStatus.FAILED]
+
+    def test_what_was_ended_meanwhile_is_not_undone(
+        self, processor: HandlerProcessor, fakes: Substrate, gate: Gate, vm: MakeVm
+    ) -> None:
+        creating = processor.create(vm())
+        gate.wait_for(1)
+
+        (recovering,) = processor.recover(undo=True)
+        gate.opened.set()
+
+        assert creating.result(20).ok
+        assert recovering.result(20).ok
+        assert "sliver-1" in fakes.servers
+
+
+class TestAfterAKill:
+    """The journal holds what was begun; the substrate holds what was made until the kill."""
+
+    @staticmethod
+    def begun(processor: HandlerProcessor, operation: Operation, sliver: NodeSliver) -> None:
+        data = sliver.model_dump(mode="json", exclude_none=True)
+        processor._journal.begin(operation, data, whole=operation is Operation.CREATE)
+
+    @pytest.mark.parametrize("method", ["network.find_port", "volume.find", "guest.wait"])
+    def test_a_creation_that_fails_takes_back_what_the_killed_one_made(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str
+    ) -> None:
+        processor.create(vm()).result()
+        self.begun(processor, Operation.CREATE, vm())
+        fakes.fault(method, kind="fail")
+
+        outcome = processor.create(vm()).result()
+
+        assert outcome.status is Status.FAILED
+        assert outcome.left == ()
+        assert not fakes.servers
+        assert not fakes.ports
+        assert not fakes.volumes
+        assert processor.unfinished() == ()
+
+    def test_a_creation_gives_up_what_the_killed_one_held_and_nobody_wants(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        processor.create(vm()).result()
+        fakes.servers.clear()
+        self.begun(processor, Operation.CREATE, vm())
+
+        assert processor.create(vm(components=vm().components[:1])).result().ok
+
+        assert set(fakes.ports) == {("sliver-1", "nic1")}
+        assert not fakes.volumes
+
+    def test_a_modification_that_fails_does_not_touch_what_the_killed_creation_made(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        processor.create(vm()).result()
+        self.begun(processor, Operation.CREATE, vm())
+        fakes.fault("compute.attach_port", kind="fail")
+        nic3 = {"type": "vNIC", "id": "nic3", "network": "red"}
+
+        outcome = processor.modify(vm(components=[*vm().components, nic3])).result()
+
+        assert outcome.status is Status.FAILED
+        assert set(fakes.ports) == {("sliver-1", "nic1"), ("sliver-1", "nic2")}
+        assert len(fakes.servers["sliver-1"].ports) == 2
+
+    def test_a_modification_that_fails_names_what_the_killed_one_left(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        nic3 = {"type": "vNIC", "id": "nic3", "network": "red"}
+        wanted = vm(components=[*vm().components, nic3])
+        processor.create(vm()).result()
+        stamp = fakes.servers["sliver-1"].stamp
+        processor.modify(wanted).result()
+        fakes.servers["sliver-1"] = replace(fakes.servers["sliver-1"], stamp=stamp)
+        self.begun(processor, Operation.MODIFY, wanted)
+        fakes.fault("volume.find", kind="fail")
+
+        outcome = processor.modify(wanted).result()
+
+        assert not outcome.ok
+        assert outcome.left == ("vNIC nic3 is there and not wanted",)
+        assert processor.unfinished()
+
+
+class TestSeveralHosts:
+    @pytest.fixture
+    def pair(self, fake_site: Site) -> Site:
+        hosts = dict.fromkeys(("w1", "w2"), fake_site.hosts["localhost"])
+        return fake_site.model_copy(update={"hosts": hosts})
+
+    def test_a_sliver_is_made_on_one_of_them_only(self, pair: Site, vm: MakeVm) -> None:
+        with HandlerProcessor(pair) as processor:
+            processor.create(vm(host="w1")).result()
+
+            outcome = processor.create(vm(host="w2")).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "Conflict"
+        assert not substrate(pair, "w2").servers
+
+    def test_a_deletion_looks_on_all_of_them(self, pair: Site, vm: MakeVm) -> None:
+        with HandlerProcessor(pair) as processor:
+            processor.create(vm(host="w1")).result()
+            (port, *_) = substrate(pair, "w1").ports.values()
+            substrate(pair, "w2").ports["sliver-1", "nic1"] = port
+
+            assert processor.delete(vm().ref()).result().ok
+
+        assert not substrate(pair, "w1").ports
+        assert not substrate(pair, "w2").ports
+
+    def test_one_that_does_not_answer_does_not_stand_in_the_way_of_another(
+        self, pair: Site, vm: MakeVm
+    ) -> None:
+        substrate(pair, "w2").fault("compute.leftovers", at=0, kind="fail")
+
+        with HandlerProcessor(pair) as processor:
+            assert processor.create(vm(host="w1")).result().ok
+            assert processor.probe(vm().ref()).result().ok
+
+    def test_what_cannot_be_looked_for_everywhere_is_not_called_deleted(
+        self, pair: Site, vm: MakeVm
+    ) -> None:
+        substrate(pair, "w2").fault("compute.leftovers", at=0, kind="fail")
+
+        with HandlerProcessor(pair) as processor:
+            assert not processor.delete(vm().ref()).result().ok
 
 
 class Dying:

@@ -29,7 +29,7 @@ class FakeCompute(Fake):
         """Return what the substrate was told to have."""
         return self._call("capacity", lambda: self.substrate.capacity)
 
-    def check_image(self, image: Image) -> None:
+    def check_image(self, image: Image, disk: int) -> None:  # noqa: ARG002
         """Refuse an image that the substrate does not list, if it lists any."""
 
         def check() -> None:

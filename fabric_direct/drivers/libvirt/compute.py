@@ -41,7 +41,7 @@ from fabric_direct.errors import (
     NotVerified,
     TimedOut,
 )
-from fabric_direct.model import Interface, NodeSliver, Stamp, State
+from fabric_direct.model import Interface, Stamp, State
 
 # Seconds until a guest that has not gone off is asked again: one that is booting hears nothing.
 ASK_AGAIN = 10.0
@@ -86,13 +86,14 @@ class LibvirtCompute:
             _, memory, cores, *_ = connect(self._uri).getInfo()
             return HostCapacity(cores, memory, self._store.available() // GIB)
 
-    def check_image(self, image: Image) -> None:
-        """Return if an overlay can be made on the image: it is there, qcow2 or raw.
+    def check_image(self, image: Image, disk: int) -> None:
+        """Return if an overlay of ``disk`` GiB can be made on the image: it is there, qcow2 or raw.
 
-        :raises InvalidSliver: with the field ``image`` if not.
+        :raises InvalidSliver: with the field ``image`` if not; with ``capacities.disk`` if the image is
+            larger.
         """
         with translated(f"look at image {image.name}", self._uri):
-            self._backing(image)
+            _refuse_small(disk, image.name, self._backing(image))
 
     def find(self, sliver_id: str) -> Server | None:
         """Return the server that bears the sliver's stamp, or None.
@@ -294,7 +295,10 @@ class LibvirtCompute:
         """Define the domain once its disks are there: what is defined can be started."""
         connection, sliver = connect(self._uri), spec.sliver
         self._refuse_taken_name(connection, domain_name(sliver))
-        self._make_root_disk(sliver, self._backing(spec.image))
+        backing = self._backing(spec.image)
+        _refuse_small(sliver.capacities.disk, spec.image.name, backing)
+        self._store.delete(f"{sliver.id}.root")
+        self._store.create(f"{sliver.id}.root", sliver.capacities.disk * GIB, backing)
         seed = nocloud_seed(sliver, spec.user_data, spec.ports)
         self._store.upload(f"{sliver.id}.seed", seed)
         self._store.console(sliver.id).pool()
@@ -310,18 +314,6 @@ class LibvirtCompute:
                 why="it has another UUID",
                 remedy="rename or remove it, or give the node another name",
             )
-
-    def _make_root_disk(self, sliver: NodeSliver, backing: Backing) -> None:
-        size = sliver.capacities.disk * GIB
-        if size < backing.size:
-            needed = -(-backing.size // GIB)
-            raise InvalidSliver(
-                f"a disk of {sliver.capacities.disk} GiB is too small for image {sliver.image}",
-                remedy=f"ask for {needed} GiB or more",
-                field="capacities.disk",
-            )
-        self._store.delete(f"{sliver.id}.root")
-        self._store.create(f"{sliver.id}.root", size, backing)
 
     def _backing(self, image: Image) -> Backing:
         if image.path is None or not image.path.startswith("/"):
@@ -421,6 +413,15 @@ def _offers_kvm(uri: str, arch: str) -> bool:
         return False
     models = ElementTree.fromstring(text).iterfind("cpu/mode[@name='custom']/model")
     return all(model.get("usable") != "no" for model in models if model.text == "kvm64")
+
+
+def _refuse_small(disk: int, image: str, backing: Backing) -> None:
+    if disk * GIB < backing.size:
+        raise InvalidSliver(
+            f"a disk of {disk} GiB is too small for image {image}",
+            remedy=f"ask for {-(-backing.size // GIB)} GiB or more",
+            field="capacities.disk",
+        )
 
 
 def _memory_nodes(connection: libvirt.virConnect) -> list[int]:
