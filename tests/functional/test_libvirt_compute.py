@@ -477,9 +477,9 @@ def test_the_host_has_cores_memory_and_disk(compute: LibvirtCompute) -> None:
 
 
 def test_images_are_checked(compute: LibvirtCompute, empty_image: Image) -> None:
-    compute.check_image(empty_image)
+    compute.check_image(empty_image, 1)
 
     with pytest.raises(InvalidSliver) as refused:
-        compute.check_image(replace(empty_image, path="/nowhere/no-such-image.qcow2"))
+        compute.check_image(replace(empty_image, path="/nowhere/no-such-image.qcow2"), 1)
 
     assert refused.value.field == "image"

@@ -505,7 +505,7 @@ def test_an_image_without_an_absolute_path_is_refused(
     compute: LibvirtCompute, fake_store: MagicMock, path: str | None
 ) -> None:
     with pytest.raises(InvalidSliver) as refused:
-        compute.check_image(replace(IMAGE, path=path))
+        compute.check_image(replace(IMAGE, path=path), 1)
 
     assert refused.value.field == "image"
 
