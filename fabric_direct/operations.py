@@ -9,8 +9,9 @@ from typing import Any
 
 from fabric_direct import engine, registry
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, call_within
 from fabric_direct.drivers.base import HostDevice, HostDrivers, Server
+from fabric_direct.drivers.moment import one_moment
 from fabric_direct.errors import Conflict, FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
@@ -124,14 +125,18 @@ class Operations:
         )
 
     def plan(self, sliver: SliverRef, operation: Operation, deadline: Deadline) -> Outcome:
-        """Ask each step of an operation what it would do."""
-        handler = self._handler(sliver, deadline)
-        flow: Flow = getattr(handler, operation.value)(sliver)
+        """Ask each step of an operation what it would do, within one limit for all of them."""
+        make: type[Handler] = registry.handler_for(sliver.type)
+        host = self._host_of(sliver, deadline)
+
+        def ask() -> tuple[StepReport, ...]:
+            with one_moment():
+                handler = make(self._site, self._drivers_of(host))
+                return engine.survey(getattr(handler, operation.value)(sliver))
+
+        steps = call_within(deadline.remaining(), f"the plan to {operation.value}", ask)
         return Outcome(
-            operation=Operation.PLAN,
-            sliver=sliver.ref(),
-            status=Status.DONE,
-            steps=engine.survey(flow),
+            operation=Operation.PLAN, sliver=sliver.ref(), status=Status.DONE, steps=steps
         )
 
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:

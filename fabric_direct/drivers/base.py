@@ -433,6 +433,18 @@ class GuestDriver(Protocol):
 
     name: str
     """How it reaches guests: ``agent``, ``ssh``."""
+    keys: tuple[str, ...]
+    """Public keys that a guest must let in for the driver to reach it; none if it needs no login.
+    A driver that has any asks a guest's host key to be pinned before (:meth:`learn`)."""
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:
+        """Pin the host key that the guest showed on its console; return whether it is known now."""
+
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the guest's addresses that have a pinned host key."""
+
+    def forget(self, guest: GuestAddress) -> None:
+        """Pin no host key to the guest's addresses any more."""
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the guest answers now."""

@@ -20,7 +20,7 @@ from fabric_direct.drivers.authorized_keys import keys_in, matching, missing
 from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.domain import the_domain
-from fabric_direct.errors import NotFound, NotVerified, Unreachable
+from fabric_direct.errors import DriverError, NotFound, NotVerified, Unreachable
 
 # Seconds that the agent may take for one command; it answers in milliseconds or not at all.
 ANSWER = 5
@@ -38,6 +38,8 @@ _SILENT = {
     libvirt.VIR_ERR_OPERATION_INVALID,  # the domain does not run
     getattr(libvirt, "VIR_ERR_AGENT_COMMAND_TIMEOUT", None),  # younger than libvirt 9.0
 }
+# What reading an answer ends in that is none: guests may send what they like.
+_NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # The agent gives no codes: this is the C library's word for ENOENT.
 _NO_FILE = "No such file or directory"
 
@@ -51,9 +53,21 @@ class AgentGuest:
     """
 
     name = "agent"
+    keys: tuple[str, ...] = ()
 
     def __init__(self, site: Site, host: str) -> None:
         self._uri = site.host(host).libvirt
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002 - none is needed
+        """Return that there is nothing to learn: the agent's channel is the host's own."""
+        return True
+
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:  # noqa: ARG002
+        """Return none: no host key is needed."""
+        return ()
+
+    def forget(self, guest: GuestAddress) -> None:
+        """Do nothing: no host key is kept."""
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the agent answers within :data:`ANSWER` seconds."""
@@ -97,7 +111,7 @@ class AgentGuest:
         source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
         with self._translated("read the network interfaces of", guest):
             found = self._domain(guest).interfaceAddresses(source)
-        return tuple(_interface(name, data) for name, data in found.items() if name != "lo")
+            return tuple(_interface(name, data) for name, data in found.items() if name != "lo")
 
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
@@ -121,7 +135,7 @@ class AgentGuest:
 
             what = f"{argv[0]}, process {pid} of the guest, to end"
             wait_until(what, has_ended, timeout=deadline.remaining(), where=self._uri)
-        return _result(ended)
+            return _result(ended)
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the public keys that may log in as the image's user, with options and comments."""
@@ -176,6 +190,12 @@ class AgentGuest:
                 if error.get_error_code() in _SILENT:
                     raise self._silent(guest, error.get_error_message()) from error
                 raise
+            except _NONSENSE as error:
+                raise DriverError(
+                    f"the agent of guest {guest.instance} answers nonsense",
+                    where=self._uri,
+                    why=f"{type(error).__name__} when it was asked to {what} it",
+                ) from error
 
     def _silent(self, guest: GuestAddress, why: str) -> Unreachable:
         return Unreachable(
@@ -222,7 +242,7 @@ def _execute(domain: libvirt.virDomain, argv: tuple[str, ...], stdin: bytes) -> 
 
 
 def _result(status: dict[str, Any]) -> CommandResult:
-    code = status["exitcode"] if "exitcode" in status else 128 + status["signal"]
+    code = int(status["exitcode"]) if "exitcode" in status else 128 + status["signal"]
     out, err = (base64.b64decode(status.get(name, "")) for name in ("out-data", "err-data"))
     return CommandResult(code, out, err)
 
@@ -231,7 +251,7 @@ def _read_file(domain: libvirt.virDomain, path: str) -> bytes:
     handle = _command(domain, "guest-file-open", path=path, mode="r")
     try:
         data = _command(domain, "guest-file-read", handle=handle, count=FILE_SIZE)
-        return base64.b64decode(data["buf-b64"])
+        return base64.b64decode(data["buf-b64"])[:FILE_SIZE]
     finally:
         _command(domain, "guest-file-close", handle=handle)
 

@@ -6,11 +6,13 @@ Required in the guest: an SSH server that takes the site's key, a POSIX shell, `
 """
 
 import json
+import re
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.authorized_keys import keys_in, matching, missing
 from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guest_agent import BOOT_FINISHED
-from fabric_direct.drivers.known_hosts import known_hosts, pinned
+from fabric_direct.drivers.known_hosts import known_hosts, pin, pinned, unpin
 from fabric_direct.errors import (
     DriverError,
     InvalidSite,
@@ -36,6 +38,10 @@ PORT = 22
 ANSWER = 10.0
 # Seconds for one of the short commands of this driver.
 COMMAND = 30.0
+
+# Bytes of a command's output that are taken: a guest may write without end.
+OUTPUT = 8 * 1024**2
+_KEY_LINE = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+) [A-Za-z0-9+/]+=*( .*)?")
 
 KEYS_FILE = ".ssh/authorized_keys"
 # $1 is the size in bytes: a connection that breaks off must not leave half a file.
@@ -64,6 +70,35 @@ class SshGuest:
                 remedy="make one with ssh-keygen and name its file there",
             )
         self._site, self._key = site, site.guest_access.ssh_key
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The public part of the site's key.
+
+        :raises InvalidSite: if the key cannot be read.
+        """
+        key = _load_key(self._key)
+        return (f"{key.get_name()} {key.get_base64()} {self._site.site}",)
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:
+        """Pin the host key that cloud-init showed on the console; return whether one is pinned.
+
+        A guest may show any key there, but it is the guest itself that does: nobody on the network can.
+        """
+        shown = _shown_keys(console)
+        for address in guest.addresses if shown else ():
+            pin(self._site, address, shown[0])
+        return bool(self.pins(guest))
+
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the guest's addresses that have a pinned host key."""
+        known = pinned(self._site)
+        return tuple(address for address in guest.addresses if known.lookup(address))
+
+    def forget(self, guest: GuestAddress) -> None:
+        """Pin no host key to the guest's addresses any more."""
+        for address in self.pins(guest):
+            unpin(self._site, address)
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the guest lets us in now."""
@@ -110,9 +145,22 @@ class SshGuest:
         """
         result = self.run(guest, ("ip", "-json", "addr"), timeout=COMMAND)
         if result.code == 0:
-            return _interfaces_from_json(result.stdout)
+            return self._understood(guest, lambda: _interfaces_from_json(result.stdout))
         lines = self._output(guest, ("ip", "-o", "addr"))
-        return _interfaces_from_text(self._output(guest, ("sh", "-c", _READ_MACS)), lines)
+        macs = self._output(guest, ("sh", "-c", _READ_MACS))
+        return self._understood(guest, lambda: _interfaces_from_text(macs, lines))
+
+    def _understood(
+        self, guest: GuestAddress, read: Callable[[], tuple[GuestInterface, ...]]
+    ) -> tuple[GuestInterface, ...]:
+        """Return what a guest's answer says; guests may send what they like."""
+        try:
+            return read()
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise DriverError(
+                f"guest {guest.instance} answers nonsense",
+                why=f"{type(error).__name__} when it was asked for its network interfaces",
+            ) from error
 
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
@@ -234,6 +282,15 @@ class SshGuest:
             ) from error
 
 
+def _shown_keys(console: str) -> list[str]:
+    """Return the host keys between cloud-init's last markers, an Ed25519 one first."""
+    _, begun, rest = console.rpartition("-----BEGIN SSH HOST KEY KEYS-----")
+    shown, ended, _ = rest.partition("-----END SSH HOST KEY KEYS-----")
+    lines = [line.strip() for line in shown.splitlines()] if begun and ended else []
+    keys = [line for line in lines if _KEY_LINE.fullmatch(line)]
+    return sorted(keys, key=lambda line: not line.startswith("ssh-ed25519 "))
+
+
 def _load_key(path: Path) -> paramiko.PKey:
     try:
         return paramiko.PKey.from_path(path)
@@ -281,11 +338,17 @@ def _run(
 
 
 def _communicate(channel: paramiko.Channel, stdin: bytes) -> CommandResult:
-    """Write and read at once: either side may wait for the other to take what it has."""
+    """Write and read at once: either side may wait for the other to take what it has.
+
+    :raises DriverError: if the command writes more than :data:`OUTPUT`.
+    """
     with ThreadPoolExecutor(2) as pool:
-        errors = pool.submit(channel.makefile_stderr("rb").read)
+        errors = pool.submit(channel.makefile_stderr("rb").read, OUTPUT)
         pool.submit(_feed, channel, stdin)
-        output = channel.makefile("rb").read()
+        output = channel.makefile("rb").read(OUTPUT)
+        if len(output) == OUTPUT:
+            channel.close()
+            raise DriverError("the command in the guest writes too much", why=f"{OUTPUT} bytes")
         # -1 if the server gave no code: a signal ended the command.
         return CommandResult(channel.recv_exit_status(), output, errors.result())
 

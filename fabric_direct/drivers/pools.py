@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from fabric_direct.config import SiteNetwork
 from fabric_direct.drivers.addresses import candidates, candidates6
+from fabric_direct.drivers.moment import read
 from fabric_direct.errors import Conflict, DriverError, PoolExhausted, TimedOut
 from fabric_direct.model import Interface
 
@@ -117,9 +118,12 @@ class Pools:
 
     def taken(self, name: str, asked: Interface, sliver: str) -> tuple[tuple[str, Held], ...]:
         """Return what of ``asked`` is held for other slivers, as pairs of the field and its holder."""
+        if not _asked(asked):
+            return ()
         others = [held for held in self._read("network = ?", name) if held.sliver != sliver]
         return tuple(_clashes(others, asked))
 
+    @read
     def _read(self, condition: str, *values: str) -> tuple[Held, ...]:
         if not self._path.exists():
             return ()

@@ -1,6 +1,6 @@
 """What handlers want of a guest, on top of its driver."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.base import GuestAddress, GuestDriver, GuestInterface, Port
@@ -13,6 +13,14 @@ class Guest:
 
     def __init__(self, driver: GuestDriver, address: GuestAddress) -> None:
         self.driver, self.address = driver, address
+
+    def meet(self, console: Callable[[], str], *, timeout: float) -> None:
+        """Return when the guest's host key is known, from its console.
+
+        :raises TimedOut: if it did not show one within ``timeout`` seconds.
+        """
+        what = "the guest to show its SSH host key on its console"
+        wait_until(what, lambda: self.driver.learn(self.address, console()), timeout=timeout)
 
     def wait_ready(self, ports: Sequence[Port], *, timeout: float) -> None:
         """Return when the guest answers, its boot script has run, and its NICs have their addresses.

@@ -2,7 +2,8 @@
 
 ::
 
-    create   hold ports, make volumes → server → power → attach devices → guest answers → verify
+    create   hold ports, make volumes → server → power → attach devices → (host key →) guest answers
+             → verify
     modify   hold new ports, make volumes → unplug what changes → hold its ports anew
              → plug in, attach, bandwidth
              → guest has its addresses → verify → unplug what is unwanted → remove its ports and volumes
@@ -14,6 +15,7 @@ removals at the end of modify, and all of delete, have no way back and are recor
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from fabric_direct.config import ImageSettings, Site
@@ -45,10 +47,14 @@ from fabric_direct.model import (
 )
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.devices import AttachDevice, DetachDevice
+from fabric_direct.steps.guest import ForgetGuest, KnowGuest
 from fabric_direct.steps.ports import HoldPort, PlugPort, ReleasePort, ReplugPort, UnplugPort
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
 from fabric_direct.steps.verify import Await, Verified, Verify
 from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, UnplugVolume
+
+# Enough for what a guest says while it boots, host keys included.
+CONSOLE_LINES = 2000
 
 
 class VMHandler:
@@ -84,6 +90,7 @@ class VMHandler:
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
             self._attachments(sliver),
+            self._know_guest(sliver),
             self._await_guest(sliver),
             [Verify(lambda: self._differences(sliver))],
             whole=server is None,
@@ -124,7 +131,17 @@ class VMHandler:
         volumes = [
             RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
         ]
-        return Flow.of([RemoveServer(self._compute, ref.id)], [*ports, *volumes], whole=True)
+        return Flow.of(
+            [RemoveServer(self._compute, ref.id)],
+            self._forget(ref),
+            [*ports, *volumes],
+            whole=True,
+        )
+
+    def _forget(self, ref: SliverRef) -> list[Step]:
+        guest = GuestAddress(ref.id, "", "", self._addresses(ref.id))
+        driver = self._drivers.guest
+        return [ForgetGuest(driver, guest)] if driver and driver.pins(guest) else []
 
     def _ports(self, sliver: NodeSliver, vnics: Iterable[VNic]) -> list[Step]:
         return [HoldPort(self._network, sliver.id, vnic) for vnic in vnics]
@@ -187,6 +204,21 @@ class VMHandler:
         own = [c for c in gone if isinstance(c, Storage) and c.size is not None]
         return [*ports, *(RemoveVolume(self._volume, sliver_id, c.id) for c in own)]
 
+    def _know_guest(self, sliver: NodeSliver) -> list[Step]:
+        driver = self._drivers.guest
+        if driver is None or not driver.keys:
+            return []
+
+        def address() -> GuestAddress:
+            return GuestAddress(sliver.id, "", "", self._addresses(sliver.id))
+
+        def learn() -> None:
+            limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
+            console = partial(self._compute.console, sliver.id, CONSOLE_LINES)
+            Guest(driver, address()).meet(console, timeout=limit)
+
+        return [KnowGuest(driver, address, learn)]
+
     def _await_guest(self, sliver: NodeSliver) -> list[Step]:
         driver = self._drivers.guest
         if driver is None:
@@ -212,7 +244,7 @@ class VMHandler:
             image=self._image(sliver),
             ports=tuple(ports[vnic.id] for vnic in sliver.vnics()),
             volumes=tuple(v for v in volumes if v is not None),
-            user_data=user_data(sliver),
+            user_data=user_data(sliver, self._drivers.guest.keys if self._drivers.guest else ()),
         )
 
     def _image(self, sliver: NodeSliver) -> Image:
@@ -263,11 +295,14 @@ class VMHandler:
         return Guest(driver, self._guest_address(server)) if driver else None
 
     def _guest_address(self, server: Server) -> GuestAddress:
-        ports: tuple[Port, ...] = self._network.ports(server.sliver)
+        user = self._image(server.stamp.sliver).user
+        return GuestAddress(server.sliver, server.instance, user, self._addresses(server.sliver))
+
+    def _addresses(self, sliver_id: str) -> tuple[str, ...]:
+        ports: tuple[Port, ...] = self._network.ports(sliver_id)
         fours = [str(p.ipv4.ip) for p in ports if p.ipv4]
         sixes = [str(p.ipv6.ip) for p in ports if p.ipv6]
-        user = self._image(server.stamp.sliver).user
-        return GuestAddress(server.sliver, server.instance, user, (*fours, *sixes))
+        return (*fours, *sixes)
 
 
 def _vnic(port: Port) -> VNic:

@@ -38,20 +38,26 @@ class StartServer(Step):
         """Make the step; the guest gets ``stop`` seconds to shut down when it is undone."""
         super().__init__("power")
         self._compute, self._sliver, self._stop = compute, sliver_id, stop
+        self._was: State | None = None
 
     def check(self) -> Finding:
         """Look at the server's state."""
-        found = self._compute.find(self._sliver)
-        runs = found is not None and found.state is State.RUNNING
+        runs = self._state() is State.RUNNING
         return Finding.ALREADY_SO if runs else Finding.WILL_CHANGE
 
     def make(self) -> None:
         """Start it."""
+        self._was = self._state()
         self._compute.start(self._sliver)
 
     def undo(self) -> None:
-        """Stop it."""
-        self._compute.stop(self._sliver, timeout=self._stop)
+        """Stop it, if it was stopped; one that is paused stays as it is."""
+        if self._was is State.STOPPED:
+            self._compute.stop(self._sliver, timeout=self._stop)
+
+    def _state(self) -> State | None:
+        found = self._compute.find(self._sliver)
+        return found.state if found else None
 
 
 class WriteStamp(Step):

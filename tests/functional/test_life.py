@@ -17,6 +17,8 @@ import pytest
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import GuestAddress
 from fabric_direct.drivers.guest_agent import AgentGuest
+from fabric_direct.drivers.guest_ssh import SshGuest
+from fabric_direct.drivers.known_hosts import known_hosts
 from fabric_direct.drivers.libvirt.compute import LibvirtCompute
 from fabric_direct.errors import DriverError
 from fabric_direct.model import (
@@ -452,6 +454,45 @@ class TestFailing:
         finally:
             foreign.undefine()
         assert things() == set()
+
+
+class TestGuestsThroughSsh:
+    """A site that has no agent in its guests: its key is let in, the console tells the host key."""
+
+    @pytest.fixture
+    def by_ssh(self, site: Site, tmp_path: Path) -> Site:
+        key = tmp_path / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        access = site.guest_access.model_copy(update={"ssh_key": key})
+        return site.model_copy(update={"guest": "ssh", "guest_access": access})
+
+    def test_created_and_deleted(self, by_ssh: Site) -> None:
+        wanted = sliver("own")
+        with HandlerProcessor(by_ssh) as processor:
+            created = done(processor.create(wanted).result()).observed
+            assert created
+            assert created.guest
+            assert created.guest.via == "ssh"
+            assert created.interfaces[0].addresses[0] in created.interfaces[0].guest_addresses
+            assert created.guest.ssh_host_key
+            assert created.guest.ssh_host_key in known_hosts(by_ssh).read_text()
+
+            done(processor.delete(wanted.ref()).result())
+
+        assert known_hosts(by_ssh).read_text() == ""
+
+    def test_a_creation_that_fails_leaves_no_host_key(
+        self, by_ssh: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise DriverError("told to fail")
+
+        monkeypatch.setattr(SshGuest, "wait", fail)
+        with HandlerProcessor(by_ssh) as processor:
+            outcome = processor.create(sliver("own")).result()
+
+        assert outcome.status is Status.FAILED
+        assert known_hosts(by_ssh).read_text() == ""
 
 
 def test_it_works_in_a_worker_forked_from_a_process_with_a_connection(

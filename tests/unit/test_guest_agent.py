@@ -339,3 +339,43 @@ def test_keys_that_did_not_change_are_no_success(agent: AgentGuest, domain: Mock
 )
 def test_a_key_is_told_by_its_algorithm_and_base64(line: str, lets_in: bool) -> None:
     assert (keys_module.key_of(line) == tuple(KEY.split())) is lets_in
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [5, [], {}, "words", None, {"buf-b64": 5}, {"buf-b64": "A"}],
+    ids=str,
+)
+def test_a_guest_that_answers_nonsense_is_an_error_of_its_own(
+    agent: AgentGuest, answers: Mock, nonsense: Any
+) -> None:
+    answers(1, nonsense, {})
+
+    with pytest.raises(DriverError, match="sliver-node answers nonsense"):
+        agent.boot_finished(GUEST)
+
+
+@pytest.mark.parametrize("nonsense", [5, {}, {"exited": True}, {"exited": True, "exitcode": "x"}])
+def test_nonsense_about_a_command_is_an_error_of_its_own(
+    agent: AgentGuest, answers: Mock, nonsense: Any
+) -> None:
+    answers({"pid": 1}, nonsense)
+
+    with pytest.raises(DriverError, match="answers nonsense"):
+        agent.run(GUEST, ("true",), timeout=1)
+
+
+def test_nonsense_about_a_network_interface_is_an_error_of_its_own(
+    agent: AgentGuest, domain: Mock
+) -> None:
+    domain.interfaceAddresses.side_effect = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no text")
+
+    with pytest.raises(DriverError, match="answers nonsense"):
+        agent.interfaces(GUEST)
+
+
+def test_of_a_file_no_more_is_kept_than_was_asked_for(agent: AgentGuest, answers: Mock) -> None:
+    endless = b"ssh-ed25519 " + b"A" * (2 * module.FILE_SIZE)
+    answers(1, {"buf-b64": b64(endless)}, {})
+
+    assert len(agent.ssh_host_key(GUEST) or "") <= module.FILE_SIZE

@@ -429,3 +429,75 @@ def test_many_threads_pin_without_losing_a_line(bare: Site) -> None:
 
     lines = known_hosts(bare).read_text().splitlines()
     assert sorted(lines) == sorted(f"{address} {KEY}" for address in addresses)
+
+
+def test_a_guest_that_writes_without_end_is_cut_off(ssh: SshGuest) -> None:
+    with pytest.raises(DriverError, match="writes too much"):
+        ssh.run(GUEST, ("cat", "/dev/zero"), timeout=60)
+
+
+@pytest.mark.parametrize("answer", [b"5", b"[5]", b'[{"ifname": "eth0"}]', b"\xff", b"[" * 100_000])
+def test_a_guest_that_answers_nonsense_is_an_error_of_its_own(
+    ssh: SshGuest, mocker: MockerFixture, answer: bytes
+) -> None:
+    mocker.patch.object(ssh, "run", return_value=CommandResult(0, answer, b""))
+
+    with pytest.raises(DriverError, match="answers nonsense"):
+        ssh.interfaces(GUEST)
+
+
+SHOWN = """
+[    2.1] booting
+-----BEGIN SSH HOST KEY KEYS-----
+ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDx root@node
+{key} root@node
+-----END SSH HOST KEY KEYS-----
+node login:
+"""
+
+
+class TestLearning:
+    """The console is where a guest shows its host key without the network."""
+
+    @pytest.fixture
+    def guest(self) -> GuestAddress:
+        return GuestAddress("sliver", "sliver-node", "root", ("10.0.0.5", "fd00::5"))
+
+    def test_the_key_that_the_console_shows_is_pinned_to_all_addresses(
+        self, ssh: SshGuest, guest: GuestAddress, tmp_path: Path
+    ) -> None:
+        key = " ".join(new_key(tmp_path / "host").split()[:2])
+
+        assert ssh.learn(guest, SHOWN.format(key=key))
+
+        assert ssh.pins(guest) == guest.addresses
+
+    def test_what_is_forgotten_is_pinned_no_more(
+        self, ssh: SshGuest, guest: GuestAddress, tmp_path: Path
+    ) -> None:
+        ssh.learn(guest, SHOWN.format(key=new_key(tmp_path / "host").strip()))
+
+        ssh.forget(guest)
+
+        assert ssh.pins(guest) == ()
+
+    @pytest.mark.parametrize(
+        "console",
+        [
+            "",
+            "node login:",
+            "-----BEGIN SSH HOST KEY KEYS-----\nssh-ed25519 AAAA",
+            "-----BEGIN SSH HOST KEY KEYS-----\nno key\n-----END SSH HOST KEY KEYS-----",
+        ],
+    )
+    def test_a_console_that_shows_no_key_teaches_nothing(
+        self, ssh: SshGuest, guest: GuestAddress, console: str
+    ) -> None:
+        assert not ssh.learn(guest, console)
+
+    def test_the_public_part_of_the_sites_key_is_what_guests_must_let_in(
+        self, ssh: SshGuest, identity: str
+    ) -> None:
+        (key,) = ssh.keys
+
+        assert key.split()[:2] == identity.split()[:2]

@@ -119,15 +119,21 @@ class FakeHost:
         self.calls = Mock()
         self.domains: list[FakeDomain] = []
         self.node_devices: dict[str, str] = {}
-        for address in (GPU, AUDIO, NVME, VF):
+        for address in (GPU, AUDIO, NVME):
             self.add_function(address)
+        self.add_function(VF, pf=PF)
         self.add_function(PF, vfs=(VF,))
         self.node_devices["net_ens6f1_52_54_00_00_00_09"] = nic("ens6f1", node_name(PF))
         self.node_devices["net_ens6f1_1_52_54_00_00_00_08"] = nic("ens6f1.1", "computer")
 
-    def add_function(self, address: PciAddress, vfs: tuple[PciAddress, ...] = ()) -> None:
+    def add_function(
+        self, address: PciAddress, vfs: tuple[PciAddress, ...] = (), pf: PciAddress | None = None
+    ) -> None:
         virtual = "".join(f"<address {hexadecimal(vf)}/>" for vf in vfs)
         functions = f"<capability type='virt_functions'>{virtual}</capability>" if vfs else ""
+        if pf is not None:
+            physical = f"<address {hexadecimal(pf)}/>"
+            functions = f"<capability type='phys_function'>{physical}</capability>"
         self.node_devices[node_name(address)] = (
             f"<device><name>{node_name(address)}</name><driver><name>vfio-pci</name></driver>"
             "<capability type='pci'>"
@@ -324,6 +330,42 @@ def test_a_nic_one_of_whose_vfs_is_in_a_domain_is_refused(
 
     with pytest.raises(DeviceClaimed, match=r"domain foreign has 0001:27:10.1"):
         devices.attach(SLIVER, SmartNic(id="nic", bdf=(PF,)))
+
+
+def test_a_vf_whose_nic_is_in_a_domain_is_refused(
+    devices: HostdevDevice, host: FakeHost, domain: FakeDomain
+) -> None:
+    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
+    other.devices[CONFIG] = [hostdev(PF)]
+
+    with pytest.raises(DeviceClaimed, match=r"domain foreign has 0000:27:00.0"):
+        devices.attach(SLIVER, SharedNic(id="nic", bdf=(VF,)))
+
+
+def test_a_nic_waits_for_the_attach_of_one_of_its_vfs(
+    site: Site, host: FakeHost, domain: FakeDomain
+) -> None:
+    limits = site.limits.model_copy(update={"busy": 0.05})
+    devices = HostdevDevice(site.model_copy(update={"limits": limits}), HOST)
+
+    with (
+        locked(site.state_dir / "locks", HOST, (VF,), timeout=1),
+        pytest.raises(SliverBusy, match=r"0001:27:10.1"),
+    ):
+        devices.attach(SLIVER, SmartNic(id="nic", bdf=(PF,)))
+
+
+def test_the_vfs_of_a_nic_do_not_wait_for_each_other(
+    site: Site, host: FakeHost, domain: FakeDomain
+) -> None:
+    limits = site.limits.model_copy(update={"busy": 0.05})
+    devices = HostdevDevice(site.model_copy(update={"limits": limits}), HOST)
+    second = PciAddress.parse("0001:27:10.3")
+    host.add_function(PF, vfs=(VF, second))
+    host.add_function(second, pf=PF)
+
+    with locked(site.state_dir / "locks", HOST, (second,), timeout=1):
+        assert devices.attach(SLIVER, SharedNic(id="nic", bdf=(VF,)))
 
 
 def test_a_nic_on_usb_in_another_domain_claims_no_pci_function(

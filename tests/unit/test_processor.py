@@ -411,7 +411,7 @@ class TestSeveralHosts:
     def test_a_deletion_looks_on_all_of_them(self, pair: Site, vm: MakeVm) -> None:
         with HandlerProcessor(pair) as processor:
             processor.create(vm(host="w1")).result()
-            (port, *_) = substrate(pair, "w1").ports.values()
+            port = substrate(pair, "w1").ports["sliver-1", "nic1"]
             substrate(pair, "w2").ports["sliver-1", "nic1"] = port
 
             assert processor.delete(vm().ref()).result().ok

@@ -181,6 +181,18 @@ class TestCreate:
 
         assert fakes.servers["sliver-1"].state is State.RUNNING
 
+    def test_does_not_power_off_a_paused_server_that_it_cannot_start(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, vm())
+        fakes.servers["sliver-1"] = replace(fakes.servers["sliver-1"], state=State.PAUSED)
+        fakes.fault("compute.start", kind="fail")
+
+        outcome = processor.create(vm()).result()
+
+        assert outcome.status is Status.FAILED
+        assert fakes.servers["sliver-1"].state is State.PAUSED
+
     def test_ends_when_a_call_hangs(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:

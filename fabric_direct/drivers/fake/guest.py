@@ -19,6 +19,19 @@ class FakeGuest(Fake):
 
     kind = "guest"
     name = "fake"
+    keys: tuple[str, ...] = ()
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002
+        """Return that there is nothing to learn."""
+        return self._call("learn", lambda: True)
+
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:  # noqa: ARG002
+        """Return none."""
+        return self._call("pins", tuple)
+
+    def forget(self, guest: GuestAddress) -> None:  # noqa: ARG002
+        """Do nothing."""
+        self._call("forget", lambda: None)
 
     def ping(self, guest: GuestAddress) -> bool:
         """Say whether the server runs."""

@@ -1,6 +1,7 @@
 """Servers as libvirt domains."""
 
 import time
+from contextlib import suppress
 from functools import cache
 from xml.etree import ElementTree
 
@@ -33,6 +34,7 @@ from fabric_direct.drivers.libvirt.server import (
 )
 from fabric_direct.drivers.libvirt.storage import CONSOLE, GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.drivers.moment import read
 from fabric_direct.errors import (
     DriverError,
     InvalidSliver,
@@ -95,14 +97,20 @@ class LibvirtCompute:
         with translated(f"look at image {image.name}", self._uri):
             _refuse_small(disk, image.name, self._backing(image))
 
+    @read
     def find(self, sliver_id: str) -> Server | None:
         """Return the server that bears the sliver's stamp, or None.
 
         :raises NotOurs: if a domain has its UUID without our stamp.
         """
-        with translated(f"look for the domain of {sliver_id}", self._uri):
+        # A domain may go between the two looks.
+        with (
+            suppress(NotFound),
+            translated(f"look for the domain of {sliver_id}", self._uri),
+        ):
             domain = find_domain(connect(self._uri), sliver_id)
             return None if domain is None else read_server(domain, self._host)
+        return None
 
     def servers(self) -> tuple[Server, ...]:
         """Return all servers of the host that bear a stamp of ours."""

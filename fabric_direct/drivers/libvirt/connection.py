@@ -48,6 +48,8 @@ _UNSUPPORTED = {
 }
 
 _lock = threading.Lock()
+# One for each URI: a host that does not answer holds up nobody who wants another.
+_opening: dict[str, threading.Lock] = {}
 _connections: dict[str, libvirt.virConnect] = {}
 _events = EventLoop()
 
@@ -57,7 +59,9 @@ def connect(uri: str) -> libvirt.virConnect:
 
     :raises Unreachable: if libvirt does not answer there.
     """
-    with _lock, translated("connect to libvirt", uri):
+    with _lock:
+        opening = _opening.setdefault(uri, threading.Lock())
+    with opening, translated("connect to libvirt", uri):
         connection = _connections.get(uri)
         if connection is None or not _is_alive(connection):
             connection = _connections[uri] = _open(uri)
@@ -112,7 +116,7 @@ def _open(uri: str) -> libvirt.virConnect:
 
 def _forget() -> None:
     """Let go of all connections without closing them."""
-    for connection in _connections.values():
+    for connection in tuple(_connections.values()):
         connection._o = None
     _connections.clear()
 
@@ -121,6 +125,7 @@ def _after_fork() -> None:
     """Forget what is the parent's: to close it would be said on its socket."""
     global _lock  # noqa: PLW0603 - the parent's may be held for ever
     _lock = threading.Lock()
+    _opening.clear()
     _forget()
 
 

@@ -15,6 +15,7 @@ from pyroute2.dhcp.enums import bootp, dhcp
 
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.drivers.moment import read
 
 Lease = dict[str, Any]
 
@@ -28,8 +29,14 @@ def hosts(network: libvirt.virNetwork, flags: int = 0) -> dict[str, str]:
 
     :param flags: ``VIR_NETWORK_XML_INACTIVE`` for what holds at the network's next start.
     """
-    entries = ElementTree.fromstring(network.XMLDesc(flags)).findall("ip/dhcp/host[@mac]")
+    entries = definition(network, flags).findall("ip/dhcp/host[@mac]")
     return {entry.attrib["mac"].lower(): entry.attrib["ip"] for entry in entries}
+
+
+@read
+def definition(network: libvirt.virNetwork, flags: int) -> ElementTree.Element:
+    """Return the network's XML, live or as ``flags`` say."""
+    return ElementTree.fromstring(network.XMLDesc(flags))
 
 
 def set_host(network: libvirt.virNetwork, mac: str, ipv4: str) -> None:
@@ -54,7 +61,8 @@ def _remove(network: libvirt.virNetwork, mac: str, keep: str | None) -> None:
 
 def has_host(network: libvirt.virNetwork, mac: str, ipv4: str) -> bool:
     """Return whether the network hands out the address, now and after its next start."""
-    return all(there.get(mac) == ipv4 for _, there in _scopes(network))
+    scopes = (0, libvirt.VIR_NETWORK_XML_INACTIVE)
+    return all(hosts(network, scope).get(mac) == ipv4 for scope in scopes)
 
 
 def leases(network: libvirt.virNetwork, mac: str) -> list[Lease]:

@@ -4,6 +4,9 @@ libvirt's own loop cannot be had afresh in a forked child: its tables hold the p
 lock may be held for ever by a thread that the child does not have (``virConnectOpen`` then hangs). This
 one begins anew in a child. It does what libvirt asks of a loop, see
 https://libvirt.org/html/libvirt-libvirt-event.html#virEventRegisterImpl
+
+Each call of libvirt silences its socket, reads the answer itself, and puts timers off. epoll is told the
+first without a word to the loop's thread, which so sleeps through other threads' calls.
 """
 
 import os
@@ -12,18 +15,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import libvirt
 
-# libvirt's bits and those of poll(2), in pairs.
+# libvirt's bits and those of epoll, in pairs.
 _BITS = (
-    (libvirt.VIR_EVENT_HANDLE_READABLE, select.POLLIN),
-    (libvirt.VIR_EVENT_HANDLE_WRITABLE, select.POLLOUT),
-    (libvirt.VIR_EVENT_HANDLE_ERROR, select.POLLERR),
-    (libvirt.VIR_EVENT_HANDLE_HANGUP, select.POLLHUP),
+    (libvirt.VIR_EVENT_HANDLE_READABLE, select.EPOLLIN),
+    (libvirt.VIR_EVENT_HANDLE_WRITABLE, select.EPOLLOUT),
+    (libvirt.VIR_EVENT_HANDLE_ERROR, select.EPOLLERR),
+    (libvirt.VIR_EVENT_HANDLE_HANGUP, select.EPOLLHUP),
 )
 
 # Seconds that a callback may take to end when the process does.
@@ -87,6 +91,7 @@ class EventLoop:
 
     def _reset(self) -> None:
         """Begin anew in a forked child, without what it inherited."""
+        self._epoll.close()
         os.close(self._woken)
         os.close(self._waker)
         self._begin()
@@ -99,7 +104,10 @@ class EventLoop:
         self._timers: dict[int, _Timer] = {}
         # What is to be freed: not from libvirt's own stack, for that deadlocks.
         self._freed: deque[Any] = deque()
+        self._epoll, self._polled = select.epoll(), set[int]()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._woken, select.EPOLLIN)
+        self._asleep_until = 0.0
         self._thread = None
 
     # --- what libvirt calls
@@ -107,44 +115,78 @@ class EventLoop:
     def _add_handle(
         self, descriptor: int, events: int, callback: Callable[..., None], opaque: Any
     ) -> int:
-        return self._add(self._handles, _Handle(descriptor, events, callback, opaque))
+        with self._lock:
+            number = next(self._ids)
+            self._handles[number] = _Handle(descriptor, events, callback, opaque)
+            self._listen(descriptor)
+        return number
 
     def _update_handle(self, watch: int, events: int) -> None:
         with self._lock:
-            more = events & ~self._handles[watch].events
-            self._handles[watch].events = events
-        if more:
-            self._wake()
+            handle = self._handles.get(watch)
+            if handle is not None:
+                handle.events = events
+                self._listen(handle.descriptor)
 
     def _remove_handle(self, watch: int) -> int:
-        return self._remove(self._handles, watch)
+        with self._lock:
+            handle = self._handles.pop(watch, None)
+            if handle is None:
+                return -1
+            self._listen(handle.descriptor)
+            self._freed.append(handle.opaque)
+        self._wake()
+        return 0
 
     def _add_timer(self, interval: int, callback: Callable[..., None], opaque: Any) -> int:
-        return self._add(self._timers, _Timer(interval, _due(interval), callback, opaque))
-
-    def _update_timer(self, timer: int, interval: int) -> None:
-        with self._lock:
-            self._timers[timer].interval, self._timers[timer].due = interval, _due(interval)
-        self._wake()
-
-    def _remove_timer(self, timer: int) -> int:
-        return self._remove(self._timers, timer)
-
-    def _add(self, table: dict[int, Any], entry: _Handle | _Timer) -> int:
+        due = _due(interval)
         with self._lock:
             number = next(self._ids)
-            table[number] = entry
-        self._wake()
+            self._timers[number] = _Timer(interval, due, callback, opaque)
+        self._wake_by(due)
         return number
 
-    def _remove(self, table: dict[int, Any], number: int) -> int:
+    def _update_timer(self, timer: int, interval: int) -> None:
+        due = _due(interval)
         with self._lock:
-            entry = table.pop(number, None)
+            entry = self._timers.get(timer)
+            if entry is not None:
+                entry.interval, entry.due = interval, due
+        self._wake_by(due)
+
+    def _remove_timer(self, timer: int) -> int:
+        with self._lock:
+            entry = self._timers.pop(timer, None)
             if entry is None:
                 return -1
             self._freed.append(entry.opaque)
         self._wake()
         return 0
+
+    def _listen(self, descriptor: int) -> None:
+        """Have epoll tell what is wanted of the descriptor from now on, also while the thread sleeps."""
+        wanted = 0
+        for handle in self._handles.values():
+            if handle.descriptor == descriptor:
+                wanted |= _to_epoll(handle.events)
+        if descriptor in self._polled:
+            self._change(descriptor, wanted)
+        elif wanted:
+            self._epoll.register(descriptor, wanted)
+            self._polled.add(descriptor)
+
+    def _change(self, descriptor: int, wanted: int) -> None:
+        if wanted:
+            self._epoll.modify(descriptor, wanted)
+            return
+        self._polled.discard(descriptor)
+        with suppress(OSError):  # it may be closed already, and has left epoll with that
+            self._epoll.unregister(descriptor)
+
+    def _wake_by(self, due: float) -> None:
+        """Wake the thread if it would sleep for longer."""
+        if due < self._asleep_until:
+            self._wake()
 
     def _wake(self) -> None:
         try:
@@ -165,34 +207,24 @@ class EventLoop:
                 libvirt.virEventInvokeFreeCallback(self._freed.popleft())
 
     def _poll(self) -> dict[int, int]:
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        wanted, wait = self._wanted()
-        for descriptor, mask in wanted.items():
-            poll.register(descriptor, mask)
-        ready = dict(poll.poll(wait))
+        ready = dict(self._epoll.poll(self._seconds_to_sleep()))
         if ready.pop(self._woken, None):
             os.read(self._woken, 4096)
         return ready
 
-    def _wanted(self) -> tuple[dict[int, int], float | None]:
-        """Return what to poll for, and for how many milliseconds (None: until something happens)."""
-        wanted: dict[int, int] = {}
+    def _seconds_to_sleep(self) -> float | None:
+        """Return the seconds until a timer is due; None if there is none."""
         with self._lock:
-            for handle in self._handles.values():
-                mask = wanted.get(handle.descriptor, 0) | _to_poll(handle.events)
-                wanted[handle.descriptor] = mask
             due = min((t.due for t in self._timers.values()), default=float("inf"))
-        polled = {descriptor: mask for descriptor, mask in wanted.items() if mask}
-        wait = None if due == float("inf") else max(0.0, (due - time.monotonic()) * 1000)
-        return polled, wait
+            self._asleep_until = due
+        return None if due == float("inf") else max(0.0, due - time.monotonic())
 
     def _ready_handles(self, ready: dict[int, int]) -> list[tuple[int, int, int]]:
         with self._lock:
             return [
                 (watch, handle.descriptor, events)
                 for watch, handle in self._handles.items()
-                if (events := _from_poll(ready.get(handle.descriptor, 0), handle.events))
+                if (events := _from_epoll(ready.get(handle.descriptor, 0), handle.events))
             ]
 
     def _due_timers(self) -> list[int]:
@@ -215,11 +247,11 @@ def _due(interval: int) -> float:
     return float("inf") if interval < 0 else time.monotonic() + interval / 1000
 
 
-def _to_poll(events: int) -> int:
+def _to_epoll(events: int) -> int:
     return sum(theirs for ours, theirs in _BITS if events & ours)
 
 
-def _from_poll(mask: int, wanted: int) -> int:
+def _from_epoll(mask: int, wanted: int) -> int:
     """Return libvirt's bits; errors and hang-ups are always told."""
     told = wanted | libvirt.VIR_EVENT_HANDLE_ERROR | libvirt.VIR_EVENT_HANDLE_HANGUP
     return sum(ours for ours, theirs in _BITS if mask & theirs and ours & told)

@@ -1,13 +1,14 @@
 """PCI functions passed through to domains, by libvirt alone.
 
-attach: lock the functions → read every domain's claims → attach what is missing → read back.
+attach: lock the functions and their VFs → read every domain's claims → attach what is missing
+→ read back.
 detach: read the component's functions → one after the other, confirmed by the guest → read back.
 
 A detach needs no lock: until its end every attach finds the claim and is refused.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -37,7 +38,7 @@ from fabric_direct.drivers.libvirt.inventory import (
     allow_list,
     find_function,
     host_devices,
-    virtual_functions,
+    relatives,
 )
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.drivers.pools import derived_mac
@@ -71,6 +72,7 @@ class HostdevDevice:
         self._host = host
         self._uri = site.host(host).libvirt
         self._allowed = site.host(host).devices
+        self._shares = any(entry.type == "SharedNIC" for entry in self._allowed)
         self._lock_directory = site.state_dir / "locks"
         self._busy = site.limits.busy
 
@@ -101,20 +103,21 @@ class HostdevDevice:
         """
         with self._translated(f"read the devices of {sliver_id}"):
             own = read_sliver(connect(self._uri), sliver_id)
-            return _current(own, sliver_id) if own else ()
+            return _current(_plugged(own, sliver_id)) if own else ()
 
     def attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through, now (if it runs) and for later starts.
 
         If one fails, those that this call attached are taken back.
 
-        :raises DeviceClaimed: if another domain or component has one of them, or a VF of one.
+        :raises DeviceClaimed: if another domain or component has one of them, or a VF or the PF of one.
         :raises NotFound: if the sliver has no domain.
         :raises NotVerified: if the component, read back, has other functions or settings.
         :raises SliverBusy: if others were at work on one of them for too long.
         """
-        with self._translated(f"attach {component.id}"), self._locked(component.bdf):
+        with self._translated(f"attach {component.id}"), ExitStack() as stack:
             connection = connect(self._uri)
+            stack.enter_context(self._locked(connection, component))
             readings = read_domains(connection)
             own = self._own(readings, sliver_id)
             wanted, held = _wanted(sliver_id, component), claims(readings)
@@ -152,8 +155,16 @@ class HostdevDevice:
                 return reading
         raise NotFound(f"sliver {sliver_id} has no domain", where=self._uri)
 
-    def _locked(self, addresses: Iterable[PciAddress]) -> AbstractContextManager[None]:
-        return locked(self._lock_directory, self._host, addresses, timeout=self._busy)
+    def _locked(
+        self, connection: libvirt.virConnect, component: PciComponent
+    ) -> AbstractContextManager[None]:
+        """Keep others off the functions, and off the VFs that go with them."""
+        functions = set(component.bdf)
+        # A VF has none, and where none is passed through alone nobody else asks for one.
+        if not isinstance(component, SharedNic) and self._shares:
+            families = [relatives(connection, address) for address in component.bdf]
+            functions |= {vf for family in families for vf in family.virtual}
+        return locked(self._lock_directory, self._host, functions, timeout=self._busy)
 
     def _check_allowed(
         self, component: PciComponent, entries: dict[PciAddress, AllowedDevice]
@@ -182,8 +193,9 @@ class HostdevDevice:
     ) -> None:
         claimed = {claim.address: claim for claim in others}
         for number, address in enumerate(component.bdf) if claimed else ():
+            family = relatives(connection, address)
             # A PF takes its VFs along; libvirtd hangs if the guest that has one does not let go.
-            for each in (address, *virtual_functions(connection, address)):
+            for each in (address, *family.physical, *family.virtual):
                 if each in claimed:
                     raise self._claimed(claimed[each], number)
 
@@ -233,12 +245,12 @@ class HostdevDevice:
         self, domain: libvirt.virDomain, sliver_id: str, wanted: tuple[PluggedDevice, ...]
     ) -> tuple[PluggedDevice, ...]:
         """Return the wanted devices as found: live if the domain runs, else as defined."""
-        own = Reading(domain)
-        for plugged in _plugged(own, sliver_id).values():
-            if not all(any(_is(found, device) for found in plugged) for device in wanted):
-                raise self._not_verified(domain, wanted, plugged)
+        plugged = _plugged(Reading(domain), sliver_id)
+        for there in plugged.values():
+            if not all(any(_is(found, device) for found in there) for device in wanted):
+                raise self._not_verified(domain, wanted, there)
         labels = {device.alias for device in wanted}
-        return tuple(found for found in _current(own, sliver_id) if found.alias in labels)
+        return tuple(found for found in _current(plugged) if found.alias in labels)
 
     def _not_verified(
         self,
@@ -320,9 +332,8 @@ def _aliases(own: Reading, sliver_id: str, component: str) -> list[str]:
     return sorted(label for label in labels if component_of(label, sliver_id) == component)
 
 
-def _current(own: Reading, sliver_id: str) -> tuple[PluggedDevice, ...]:
+def _current(plugged: dict[int, tuple[PluggedDevice, ...]]) -> tuple[PluggedDevice, ...]:
     """Return the sliver's devices: live if the domain runs, else as defined."""
-    plugged = _plugged(own, sliver_id)
     return plugged.get(libvirt.VIR_DOMAIN_AFFECT_LIVE, plugged[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import libvirt
@@ -10,6 +11,15 @@ from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.base import HostDevice
 from fabric_direct.drivers.libvirt.claims import claims, pci_address, read_domains
 from fabric_direct.model import PciAddress
+
+
+class Relatives(NamedTuple):
+    """What goes with a PCI function: the one that it is a part of, and its own parts."""
+
+    physical: tuple[PciAddress, ...]
+    """The PF, if it is a VF."""
+    virtual: tuple[PciAddress, ...]
+    """The VFs, if it is a PF."""
 
 
 def host_devices(
@@ -44,15 +54,16 @@ def find_function(
         raise
 
 
-def virtual_functions(
-    connection: libvirt.virConnect, address: PciAddress
-) -> tuple[PciAddress, ...]:
-    """Return the VFs of a PCI function; none if it is no PF, or not there.
+def relatives(connection: libvirt.virConnect, address: PciAddress) -> Relatives:
+    """Return the PF and the VFs of a PCI function; none if it is not there.
 
     :raises libvirt.libvirtError: if libvirt does not answer.
     """
     function = find_function(connection, address)
-    return _vfs_in(function) if function is not None else ()
+    if function is None:
+        return Relatives((), ())
+    physical = function.iterfind("capability/capability[@type='phys_function']/address")
+    return Relatives(tuple(pci_address(pf) for pf in physical), _vfs_in(function))
 
 
 def allow_list(

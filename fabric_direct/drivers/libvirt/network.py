@@ -39,6 +39,7 @@ from fabric_direct.drivers.libvirt.strategies import (
     unplug,
     vlan_stamp,
 )
+from fabric_direct.drivers.moment import read
 from fabric_direct.drivers.pools import Held, Pools
 from fabric_direct.errors import InvalidSliver, Unsupported
 from fabric_direct.locks import exclusive
@@ -77,6 +78,7 @@ class LibvirtNetwork:
                 why=f"it is held for {holder}",
             )
 
+    @read
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port held for this NIC if all of it is there, or None."""
         held = self._held(sliver_id, component)

@@ -32,6 +32,7 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
+from fabric_direct.drivers.moment import read
 from fabric_direct.errors import InvalidSliver, NotOurs
 
 GIB = 1024**3
@@ -210,6 +211,7 @@ class Store:
         finally:
             self.delete(name)
 
+    @read
     def _find_pool(self) -> libvirt.virStoragePool | None:
         try:
             pool = connect(self.uri).storagePoolLookupByName(self.name)

@@ -25,6 +25,7 @@ from fabric_direct.drivers.addresses import host_address, host_address6
 from fabric_direct.drivers.libvirt import dhcp
 from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
+from fabric_direct.drivers.moment import read
 from fabric_direct.drivers.pools import Held
 from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified
 
@@ -241,6 +242,7 @@ def vlan_stamp(site: str, name: str) -> str:
     return f"fabric-direct {site}/{name}"
 
 
+@read
 def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
     """Return the libvirt network that bears our stamp, or None if there is none.
 
@@ -300,6 +302,6 @@ def delete_network(network: libvirt.virNetwork) -> None:
 
 def _stamp(network: libvirt.virNetwork) -> tuple[str | None, str | None] | None:
     """Return the site and network that a libvirt network says it was made for."""
-    xml = ElementTree.fromstring(network.XMLDesc(libvirt.VIR_NETWORK_XML_INACTIVE))
+    xml = dhcp.definition(network, libvirt.VIR_NETWORK_XML_INACTIVE)
     element = xml.find(f"metadata/{{{STAMP_NAMESPACE}}}network")
     return None if element is None else (element.get("site"), element.get("name"))

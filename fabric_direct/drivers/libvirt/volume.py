@@ -8,6 +8,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.base import Volume
 from fabric_direct.drivers.libvirt.connection import translated
 from fabric_direct.drivers.libvirt.storage import GIB, Store, owner
+from fabric_direct.drivers.moment import read
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 
 
@@ -55,6 +56,7 @@ class LibvirtVolume:
                 raise NotFound(f"no volume {name!r}", where=where, why=why)
             return Volume(sliver="", component="", source=found.path(), size=_gib(found))
 
+    @read
     def find(self, sliver_id: str, component: str) -> Volume | None:
         """Return the volume made for this component, or None."""
         with translated(f"look for the volume of {sliver_id}/{component}", self._uri):

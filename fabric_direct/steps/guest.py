@@ -1,0 +1,48 @@
+"""What is kept of a guest outside of it: its pinned host keys."""
+
+from collections.abc import Callable
+
+from fabric_direct.drivers.base import GuestAddress, GuestDriver
+from fabric_direct.model import Finding
+from fabric_direct.steps.base import Step
+
+
+class KnowGuest(Step):
+    """The guest's host key is pinned to its addresses, as its console showed it."""
+
+    def __init__(
+        self, driver: GuestDriver, guest: Callable[[], GuestAddress], learn: Callable[[], None]
+    ) -> None:
+        """Make the step; ``guest`` is asked when its ports are there, ``learn`` waits for its key."""
+        super().__init__("host key")
+        self._driver, self._guest, self._learn = driver, guest, learn
+
+    def check(self) -> Finding:
+        """Look for pinned keys."""
+        return Finding.ALREADY_SO if self._driver.pins(self._guest()) else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Wait until the guest shows its key, and pin it."""
+        self._learn()
+
+    def undo(self) -> None:
+        """Forget it."""
+        self._driver.forget(self._guest())
+
+
+class ForgetGuest(Step):
+    """No host key is pinned to the guest's addresses: the next guest that gets them has another."""
+
+    undoable = False
+
+    def __init__(self, driver: GuestDriver, guest: GuestAddress) -> None:
+        super().__init__("forget host key")
+        self._driver, self._guest = driver, guest
+
+    def check(self) -> Finding:
+        """Look for pinned keys."""
+        return Finding.WILL_DELETE if self._driver.pins(self._guest) else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Remove them."""
+        self._driver.forget(self._guest)

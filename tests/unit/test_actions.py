@@ -1,0 +1,44 @@
+"""What is said of an operational action that cannot be carried out as asked."""
+
+import pytest
+
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.handlers import actions
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "field", "why"),
+    [
+        ("reboot", {"hrad": True}, "data.hrad", "unknown field, did you mean 'hard'?"),
+        ("console", {"lines": 0}, "data.lines", "must be from 1 to 100000, is 0"),
+        ("cpupin", {}, "data.vcpu_cpu_map", "is missing"),
+        (
+            "cpupin",
+            {"vcpu_cpu_map": [{"vcpu": 0, "cpu": -1}]},
+            "data.vcpu_cpu_map[0].cpu",
+            "must be at least 0, is -1",
+        ),
+        ("numatune", {"node_set": []}, "data.node_set", "must have at least 1 item, has 0"),
+        ("addkey", {"keys": "none"}, "data.keys", "must be a list, is 'none'"),
+        (
+            "addkey",
+            {"keys": [{"key": "ssh-rsa"}]},
+            "data.keys[0].key",
+            "must be one line: algorithm, base64 key, and perhaps a comment",
+        ),
+    ],
+)
+def test_wrong_data_are_refused_in_plain_words_with_their_field(
+    action: str, data: dict[str, object], field: str, why: str
+) -> None:
+    with pytest.raises(InvalidSliver) as refusal:
+        actions.parse(action, data)
+
+    assert (refusal.value.field, refusal.value.why) == (field, why)
+
+
+def test_an_unknown_action_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InvalidSliver, match=r"no action 'dance'.*cpupin") as refusal:
+        actions.parse("dance", {})
+
+    assert refusal.value.field == "action"

@@ -1,0 +1,48 @@
+"""Connections to several hosts."""
+
+import threading
+from unittest.mock import Mock
+
+import libvirt
+from pytest_mock import MockerFixture
+
+from fabric_direct.drivers.libvirt import connection as module
+
+
+def test_a_host_that_does_not_answer_holds_up_nobody_who_wants_another(
+    mocker: MockerFixture,
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def open_(uri: str) -> Mock:
+        if uri == "test:dead":
+            asked.set()
+            answers.wait(20)
+        return Mock(name=uri)
+
+    mocker.patch.object(libvirt, "open", open_)
+    mocker.patch.object(module, "_events")
+    mocker.patch.dict(module._connections, clear=True)
+    waiting = threading.Thread(target=module.connect, args=("test:dead",))
+    waiting.start()
+    asked.wait(20)
+    other = threading.Thread(target=module.connect, args=("test:alive",))
+    other.start()
+    other.join(10)
+
+    assert "test:alive" in module._connections
+    answers.set()
+    waiting.join()
+
+
+def test_one_connection_is_opened_for_all_that_want_it_at_once(mocker: MockerFixture) -> None:
+    opened = mocker.patch.object(libvirt, "open")
+    mocker.patch.object(module, "_events")
+    mocker.patch.dict(module._connections, clear=True)
+    threads = [threading.Thread(target=module.connect, args=("test:one",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    opened.assert_called_once_with("test:one")
