@@ -350,7 +350,7 @@ def test_an_image_is_looked_at_through_an_overlay_that_goes_again(
 
     assert store.backing("/images/x") == Backing("/images/x", "qcow2", 7 * GIB)
 
-    pool.storageVolLookupByName.return_value.delete.assert_called_once_with(0)
+    pool.createXML.return_value.delete.assert_called_once_with(0)
 
 
 def test_an_image_that_is_not_qcow2_is_raw(store: Store, pool: MagicMock) -> None:

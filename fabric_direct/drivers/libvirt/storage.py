@@ -32,7 +32,6 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
-from fabric_direct.drivers.moment import read
 from fabric_direct.errors import InvalidSliver, NotOurs
 
 GIB = 1024**3
@@ -204,14 +203,12 @@ class Store:
             raise _bad_image(path, self.uri, error) from error
 
     def _overlay(self, path: str, kind: str) -> Backing:
-        name = f"probe.{uuid4().hex}"
+        volume = self.create(f"probe.{uuid4().hex}", None, Backing(path, kind, 0))
         try:
-            volume = self.create(name, None, Backing(path, kind, 0))
             return Backing(path, kind, int(volume.info()[1]))
         finally:
-            self.delete(name)
+            _patiently(_delete, volume)
 
-    @read
     def _find_pool(self) -> libvirt.virStoragePool | None:
         try:
             pool = connect(self.uri).storagePoolLookupByName(self.name)
