@@ -162,13 +162,15 @@ def test_a_forked_worker_and_its_parent_both_go_on_working(
     connection: libvirt.virConnect, domain: libvirt.virDomain
 ) -> None:
     name = domain.name()
-    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-        answers = set(pool.map(work, [name] * 8))
+    context = multiprocessing.get_context("fork")
+    for _ in range(4):
+        # One call each: libvirt may lose the events of a callback that follows another at once.
+        with ProcessPoolExecutor(1, context) as pool:
+            assert pool.submit(work, name).result() == (name, True)
         # In between, and so on the connection that the workers inherited.
         assert connect(URI) is connection
         assert domain.name() == name
 
-    assert answers == {(name, True)}
     assert connection.isAlive()
     assert domain.XMLDesc(0)
 
