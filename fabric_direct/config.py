@@ -5,17 +5,16 @@ What is refused says the file, the line and the field. JSON Schema for editors:
 """
 
 import os
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from fabric_direct.errors import InvalidSite, NotFound
-from fabric_direct.model import Frozen, Name, PciAddress, Vlan
+from fabric_direct.model import Frozen, Name, PciAddress
+from fabric_direct.networks import LinkName, SiteNetwork
 
-# A Linux interface name: IFNAMSIZ (16) less the terminating zero.
-LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
 DriverName = Name
 
 
@@ -59,70 +58,27 @@ class ImageSettings(Frozen):
     """File on the host (libvirt); OpenStack finds its images by name."""
 
 
-class _Network(Frozen):
-    subnet: IPv4Network
-    """Its IPv4 addresses; the first is the host's own or the gateway's."""
-    subnet6: IPv6Network | None = None
-    """Its IPv6 addresses, a /64 where guests shall configure themselves."""
-    gateway: IPv4Address | None = None
-    """Default router of the guests; none if absent."""
-    dns: tuple[IPv4Address, ...] = ()
-    pool: tuple[IPv4Address, IPv4Address] | None = None
-    """First and last address that may be given out; all but the first of the subnet if absent."""
-
-    @model_validator(mode="after")
-    def _inside(self) -> Self:
-        for name, addresses in (("pool", self.pool or ()), ("gateway", (self.gateway,))):
-            for address in addresses:
-                if address is not None and address not in self.subnet:
-                    raise ValueError(f"{name}: {address} is not in {self.subnet}")
-        if self.pool and self.pool[0] > self.pool[1]:
-            raise ValueError("pool: its first address is above its last")
-        for block in self.blocks():
-            if block.num_addresses < 4:
-                raise ValueError(f"subnet: {block} is too small, it needs four addresses")
-        return self
-
-    def blocks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return its address blocks."""
-        return (self.subnet, self.subnet6) if self.subnet6 else (self.subnet,)
-
-
-class FlatNetwork(_Network):
-    """An existing bridge; addresses from our pool, configured in the guest; no DHCP."""
-
-    strategy: Literal["flat"]
-    bridge: LinkName
-
-
-class FlatDhcpNetwork(_Network):
-    """A bridge of its own with DHCP, DNS and IPv6 router advertisement."""
-
-    strategy: Literal["flat_dhcp"]
-    bridge: LinkName | None = None
-    """Name of the bridge to make; derived from the network's name if absent."""
-    forward: Literal["none", "route", "nat"] = "none"
-    """How it reaches other networks through the host."""
-
-
-class VlanNetwork(_Network):
-    """A bridge over a VLAN interface of an uplink, with DHCP, DNS and IPv6 router advertisement."""
-
-    strategy: Literal["vlan"]
-    vlan: Vlan
-    uplink: LinkName
-    bridge: LinkName | None = None
-
-
-SiteNetwork = Annotated[
-    FlatNetwork | FlatDhcpNetwork | VlanNetwork, Field(discriminator="strategy")
-]
-
-
 class OpenStackSettings(Frozen):
-    """Which cloud of clouds.yaml."""
+    """Which cloud, and how servers are made in it."""
 
     cloud: Name
+    """An entry of clouds.yaml."""
+    clouds_file: Path | None = None
+    """clouds.yaml; looked for where openstacksdk does (``OS_CLIENT_CONFIG_FILE``,
+    ``~/.config/openstack``, ``/etc/openstack``) if absent."""
+    external_network: Name | None = None
+    """Where floating IPs come from, and what routers are connected with."""
+    security_groups: tuple[Name, ...] = ()
+    """Of ports with port security; the project's default group if none is given."""
+    key_name: Name | None = None
+    """A key pair of the cloud that is let into each server beside the sliver's own keys."""
+    config_drive: bool = False
+    """Whether each server has a config drive; one with a NIC on a network without DHCP has it anyway."""
+    make_flavors: bool = False
+    """Whether a flavor of just the sliver's capacities is made where none has them; that needs an
+    administrator."""
+    volume_type: Name | None = None
+    """Of the volumes that are made; the cloud's default if absent."""
 
 
 class GuestSettings(Frozen):
@@ -177,10 +133,16 @@ class Site(Frozen):
     """Where the journal, the address pools and pinned host keys are kept."""
     drivers: dict[Name, DriverName] = {}
     """Resource type, as ``Type_Model`` or ``Type``, to driver; libvirt's family if absent."""
-    guest: DriverName = "agent"
-    """Driver that looks into guests: ``agent`` (QEMU guest agent), ``ssh``, or ``none``."""
     openstack: OpenStackSettings | None = None
-    hosts: Annotated[dict[Name, Host], Field(min_length=1)] = {"localhost": Host()}
+    guest: DriverName = Field(
+        default_factory=lambda site: "ssh" if site.get("openstack") else "agent"
+    )
+    """Driver that looks into guests: ``agent`` (QEMU guest agent, by the libvirt of the host), ``ssh``,
+    or ``none``; ``agent`` if absent, with a cloud ``ssh``."""
+    hosts: Annotated[dict[Name, Host], Field(min_length=1)] = Field(
+        default_factory=lambda site: {} if site.get("openstack") else {"localhost": Host()}
+    )
+    """Workers by name; this machine if absent, with a cloud none: then the cloud alone knows them."""
     images: dict[Name, ImageSettings] = {}
     networks: dict[Name, SiteNetwork] = {}
     guest_access: GuestSettings = GuestSettings()

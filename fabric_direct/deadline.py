@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, ClassVar, Self, TypeVar, cast
 
@@ -13,6 +15,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponenti
 from fabric_direct.errors import TimedOut
 
 T = TypeVar("T")
+Within = Callable[[], AbstractContextManager[None]]
 
 
 class Deadline:
@@ -36,7 +39,7 @@ class Deadline:
 
 
 def call_within(seconds: float, what: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
-    """Call ``function`` and wait for it at most ``seconds``.
+    """Call ``function`` in the caller's context and wait for it at most ``seconds``.
 
     The call itself cannot be ended: it goes on in a daemon thread, so that it can neither hold up
     the operation nor the end of the process, and its result is dropped.
@@ -46,7 +49,8 @@ def call_within(seconds: float, what: str, function: Callable[..., T], *args: An
     if seconds <= 0:
         raise TimedOut(f"{what} was not begun", why="the time for the operation is spent")
     answer: Future[T] = Future()
-    _Caller.take().calls.put(lambda: _answer(answer, function, args, kw))
+    context = copy_context()
+    _Caller.take().calls.put(lambda: context.run(_answer, answer, function, args, kw))
     try:
         return answer.result(seconds)
     except TimeoutError as error:
@@ -109,8 +113,11 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
 class _Bounded:
     """Every public method of a driver, within a limit."""
 
-    def __init__(self, driver: Any, name: str, deadline: Deadline, limit: float) -> None:
-        self._driver, self._name, self._deadline, self._limit = driver, name, deadline, limit
+    def __init__(
+        self, driver: Any, name: str, deadline: Deadline, limit: float, within: Within
+    ) -> None:
+        self._driver, self._name, self._deadline = driver, name, deadline
+        self._limit, self._within = limit, within
 
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(self._driver, attribute)
@@ -122,17 +129,22 @@ class _Bounded:
             if "timeout" in kw:
                 kw["timeout"] = self._deadline.remaining(kw["timeout"])
                 limit += kw["timeout"]
-            return call_within(
-                self._deadline.remaining(limit), f"{self._name}.{attribute}", value, *args, **kw
-            )
+            with self._within():
+                return call_within(
+                    self._deadline.remaining(limit), f"{self._name}.{attribute}", value, *args, **kw
+                )
 
         return bounded
 
 
-def bounded(driver: T, name: str, deadline: Deadline, limit: float) -> T:
+def bounded(
+    driver: T, name: str, deadline: Deadline, limit: float, within: Within = nullcontext
+) -> T:
     """Return ``driver`` with a time limit on each call.
 
     A call may take ``limit`` seconds, or its own ``timeout`` argument and ``limit`` on top where it has
     one (given by keyword), and never longer than the deadline allows.
+
+    :param within: makes the context manager that each call is made in.
     """
-    return cast(T, _Bounded(driver, name, deadline, limit))
+    return cast(T, _Bounded(driver, name, deadline, limit, within))

@@ -11,9 +11,11 @@
     │   ├── NotOurs              something of that name exists and bears no stamp of ours: untouched
     │   ├── SliverBusy           another process works on this sliver
     │   ├── DeviceClaimed        another domain, live or defined, has the device
-    │   └── PoolExhausted        a network has no free address left
+    │   ├── PoolExhausted        a network has no free address left
+    │   └── QuotaExceeded        the project's quota has no room for it
     ├── DriverError              an API said no, in its own words
     │   ├── Unreachable          the API, host or guest does not answer
+    │   ├── Denied               wrong credentials, or a right that is missing
     │   ├── TimedOut             no answer within the call's limit, or the operation's budget is spent
     │   └── Unsupported          this hardware or version cannot do it (EOPNOTSUPP and the like)
     └── NotVerified              the API said yes, but the substrate, read back, says otherwise
@@ -96,12 +98,20 @@ class PoolExhausted(Conflict):
     """A network has no free address left."""
 
 
+class QuotaExceeded(Conflict):
+    """The project's quota has no room for it."""
+
+
 class DriverError(FabricDirectError):
     """An API refused or failed."""
 
 
 class Unreachable(DriverError):
     """The API, host or guest does not answer."""
+
+
+class Denied(DriverError):
+    """The API knows us not (credentials), or does not let us (rights)."""
 
 
 class TimedOut(DriverError):

@@ -155,6 +155,16 @@ class Interface(Frozen):
     """Limit in Mbit/s in each direction; none if absent."""
 
 
+class VNicInterface(Interface):
+    """The interface of a virtual NIC: a port of a network."""
+
+    floating_ip: bool = False
+    """Whether it is reached from outside by an address of the cloud's external network."""
+    port_security: bool | None = None
+    """Whether the network lets only its own MAC and addresses, and its security groups, pass; as the
+    network has it if absent."""
+
+
 class _Component(Frozen):
     id: ComponentId
     """Unique within the sliver; what a modification is told apart by."""
@@ -167,8 +177,8 @@ class VNic(_Component):
 
     type: Literal["vNIC"] = "vNIC"
     network: Name
-    """A network named in site.yaml."""
-    interface: Interface = Interface()
+    """A network named in site.yaml, or of the cloud by its name or id."""
+    interface: VNicInterface = VNicInterface()
 
 
 class Storage(_Component):
@@ -178,7 +188,7 @@ class Storage(_Component):
     size: Annotated[int, Field(ge=1, le=1_048_576, strict=True)] | None = None
     """GiB of a volume that lives and dies with the component."""
     volume: Name | None = None
-    """Name of an existing volume, attached and detached but never made or deleted."""
+    """Name, or the cloud's id, of an existing volume: attached and detached, never made or deleted."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -337,6 +347,10 @@ class ObservedInterface(Frozen):
     network: str | None = None
     addresses: tuple[str, ...] = ()
     """Addresses with prefix length that were assigned to it."""
+    floating_ip: str | None = None
+    """The address that it is reached by from outside, if it has one."""
+    port_security: bool | None = None
+    """Whether the network filters what it sends; unknown if the network does not say."""
     bandwidth: int | None = None
     """Limit in Mbit/s in each direction, if any."""
     guest_name: str | None = None
@@ -354,6 +368,8 @@ class ObservedVolume(Frozen):
     """Device name that was proposed to the guest, for example ``vdb``."""
     size: int
     """GiB."""
+    guest_name: str | None = None
+    """Device name that the guest itself has for it, told by its serial number."""
 
 
 class ObservedDevice(Frozen):
@@ -385,6 +401,10 @@ class Observed(Frozen):
     host: str | None = None
     instance: str | None = None
     """Name of the domain or id of the server."""
+    domain: str | None = None
+    """Name of its libvirt domain on the host, as far as the API tells."""
+    flavor: str | None = None
+    """Its flavor, where the API has them."""
     cores: int | None = None
     ram: int | None = None
     """MiB."""

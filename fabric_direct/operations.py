@@ -11,7 +11,7 @@ from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, call_within
 from fabric_direct.drivers.base import HostDevice, HostDrivers, Server
-from fabric_direct.drivers.moment import one_moment
+from fabric_direct.drivers.moment import Moment
 from fabric_direct.errors import Conflict, FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
@@ -64,14 +64,14 @@ class Operations:
         self._lock = Lock()
         self._drivers: dict[str, HostDrivers] = {}
 
-    def create(self, sliver: NodeSliver, deadline: Deadline) -> Outcome:
+    def create(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver; if that fails, nothing of it is left, or the outcome names it."""
         handler = self._handler(sliver, deadline)
         return self._apply(
             _Job(Operation.CREATE, sliver, handler, handler.create(sliver)), deadline
         )
 
-    def modify(self, sliver: NodeSliver, deadline: Deadline) -> Outcome:
+    def modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Change the sliver; if that fails, it is as it was, or the outcome names what is not."""
         handler = self._handler(sliver, deadline)
         return self._apply(
@@ -80,13 +80,21 @@ class Operations:
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Remove the sliver from every host that has anything of it; what cannot be is named."""
-        ref, hosts = sliver.ref(), list(self._site.hosts)
-        having = hosts if len(hosts) == 1 else self._hosts_with(ref, deadline) or hosts[:1]
-        outcomes = [self._delete_on(host, ref, deadline) for host in having]
+        ref, moment = sliver.ref(), Moment()
+        outcomes = [
+            self._delete_on(host, ref, deadline, moment)
+            for host in self._hosts_to_clear(ref, deadline, moment)
+        ]
         return max(outcomes, key=lambda outcome: not outcome.ok)
 
-    def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline) -> Outcome:
-        handler = self._handler_on(host, ref, deadline)
+    def _hosts_to_clear(self, ref: SliverRef, deadline: Deadline, moment: Moment) -> list[str]:
+        hosts = list(self._site.hosts)
+        if self._cloud():
+            return [self._host_in_cloud(ref, deadline, moment)]
+        return hosts if len(hosts) == 1 else self._hosts_with(ref, deadline) or hosts[:1]
+
+    def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline, moment: Moment) -> Outcome:
+        handler = self._handler_on(host, ref, deadline, moment)
         return self._apply(_Job(Operation.DELETE, ref, handler, handler.delete(ref)), deadline)
 
     def recover(
@@ -95,16 +103,16 @@ class Operations:
         """Finish or undo an unfinished operation, unless it has been ended meanwhile."""
         if entry not in self._journal.unfinished():
             return Outcome(operation=entry.operation, sliver=sliver.ref(), status=Status.DONE)
-        if entry.operation is Operation.DELETE or not isinstance(sliver, NodeSliver):
+        if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
             return self.delete(sliver, deadline)
         if entry.operation is Operation.MODIFY:
             return self.modify(self._stamped(sliver) if undo else sliver, deadline)
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
 
-    def _stamped(self, sliver: NodeSliver) -> NodeSliver:
+    def _stamped(self, sliver: SliverRef) -> SliverRef:
         """Return the sliver as the server says it was, until a modification is finished."""
         server = next((s for s in self.servers() if s.sliver == sliver.id), None)
-        if server is None:
+        if server is None or not isinstance(sliver, NodeSliver):
             return sliver
         return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
 
@@ -124,17 +132,22 @@ class Operations:
             operation=Operation.POA, sliver=sliver.ref(), status=Status.DONE, data=answer
         )
 
-    def plan(self, sliver: SliverRef, operation: Operation, deadline: Deadline) -> Outcome:
-        """Ask each step of an operation what it would do, within one limit for all of them."""
+    def plan(self, sliver: SliverRef, operation: Operation | None, deadline: Deadline) -> Outcome:
+        """Ask each step of an operation what it would do, within one limit for all of them.
+
+        :param operation: modify if the sliver is there and create if not, if absent.
+        """
         make: type[Handler] = registry.handler_for(sliver.type)
-        host = self._host_of(sliver, deadline)
+        moment = Moment(still=True)
+        host = self._host_of(sliver, deadline, moment)
 
         def ask() -> tuple[StepReport, ...]:
-            with one_moment():
+            with moment.lasting():
                 handler = make(self._site, self._drivers_of(host))
-                return engine.survey(getattr(handler, operation.value)(sliver))
+                usual = Operation.MODIFY if handler.exists(sliver) else Operation.CREATE
+                return engine.survey(getattr(handler, (operation or usual).value)(sliver))
 
-        steps = call_within(deadline.remaining(), f"the plan to {operation.value}", ask)
+        steps = call_within(deadline.remaining(), f"the plan to {operation or 'change it'}", ask)
         return Outcome(
             operation=Operation.PLAN, sliver=sliver.ref(), status=Status.DONE, steps=steps
         )
@@ -184,18 +197,39 @@ class Operations:
         return tell
 
     def _handler(self, sliver: SliverRef, deadline: Deadline) -> Handler:
-        return self._handler_on(self._host_of(sliver, deadline), sliver, deadline)
+        moment = Moment()
+        host = self._host_of(sliver, deadline, moment)
+        return self._handler_on(host, sliver, deadline, moment)
 
-    def _handler_on(self, host: str, sliver: SliverRef, deadline: Deadline) -> Handler:
+    def _handler_on(
+        self, host: str, sliver: SliverRef, deadline: Deadline, moment: Moment | None = None
+    ) -> Handler:
         make: type[Handler] = registry.handler_for(sliver.type)
-        return make(self._site, self._bounded(host, deadline))
+        return make(self._site, self._bounded(host, deadline, moment))
 
-    def _host_of(self, sliver: SliverRef, deadline: Deadline) -> str:
+    def _cloud(self) -> bool:
+        return self._drivers_of(next(iter(self._site.hosts), "")).compute.cloud
+
+    def _host_in_cloud(self, sliver: SliverRef, deadline: Deadline, moment: Moment) -> str:
+        """Return the worker that has the sliver's server, or the one that it names, if any.
+
+        :raises Conflict: if another one has it than it names.
+        """
+        wanted: str = getattr(sliver, "host", None) or ""
+        server = self._bounded(wanted, deadline, moment).compute.find(sliver.id)
+        has = server.host if server else ""
+        if has and wanted and has != wanted:
+            raise Conflict(f"sliver {sliver.id} is on {has}, not on {wanted}")
+        return has or wanted
+
+    def _host_of(self, sliver: SliverRef, deadline: Deadline, moment: Moment) -> str:
         """Return the only host, the one that has the sliver, or the one that it names.
 
         :raises InvalidSliver: if it names an unknown one, or none where there are several.
         :raises Conflict: if another one has it than it names.
         """
+        if self._cloud():
+            return self._host_in_cloud(sliver, deadline, moment)
         hosts, wanted = list(self._site.hosts), getattr(sliver, "host", None)
         known = f"known: {', '.join(hosts)}"
         if wanted is not None and wanted not in hosts:
@@ -229,7 +263,8 @@ class Operations:
     def servers(self) -> tuple[Server, ...]:
         """Return the servers with our stamp on all hosts."""
         deadline = Deadline.within(self._site.limits.probe)
-        hosts = (self._bounded(host, deadline) for host in self._site.hosts)
+        names = [""] if self._cloud() else self._site.hosts
+        hosts = (self._bounded(host, deadline) for host in names)
         return tuple(server for drivers in hosts for server in drivers.compute.servers())
 
     def devices(self, host: str) -> tuple[HostDevice, ...]:
@@ -241,8 +276,8 @@ class Operations:
         deadline = Deadline.within(self._site.limits.probe)
         return next(iter(self._bounded(host, deadline).devices.values())).inventory()
 
-    def _bounded(self, host: str, deadline: Deadline) -> HostDrivers:
-        return self._drivers_of(host).within(deadline, self._site.limits.call)
+    def _bounded(self, host: str, deadline: Deadline, moment: Moment | None = None) -> HostDrivers:
+        return self._drivers_of(host).within(deadline, self._site.limits.call, moment)
 
     def _drivers_of(self, host: str) -> HostDrivers:
         with self._lock:

@@ -25,7 +25,7 @@ from fabric_direct.errors import Conflict, FabricDirectError, Refused
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.locks import exclusive
-from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
+from fabric_direct.model import Operation, Outcome, SliverRef, Status
 from fabric_direct.operations import Operations, Progress, report
 
 log = logging.getLogger(__name__)
@@ -89,11 +89,11 @@ class HandlerProcessor:
 
     # --- operations
 
-    def create(self, sliver: NodeSliver) -> "Future[Outcome]":
+    def create(self, sliver: SliverRef) -> "Future[Outcome]":
         """Make the sliver, or make sure that it is there as asked for."""
         return self._submit(Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d))
 
-    def modify(self, sliver: NodeSliver) -> "Future[Outcome]":
+    def modify(self, sliver: SliverRef) -> "Future[Outcome]":
         """Turn the sliver that is there into the one asked for, told apart by component id."""
         return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
 
@@ -114,8 +114,11 @@ class HandlerProcessor:
             Operation.POA, sliver, lambda d: self._operations.poa(sliver, action, values, d)
         )
 
-    def plan(self, sliver: SliverRef, operation: Operation) -> "Future[Outcome]":
-        """Say what each step of ``create``, ``modify`` or ``delete`` would do; nothing is changed."""
+    def plan(self, sliver: SliverRef, operation: Operation | None = None) -> "Future[Outcome]":
+        """Say what each step of ``create``, ``modify`` or ``delete`` would do; nothing is changed.
+
+        :param operation: modify if the sliver is there and create if not, if absent.
+        """
         return self._submit(
             Operation.PLAN, sliver, lambda d: self._operations.plan(sliver, operation, d)
         )

@@ -2,8 +2,8 @@
 
 Both are found by entry points, so that others can add theirs: a handler by its resource type in
 ``fabric_direct.handlers``; a driver by its name in ``fabric_direct.compute``, ``.network``, ``.volume``,
-``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable ``(site, host) -> driver``. They are
-imported at first use.
+``.bridge``, ``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable
+``(site, host) -> driver``. They are imported at first use.
 """
 
 from collections.abc import Iterator
@@ -34,6 +34,7 @@ def handler_for(resource_type: str) -> Any:
 def host_drivers(site: Site, host: str) -> HostDrivers:
     """Return the drivers of a host, as the site names them; none is connected yet.
 
+    :param host: empty while a cloud has not chosen one.
     :raises InvalidSite: if the site names a driver that is not installed.
     """
     server = site.driver_for("VM") or "libvirt"
@@ -41,14 +42,17 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     def make(kind: str, name: str) -> Any:
         return driver(kind, name)(site, host)
 
+    bridge, known = site.driver_for("L2Bridge"), host in site.hosts
+    tuning = server if server in _names("tuning") else "libvirt"
     return HostDrivers(
         host=host,
         compute=make("compute", server),
         network=make("network", site.driver_for("vNIC") or server),
         volume=make("volume", site.driver_for("Storage") or server),
-        tuning=make("tuning", server if server in _names("tuning") else "libvirt"),
+        tuning=make("tuning", tuning) if known else None,
         guest=None if site.guest == "none" else make("guest", site.guest),
-        devices=dict(_devices(site, host)),
+        bridge=make("bridge", bridge) if bridge else None,
+        devices=dict(_devices(site, host)) if known else {},
     )
 
 

@@ -9,23 +9,35 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
-    from fabric_direct.model import NodeSliver, SliverRef
+    from fabric_direct.model import SliverRef
 
 T = TypeVar("T", bound="SliverRef")
 
 
-def sliver(path: Path) -> "NodeSliver":
+def sliver(path: Path) -> "SliverRef":
     """Return the sliver that a file describes.
 
     :raises InvalidSliver: if it cannot be read or is wrong.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - see the package
+
+    return load(path, _model_of, InvalidSliver)
+
+
+def _model_of(document: Any) -> "type[SliverRef]":
+    """Return what a sliver of this type looks like; a node, if the type is missing or unknown."""
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
+    from fabric_direct.registry import handler_for  # noqa: PLC0415
 
-    return load(path, NodeSliver, InvalidSliver)
+    named = document.get("type") if isinstance(document, dict) else None
+    try:
+        model: type[SliverRef] = handler_for(str(named)).sliver_model
+    except InvalidSliver:
+        return NodeSliver
+    return model
 
 
-def slivers(paths: tuple[Path, ...]) -> "list[NodeSliver]":
+def slivers(paths: tuple[Path, ...]) -> "list[SliverRef]":
     """Return the slivers of several files; all are looked at before any is refused.
 
     :raises InvalidSliver: if any is wrong, with what is wrong in all.

@@ -1,7 +1,6 @@
 """The commands that make, change, remove and look at slivers."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,7 @@ from fabric_direct.cli.options import Settings, pass_settings, shared_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.model import NodeSliver, Outcome, SliverRef
-    from fabric_direct.processor import HandlerProcessor
+    from fabric_direct.model import Outcome, SliverRef
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _type = click.option(
@@ -82,19 +80,11 @@ def plan(settings: Settings, file: Path, *, delete: bool) -> None:
     A step is "already so", or says what it will do: "will create", "will change", "will delete".
     """
     sliver = inputs.sliver(file)
-    answers = running.run(settings, lambda processor: [_plan(processor, sliver, delete=delete)])
-    running.tell(answers, settings, done=show.plan)
-
-
-def _plan(
-    processor: "HandlerProcessor", sliver: "NodeSliver", *, delete: bool
-) -> "Future[Outcome]":
     from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
 
-    if delete:
-        return processor.plan(sliver, Operation.DELETE)
-    there = any(server.sliver == sliver.id for server in processor.slivers())
-    return processor.plan(sliver, Operation.MODIFY if there else Operation.CREATE)
+    operation = Operation.DELETE if delete else None
+    answers = running.run(settings, lambda processor: [processor.plan(sliver, operation)])
+    running.tell(answers, settings, done=show.plan)
 
 
 @click.command(short_help="Look at a sliver and compare it.")
@@ -121,6 +111,7 @@ Actions of a VM, and their DATA:
   cpuinfo, numainfo  where its CPUs run and its memory is
   cpupin             {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 3}]}
   numatune           {"node_set": [0]}
+  resize             {"flavor": "m1.large"} or {"capacities": {"core": 2, "ram": 4, "disk": 20}}
   addkey, removekey  {"keys": [{"key": "ssh-ed25519 AAAA...", "comment": "me"}]}
 """
 

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fabric_direct.config import FlatNetwork, SiteNetwork, VlanNetwork
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.networks import FlatNetwork, SiteNetwork, VlanNetwork
 
 # <linux/kvm.h>: _IO(0xAE, 0x01).
 _KVM_CREATE_VM = 0xAE01
@@ -136,9 +136,9 @@ def has_module(name: str, root: Path = _ROOT) -> bool:
 def check_networks(networks: Mapping[str, SiteNetwork], root: Path = _ROOT) -> Iterator[Diagnosis]:
     """Check what the site's networks are made of."""
     for name, network in networks.items():
-        if isinstance(network, FlatNetwork):
+        if isinstance(network, FlatNetwork) and network.bridge:
             yield check_bridge(name, network.bridge, root)
-        if isinstance(network, VlanNetwork):
+        if isinstance(network, VlanNetwork) and network.uplink:
             yield check_uplink(name, network.uplink, root)
     if any(isinstance(network, VlanNetwork) for network in networks.values()):
         yield check_8021q(root)

@@ -1,7 +1,8 @@
 """Documents that people write: YAML or JSON files, read safely, validated, refused in plain words."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -16,7 +17,11 @@ __all__ = ["json_schema", "load", "parse"]
 M = TypeVar("M", bound=BaseModel)
 
 
-def load(path: Path, model: type[M], error: type[FabricDirectError]) -> M:
+Choice = Callable[[Any], type[M]]
+"""Says by its content what a document is."""
+
+
+def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
     """Read, parse and validate the one document of a YAML or JSON file of at most 1 MiB.
 
     :raises FabricDirectError: of the class ``error``; see :func:`parse`.
@@ -24,7 +29,7 @@ def load(path: Path, model: type[M], error: type[FabricDirectError]) -> M:
     return parse(_text(path, error), str(path), model, error)
 
 
-def parse(text: str, source: str, model: type[M], error: type[FabricDirectError]) -> M:
+def parse(text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
     """Parse and validate the text of a document.
 
     Nothing is converted on the way: a number in quotes is no number, and what is no decimal number,
@@ -38,10 +43,11 @@ def parse(text: str, source: str, model: type[M], error: type[FabricDirectError]
         tree = read(text, source)
     except Malformed as malformed:
         raise _refusal(error, source, [malformed.problem]) from malformed
+    chosen: type[M] = model if isinstance(model, type) else model(tree.value)
     try:
-        return model.model_validate_json(to_json(tree.value), strict=True)
+        return chosen.model_validate_json(to_json(tree.value), strict=True)
     except ValidationError as invalid:
-        raise _refusal(error, source, problems(invalid, model, tree)) from invalid
+        raise _refusal(error, source, problems(invalid, chosen, tree)) from invalid
 
 
 def _text(path: Path, error: type[FabricDirectError]) -> str:

@@ -20,9 +20,9 @@ from ipaddress import (
 )
 from itertools import chain
 
-from fabric_direct.config import SiteNetwork, VlanNetwork
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import Interface
+from fabric_direct.networks import SiteNetwork, VlanNetwork
 
 
 def host_address(network: SiteNetwork) -> IPv4Address:

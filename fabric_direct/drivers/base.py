@@ -13,19 +13,23 @@ first use and keeps none across a fork. What all methods guarantee:
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Interface, IPv6Interface
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.drivers.moment import Moment
+from fabric_direct.errors import Unsupported
 from fabric_direct.model import (
-    Interface,
     Mbps,
     NodeSliver,
     PciAddress,
     PciComponent,
     Stamp,
     State,
+    VNicInterface,
 )
+from fabric_direct.networks import NetworkSliver
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,15 @@ class Port:
     """Whether the network hands the address out itself; otherwise the guest is configured with it."""
     bridge: bool = False
     """Whether ``source`` is a bridge of the host rather than a network of the API."""
+    floating_ip: str | None = None
+    """IPv4 address by which it is reached from outside."""
+    port_security: bool | None = None
+    """Whether the network filters what it sends; None if the network does not say."""
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return its addresses without prefix, the one that is reached from farthest away first."""
+        fixed = (str(address.ip) for address in (self.ipv4, self.ipv6) if address)
+        return (*filter(None, [self.floating_ip]), *fixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +106,8 @@ class PluggedVolume:
     source: str
     target: str
     """Device name, for example ``vdb``."""
+    serial: str = ""
+    """Serial number by which the guest can tell it; its first 20 characters are what virtio shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +123,14 @@ class Server:
     """MiB."""
     stamp: Stamp
     host: str = ""
+    """Name of the worker; empty if the API does not tell."""
     ports: tuple[PluggedPort, ...] = ()
     volumes: tuple[PluggedVolume, ...] = ()
+    domain: str | None = None
+    """Name of its libvirt domain on the worker; None if the API does not tell."""
+    flavor: str | None = None
+    """Its flavor, where the API has them: cores and memory are the flavor's then, and may be more than
+    the sliver's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +159,16 @@ class ServerSpec:
 class ComputeDriver(Protocol):
     """The life cycle of servers."""
 
-    def capacity(self) -> HostCapacity:
-        """Return what the host has.
+    cloud: ClassVar[bool]
+    """Whether it serves all workers at once: a cloud finds a server wherever it is, and may be left to
+    choose its worker."""
 
-        :raises Unreachable: if the API does not answer.
-        """
+    def check(self, sliver: NodeSliver, image: Image) -> None:
+        """Return if the sliver's server can be made: it has the size, and can be made of the image.
 
-    def check_image(self, image: Image, disk: int) -> None:
-        """Return if servers with a root disk of ``disk`` GiB can be made from this image.
-
-        :raises InvalidSliver: with the field ``image`` if it is missing or no image, with
-            ``capacities.disk`` if it is larger than the disk.
+        :raises InvalidSliver: with the field: ``image`` if it is missing or none, ``capacities.disk`` if
+            it is larger than the disk, ``capacities.…`` if the host is too small, ``flavor`` if there is
+            none that fits, ``host`` if it cannot be had.
         """
 
     def find(self, sliver_id: str) -> Server | None:
@@ -183,7 +203,16 @@ class ComputeDriver(Protocol):
         :raises TimedOut: if a soft reboot was not seen within ``timeout`` seconds.
         """
 
-    def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
+    def resize(self, stamp: Stamp) -> None:
+        """Give the server the flavor or capacities of the stamp's sliver; it runs if it did before.
+
+        It bears this stamp then.
+
+        :raises InvalidSliver: if no flavor fits, or its root disk would shrink.
+        :raises Unsupported: if the driver cannot.
+        """
+
+    def attach_port(self, sliver_id: str, port: Port, interface: VNicInterface) -> None:
         """Plug a NIC in, now and for later starts."""
 
     def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:
@@ -214,7 +243,7 @@ class ComputeDriver(Protocol):
 class NetworkDriver(Protocol):
     """Networks, and a port with fixed addresses for each NIC."""
 
-    def check(self, network: str, interface: Interface, sliver_id: str | None = None) -> None:
+    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Return if the network can serve such an interface.
 
         :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
@@ -230,11 +259,12 @@ class NetworkDriver(Protocol):
         """Return the ports held for the sliver."""
 
     def create_port(
-        self, sliver_id: str, component: str, network: str, interface: Interface
+        self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold a place on the network: a MAC and one fixed address of each of its families.
 
-        The network is made with its first port.
+        The network is made with its first port. A port that is held already gets the floating address
+        and the port security that ``interface`` wants.
 
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC.
@@ -276,6 +306,51 @@ class VolumeDriver(Protocol):
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name every volume of the sliver that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network that was made for a sliver of its own."""
+
+    sliver: str
+    source: str
+    """Its id at the API."""
+    name: str
+    subnets: tuple[str, ...] = ()
+    vlan: int | None = None
+    users: tuple[str, ...] = ()
+    """Whose ports are on it: ``<sliver>/<component>``, or the id of a port that is not ours."""
+
+
+class BridgeDriver(Protocol):
+    """Networks that are slivers of their own: resource type ``L2Bridge``."""
+
+    def check(self, sliver: NetworkSliver) -> None:
+        """Return if the network can be made.
+
+        :raises InvalidSliver: with the field if the cloud cannot have it so.
+        """
+
+    def find(self, sliver_id: str) -> Network | None:
+        """Return the network that bears the sliver's stamp if all of it is there, or None."""
+
+    def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
+        """Say where the network that is there is not what the sliver wants, a sentence each."""
+
+    def create(self, sliver: NetworkSliver) -> Network:
+        """Make the network, its subnets, and its router where one is asked for.
+
+        :raises NotOurs: if a network of its name, or its segment, is there without the sliver's stamp.
+        """
+
+    def delete(self, sliver_id: str) -> None:
+        """Remove the network with all that was made with it; it is gone on return.
+
+        :raises Conflict: if ports of others are on it; they are named, and nothing is removed.
+        """
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything of the network that is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +496,7 @@ class GuestAddress:
 
     sliver: str
     instance: str
-    """Domain name or server id."""
+    """Domain name, or the server's id where the name is not told."""
     user: str
     """The user of its image."""
     addresses: tuple[str, ...] = ()
@@ -509,34 +584,60 @@ class TuningDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostDrivers:
-    """The drivers that serve one host."""
+    """The drivers that serve one host, or a cloud and the host that it chose."""
 
     host: str
+    """Empty while a cloud has not chosen one."""
     compute: ComputeDriver
     network: NetworkDriver
     volume: VolumeDriver
-    tuning: TuningDriver
+    tuning: TuningDriver | None = None
+    """None where the host's libvirt is not known to the site."""
     guest: GuestDriver | None = None
     """None where the site does not look into its guests (``guest: none``)."""
+    bridge: BridgeDriver | None = None
+    """None where the site serves no ``L2Bridge``."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``."""
     deadline: Deadline = field(default_factory=lambda: Deadline(float("inf")))
     """When the operation that they are used for ends."""
+    moment: Moment = field(default_factory=Moment)
+    """Answers that they share until something is changed."""
 
     def device(self, component: PciComponent) -> DeviceDriver:
-        """Return the driver for a component, by ``Type_Model`` or else ``Type``."""
-        key = f"{component.type}_{component.model}"
-        return self.devices.get(key, self.devices[component.type])
+        """Return the driver for a component, by ``Type_Model`` or else ``Type``.
 
-    def within(self, deadline: Deadline, limit: float) -> "HostDrivers":
-        """Return the same drivers, each call of which ends by ``limit`` seconds and the deadline."""
+        :raises Unsupported: if the host has none.
+        """
+        key = f"{component.type}_{component.model}"
+        found = self.devices.get(key, self.devices.get(component.type))
+        if found is None:
+            raise Unsupported(
+                f"no {component.type} can be passed through",
+                where=self.host,
+                why="the site does not know the libvirt of the host",
+                remedy="name the host in the sliver and below hosts in site.yaml",
+            )
+        return found
+
+    def within(
+        self, deadline: Deadline, limit: float, moment: Moment | None = None
+    ) -> "HostDrivers":
+        """Return the same drivers for one operation.
+
+        Each call ends by ``limit`` seconds and the deadline, and all share one moment.
+        """
+        moment = moment or Moment()
+        limited = partial(bounded, deadline=deadline, limit=limit, within=moment.lasting)
         return HostDrivers(
             host=self.host,
-            compute=bounded(self.compute, "compute", deadline, limit),
-            network=bounded(self.network, "network", deadline, limit),
-            volume=bounded(self.volume, "volume", deadline, limit),
-            tuning=bounded(self.tuning, "tuning", deadline, limit),
-            guest=self.guest and bounded(self.guest, "guest", deadline, limit),
-            devices={t: bounded(d, "device", deadline, limit) for t, d in self.devices.items()},
+            compute=limited(self.compute, "compute"),
+            network=limited(self.network, "network"),
+            volume=limited(self.volume, "volume"),
+            tuning=self.tuning and limited(self.tuning, "tuning"),
+            guest=self.guest and limited(self.guest, "guest"),
+            bridge=self.bridge and limited(self.bridge, "bridge"),
+            devices={t: limited(d, "device") for t, d in self.devices.items()},
             deadline=deadline,
+            moment=moment,
         )

@@ -48,15 +48,22 @@ class AgentGuest:
     """Looks into the guests of one host through their agents.
 
     :param site: the site.
-    :param host: name of the worker.
-    :raises NotFound: if the site has no such worker.
+    :param host: name of the worker; one that the site does not know is refused at the first call.
     """
 
     name = "agent"
     keys: tuple[str, ...] = ()
 
     def __init__(self, site: Site, host: str) -> None:
-        self._uri = site.host(host).libvirt
+        self._site, self._host = site, host
+
+    @property
+    def _uri(self) -> str:
+        """Return libvirt's URI of the host.
+
+        :raises NotFound: if the site has no such worker.
+        """
+        return self._site.host(self._host).libvirt
 
     def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002 - none is needed
         """Return that there is nothing to learn: the agent's channel is the host's own."""

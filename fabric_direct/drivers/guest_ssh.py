@@ -61,8 +61,7 @@ class SshGuest:
 
     name = "ssh"
 
-    def __init__(self, site: Site, host: str) -> None:
-        site.host(host)
+    def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
         if site.guest_access.ssh_key is None:
             raise InvalidSite(
                 "the driver 'ssh' for guests needs a private key",

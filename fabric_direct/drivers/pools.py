@@ -16,11 +16,11 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from fabric_direct.config import SiteNetwork
 from fabric_direct.drivers.addresses import candidates, candidates6
 from fabric_direct.drivers.moment import read
 from fabric_direct.errors import Conflict, DriverError, PoolExhausted, TimedOut
 from fabric_direct.model import Interface
+from fabric_direct.networks import SiteNetwork
 
 T = TypeVar("T")
 

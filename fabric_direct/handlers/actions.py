@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from fabric_direct.config import Site
 from fabric_direct.documents.reasons import problems
 from fabric_direct.documents.tree import Tree
-from fabric_direct.drivers.base import HostDrivers, Server
+from fabric_direct.drivers.base import HostDrivers, Server, TuningDriver
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.handlers.guest import Guest
-from fabric_direct.model import Frozen, SshPublicKey
+from fabric_direct.model import Capacities, Frozen, Name, SshPublicKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,21 @@ class Reboot(Frozen):
 
     hard: bool = False
     """A power cycle, without asking the guest."""
+
+
+class Resize(Frozen):
+    """What size the server shall have."""
+
+    capacities: Capacities | None = None
+    """As they are if absent."""
+    flavor: Name | None = None
+    """A flavor of the cloud; by capacities if absent."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.capacities or self.flavor):
+            raise ValueError("needs 'capacities' or 'flavor'")
+        return self
 
 
 class Console(Frozen):
@@ -84,22 +99,43 @@ def _comment(key: Key) -> str:
 
 
 def _cpuinfo(target: Target, _: Nothing) -> dict[str, Any]:
-    return target.drivers.tuning.cpu_info(target.server.instance)
+    return _tuning(target).cpu_info(_domain(target))
 
 
 def _numainfo(target: Target, _: Nothing) -> dict[str, Any]:
-    return target.drivers.tuning.numa_info(target.server.instance)
+    return _tuning(target).numa_info(_domain(target))
 
 
 def _cpupin(target: Target, data: CpuPin) -> dict[str, Any]:
     pins = {pin.vcpu: pin.cpu for pin in data.vcpu_cpu_map}
-    target.drivers.tuning.pin_cpus(target.server.instance, pins)
+    _tuning(target).pin_cpus(_domain(target), pins)
     return _cpuinfo(target, Nothing())
 
 
 def _numatune(target: Target, data: NumaTune) -> dict[str, Any]:
-    target.drivers.tuning.set_numa_nodes(target.server.instance, frozenset(data.node_set))
+    _tuning(target).set_numa_nodes(_domain(target), frozenset(data.node_set))
     return _numainfo(target, Nothing())
+
+
+def _tuning(target: Target) -> TuningDriver:
+    if target.drivers.tuning is None:
+        raise Unsupported(
+            "CPUs and memory cannot be looked at",
+            where=target.drivers.host,
+            why="the site does not know the libvirt of the host",
+            remedy="name the host below hosts in site.yaml",
+        )
+    return target.drivers.tuning
+
+
+def _domain(target: Target) -> str:
+    if target.server.domain is None:
+        raise Unsupported(
+            "CPUs and memory cannot be looked at",
+            where=target.server.instance,
+            why="the cloud tells the domain of a server to administrators only",
+        )
+    return target.server.domain
 
 
 def _start(target: Target, _: Nothing) -> dict[str, Any]:
@@ -116,6 +152,15 @@ def _stop(target: Target, _: Nothing) -> dict[str, Any]:
 def _reboot(target: Target, data: Reboot) -> dict[str, Any]:
     timeout = target.site.limits.detach
     target.drivers.compute.reboot(target.server.sliver, hard=data.hard, timeout=timeout)
+    return _answering(target)
+
+
+def _resize(target: Target, data: Resize) -> dict[str, Any]:
+    was = target.server.stamp.sliver
+    flavor = data.flavor if data.flavor or data.capacities else was.flavor
+    size = {"capacities": data.capacities or was.capacities, "flavor": flavor}
+    wanted = target.server.stamp.model_copy(update={"sliver": was.model_copy(update=size)})
+    target.drivers.compute.resize(wanted)
     return _answering(target)
 
 
@@ -179,6 +224,7 @@ _ACTIONS: dict[str, tuple[type[Frozen], Callable[[Target, Any], dict[str, Any]]]
     "numatune": (NumaTune, _numatune),
     "reboot": (Reboot, _reboot),
     "removekey": (Keys, _removekey),
+    "resize": (Resize, _resize),
     "start": (Nothing, _start),
     "stop": (Nothing, _stop),
 }

@@ -42,6 +42,9 @@ class Handler(Protocol):
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes everything that bears the sliver's stamp."""
 
+    def exists(self, ref: SliverRef) -> bool:
+        """Return whether the sliver is there, so that it can be modified."""
+
     def observe(self, ref: SliverRef) -> Observed:
         """Read the sliver from the substrate and compare it with what it should be."""
 

@@ -37,10 +37,16 @@ def _power(found: Observed) -> Iterator[str]:
 
 
 def _size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
-    if found.cores != wanted.capacities.core:
-        yield f"it has {found.cores} cores, not {wanted.capacities.core}"
-    if found.ram != wanted.capacities.ram * 1024:
-        yield f"it has {found.ram} MiB of memory, not {wanted.capacities.ram * 1024}"
+    """Compare the size; a flavor may be larger than the sliver, a domain not."""
+    if wanted.flavor and found.flavor and found.flavor != wanted.flavor:
+        yield f"it has flavor {found.flavor}, not {wanted.flavor}"
+    pairs = (
+        (found.cores, wanted.capacities.core, "cores"),
+        (found.ram, wanted.capacities.ram * 1024, "MiB of memory"),
+    )
+    for has, wants, unit in pairs:
+        if has != wants and (has is None or has < wants or not found.flavor):
+            yield f"it has {has} {unit}, not {wants}"
 
 
 def _missing_and_unwanted(wanted: NodeSliver, found: Observed) -> Iterator[str]:
@@ -65,6 +71,10 @@ def _vnic(vnic: VNic, found: Observed) -> Iterator[str]:
         yield f"vNIC {vnic.id} has MAC {nic.mac}, not {wanted.mac}"
     if nic.bandwidth != wanted.bandwidth:
         yield f"vNIC {vnic.id} is limited to {nic.bandwidth} Mbit/s, not {wanted.bandwidth}"
+    if wanted.floating_ip != (nic.floating_ip is not None):
+        yield f"vNIC {vnic.id} has {nic.floating_ip or 'no floating IP'}, which is not as wanted"
+    if wanted.port_security not in {None, nic.port_security}:
+        yield f"vNIC {vnic.id} has port security {nic.port_security}, not {wanted.port_security}"
     yield from _addresses(vnic, nic)
 
 

@@ -7,6 +7,12 @@ from fabric_direct.drivers.base import GuestAddress, GuestDriver, GuestInterface
 from fabric_direct.errors import DriverError
 from fabric_direct.model import ObservedGuest
 
+# Characters of a serial number that a virtio disk shows (VIRTIO_BLK_ID_BYTES).
+VIRTIO_SERIAL = 20
+# Seconds for one look into a guest.
+_LOOK = 30.0
+_SERIALS = ("find", "-L", "/sys/block", "-mindepth", "2", "-maxdepth", "2", "-name", "serial")
+
 
 class Guest:
     """One guest, through the driver that looks into it."""
@@ -54,6 +60,16 @@ class Guest:
             return {i.mac.lower(): i for i in self.driver.interfaces(self.address)}
         except DriverError:
             return {}
+
+    def disks(self) -> dict[str, str]:
+        """Return the names of the guest's virtio disks by serial number; none if it does not say."""
+        try:
+            read = ("-exec", "grep", "-H", ".", "{}", "+")
+            answer = self.driver.run(self.address, (*_SERIALS, *read), timeout=_LOOK)
+        except DriverError:
+            return {}
+        lines = (line.partition(":") for line in answer.stdout.decode(errors="replace").split("\n"))
+        return {serial: path.split("/")[3] for path, _, serial in lines if serial}
 
     def _booted(self) -> bool:
         return self.driver.boot_finished(self.address) is not False

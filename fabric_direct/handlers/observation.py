@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fabric_direct.drivers.base import HostDrivers, PluggedPort, Port, Server
-from fabric_direct.handlers.guest import Guest
+from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest
 from fabric_direct.model import (
     Observed,
     ObservedDevice,
@@ -21,10 +21,12 @@ def observe_server(drivers: HostDrivers, server: Server, guest: Guest | None) ->
         state=server.state,
         host=server.host or drivers.host,
         instance=server.instance,
+        domain=server.domain,
+        flavor=server.flavor,
         cores=server.cores,
         ram=server.ram,
         interfaces=tuple(_interfaces(drivers, server, asked)),
-        volumes=tuple(_volumes(drivers, server)),
+        volumes=tuple(_volumes(drivers, server, asked)),
         devices=tuple(_devices(drivers, server)),
         guest=answers,
     )
@@ -50,17 +52,23 @@ def _interface(plugged: PluggedPort, port: Port | None) -> ObservedInterface:
         network=port.network if port else None,
         addresses=tuple(str(address) for address in addresses if address),
         bandwidth=plugged.bandwidth,
+        floating_ip=port.floating_ip if port else None,
+        port_security=port.port_security if port else None,
     )
 
 
-def _volumes(drivers: HostDrivers, server: Server) -> Iterator[ObservedVolume]:
+def _volumes(drivers: HostDrivers, server: Server, guest: Guest | None) -> Iterator[ObservedVolume]:
+    if not server.volumes:
+        return
     sizes = {volume.component: volume.size for volume in drivers.volume.volumes(server.sliver)}
+    inside = guest.disks() if guest else {}
     for plugged in server.volumes:
         yield ObservedVolume(
             component=plugged.component,
             source=plugged.source,
             target=plugged.target,
             size=sizes.get(plugged.component, 0),
+            guest_name=inside.get(plugged.serial[:VIRTIO_SERIAL]),
         )
 
 

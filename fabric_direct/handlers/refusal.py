@@ -9,27 +9,6 @@ from fabric_direct.model import Component, NodeSliver, Storage, VNic
 _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
 
-def refuse_size(drivers: HostDrivers, sliver: NodeSliver) -> None:
-    """Return if the host is large enough for the sliver.
-
-    :raises InvalidSliver: with the capacity that it has not.
-    """
-    has, wants = drivers.compute.capacity(), sliver.capacities
-    limits = {
-        "core": (wants.core, has.cores, ""),
-        "ram": (wants.ram, has.ram // 1024, " GiB"),
-        "disk": (wants.disk, has.disk, " GiB free"),
-    }
-    for name, (wanted, there, unit) in limits.items():
-        if wanted > there:
-            raise InvalidSliver(
-                f"{wanted} is more than the host has",
-                field=f"capacities.{name}",
-                where=drivers.host,
-                why=f"it has {there}{unit}",
-            )
-
-
 def refuse_components(drivers: HostDrivers, sliver: NodeSliver) -> None:
     """Return if the host's drivers can serve each component.
 

@@ -34,10 +34,9 @@ from fabric_direct.handlers import actions
 from fabric_direct.handlers.compare import differences
 from fabric_direct.handlers.guest import Guest
 from fabric_direct.handlers.observation import observe_server
-from fabric_direct.handlers.refusal import refuse_components, refuse_fixed, refuse_size
+from fabric_direct.handlers.refusal import refuse_components, refuse_fixed
 from fabric_direct.model import (
     Component,
-    Interface,
     NodeSliver,
     Observed,
     SliverRef,
@@ -48,7 +47,14 @@ from fabric_direct.model import (
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.devices import AttachDevice, DetachDevice
 from fabric_direct.steps.guest import ForgetGuest, KnowGuest
-from fabric_direct.steps.ports import HoldPort, PlugPort, ReleasePort, ReplugPort, UnplugPort
+from fabric_direct.steps.ports import (
+    HoldPort,
+    PlugPort,
+    ReleasePort,
+    ReplugPort,
+    UnplugPort,
+    held_by,
+)
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
 from fabric_direct.steps.verify import Await, Verified, Verify
 from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, UnplugVolume
@@ -75,8 +81,7 @@ class VMHandler:
         """Return what makes the server with everything that belongs to it."""
         server = self._compute.find(sliver.id)
         if server is None:
-            refuse_size(self._drivers, sliver)
-            self._compute.check_image(self._image(sliver), sliver.capacities.disk)
+            self._compute.check(sliver, self._image(sliver))
         elif server.stamp != sliver.stamp():
             raise Conflict(
                 f"sliver {sliver.id} is there and differs from what is asked for",
@@ -254,6 +259,10 @@ class VMHandler:
 
     # --- looking
 
+    def exists(self, ref: SliverRef) -> bool:
+        """Return whether the server is there."""
+        return self._compute.find(ref.id) is not None
+
     def observe(self, ref: SliverRef) -> Observed:
         """Read the server and all that belongs to it, and compare it with what it should be."""
         server = self._compute.find(ref.id)
@@ -267,11 +276,13 @@ class VMHandler:
         self, sliver: NodeSliver, gone: Iterable[Component] = (), *, runs: bool = True
     ) -> tuple[str, ...]:
         """Read back and compare, but for what is removed in the end, when all else is verified."""
+        self._drivers.moment.over()
         self.observed = self.observe(sliver)
         return differences(sliver, _without(gone, self.observed), runs=runs)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
+        self._drivers.moment.over()
         return (
             *self._compute.leftovers(ref.id),
             *self._network.leftovers(ref.id),
@@ -296,18 +307,18 @@ class VMHandler:
 
     def _guest_address(self, server: Server) -> GuestAddress:
         user = self._image(server.stamp.sliver).user
-        return GuestAddress(server.sliver, server.instance, user, self._addresses(server.sliver))
+        instance = server.domain or server.instance
+        return GuestAddress(server.sliver, instance, user, self._addresses(server.sliver))
 
     def _addresses(self, sliver_id: str) -> tuple[str, ...]:
-        ports: tuple[Port, ...] = self._network.ports(sliver_id)
-        fours = [str(p.ipv4.ip) for p in ports if p.ipv4]
-        sixes = [str(p.ipv6.ip) for p in ports if p.ipv6]
-        return (*fours, *sixes)
+        ports = self._network.ports(sliver_id)
+        fixed = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
+        floating = [p.floating_ip for p in ports if p.floating_ip]
+        return (*floating, *(str(address.ip) for address in fixed if address))
 
 
 def _vnic(port: Port) -> VNic:
-    interface = Interface(mac=port.mac, ipv4=port.ipv4, ipv6=port.ipv6)
-    return VNic(id=port.component, network=port.network, interface=interface)
+    return VNic(id=port.component, network=port.network, interface=held_by(port))
 
 
 def _without(gone: Iterable[Component], found: Observed) -> Observed:

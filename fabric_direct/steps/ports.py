@@ -2,7 +2,7 @@
 
 from fabric_direct.drivers.base import ComputeDriver, NetworkDriver, PluggedPort, Port
 from fabric_direct.errors import NotFound
-from fabric_direct.model import Finding, Interface, VNic
+from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
 
 
@@ -25,26 +25,49 @@ class HoldPort(Step):
         """Hold the place; another one held before for this vNIC is given up first."""
         ports = self._network.ports(self._sliver)
         self._before = next((p for p in ports if p.component == self._vnic.id), None)
-        if self._before and not port_fits(self._before, self._vnic):
+        if self._before and not same_place(self._before, self._vnic):
             self._network.delete_port(self._sliver, self._vnic.id)
         self._hold(self._vnic.network, self._vnic.interface)
 
     def undo(self) -> None:
-        """Give the place up, and hold the former one again."""
-        self._network.delete_port(self._sliver, self._vnic.id)
-        if self._before:
-            was = self._before
-            self._hold(was.network, Interface(mac=was.mac, ipv4=was.ipv4, ipv6=was.ipv6))
+        """Give the place up, and hold the former one again, or with its former settings."""
+        was = self._before
+        if was is None or not same_place(was, self._vnic):
+            self._network.delete_port(self._sliver, self._vnic.id)
+        if was:
+            self._hold(was.network, held_by(was))
 
-    def _hold(self, network: str, interface: Interface) -> None:
+    def _hold(self, network: str, interface: VNicInterface) -> None:
         self._network.create_port(self._sliver, self._vnic.id, network, interface)
 
 
-def port_fits(port: Port, vnic: VNic) -> bool:
-    """Return whether the port has all that the sliver fixes: network, MAC, addresses."""
+def same_place(port: Port, vnic: VNic) -> bool:
+    """Return whether the port has the network, MAC and addresses that the sliver fixes.
+
+    A port that has not is given up and another one held; its settings can be changed in place.
+    """
     wanted = vnic.interface
     pairs = ((wanted.mac, port.mac), (wanted.ipv4, port.ipv4), (wanted.ipv6, port.ipv6))
     return port.network == vnic.network and all(w is None or w == p for w, p in pairs)
+
+
+def port_fits(port: Port, vnic: VNic) -> bool:
+    """Return whether the port has all that the sliver fixes, also its settings."""
+    wanted = vnic.interface
+    secure = wanted.port_security in {None, port.port_security}
+    floats = wanted.floating_ip == (port.floating_ip is not None)
+    return same_place(port, vnic) and floats and secure
+
+
+def held_by(port: Port) -> VNicInterface:
+    """Return the interface that asks for just this port."""
+    return VNicInterface(
+        mac=port.mac,
+        ipv4=port.ipv4,
+        ipv6=port.ipv6,
+        floating_ip=port.floating_ip is not None,
+        port_security=port.port_security,
+    )
 
 
 class ReleasePort(Step):
@@ -165,7 +188,7 @@ class ReplugPort(UnplugPort):
     def check(self) -> Finding:
         """Look whether a NIC is plugged into a port that will not stay."""
         port = self._network.find_port(self._sliver, self._wanted.id)
-        if port is not None and port_fits(port, self._wanted):
+        if port is not None and same_place(port, self._wanted):
             return Finding.ALREADY_SO
         return super().check()
 

@@ -477,9 +477,10 @@ def test_the_host_has_cores_memory_and_disk(compute: LibvirtCompute) -> None:
 
 
 def test_images_are_checked(compute: LibvirtCompute, empty_image: Image) -> None:
-    compute.check_image(empty_image, 1)
+    sliver = spec(empty_image).sliver
+    compute.check(sliver, empty_image)
 
     with pytest.raises(InvalidSliver) as refused:
-        compute.check_image(replace(empty_image, path="/nowhere/no-such-image.qcow2"), 1)
+        compute.check(sliver, replace(empty_image, path="/nowhere/no-such-image.qcow2"))
 
     assert refused.value.field == "image"

@@ -25,9 +25,9 @@ from fabric_direct.errors import (
     NotOurs,
     PoolExhausted,
 )
-from fabric_direct.model import Interface
+from fabric_direct.model import VNicInterface
 
-ANY = Interface()
+ANY = VNicInterface()
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="bridges and namespaces need root")
 
@@ -155,7 +155,7 @@ def in_new_process(site: Site, code: str) -> subprocess.CompletedProcess[str]:
     head = (
         "import os, sys\n"
         "from fabric_direct.config import Site\n"
-        "from fabric_direct.model import Interface\n"
+        "from fabric_direct.model import VNicInterface\n"
         "from fabric_direct.drivers.libvirt import network, strategies\n"
         "from fabric_direct.drivers.pools import Pools\n"
         "site = Site.model_validate_json(sys.argv[1])\n"
@@ -237,7 +237,7 @@ def test_dnsmasq_gives_exactly_the_address_that_is_held(driver, plug, script):
 
 def test_dnsmasq_gives_an_address_that_was_asked_for(driver, site, plug, script):
     asked = IPv4Interface((site.networks["one"].subnet[77], 24))
-    port = driver.create_port("fdtest-a", "nic1", "one", Interface(ipv4=asked))
+    port = driver.create_port("fdtest-a", "nic1", "one", VNicInterface(ipv4=asked))
     assert plug(port).dhcp(script)["ip"] == str(asked.ip)
 
 
@@ -321,7 +321,8 @@ def test_eight_threads_never_get_the_same_address(driver, networks):
 def test_two_processes_never_get_the_same_address(driver, site):
     code = (
         "for n in range(6):\n"
-        "    print(driver.create_port(f'fdtest-{os.getpid()}-{n}', 'nic1', 'one', Interface()).ipv4)\n"
+        "    sliver = f'fdtest-{os.getpid()}-{n}'\n"
+        "    print(driver.create_port(sliver, 'nic1', 'one', VNicInterface()).ipv4)\n"
     )
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda _: in_new_process(site, code), range(2)))
@@ -342,7 +343,7 @@ def test_ports_that_come_while_others_go_have_their_network(driver, networks):
 
 
 def test_a_new_process_knows_the_ports_of_the_last(driver, site):
-    process = in_new_process(site, "driver.create_port('fdtest-a', 'nic1', 'one', Interface())")
+    process = in_new_process(site, "driver.create_port('fdtest-a', 'nic1', 'one', VNicInterface())")
     assert process.returncode == 0, process.stderr
     port = driver.find_port("fdtest-a", "nic1")
     assert port is not None
@@ -452,7 +453,7 @@ def test_an_entry_that_is_missing_is_made_again(driver, connection, scope):
 def test_a_port_whose_making_was_killed_is_completed(driver, site, where):
     code = (
         f"{where} = lambda *a: os.kill(os.getpid(), 9)\n"
-        "driver.create_port('fdtest-a', 'nic1', 'one', Interface())\n"
+        "driver.create_port('fdtest-a', 'nic1', 'one', VNicInterface())\n"
     )
     assert in_new_process(site, code).returncode == -9
     assert [p.component for p in driver.ports("fdtest-a")] == ["nic1"]
@@ -486,7 +487,7 @@ def test_an_exhausted_pool_says_so(driver):
 
 def test_an_address_that_is_taken_is_refused_to_others_alone(driver):
     port = driver.create_port("fdtest-a", "nic1", "one", ANY)
-    asked = Interface(ipv4=port.ipv4)
+    asked = VNicInterface(ipv4=port.ipv4)
     driver.check("one", asked, "fdtest-a")
     with pytest.raises(InvalidSliver) as refused:
         driver.check("one", asked, "fdtest-b")

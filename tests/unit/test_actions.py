@@ -18,6 +18,7 @@ from fabric_direct.handlers import actions
             "data.vcpu_cpu_map[0].cpu",
             "must be at least 0, is -1",
         ),
+        ("resize", {}, "data", "needs 'capacities' or 'flavor'"),
         ("numatune", {"node_set": []}, "data.node_set", "must have at least 1 item, has 0"),
         ("addkey", {"keys": "none"}, "data.keys", "must be a list, is 'none'"),
         (

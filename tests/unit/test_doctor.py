@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import FlatDhcpNetwork, FlatNetwork, Host, Site, VlanNetwork
+from fabric_direct.config import Host, Site
 from fabric_direct.doctor import Verdict, daemon, examine, files, libraries, machine
 from fabric_direct.errors import InvalidSite, Unreachable
 from fabric_direct.journal import Journal
 from fabric_direct.model import Operation
+from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
 
 QEMU = pwd.struct_passwd(("qemu-user", "x", 64055, 64055, "", "/", "/bin/false"))
 

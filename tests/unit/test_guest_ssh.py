@@ -23,7 +23,6 @@ from fabric_direct.drivers.known_hosts import known_hosts, pin, unpin
 from fabric_direct.errors import (
     DriverError,
     InvalidSite,
-    NotFound,
     NotVerified,
     Refused,
     TimedOut,
@@ -363,11 +362,6 @@ def test_a_site_key_that_cannot_be_read_is_the_sites_error(
 
     with pytest.raises(InvalidSite, match=r"guest_access\.ssh_key: .* cannot be read"):
         SshGuest(broken, "localhost").ping(GUEST)
-
-
-def test_a_host_that_the_site_does_not_have_is_refused(site: Site) -> None:
-    with pytest.raises(NotFound, match="elsewhere"):
-        SshGuest(site, "elsewhere")
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from fabric_direct.errors import (
     NotVerified,
     TimedOut,
     Unreachable,
+    Unsupported,
 )
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
 
@@ -60,6 +61,10 @@ def port(component: str = "nic1", **values: Any) -> Port:
 
 def volume(component: str = "data", source: str = "/pool/s-1.volume.data") -> Volume:
     return Volume(sliver="s-1", component=component, source=source, size=1)
+
+
+def small(**size: int) -> NodeSliver:
+    return sliver(capacities={"core": 1, "ram": 1, "disk": 1} | size)
 
 
 def spec(*ports: Port, volumes: tuple[Volume, ...] = (), **values: Any) -> ServerSpec:
@@ -327,7 +332,8 @@ def test_a_server_is_read_from_its_domain(compute: LibvirtCompute, domain: FakeD
     )
     assert server.stamp == sliver().stamp()
     assert server.ports == (PluggedPort("nic1", "52:54:00:00:00:01", "red-net"),)
-    assert server.volumes == (PluggedVolume("data", "/pool/s-1.volume.data", "vdb"),)
+    assert server.volumes == (PluggedVolume("data", "/pool/s-1.volume.data", "vdb", "data"),)
+    assert server.domain == server.instance
 
 
 def test_a_limit_is_read_in_mbit(compute: LibvirtCompute, domain: FakeDomain, store: Store) -> None:
@@ -388,6 +394,18 @@ def test_capacity_is_cores_mib_and_free_gib(
     found = compute.capacity()
 
     assert (found.cores, found.ram, found.disk) == (8, 2048, 10)
+
+
+@pytest.mark.parametrize(("name", "value"), [("core", 9), ("ram", 3), ("disk", 11)])
+def test_what_is_larger_than_the_host_is_refused(
+    compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock, name: str, value: int
+) -> None:
+    fake_store.available.return_value = 10 * GIB
+
+    with pytest.raises(InvalidSliver, match="more than the host has") as refused:
+        compute.check(small(**{name: value}), IMAGE)
+
+    assert refused.value.field == f"capacities.{name}"
 
 
 # --- create
@@ -502,12 +520,19 @@ def test_a_root_disk_smaller_than_its_image_is_refused(
 
 @pytest.mark.parametrize("path", [None, "relative.qcow2"])
 def test_an_image_without_an_absolute_path_is_refused(
-    compute: LibvirtCompute, fake_store: MagicMock, path: str | None
+    compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock, path: str | None
 ) -> None:
+    fake_store.available.return_value = 10 * GIB
+
     with pytest.raises(InvalidSliver) as refused:
-        compute.check_image(replace(IMAGE, path=path), 1)
+        compute.check(small(), replace(IMAGE, path=path))
 
     assert refused.value.field == "image"
+
+
+def test_a_domain_is_not_resized(compute: LibvirtCompute) -> None:
+    with pytest.raises(Unsupported, match="create it anew"):
+        compute.resize(sliver().stamp())
 
 
 CPUS = "<domainCapabilities><cpu><mode name='custom'>{}</mode></cpu></domainCapabilities>"

@@ -21,10 +21,10 @@ from fabric_direct.errors import (
     NotVerified,
     Unsupported,
 )
-from fabric_direct.model import Interface
+from fabric_direct.model import VNicInterface
 
 SCHEMA = Path("/usr/share/libvirt/schemas/network.rng")
-ANY = Interface()
+ANY = VNicInterface()
 LIVE, CONFIG = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE, libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
 ADD = libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST
 DELETE = libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE
@@ -223,7 +223,7 @@ def test_forwarding_bridge_router_and_dns_are_those_of_site_yaml(
 
 
 def test_a_first_port_defines_starts_and_fills_its_network(driver, api):
-    port = driver.create_port("s1", "nic1", "dhcp", Interface(mac=MAC))
+    port = driver.create_port("s1", "nic1", "dhcp", VNicInterface(mac=MAC))
     assert api.calls.mock_calls == [
         call.setAutostart(1),
         call.create(),
@@ -250,7 +250,7 @@ def test_a_last_port_takes_its_network_along(driver, api, links):
 
 def test_another_port_leaves_the_network_to_the_rest(driver, api, links):
     driver.create_port("s1", "nic1", "dhcp", ANY)
-    port = driver.create_port("s2", "nic1", "dhcp", Interface(mac=MAC))
+    port = driver.create_port("s2", "nic1", "dhcp", VNicInterface(mac=MAC))
     api.calls.reset_mock()
     driver.delete_port("s2", "nic1")
     assert api.calls.update.mock_calls == [
@@ -395,7 +395,7 @@ def test_what_a_network_cannot_serve_is_refused_before_anything_is_touched(
 ):
     for refuse in (driver.check, lambda n, i: driver.create_port("s1", "nic1", n, i)):
         with pytest.raises(InvalidSliver) as refused:
-            refuse(network, Interface(**asked))
+            refuse(network, VNicInterface(**asked))
         assert refused.value.field == field
     assert api.networks == api.calls.mock_calls == []
     assert list(site.state_dir.iterdir()) == []

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from fabric_direct.config import SiteNetwork
 from fabric_direct.drivers.addresses import (
     candidates,
     candidates6,
@@ -24,6 +23,7 @@ from fabric_direct.drivers.addresses import (
 from fabric_direct.drivers.pools import Held, Pools
 from fabric_direct.errors import Conflict, DriverError, InvalidSliver, PoolExhausted, TimedOut
 from fabric_direct.model import Interface
+from fabric_direct.networks import SiteNetwork
 
 ANY = Interface()
 

@@ -316,6 +316,41 @@ class TestModify:
         assert fakes.servers["sliver-1"].ports[0].bandwidth == 100
         assert "compute.detach_port" not in fakes.calls
 
+    @pytest.mark.parametrize(
+        ("interface", "has"),
+        [({"floating_ip": True}, (True, True)), ({"port_security": False}, (False, False))],
+    )
+    def test_changes_the_settings_of_a_port_in_place(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        interface: dict[str, bool],
+        has: tuple[bool, bool],
+    ) -> None:
+        created(processor, vm())
+        fakes.calls.clear()
+
+        outcome = processor.modify(with_nic(vm(), **interface)).result()
+
+        assert outcome.status is Status.DONE, outcome.error
+        port = fakes.ports["sliver-1", "nic1"]
+        assert (port.floating_ip is not None, port.port_security) == has
+        assert not fakes.calls["network.delete_port"] + fakes.calls["compute.detach_port"]
+
+    def test_that_fails_gives_a_port_its_former_settings_back(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, vm())
+        before = fakes.ports["sliver-1", "nic1"]
+        grown = with_nic(without_volume_with_nic3(vm()), floating_ip=True)
+        fakes.fault("compute.attach_port", kind="fail")
+
+        outcome = processor.modify(grown).result()
+
+        assert outcome.status is Status.FAILED
+        assert fakes.ports["sliver-1", "nic1"] == before
+
     def test_changes_an_address_by_plugging_the_nic_anew(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
@@ -502,6 +537,19 @@ class TestDelete:
 
 
 class TestPlan:
+    def test_without_an_operation_is_of_what_create_or_modify_would_do(
+        self, processor: HandlerProcessor, vm: MakeVm
+    ) -> None:
+        absent = processor.plan(vm()).result()
+        created(processor, vm())
+        present = processor.plan(without_volume_with_nic3(vm())).result()
+
+        assert {step.finding for step in absent.steps} == {
+            Finding.WILL_CREATE,
+            Finding.WILL_CHANGE,
+        }
+        assert "unplug disk data" in {step.step for step in present.steps}
+
     def test_of_a_create_changes_nothing(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
@@ -648,6 +696,18 @@ class TestActions:
         outcome = processor.poa(vm(), action).result()
 
         assert outcome.data == {"state": "stopped" if action == "stop" else "running"}
+
+    def test_resize_and_change_what_it_was_made_for(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, vm())
+        larger = {"core": 2, "ram": 2, "disk": 1}
+
+        answer = processor.poa(vm(), "resize", {"capacities": larger}).result()
+
+        assert answer.data == {"state": "running"}, answer.error
+        assert (fakes.servers["sliver-1"].cores, fakes.servers["sliver-1"].ram) == (2, 2048)
+        assert processor.probe(vm(capacities=larger)).result().observed.differences == ()
 
     def test_read_the_console(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         created(processor, vm())

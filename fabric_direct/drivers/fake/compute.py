@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from fabric_direct.drivers.base import (
-    HostCapacity,
     Image,
     PluggedPort,
     PluggedVolume,
@@ -13,11 +12,12 @@ from fabric_direct.drivers.base import (
     ServerSpec,
     Volume,
 )
+from fabric_direct.drivers.capacity import refuse_size
 from fabric_direct.drivers.fake.substrate import Fake, public_key, the
 from fabric_direct.errors import (
     InvalidSliver,
 )
-from fabric_direct.model import Interface, Stamp, State
+from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
 
 class FakeCompute(Fake):
@@ -25,19 +25,18 @@ class FakeCompute(Fake):
 
     kind = "compute"
 
-    def capacity(self) -> HostCapacity:
-        """Return what the substrate was told to have."""
-        return self._call("capacity", lambda: self.substrate.capacity)
+    cloud = False
 
-    def check_image(self, image: Image, disk: int) -> None:  # noqa: ARG002
-        """Refuse an image that the substrate does not list, if it lists any."""
+    def check(self, sliver: NodeSliver, image: Image) -> None:
+        """Refuse what is larger than the substrate, and an image that it does not list."""
 
         def check() -> None:
+            refuse_size(self.substrate.capacity, sliver.capacities, self.host)
             known = self.substrate.images
             if known is not None and image.name not in known:
                 raise InvalidSliver(f"no image {image.name!r}", field="image")
 
-        self._call("check_image", check)
+        self._call("check", check)
 
     def find(self, sliver_id: str) -> Server | None:
         """Return the server."""
@@ -61,6 +60,7 @@ class FakeCompute(Fake):
             ram=sliver.capacities.ram * 1024,
             stamp=sliver.stamp(),
             host=self.host,
+            domain=f"{sliver.id}-{sliver.name}",
             ports=tuple(_plug(port, _interface(spec, port)) for port in spec.ports),
             volumes=tuple(_plug_volume(v, n) for n, v in enumerate(spec.volumes)),
         )
@@ -99,7 +99,16 @@ class FakeCompute(Fake):
         """Let it run."""
         self._call("reboot", lambda: self._change(sliver_id, state=State.RUNNING))
 
-    def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
+    def resize(self, stamp: Stamp) -> None:
+        """Give it the sliver's size."""
+
+        def resize() -> None:
+            size = stamp.sliver.capacities
+            self._change(stamp.sliver.id, cores=size.core, ram=size.ram * 1024, stamp=stamp)
+
+        self._call("resize", resize)
+
+    def attach_port(self, sliver_id: str, port: Port, interface: VNicInterface) -> None:
         """Plug a NIC in."""
 
         def attach() -> None:
@@ -172,11 +181,11 @@ class FakeCompute(Fake):
         return tuple(v for v in volumes if v.component != component)
 
 
-def _interface(spec: ServerSpec, port: Port) -> Interface:
+def _interface(spec: ServerSpec, port: Port) -> VNicInterface:
     return next(v.interface for v in spec.sliver.vnics() if v.id == port.component)
 
 
-def _plug(port: Port, interface: Interface) -> PluggedPort:
+def _plug(port: Port, interface: VNicInterface) -> PluggedPort:
     return PluggedPort(port.component, port.mac, port.source, interface.bandwidth)
 
 

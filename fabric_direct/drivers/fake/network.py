@@ -1,5 +1,6 @@
 """Ports in memory."""
 
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 
 from fabric_direct.drivers.base import (
@@ -11,7 +12,7 @@ from fabric_direct.errors import (
     InvalidSliver,
     PoolExhausted,
 )
-from fabric_direct.model import Interface
+from fabric_direct.model import VNicInterface
 
 
 class FakeNetwork(Fake):
@@ -22,7 +23,7 @@ class FakeNetwork(Fake):
     def check(
         self,
         network: str,
-        interface: Interface,
+        interface: VNicInterface,
         sliver_id: str | None = None,  # noqa: ARG002
     ) -> None:
         """Refuse an unknown network and an address outside of it."""
@@ -47,17 +48,19 @@ class FakeNetwork(Fake):
         return self._call("ports", lambda: self._of(sliver_id))
 
     def create_port(
-        self, sliver_id: str, component: str, network: str, interface: Interface
+        self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold the lowest free address, and a MAC."""
         return self._call(
             "create_port", lambda: self._create(sliver_id, component, network, interface)
         )
 
-    def _create(self, sliver_id: str, component: str, network: str, interface: Interface) -> Port:
+    def _create(
+        self, sliver_id: str, component: str, network: str, interface: VNicInterface
+    ) -> Port:
         held = self.substrate.ports.get((sliver_id, component))
         if held:
-            return held
+            return self._settle(held, interface)
         port = Port(
             sliver=sliver_id,
             component=component,
@@ -68,8 +71,16 @@ class FakeNetwork(Fake):
             ipv6=interface.ipv6,
         )
         self._refuse_taken(port)
-        self.substrate.ports[sliver_id, component] = port
-        return port
+        return self._settle(port, interface)
+
+    def _settle(self, port: Port, interface: VNicInterface) -> Port:
+        floating = f"203.0.113.{len(self.substrate.ports) + 1}" if interface.floating_ip else None
+        security = interface.port_security is not False
+        settled = replace(
+            port, floating_ip=floating and (port.floating_ip or floating), port_security=security
+        )
+        self.substrate.ports[port.sliver, port.component] = settled
+        return settled
 
     def _refuse_taken(self, port: Port) -> None:
         for other in self.substrate.ports.values():

@@ -10,6 +10,7 @@ import libvirt
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import HostCapacity, Image, Port, Server, ServerSpec, Volume
+from fabric_direct.drivers.capacity import refuse_size
 from fabric_direct.drivers.cloudinit import nocloud_seed
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.detach import detach
@@ -42,8 +43,9 @@ from fabric_direct.errors import (
     NotOurs,
     NotVerified,
     TimedOut,
+    Unsupported,
 )
-from fabric_direct.model import Interface, Stamp, State
+from fabric_direct.model import Interface, NodeSliver, Stamp, State
 
 # Seconds until a guest that has not gone off is asked again: one that is booting hears nothing.
 ASK_AGAIN = 10.0
@@ -73,6 +75,8 @@ class LibvirtCompute:
     :param host: name of the host in the site.
     """
 
+    cloud = False
+
     def __init__(self, site: Site, host: str) -> None:
         self._host = host
         self._uri = site.host(host).libvirt
@@ -88,14 +92,15 @@ class LibvirtCompute:
             _, memory, cores, *_ = connect(self._uri).getInfo()
             return HostCapacity(cores, memory, self._store.available() // GIB)
 
-    def check_image(self, image: Image, disk: int) -> None:
-        """Return if an overlay of ``disk`` GiB can be made on the image: it is there, qcow2 or raw.
+    def check(self, sliver: NodeSliver, image: Image) -> None:
+        """Return if the host is large enough, and an overlay can be made on the image.
 
-        :raises InvalidSliver: with the field ``image`` if not; with ``capacities.disk`` if the image is
-            larger.
+        :raises InvalidSliver: with the capacity that the host has not; with the field ``image`` if it
+            is not there, or neither qcow2 nor raw; with ``capacities.disk`` if the image is larger.
         """
+        refuse_size(self.capacity(), sliver.capacities, self._host)
         with translated(f"look at image {image.name}", self._uri):
-            _refuse_small(disk, image.name, self._backing(image))
+            _refuse_small(sliver.capacities.disk, image.name, self._backing(image))
 
     @read
     def find(self, sliver_id: str) -> Server | None:
@@ -193,6 +198,17 @@ class LibvirtCompute:
                 raise self._not_rebooted(domain, timeout)
             self._power_on(domain)
         self._running(sliver_id)
+
+    def resize(self, stamp: Stamp) -> None:
+        """Refuse: a domain keeps the size that it was made with.
+
+        :raises Unsupported: always.
+        """
+        raise Unsupported(
+            f"sliver {stamp.sliver.id} cannot be resized",
+            where=self._uri,
+            remedy="delete the sliver and create it anew",
+        )
 
     def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
         """Plug a NIC in, now and for later starts, unless it is.

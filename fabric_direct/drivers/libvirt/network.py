@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import libvirt
 
-from fabric_direct.config import Site, SiteNetwork
+from fabric_direct.config import Site
 from fabric_direct.drivers import vlan
 from fabric_direct.drivers.addresses import check_addresses
 from fabric_direct.drivers.base import Port
@@ -43,7 +43,8 @@ from fabric_direct.drivers.moment import read
 from fabric_direct.drivers.pools import Held, Pools
 from fabric_direct.errors import InvalidSliver, Unsupported
 from fabric_direct.locks import exclusive
-from fabric_direct.model import Interface
+from fabric_direct.model import VNicInterface
+from fabric_direct.networks import SiteNetwork
 
 
 class LibvirtNetwork:
@@ -57,7 +58,7 @@ class LibvirtNetwork:
         self._site, self._host, self._uri = site, host, site.host(host).libvirt
         self._pools = Pools(site.state_dir / "pools.sqlite", timeout=site.limits.call)
 
-    def check(self, network: str, interface: Interface, sliver_id: str | None = None) -> None:
+    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Return if the network can serve such an interface.
 
         :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
@@ -67,6 +68,7 @@ class LibvirtNetwork:
         :raises NotOurs: if a libvirt network of its name is there without our stamp.
         :raises Unsupported: if libvirt runs on another machine.
         """
+        _refuse_cloud_only(interface)
         check_addresses(self._settings(network), interface)
         with self._libvirt(f"look for network {network}"):
             self._strategy(network).check()
@@ -94,7 +96,7 @@ class LibvirtNetwork:
         return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host))
 
     def create_port(
-        self, sliver_id: str, component: str, network: str, interface: Interface
+        self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold a place on the network: a MAC and one fixed address of each of its families.
 
@@ -222,3 +224,15 @@ class LibvirtNetwork:
             )
         with translated(what, self._uri):
             yield connect(self._uri)
+
+
+def _refuse_cloud_only(interface: VNicInterface) -> None:
+    """Refuse what only the network of a cloud can do."""
+    wishes = {"floating_ip": interface.floating_ip, "port_security": interface.port_security}
+    for name, wish in wishes.items():
+        if wish:
+            raise InvalidSliver(
+                "cannot be had on libvirt",
+                field=f"interface.{name}",
+                remedy="leave it out, or have the network served by a cloud",
+            )

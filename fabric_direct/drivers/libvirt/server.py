@@ -140,6 +140,7 @@ def read_server(domain: libvirt.virDomain, host: str) -> Server | None:
         host=host,
         ports=tuple(_ports(xml, stamp.sliver.id)),
         volumes=tuple(_volumes(xml, stamp.sliver.id)),
+        domain=domain.name(),
     )
 
 
@@ -224,6 +225,7 @@ def _volumes(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedVolume
             component=component,
             source=_attribute(element, "source", "file"),
             target=_attribute(element, "target", "dev"),
+            serial=element.findtext("serial", ""),
         )
 
 

@@ -19,7 +19,6 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.config import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
 from fabric_direct.drivers import vlan
 from fabric_direct.drivers.addresses import host_address, host_address6
 from fabric_direct.drivers.libvirt import dhcp
@@ -28,6 +27,7 @@ from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.drivers.moment import read
 from fabric_direct.drivers.pools import Held
 from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified
+from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
 
 
 class Strategy(Protocol):
@@ -63,7 +63,7 @@ class Flat:
     dhcp, bridge = False, True
 
     def __init__(self, settings: FlatNetwork) -> None:
-        self.source = settings.bridge
+        self.source = _needed(settings.bridge, "bridge")
         self.gateway = str(settings.gateway) if settings.gateway else None
 
     def check(self) -> None:
@@ -189,7 +189,7 @@ class Vlan(FlatDhcp):
 
     def __init__(self, uri: str, site: str, name: str, settings: VlanNetwork) -> None:
         super().__init__(uri, site, name, settings)
-        self._uplink, self._vlan = settings.uplink, settings.vlan
+        self._uplink, self._vlan = _needed(settings.uplink, "uplink"), settings.vlan
         self._stamp = vlan_stamp(site, name)
 
     def check(self) -> None:
@@ -225,6 +225,16 @@ def strategy(uri: str, site: str, name: str, settings: SiteNetwork) -> Strategy:
     if isinstance(settings, VlanNetwork):
         return Vlan(uri, site, name, settings)
     return FlatDhcp(uri, site, name, settings)
+
+
+def _needed(link: str | None, field: str) -> str:
+    if link is None:
+        raise InvalidSliver(
+            "this host has no such network",
+            field="network",
+            why=f"site.yaml gives it no {field}",
+        )
+    return link
 
 
 def network_name(site: str, name: str) -> str:

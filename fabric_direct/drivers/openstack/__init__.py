@@ -1,0 +1,1 @@
+"""OpenStack, through openstacksdk."""

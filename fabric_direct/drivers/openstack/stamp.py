@@ -1,0 +1,88 @@
+"""How a thing of the cloud says that it is ours, and whose.
+
+==================  =========================================================================
+thing               stamp
+==================  =========================================================================
+server              tags of the site and of the sliver, to be found by; metadata with the sliver
+port, floating IP   description ``fabric-direct <site>/<sliver>``, name ``<sliver>-<component>``
+network and what    description ``fabric-direct <site>/<sliver>`` (a sliver of its own) or
+belongs to it       ``fabric-direct <site> network <name>`` (a network of site.yaml)
+volume              metadata ``fabric-direct:site``, ``:sliver``, ``:component``
+==================  =========================================================================
+
+All of it goes into the very request that makes the thing, so that nothing of ours is ever without it.
+(Neutron's tags need a request of their own; its descriptions do not, and can be searched for.)
+"""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from uuid import NAMESPACE_URL, uuid5
+
+from pydantic import ValidationError
+
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.model import Stamp
+
+SITE, SLIVER, COMPONENT = "fabric-direct:site", "fabric-direct:sliver", "fabric-direct:component"
+_PART, _PARTS = "fabric-direct:stamp-{}", "fabric-direct:stamp-parts"
+# What Nova takes: 255 characters a value, and 128 items by default (quota metadata_items).
+_VALUE, _ITEMS = 255, 100
+_ROOT = "https://fabric-testbed.net/fabric-direct"
+
+
+def site_tag(site: str) -> str:
+    """Return the tag of all of a site's servers; Nova takes 60 characters, so it is a digest."""
+    return f"fabric-direct-{uuid5(NAMESPACE_URL, f'{_ROOT}/{site}')}"
+
+
+def sliver_tag(site: str, sliver_id: str) -> str:
+    """Return the tag of a sliver's server."""
+    return f"fabric-direct-{uuid5(NAMESPACE_URL, f'{_ROOT}/{site}/{sliver_id}')}"
+
+
+def description(site: str, sliver_id: str) -> str:
+    """Return the description of what is made for a sliver in Neutron."""
+    return f"fabric-direct {site}/{sliver_id}"
+
+
+def network_description(site: str, name: str) -> str:
+    """Return the description of a network of site.yaml, its subnets and router."""
+    return f"fabric-direct {site} network {name}"
+
+
+def volume_metadata(site: str, sliver_id: str, component: str) -> dict[str, str]:
+    """Return the metadata of a volume."""
+    return {SITE: site, SLIVER: sliver_id, COMPONENT: component}
+
+
+def server_metadata(site: str, stamp: Stamp) -> dict[str, str]:
+    """Return the metadata of a server: whose it is, and the whole stamp in parts.
+
+    A shorter stamp that replaces a longer one leaves parts of it behind; they are not read.
+
+    :raises InvalidSliver: if the sliver is too large for Nova's metadata.
+    """
+    text = base64.b85encode(
+        zlib.compress(stamp.model_dump_json(exclude_none=True).encode())
+    ).decode()
+    parts = [text[at : at + _VALUE] for at in range(0, len(text), _VALUE)]
+    if len(parts) > _ITEMS:
+        raise InvalidSliver(
+            "the sliver is too large for the metadata of a server",
+            why=f"it takes {len(parts)} values of {_VALUE} characters, {_ITEMS} are possible",
+            field="ssh_keys",
+        )
+    named = {_PART.format(number): part for number, part in enumerate(parts)}
+    return {SITE: site, SLIVER: stamp.sliver.id, _PARTS: str(len(parts)), **named}
+
+
+def read_stamp(metadata: Mapping[str, str]) -> Stamp | None:
+    """Return the stamp that a server's metadata hold, or None if they hold none that can be read."""
+    try:
+        count = int(metadata[_PARTS])
+        text = "".join(metadata[_PART.format(number)] for number in range(count))
+        return Stamp.model_validate_json(zlib.decompress(base64.b85decode(text)))
+    except (LookupError, ValueError, binascii.Error, zlib.error, ValidationError):
+        return None
