@@ -10,7 +10,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
+from tenacity import Retrying, retry_if_result, stop_after_delay
 
 from fabric_direct.errors import TimedOut
 
@@ -95,18 +95,29 @@ def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any)
 
 
 def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
-    """Ask again and again, after 0.1 s at first and 2 s at most, until it is so.
+    """Ask again and again until it is so: after a tenth of the time waited so far, 0.1 s to 2 s.
+
+    What is slow to answer is asked less often.
 
     :param what: what is waited for, as in *waited for* ``the guest to shut down``.
     :raises TimedOut: if it is not so after ``timeout`` seconds.
     """
+    took = 0.0
+
+    def ask() -> bool:
+        nonlocal took
+        began = time.monotonic()
+        answer = so()
+        took = time.monotonic() - began
+        return answer
+
     retrying = Retrying(
         retry=retry_if_result(lambda result: not result),
-        wait=wait_exponential(multiplier=0.1, max=2.0),
+        wait=lambda state: min(2.0, max(0.1, (state.seconds_since_start or 0) / 10, 3 * took)),
         stop=stop_after_delay(timeout),
         retry_error_callback=lambda _: False,
     )
-    if not retrying(so):
+    if not retrying(ask):
         raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where)
 
 

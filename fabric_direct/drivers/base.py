@@ -68,11 +68,6 @@ class Port:
     port_security: bool | None = None
     """Whether the network filters what it sends; None if the network does not say."""
 
-    def addresses(self) -> tuple[str, ...]:
-        """Return its addresses without prefix, the one that is reached from farthest away first."""
-        fixed = (str(address.ip) for address in (self.ipv4, self.ipv6) if address)
-        return (*filter(None, [self.floating_ip]), *fixed)
-
 
 @dataclass(frozen=True, slots=True)
 class Volume:
@@ -511,6 +506,9 @@ class GuestDriver(Protocol):
     keys: tuple[str, ...]
     """Public keys that a guest must let in for the driver to reach it; none if it needs no login.
     A driver that has any asks a guest's host key to be pinned before (:meth:`learn`)."""
+
+    def listens(self, guest: GuestAddress) -> bool:
+        """Return whether something answers at the guest's addresses: cheap, and no proof of who."""
 
     def learn(self, guest: GuestAddress, console: str) -> bool:
         """Pin the host key that the guest showed on its console; return whether it is known now."""

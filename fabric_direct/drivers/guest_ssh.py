@@ -2,12 +2,13 @@
 
 Required in the guest: an SSH server that takes the site's key, a POSIX shell, ``cat``, ``test``,
 ``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned before
-(:func:`~fabric_direct.drivers.known_hosts.pin`). Each call has a connection of its own.
+(:func:`~fabric_direct.drivers.known_hosts.pin`).
 """
 
 import json
 import re
 import shlex
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from fabric_direct.drivers.authorized_keys import keys_in, matching, missing
 from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guest_agent import BOOT_FINISHED
 from fabric_direct.drivers.known_hosts import known_hosts, pin, pinned, unpin
+from fabric_direct.drivers.ssh_clients import SshClients, reach
 from fabric_direct.errors import (
     DriverError,
     InvalidSite,
@@ -34,7 +36,7 @@ from fabric_direct.errors import (
 )
 
 PORT = 22
-# Seconds for each of: TCP connection, SSH banner, authentication, a new channel.
+# Seconds for each of: SSH banner, authentication, a new channel.
 ANSWER = 10.0
 # Seconds for one of the short commands of this driver.
 COMMAND = 30.0
@@ -69,6 +71,7 @@ class SshGuest:
                 remedy="make one with ssh-keygen and name its file there",
             )
         self._site, self._key = site, site.guest_access.ssh_key
+        self._clients = SshClients()
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -78,6 +81,10 @@ class SshGuest:
         """
         key = _load_key(self._key)
         return (f"{key.get_name()} {key.get_base64()} {self._site.site}",)
+
+    def listens(self, guest: GuestAddress) -> bool:
+        """Return whether an SSH server answers at one of the guest's addresses now."""
+        return any(map(_answers, guest.addresses))
 
     def learn(self, guest: GuestAddress, console: str) -> bool:
         """Pin the host key that cloud-init showed on the console; return whether one is pinned.
@@ -95,7 +102,8 @@ class SshGuest:
         return tuple(address for address in guest.addresses if known.lookup(address))
 
     def forget(self, guest: GuestAddress) -> None:
-        """Pin no host key to the guest's addresses any more."""
+        """Pin no host key to the guest's addresses any more, and close what is open to it."""
+        self._clients.close(_whom(guest))
         for address in self.pins(guest):
             unpin(self._site, address)
 
@@ -241,24 +249,44 @@ class SshGuest:
 
     @contextmanager
     def _client(self, guest: GuestAddress) -> Iterator[paramiko.SSHClient]:
-        """Log in at the first address that has a pinned host key."""
-        address, key = self._pinned_addresses(guest)[0], _load_key(self._key)
-        with paramiko.SSHClient() as client, self._translated(guest, "log in to"):
-            client.load_host_keys(str(known_hosts(self._site)))
-            client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        """Give a connection to the guest, as its user."""
+        with (
+            self._translated(guest, "log in to"),
+            self._clients.use(_whom(guest), lambda: self._connect(guest)) as client,
+        ):
+            yield client
+
+    def _connect(self, guest: GuestAddress) -> paramiko.SSHClient:
+        """Log in at the first address that has a pinned host key and answers."""
+        key, address, connection = _load_key(self._key), *self._reach(guest)
+        client = paramiko.SSHClient()
+        client.load_host_keys(str(known_hosts(self._site)))
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        try:
             client.connect(
                 address,
                 PORT,
                 guest.user,
                 pkey=key,
+                sock=connection,
                 allow_agent=False,
                 look_for_keys=False,
-                timeout=ANSWER,
                 banner_timeout=ANSWER,
                 auth_timeout=ANSWER,
                 channel_timeout=ANSWER,
             )
-            yield client
+        except BaseException:
+            client.close()
+            connection.close()
+            raise
+        return client
+
+    def _reach(self, guest: GuestAddress) -> tuple[str, socket.socket]:
+        *others, last = self._pinned_addresses(guest)
+        for address in others:
+            with suppress(OSError):
+                return address, reach(address, PORT)
+        return last, reach(last, PORT)
 
     @contextmanager
     def _translated(self, guest: GuestAddress, what: str) -> Iterator[None]:
@@ -279,6 +307,18 @@ class SshGuest:
                 why=str(error) or type(error).__name__,
                 remedy="look at its console, and whether it has the site's key",
             ) from error
+
+
+def _whom(guest: GuestAddress) -> tuple[str, ...]:
+    return (guest.user, *guest.addresses)
+
+
+def _answers(address: str) -> bool:
+    try:
+        reach(address, PORT).close()
+    except OSError:
+        return False
+    return True
 
 
 def _shown_keys(console: str) -> list[str]:

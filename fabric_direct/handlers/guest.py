@@ -23,10 +23,12 @@ class Guest:
     def meet(self, console: Callable[[], str], *, timeout: float) -> None:
         """Return when the guest's host key is known, from its console.
 
+        The console of a cloud is dear to read, so it is read when the guest's SSH server answers.
+
         :raises TimedOut: if it did not show one within ``timeout`` seconds.
         """
         what = "the guest to show its SSH host key on its console"
-        wait_until(what, lambda: self.driver.learn(self.address, console()), timeout=timeout)
+        wait_until(what, lambda: self._shown(console), timeout=timeout)
 
     def wait_ready(self, ports: Sequence[Port], *, timeout: float) -> None:
         """Return when the guest answers, its boot script has run, and its NICs have their addresses.
@@ -70,6 +72,9 @@ class Guest:
             return {}
         lines = (line.partition(":") for line in answer.stdout.decode(errors="replace").split("\n"))
         return {serial: path.split("/")[3] for path, _, serial in lines if serial}
+
+    def _shown(self, console: Callable[[], str]) -> bool:
+        return self.driver.listens(self.address) and self.driver.learn(self.address, console())
 
     def _booted(self) -> bool:
         return self.driver.boot_finished(self.address) is not False

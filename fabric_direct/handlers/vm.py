@@ -311,10 +311,11 @@ class VMHandler:
         return GuestAddress(server.sliver, instance, user, self._addresses(server.sliver))
 
     def _addresses(self, sliver_id: str) -> tuple[str, ...]:
+        """Return where the guest is reached: its floating addresses, or else its own."""
         ports = self._network.ports(sliver_id)
-        fixed = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
-        floating = [p.floating_ip for p in ports if p.floating_ip]
-        return (*floating, *(str(address.ip) for address in fixed if address))
+        floating = tuple(p.floating_ip for p in ports if p.floating_ip)
+        own = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
+        return floating or tuple(str(address.ip) for address in own if address)
 
 
 def _vnic(port: Port) -> VNic:

@@ -144,6 +144,29 @@ def test_of_several_addresses_the_first_with_a_pinned_key_is_used(ssh: SshGuest)
     assert ssh.ping(GuestAddress("sliver", "sliver-node", USER, ("192.0.2.1", "127.0.0.1")))
 
 
+def test_an_address_that_does_not_answer_is_passed_over(
+    site: Site, ssh: SshGuest, server: Server
+) -> None:
+    pin(site, f"[127.0.0.9]:{server.port}", server.host_key)
+    assert ssh.ping(GuestAddress("sliver", "sliver-node", USER, ("127.0.0.9", "127.0.0.1")))
+
+
+def test_it_is_seen_without_logging_in_whether_a_guest_listens(ssh: SshGuest) -> None:
+    assert ssh.listens(GUEST)
+    assert not ssh.listens(GuestAddress("sliver", "sliver-node", USER, ("127.0.0.9",)))
+
+
+def test_one_connection_serves_one_command_after_the_other(
+    ssh: SshGuest, mocker: MockerFixture
+) -> None:
+    connect = mocker.spy(paramiko.SSHClient, "connect")
+
+    for _ in range(3):
+        assert ssh.run(GUEST, ("true",), timeout=10).code == 0
+
+    assert connect.call_count == 1
+
+
 def test_a_guest_that_does_not_listen_is_unreachable(
     site: Site, server: Server, mocker: MockerFixture
 ) -> None:

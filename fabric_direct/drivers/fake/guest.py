@@ -21,6 +21,10 @@ class FakeGuest(Fake):
     name = "fake"
     keys: tuple[str, ...] = ()
 
+    def listens(self, guest: GuestAddress) -> bool:
+        """Say whether the server runs."""
+        return self._call("listens", lambda: self._runs(guest))
+
     def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002
         """Return that there is nothing to learn."""
         return self._call("learn", lambda: True)

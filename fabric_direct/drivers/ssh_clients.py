@@ -1,0 +1,119 @@
+"""SSH connections that are kept for a while, so that not every command pays for a new one.
+
+A key exchange takes a small guest half a second and more. Each user has a connection for itself; when
+it is done, the next one gets it. None crosses a fork.
+"""
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+
+import paramiko
+
+# Seconds that a connection is kept unused.
+IDLE = 30.0
+# Seconds for one that is kept to show that it still lives.
+ALIVE = 3.0
+# Seconds for a TCP connection, and for a server's first line.
+REACH = 1.0
+
+
+class SshClients:
+    """Connections by whom they are to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[Hashable, list[tuple[float, paramiko.SSHClient]]] = {}
+        _all.add(self)
+
+    @contextmanager
+    def use(
+        self, to: Hashable, connect: Callable[[], paramiko.SSHClient]
+    ) -> Iterator[paramiko.SSHClient]:
+        """Give a connection that is kept and lives, or a new one; it is kept unless the block raises."""
+        client = self._living(to) or connect()
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        with self._lock:
+            self._kept.setdefault(to, []).append((time.monotonic(), client))
+        self._close_idle()
+
+    def close(self, to: Hashable) -> None:
+        """Close what is kept to this one."""
+        with self._lock:
+            kept = self._kept.pop(to, [])
+        for _, client in kept:
+            client.close()
+
+    def _living(self, to: Hashable) -> paramiko.SSHClient | None:
+        while client := self._take(to):
+            if _lives(client):
+                return client
+            client.close()
+        return None
+
+    def _take(self, to: Hashable) -> paramiko.SSHClient | None:
+        with self._lock:
+            kept = self._kept.get(to)
+            return kept.pop()[1] if kept else None
+
+    def _close_idle(self) -> None:
+        before = time.monotonic() - IDLE
+        with self._lock:
+            idle = [c for kept in self._kept.values() for used, c in kept if used < before]
+            living = {
+                to: [one for one in kept if one[0] >= before] for to, kept in self._kept.items()
+            }
+            self._kept = {to: kept for to, kept in living.items() if kept}
+        for client in idle:
+            client.close()
+
+    def _forget(self) -> None:
+        """Begin anew in a forked child: to close the parent's connections would end them there."""
+        self._lock, self._kept = threading.Lock(), {}
+
+
+_all: "weakref.WeakSet[SshClients]" = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for clients in _all:
+        clients._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _lives(client: paramiko.SSHClient) -> bool:
+    """Ask the server for a channel: a connection whose other end is gone may look alive."""
+    transport = client.get_transport()
+    if transport is None or not transport.is_active():
+        return False
+    with suppress(paramiko.SSHException, OSError, EOFError):
+        transport.open_session(timeout=ALIVE).close()
+        return True
+    return False
+
+
+def reach(address: str, port: int) -> socket.socket:
+    """Return a TCP connection to a server that speaks first, as SSH's do.
+
+    Where nothing answers, a try takes a second, not the minutes that TCP itself would take.
+
+    :raises OSError: if nothing answers within :data:`REACH` seconds.
+    """
+    connection = socket.create_connection((address, port), REACH)
+    try:
+        if not connection.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError("the server closed the connection at once")
+    except OSError:
+        connection.close()
+        raise
+    return connection
