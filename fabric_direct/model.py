@@ -345,6 +345,8 @@ class ObservedInterface(Frozen):
     component: ComponentId
     mac: str
     network: str | None = None
+    network_id: str | None = None
+    """The network's id, where the API has them; a sliver may name it by that."""
     addresses: tuple[str, ...] = ()
     """Addresses with prefix length that were assigned to it."""
     floating_ip: str | None = None

@@ -29,11 +29,13 @@ def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
         _nics(of, wanted, out)
         _volumes(of, wanted, out)
         _devices(of, wanted, out)
+    if of.state.value != "absent":
         _differences(of, out)
 
 
 def _where(of: "Observed") -> str:
-    place = f", {of.instance} on {of.host}" if of.instance else ""
+    place = f", {of.instance}" if of.instance else ""
+    place += f" on {of.host}" if of.instance and of.host else ""
     size = f", {of.cores} core{'s' if of.cores != 1 else ''}, {of.ram} MiB" if of.cores else ""
     return printable(place + size)
 
@@ -48,7 +50,7 @@ def _guest(of: "Observed") -> str:
 
 
 def _nics(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    headers = ["NIC", "NETWORK", "MAC", "ADDRESSES", "MBIT/S", "IN THE GUEST"]
+    headers = ["NIC", "NETWORK", "MAC", "ADDRESSES", "FLOATING IP", "MBIT/S", "IN THE GUEST"]
     rows = [_nic(nic) for nic in of.interfaces]
     _section(out, headers, rows, [vnic.id for vnic in wanted.vnics()] if wanted else None)
 
@@ -56,7 +58,8 @@ def _nics(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
 def _nic(nic: "ObservedInterface") -> list[str]:
     limit = str(nic.bandwidth or "")
     addresses = ", ".join(nic.addresses)
-    return [nic.component, nic.network or "", nic.mac, addresses, limit, _inside(nic)]
+    floating = nic.floating_ip or ""
+    return [nic.component, nic.network or "", nic.mac, addresses, floating, limit, _inside(nic)]
 
 
 def _inside(nic: "ObservedInterface") -> str:
@@ -70,9 +73,12 @@ def _inside(nic: "ObservedInterface") -> str:
 
 
 def _volumes(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    rows = [[v.component, v.target, f"{v.size} GiB", v.source] for v in of.volumes]
+    rows = [
+        [v.component, v.target, f"{v.size} GiB" if v.size else "", v.source, v.guest_name or ""]
+        for v in of.volumes
+    ]
     ids = [volume.id for volume in wanted.volumes()] if wanted else None
-    _section(out, ["VOLUME", "DEVICE", "SIZE", "SOURCE"], rows, ids)
+    _section(out, ["VOLUME", "DEVICE", "SIZE", "SOURCE", "IN THE GUEST"], rows, ids)
 
 
 def _devices(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:

@@ -6,11 +6,13 @@
     files        state, journal, volumes, images: there, and open to whom they must be
     machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
     daemon       libvirt of each host
+    cloud        clouds.yaml, login, services, rights, and what the site names in its cloud
 
 Each check is a function that returns a :class:`Diagnosis`.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fabric_direct.config import Host, Site
@@ -38,8 +40,29 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     yield Diagnosis("site.yaml", Verdict.OK, str(path or "no file: this machine with its libvirt"))
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
-    if (site.driver_for("VM") or "libvirt") == "libvirt":
+    server = site.driver_for("VM") or "libvirt"
+    if "openstack" in {server, *site.drivers.values()}:
+        yield from _cloud(site)
+    if server == "libvirt":
         yield from _hosts(site)
+    if server == "openstack":
+        yield from _workers(site)
+
+
+def _cloud(site: Site) -> Iterator[Diagnosis]:
+    from fabric_direct.doctor.cloud import examine_cloud  # noqa: PLC0415 - openstacksdk is large
+
+    yield from examine_cloud(site)
+
+
+def _workers(site: Site) -> Iterator[Diagnosis]:
+    """Check what is needed beside the cloud, which sees to KVM, disks, images and networks itself."""
+    for name, host in site.hosts.items():
+        found = daemon.check_libvirt(name, host, site.limits.call)
+        needed = host.devices or found.verdict is Verdict.OK
+        yield found if needed else replace(found, verdict=Verdict.WARN)
+        if host.devices and daemon.is_local(host):
+            yield machine.check_iommu(needed=True)
 
 
 def _hosts(site: Site) -> Iterator[Diagnosis]:

@@ -15,6 +15,7 @@ first use and keeps none across a fork. What all methods guarantee:
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Interface, IPv6Interface
+from math import inf
 from typing import Any, ClassVar, Protocol
 
 from fabric_direct.deadline import Deadline, bounded
@@ -50,7 +51,7 @@ class Port:
     sliver: str
     component: str
     network: str
-    """Name in site.yaml."""
+    """Its name."""
     source: str
     """What the compute driver plugs into: libvirt network, bridge, or Neutron port id."""
     mac: str
@@ -67,6 +68,8 @@ class Port:
     """IPv4 address by which it is reached from outside."""
     port_security: bool | None = None
     """Whether the network filters what it sends; None if the network does not say."""
+    network_id: str | None = None
+    """The network's id at the API; a sliver may name it by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +272,13 @@ class NetworkDriver(Protocol):
         """Give the place up. A network that we made goes with its last port."""
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything held for the sliver: ports, leases."""
+        """Name everything held for the sliver (ports, leases), and what ``unused`` does."""
+
+    def unused(self) -> tuple[str, ...]:
+        """Name the networks that we made and that nobody uses: a call was killed midway."""
+
+    def remove_unused(self) -> None:
+        """Delete these networks."""
 
 
 class VolumeDriver(Protocol):
@@ -597,7 +606,7 @@ class HostDrivers:
     """None where the site serves no ``L2Bridge``."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``."""
-    deadline: Deadline = field(default_factory=lambda: Deadline(float("inf")))
+    deadline: Deadline = field(default_factory=lambda: Deadline(inf))
     """When the operation that they are used for ends."""
     moment: Moment = field(default_factory=Moment)
     """Answers that they share until something is changed."""
@@ -623,18 +632,21 @@ class HostDrivers:
     ) -> "HostDrivers":
         """Return the same drivers for one operation.
 
-        Each call ends by ``limit`` seconds and the deadline, and all share one moment.
+        Each call ends by ``limit`` seconds and the deadline, and all share one moment. What a cloud
+        builds takes as long as it takes: its drivers' calls end by the deadline, each of their requests
+        by a limit of its own.
         """
         moment = moment or Moment()
         limited = partial(bounded, deadline=deadline, limit=limit, within=moment.lasting)
+        patient = partial(limited, limit=inf) if self.compute.cloud else limited
         return HostDrivers(
             host=self.host,
-            compute=limited(self.compute, "compute"),
-            network=limited(self.network, "network"),
-            volume=limited(self.volume, "volume"),
+            compute=patient(self.compute, "compute"),
+            network=patient(self.network, "network"),
+            volume=patient(self.volume, "volume"),
             tuning=self.tuning and limited(self.tuning, "tuning"),
             guest=self.guest and limited(self.guest, "guest"),
-            bridge=self.bridge and limited(self.bridge, "bridge"),
+            bridge=self.bridge and patient(self.bridge, "bridge"),
             devices={t: limited(d, "device") for t, d in self.devices.items()},
             deadline=deadline,
             moment=moment,

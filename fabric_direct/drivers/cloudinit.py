@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from email import encoders, message_from_string
 from email.mime.base import MIMEBase
 from email.mime.multipart import MIMEMultipart
+from math import inf
 from typing import Any, cast
 
 import pycdlib
@@ -67,7 +68,8 @@ def _cloud_config(sliver: NodeSliver, extra_keys: Iterable[str]) -> str:
         "manage_etc_hosts": "localhost",
         "ssh_authorized_keys": _each_once((*sliver.ssh_keys, *extra_keys)),
     }
-    return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False)
+    # (a key on one line: not only cloud-init reads this)
+    return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False, width=inf)
 
 
 def _each_once(keys: Iterable[str]) -> list[str]:

@@ -65,7 +65,7 @@ def _vnic(vnic: VNic, found: Observed) -> Iterator[str]:
     if nic is None:
         return
     wanted = vnic.interface
-    if nic.network != vnic.network:
+    if vnic.network not in {nic.network, nic.network_id}:
         yield f"vNIC {vnic.id} is on {nic.network or 'no network'}, not on {vnic.network}"
     if wanted.mac is not None and nic.mac != wanted.mac:
         yield f"vNIC {vnic.id} has MAC {nic.mac}, not {wanted.mac}"

@@ -50,6 +50,7 @@ def _interface(plugged: PluggedPort, port: Port | None) -> ObservedInterface:
         component=plugged.component,
         mac=plugged.mac,
         network=port.network if port else None,
+        network_id=port.network_id if port else None,
         addresses=tuple(str(address) for address in addresses if address),
         bandwidth=plugged.bandwidth,
         floating_ip=port.floating_ip if port else None,

@@ -8,7 +8,8 @@
              → plug in, attach, bandwidth
              → guest has its addresses → verify → unplug what is unwanted → remove its ports and volumes
              → stamp
-    delete   server (and with it NICs, disks, devices) → ports, volumes → nothing is left
+    delete   server (and with it NICs, disks, devices) → ports, volumes → networks that nobody uses
+             → nothing is left
 
 Everything is found by the sliver's stamp. A step that fails takes the earlier ones back; only the
 removals at the end of modify, and all of delete, have no way back and are recorded instead.
@@ -45,6 +46,7 @@ from fabric_direct.model import (
     VNic,
 )
 from fabric_direct.steps.base import Flow, Step
+from fabric_direct.steps.bridge import RemoveUnused
 from fabric_direct.steps.devices import AttachDevice, DetachDevice
 from fabric_direct.steps.guest import ForgetGuest, KnowGuest
 from fabric_direct.steps.ports import (
@@ -136,10 +138,12 @@ class VMHandler:
         volumes = [
             RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
         ]
+        unused = self._network.unused()
         return Flow.of(
             [RemoveServer(self._compute, ref.id)],
             self._forget(ref),
             [*ports, *volumes],
+            [RemoveUnused(self._network, unused)] if unused else [],
             whole=True,
         )
 

@@ -48,7 +48,8 @@ def same_place(port: Port, vnic: VNic) -> bool:
     """
     wanted = vnic.interface
     pairs = ((wanted.mac, port.mac), (wanted.ipv4, port.ipv4), (wanted.ipv6, port.ipv6))
-    return port.network == vnic.network and all(w is None or w == p for w, p in pairs)
+    on_it = vnic.network in {port.network, port.network_id}
+    return on_it and all(w is None or w == p for w, p in pairs)
 
 
 def port_fits(port: Port, vnic: VNic) -> bool:
@@ -62,7 +63,7 @@ def port_fits(port: Port, vnic: VNic) -> bool:
 def held_by(port: Port) -> VNicInterface:
     """Return the interface that asks for just this port."""
     return VNicInterface(
-        mac=port.mac,
+        mac=port.mac or None,
         ipv4=port.ipv4,
         ipv6=port.ipv6,
         floating_ip=port.floating_ip is not None,

@@ -38,9 +38,9 @@ class RemoveVolume(Step):
         self._volumes, self._sliver, self._component = volumes, sliver_id, component
 
     def check(self) -> Finding:
-        """Look for the volume."""
-        found = self._volumes.find(self._sliver, self._component)
-        return Finding.WILL_DELETE if found else Finding.ALREADY_SO
+        """Look for the volume, in whatever state it is."""
+        there = {volume.component for volume in self._volumes.volumes(self._sliver)}
+        return Finding.WILL_DELETE if self._component in there else Finding.ALREADY_SO
 
     def make(self) -> None:
         """Remove it."""

@@ -7,6 +7,7 @@ to say that it did what it did not do::
     substrate(site, "localhost").fault("volume.create", at=2, kind="fail")
 """
 
+from fabric_direct.drivers.fake.bridge import FakeBridge
 from fabric_direct.drivers.fake.compute import FakeCompute
 from fabric_direct.drivers.fake.device import FakeDevice
 from fabric_direct.drivers.fake.guest import FakeGuest
@@ -18,6 +19,7 @@ from fabric_direct.drivers.fake.uplink import FakeUplink
 from fabric_direct.drivers.fake.volume import FakeVolume
 
 __all__ = [
+    "FakeBridge",
     "FakeCompute",
     "FakeDevice",
     "FakeGuest",

@@ -13,6 +13,7 @@ from fabric_direct.errors import (
     PoolExhausted,
 )
 from fabric_direct.model import VNicInterface
+from fabric_direct.networks import SiteNetwork
 
 
 class FakeNetwork(Fake):
@@ -29,7 +30,7 @@ class FakeNetwork(Fake):
         """Refuse an unknown network and an address outside of it."""
 
         def check() -> None:
-            known = self.site.networks.get(network)
+            known = self._known().get(network)
             if known is None:
                 raise InvalidSliver(f"no network {network!r}", field="network")
             if interface.ipv4 and interface.ipv4.ip not in known.subnet:
@@ -38,6 +39,10 @@ class FakeNetwork(Fake):
                 )
 
         self._call("check", check)
+
+    def _known(self) -> dict[str, SiteNetwork]:
+        made = {sliver.name: sliver.network for sliver in self.substrate.networks.values()}
+        return self.site.networks | made
 
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port."""
@@ -93,7 +98,7 @@ class FakeNetwork(Fake):
         return next(end for end in ends if f"52:54:00:{end}" not in macs)
 
     def _free_address(self, network: str) -> IPv4Interface:
-        subnet = self.site.networks[network].subnet
+        subnet = self._known()[network].subnet
         taken = {p.ipv4.ip for p in self.substrate.ports.values() if p.ipv4}
         hosts = (IPv4Address(int(subnet[1]) + n) for n in range(1, subnet.num_addresses - 2))
         free = next((address for address in hosts if address not in taken), None)
@@ -112,6 +117,14 @@ class FakeNetwork(Fake):
         return self._call(
             "leftovers", lambda: tuple(f"port {port.component}" for port in self._of(sliver_id))
         )
+
+    def unused(self) -> tuple[str, ...]:
+        """Name the networks that were left without a user."""
+        return self._call("unused", lambda: tuple(sorted(self.substrate.unused)))
+
+    def remove_unused(self) -> None:
+        """Delete them."""
+        self._call("remove_unused", self.substrate.unused.clear)
 
     def _of(self, sliver_id: str) -> tuple[Port, ...]:
         return tuple(

@@ -22,6 +22,7 @@ from fabric_direct.errors import (
     NotFound,
 )
 from fabric_direct.model import PciAddress
+from fabric_direct.networks import NetworkSliver
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -50,6 +51,10 @@ class Substrate:
     """Names of the images there are; None takes any."""
     servers: dict[str, Server] = field(default_factory=dict)
     ports: dict[Key, Port] = field(default_factory=dict)
+    networks: dict[str, NetworkSliver] = field(default_factory=dict)
+    """Networks that are slivers of their own, by the sliver's id."""
+    unused: set[str] = field(default_factory=set)
+    """Networks that were left without a user."""
     volumes: dict[Key, Volume] = field(default_factory=dict)
     existing: dict[str, Volume] = field(default_factory=dict)
     """Volumes that are not ours, by name."""

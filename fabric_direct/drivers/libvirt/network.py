@@ -145,6 +145,13 @@ class LibvirtNetwork:
                 for name in self._left(connection, held)
             )
 
+    def unused(self) -> tuple[str, ...]:
+        """Return none: a network has a place in the pool as long as anything of it is there."""
+        return ()
+
+    def remove_unused(self) -> None:
+        """Do nothing."""
+
     def _unplug(self, connection: libvirt.virConnect, held: Held) -> None:
         """Take the NIC from a network that others use; what is its alone goes with the network."""
         network = find_ours(connection, self._site.site, held.network)

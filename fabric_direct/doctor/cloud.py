@@ -1,0 +1,212 @@
+"""The cloud of a site: its entry in clouds.yaml, the login, its services.
+
+::
+
+    entry → login → services → rights, workers, hosts, agents                         cloud_rights
+                             → external network, security groups, key pair,
+                               volume type, images                                    cloud_contents
+
+What a service would be asked for is left out where the service does not answer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import yaml
+from keystoneauth1.discover import EndpointData
+from openstack.config import OpenStackConfig
+from openstack.config.loader import CONFIG_SEARCH_PATH
+from openstack.connection import Connection
+from openstack.exceptions import raise_from_response
+
+from fabric_direct.config import OpenStackSettings, Site
+from fabric_direct.deadline import call_within
+from fabric_direct.doctor import cloud_contents as contents
+from fabric_direct.doctor import cloud_rights as rights
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.drivers.openstack.errors import translated
+from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
+
+_PLACES = tuple(dict.fromkeys(CONFIG_SEARCH_PATH))
+_REACH = (
+    "see whether the service runs, and whether its address in the catalog can be reached from here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """A service of the cloud, and the smallest thing that it can be asked for."""
+
+    name: str
+    product: str
+    proxy: str
+    question: str
+    zed: tuple[int, int] | None = None
+    """Its newest microversion in the release Zed, where that tells releases apart."""
+
+
+_SERVICES = (
+    _Service("identity", "Keystone", "identity", "/auth/projects"),
+    _Service("compute", "Nova", "compute", "/flavors?limit=1", (2, 93)),
+    _Service("network", "Neutron", "network", "/networks?limit=1&fields=id"),
+    _Service("volume", "Cinder", "block_storage", "/volumes?limit=1", (3, 70)),
+    _Service("image", "Glance", "image", "/images?limit=1"),
+)
+
+
+def examine_cloud(site: Site) -> Iterator[Diagnosis]:
+    """Check the cloud that the site's drivers need; nothing is changed."""
+    if site.openstack is None:
+        remedy = "add openstack: {cloud: NAME}, an entry of clouds.yaml"
+        yield Diagnosis("cloud", Verdict.FAIL, "site.yaml has no section openstack", remedy)
+        return
+    limit = site.limits.call
+    for subject, check in (("clouds.yaml", check_entry), ("login", check_login)):
+        found = _limited(subject, limit, check, site.openstack, limit)
+        yield found
+        if found.verdict is Verdict.FAIL:
+            return
+    yield from _examine_services(site, cloud(site.openstack, call_limit=limit))
+
+
+def _examine_services(site: Site, connection: Connection) -> Iterator[Diagnosis]:
+    silent = set()
+    for service in _SERVICES:
+        found = _limited(service.name, site.limits.call, check_service, connection, service)
+        silent |= {service.name} if found.verdict is Verdict.FAIL else set()
+        yield found
+    for name, subject, check in _checks(site):
+        if name not in silent:
+            yield _limited(subject, site.limits.call, check, connection)
+
+
+def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagnosis]]]:
+    """Say what is asked, of which service, for what the site names."""
+    settings = site.openstack
+    if settings is None:
+        return
+    hosts, external = list(site.hosts), settings.external_network
+    key, kind = settings.key_name, settings.volume_type
+    yield "compute", "rights", partial(rights.check_rights, site=site)
+    yield "compute", "workers", rights.check_workers
+    if hosts:
+        yield "compute", "hosts of site.yaml", partial(rights.check_hosts, names=hosts)
+    yield "network", "network agents", rights.check_agents
+    yield "network", "external network", partial(contents.check_external_network, name=external)
+    yield "network", "security groups", partial(contents.check_security_groups, site=site)
+    yield "compute", "key pair", partial(contents.check_key_pair, name=key)
+    yield "volume", "volume type", partial(contents.check_volume_type, name=kind)
+    for name in site.images:
+        yield "image", f"image {name}", partial(contents.check_image, name=name)
+
+
+def _limited(
+    subject: str, limit: float, check: Callable[..., Diagnosis], *args: object
+) -> Diagnosis:
+    """Return what a check finds, or why it could not be made."""
+    try:
+        return call_within(limit, f"the check of {subject}", check, *args)
+    except FabricDirectError as error:
+        return Diagnosis(subject, Verdict.FAIL, _said(error), error.remedy or _REACH)
+
+
+def _said(error: FabricDirectError) -> str:
+    """Return the error without its remedy, which a diagnosis has by itself."""
+    return str(error).removesuffix(f" {error.remedy.rstrip('.')}.") if error.remedy else str(error)
+
+
+# --- getting in
+
+
+def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
+    """Look for the cloud in clouds.yaml, and say which file that is."""
+    try:
+        cloud(settings, call_limit=limit)
+    except InvalidSite as error:
+        return _no_entry(settings, error)
+    found = f"{_config(settings).config_filename} has {settings.cloud}"
+    return Diagnosis("clouds.yaml", Verdict.OK, found)
+
+
+def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
+    """Say what is wrong with the file, and what it has instead if it can be read."""
+    subject, path = "clouds.yaml", settings.clouds_file
+    remedy = "mend it, or name another one in site.yaml: openstack: clouds_file"
+    if path is not None and (unreadable := _unreadable(path)):
+        return Diagnosis(subject, Verdict.FAIL, f"{path}: {unreadable}", remedy)
+    config = _config(settings)
+    if not config.config_filename:
+        return Diagnosis(subject, Verdict.FAIL, f"is in none of {', '.join(_PLACES)}", remedy)
+    known = [name for name in config.get_cloud_names() if name != "envvars"]
+    if settings.cloud in known:
+        return Diagnosis(subject, Verdict.FAIL, _said(error), remedy)
+    found = f"{config.config_filename} has no {settings.cloud!r}, but {', '.join(known) or 'none'}"
+    remedy = "name one of these in site.yaml: openstack: cloud, or add it to the file"
+    return Diagnosis(subject, Verdict.FAIL, found, remedy)
+
+
+def _unreadable(path: Path) -> str:
+    """Say why a file cannot be read; where it is no YAML, but nothing of what it has there."""
+    try:
+        yaml.safe_load(path.read_text())
+    except OSError as error:
+        return error.strerror or str(error)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return f"line {mark.line + 1}: is not YAML" if mark else "is not YAML"
+    return ""
+
+
+def _config(settings: OpenStackSettings) -> OpenStackConfig:
+    path = settings.clouds_file
+    return OpenStackConfig(
+        config_files=None if path is None else [str(path)], load_envvars=path is None
+    )
+
+
+def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
+    """Get a token, and say whose it is."""
+    connection = cloud(settings, call_limit=limit)
+    try:
+        access = rights.access_of(connection)
+    except Denied as error:
+        user = connection.config.config["auth"].get("username") or "us"
+        found = f"Keystone does not let {user} in: {error.why}"
+        remedy = f"check user, password and project of {settings.cloud} in clouds.yaml"
+        return Diagnosis("login", Verdict.FAIL, found, remedy)
+    region = connection.config.region_name or "any"
+    found = f"{access.username} in project {access.project_name}, region {region}"
+    return Diagnosis("login", Verdict.OK, found)
+
+
+def check_service(connection: Connection, service: _Service) -> Diagnosis:
+    """Ask a service for its versions, and for the smallest thing that it gives."""
+    with translated(f"ask {service.product}", connection.name):
+        proxy = getattr(connection, service.proxy)
+        raise_from_response(proxy.get(service.question))
+        data = proxy.get_endpoint_data()
+    found = f"{service.product} at {data.url}, {_version(data)}"
+    newest = data.max_microversion
+    if service.zed is None or (newest and newest >= service.zed):
+        return Diagnosis(service.name, Verdict.OK, found)
+    return Diagnosis(
+        service.name,
+        Verdict.WARN,
+        f"{found}: older than Zed, which has {_dotted(service.zed)}",
+        "upgrade the cloud; with releases before Zed nothing was tried",
+    )
+
+
+def _version(data: EndpointData) -> str:
+    version = f"version {_dotted(data.api_version)}" if data.api_version else "version unknown"
+    if not data.max_microversion:
+        return version
+    oldest, newest = _dotted(data.min_microversion), _dotted(data.max_microversion)
+    return f"{version}, microversions {oldest} to {newest}"
+
+
+def _dotted(version: Iterable[float] | None) -> str:
+    return ".".join(map(str, version or ()))

@@ -1,0 +1,358 @@
+"""A cloud that answers what a test says, under the real openstacksdk, and notes every request.
+
+A test takes the fixture ``api``, says what is answered, and lists what was asked, in order::
+
+    def test_a_port_is_made_by_one_request(api: OpenStackApi) -> None:
+        api.answer("GET", "network", "/ports", {"ports": []})
+        api.answer("POST", "network", "/ports", {"port": PORT}, status=201)
+
+        OpenStackNetwork(api.site(), "").create_port(...)
+
+        assert api.calls == [
+            ("GET", "network", "/ports", {"description": "fabric-direct TEST/s"}),
+            ("POST", "network", "/ports", {"port": {"network_id": NET, ...}}),
+        ]
+
+* The service is ``compute``, ``network``, ``volume``, ``image``, ``identity`` or ``placement``. The path
+  is what follows the service's endpoint (``/servers/detail``, ``/ports/ID``, ``/volumes/detail``:
+  versions and Cinder's project are not in it).
+* The fourth is the query of a GET, HEAD or DELETE (a value given more than once is a list), and the JSON
+  body of anything else.
+* Tokens and version documents are answered by the fixture and are not in ``calls``; ``api.logins``
+  counts the tokens.
+* ``answer`` given more than once for the same request: one after the other, the last one stays. An
+  answer that is a function gets the request (``requests.PreparedRequest``; ``query(request)`` and
+  ``body(request)`` read it) and returns ``(status, json)``, or raises, for example
+  ``requests.exceptions.ReadTimeout()``, as if that had happened to the request.
+* What was not foreseen is noted in ``calls`` and is an :class:`AssertionError` in the driver.
+* What is retried by the transport (GET and DELETE answered with 503) is in ``calls`` each time.
+* The moment works as in the house: ``with Moment().lasting():``.
+"""
+
+import json
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import responses
+from requests import PreparedRequest, Request
+
+from fabric_direct.config import OpenStackSettings, Site
+
+Call = tuple[str, str, str, Any]
+Answer = dict[str, Any] | Callable[[PreparedRequest], tuple[int, Any]] | None
+
+PROJECT = "f388bba2d5d9467c8697fdbfc3993d5e"
+USER = "b10bbd3a9a3342ad911fa35638583092"
+PASSWORD = "correct horse battery staple"  # noqa: S105 - it opens nothing
+TOKEN = "gAAAAABpIEtm-token-"  # noqa: S105
+NOWHERE = "http://cloud.test"
+_ENDPOINTS = {
+    "identity": "/identity/v3",
+    "compute": "/compute/v2.1",
+    "network": "/networking",
+    "volume": f"/volume/v3/{PROJECT}",
+    "image": "/image",
+    "placement": "/placement",
+}
+# What is between the endpoint and the path.
+_PREFIXES = {"network": "/v2.0", "image": "/v2"}
+# What Cinder is called in the catalog.
+_TYPES = {"volume": "volumev3"}
+# As a cloud of the release Zed answers them; Glance's is shortened.
+_VERSIONS: dict[str, tuple[int, str, dict[str, str]]] = {
+    "/identity/v3": (200, "version", {"id": "v3.14", "status": "stable"}),
+    "/compute/v2.1": (
+        200,
+        "version",
+        {"id": "v2.1", "status": "CURRENT", "version": "2.93", "min_version": "2.1"},
+    ),
+    "/networking/v2.0": (200, "version", {"id": "v2.0", "status": "CURRENT"}),
+    "/volume/v3": (
+        200,
+        "versions",
+        {"id": "v3.0", "status": "CURRENT", "version": "3.70", "min_version": "3.0"},
+    ),
+    "/image": (300, "versions", {"id": "v2.15", "status": "CURRENT", "path": "/image/v2"}),
+    "/placement": (
+        200,
+        "versions",
+        {"id": "v1.0", "status": "CURRENT", "max_version": "1.39", "min_version": "1.0"},
+    ),
+}
+
+
+def query(request: PreparedRequest) -> dict[str, Any]:
+    """Return the query of a request; a value given more than once is a list."""
+    found = parse_qs(urlsplit(request.url or "").query, keep_blank_values=True)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def body(request: PreparedRequest) -> Any:
+    """Return the JSON body of a request."""
+    return json.loads(request.body) if request.body else None
+
+
+class OpenStackApi:
+    """The cloud: what it answers, and what it was asked.
+
+    :param directory: where its clouds.yaml is written.
+    :param base: URL before the services' paths.
+    """
+
+    def __init__(self, directory: Path, base: str = NOWHERE) -> None:
+        self.calls: list[Call] = []
+        """Every request beside tokens and versions, in order."""
+        self.requests: list[PreparedRequest] = []
+        """The same, with headers and all."""
+        self.documents: list[str] = []
+        """The version documents that were asked for, by their path."""
+        self.logins = 0
+        self.refused: set[str] = set()
+        """Passwords, tokens (``api.token``) and paths of version documents that are refused."""
+        self.roles = ["reader", "member", "admin"]
+        self.base = base
+        self.clouds = directory / "clouds.yaml"
+        self.write_clouds()
+        self._answers: dict[tuple[str, str, str], list[tuple[int, Answer, dict[str, str]]]] = {}
+
+    def write_clouds(self, *, password: str = PASSWORD, **more: Any) -> None:
+        """Write clouds.yaml anew.
+
+        :param more: more of the cloud's entry, for example ``connect_retries=3``.
+        """
+        auth = {
+            "auth_url": self.base + _ENDPOINTS["identity"],
+            "username": "fabric",
+            "password": password,
+            "project_name": "fabric",
+            "user_domain_name": "Default",
+            "project_domain_name": "Default",
+        }
+        entry = {"auth": auth, "region_name": "RegionOne", **more}
+        self.clouds.write_text(json.dumps({"clouds": {"test": entry}}))
+
+    @property
+    def token(self) -> str:
+        """The token that was given last."""
+        return f"{TOKEN}{self.logins}"
+
+    @property
+    def settings(self) -> OpenStackSettings:
+        """The ``openstack:`` of a site that is served by it."""
+        return OpenStackSettings(cloud="test", clouds_file=self.clouds)
+
+    def site(self, *, openstack: dict[str, Any] | None = None, **more: Any) -> Site:
+        """Return a site that is served by it.
+
+        :param openstack: more settings of the cloud, for example ``{"external_network": "public"}``.
+        :param more: more fields of the site.
+        """
+        settings = {**self.settings.model_dump(exclude_none=True), **(openstack or {})}
+        return Site.model_validate({"site": "TEST", "openstack": settings, **more})
+
+    def answer(
+        self,
+        method: str,
+        service: str,
+        path: str,
+        json: Answer = None,
+        *,
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Say what is answered; given again for the same request, what is answered next.
+
+        :param json: the body, or a function as the module's docstring says.
+        """
+        if service not in _ENDPOINTS:
+            raise ValueError(f"there is no service {service!r}, but {sorted(_ENDPOINTS)}")
+        known = self._answers.setdefault((method, service, path), [])
+        known.append((status, json, headers or {}))
+
+    def serve(self, request: PreparedRequest) -> tuple[int, dict[str, str], str]:
+        """Answer a request: status, headers and body."""
+        path = urlsplit(request.url or "").path.rstrip("/")
+        if path.endswith("/auth/tokens"):
+            return self._login(request)
+        if path in _VERSIONS:
+            return self._document(path)
+        if path in {"/identity", "/compute", "/volume", *_ENDPOINTS.values()}:
+            # Asked for if the version document does not come.
+            return 404, {}, ""
+        return self._called(request, path)
+
+    def _document(self, path: str) -> tuple[int, dict[str, str], str]:
+        self.documents.append(path)
+        if path in self.refused:
+            return 503, {}, ""
+        status, key, about = _VERSIONS[path]
+        href = f"{self.base}{about.get('path', path)}/"
+        version = {**about, "links": [{"rel": "self", "href": href}]}
+        return status, {}, json.dumps({key: version if key == "version" else [version]})
+
+    def _called(self, request: PreparedRequest, path: str) -> tuple[int, dict[str, str], str]:
+        method, (service, rest) = request.method or "", _split(path)
+        sent = query(request) if method in {"GET", "HEAD", "DELETE"} else body(request)
+        self.calls.append((method, service, rest, sent))
+        self.requests.append(request)
+        if request.headers.get("X-Auth-Token") in self.refused:
+            return _unknown()
+        status, answer, headers = self._next(method, service, rest)
+        if callable(answer):
+            status, answer = answer(request)
+        return status, headers, "" if answer is None else json.dumps(answer)
+
+    def _next(self, method: str, service: str, path: str) -> tuple[int, Answer, dict[str, str]]:
+        known = self._answers.get((method, service, path))
+        if not known:
+            raise AssertionError(f"the test foresees no {method} {service} {path}")
+        return known.pop(0) if len(known) > 1 else known[0]
+
+    def _login(self, request: PreparedRequest) -> tuple[int, dict[str, str], str]:
+        self.logins += 1
+        if body(request)["auth"]["identity"]["password"]["user"]["password"] in self.refused:
+            return _unknown()
+        domain = {"id": "default", "name": "Default"}
+        token = {
+            "methods": ["password"],
+            "user": {"domain": domain, "id": USER, "name": "fabric"},
+            "audit_ids": ["qD5_HV7NTw62-LD95G9rcQ"],
+            "expires_at": "2999-01-01T00:00:00.000000Z",
+            "issued_at": "2026-01-01T00:00:00.000000Z",
+            "project": {"domain": domain, "id": PROJECT, "name": "fabric"},
+            "is_domain": False,
+            "roles": [{"id": f"{number:032x}", "name": r} for number, r in enumerate(self.roles)],
+            "catalog": [_entry(name, self.base + path) for name, path in _ENDPOINTS.items()],
+        }
+        return 201, {"X-Subject-Token": self.token}, json.dumps({"token": token})
+
+
+def _unknown() -> tuple[int, dict[str, str], str]:
+    words = "The request you have made requires authentication."
+    error = {"code": 401, "title": "Unauthorized", "message": words}
+    return 401, {}, json.dumps({"error": error})
+
+
+def _entry(name: str, url: str) -> dict[str, Any]:
+    endpoints = [
+        {
+            "id": f"{name}-{interface}",
+            "interface": interface,
+            "region_id": "RegionOne",
+            "region": "RegionOne",
+            "url": url,
+        }
+        for interface in ("public", "internal", "admin")
+    ]
+    return {"id": name, "type": _TYPES.get(name, name), "name": name, "endpoints": endpoints}
+
+
+def _split(path: str) -> tuple[str, str]:
+    for service, endpoint in _ENDPOINTS.items():
+        root = endpoint + _PREFIXES.get(service, "")
+        if path.startswith(f"{root}/"):
+            return service, path.removeprefix(root)
+    raise AssertionError(f"the cloud has no API at {path}")
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenStackApi]:
+    """A cloud of its own for each test; no request leaves the process."""
+    for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    made = OpenStackApi(tmp_path)
+    anywhere = re.compile(f"{NOWHERE}/.*")
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
+            mock.add_callback(method, anywhere, made.serve, content_type="application/json")
+        yield made
+
+
+class LoopbackCloud(OpenStackApi):
+    """The same behind a real HTTP server on the loopback, for what happens on the wire.
+
+    An answer that is a function may wait, as an API does that hangs, or raise
+    :class:`ConnectionResetError`: then the connection is cut without an answer.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.connections = 0
+        """How many were made, by whatever process."""
+        self._server = _Server(self)
+        super().__init__(directory, f"http://127.0.0.1:{self._server.server_port}")
+        serving = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        serving.start()
+
+    def stop(self) -> None:
+        """End the server; its address refuses connections then."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, cloud: LoopbackCloud) -> None:
+        self.cloud = cloud
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.cloud.connections += 1
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that give up are what is tested."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def serve(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        url = self.server.cloud.base + self.path
+        request = Request(self.command, url, dict(self.headers), data=content).prepare()
+        try:
+            status, headers, text = self.server.cloud.serve(request)
+        except ConnectionResetError:
+            self.cut()
+        else:
+            self.reply(status, headers, text.encode())
+
+    def cut(self) -> None:
+        # With SO_LINGER at 0 s the peer is told with a reset.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+
+    def reply(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        self.send_response(status)
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        for name, value in (usual | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@pytest.fixture
+def loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackCloud]:
+    """A cloud on the loopback; proxies of the environment are not asked."""
+    for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    made = LoopbackCloud(tmp_path)
+    yield made
+    made.stop()
