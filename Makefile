@@ -1,7 +1,8 @@
-# make demo    the whole life of a VM on this machine, from nothing
-# make test    the tests, unit and functional
-# make bench   the figures, as ratios to the bare calls of the same run
-# make lint    ruff, mypy --strict, import-linter
+# make demo     the whole life of a VM on this machine, from nothing
+# make test     the tests, unit and functional
+# make bench    the figures, as ratios to the bare calls of the same run
+# make lint     ruff, mypy --strict, import-linter
+# make demo-openstack, test-openstack, bench-openstack: the same on an OpenStack that is set up here
 #
 # What is missing is installed: system packages by apt, Python packages into .venv.
 
@@ -9,17 +10,30 @@
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PYTHON := .venv/bin/python
 LAB := labs/local/lab
+OPENSTACK := labs/openstack/lab
 # uv reads no pip.conf: hand it the index that pip was told to use, if any.
 INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
 
 .PHONY: demo test test-unit bench lint build constraints system lab clean
+.PHONY: demo-openstack test-openstack bench-openstack openstack
 
 demo: lab
 	$(SUDO) examples/demo
 
 test: lab
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider $(PYTEST_ARGS)
+
+demo-openstack: openstack
+	$(SUDO) examples/demo openstack
+
+test-openstack: openstack
+	$(OPENSTACK) image --cloud-init
+	$(OPENSTACK) up
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider tests/openstack $(PYTEST_ARGS)
+
+bench-openstack: openstack
+	$(SUDO) $(PYTHON) -m tests.bench.openstack
 
 test-unit: .venv/installed
 	$(PYTHON) -m pytest tests/unit $(PYTEST_ARGS)
@@ -43,6 +57,11 @@ system:
 lab: system .venv/installed
 	$(LAB) up
 	$(LAB) image
+
+openstack: lab
+	$(OPENSTACK) install
+	$(OPENSTACK) image
+	$(OPENSTACK) up
 
 .venv/installed: pyproject.toml constraints.txt | system
 	python3 -m venv .venv

@@ -1,0 +1,148 @@
+"""A cloud that is down, answers 503, hangs, or forgets its tokens: operations end, and say why."""
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from openstack.connection import Connection
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers.openstack import session
+from fabric_direct.model import Outcome, SliverRef, Status
+from fabric_direct.processor import HandlerProcessor
+from tests.openstack.conftest import LAB, Things, done, nic, sliver
+
+NOVA = 8774
+
+
+def lab(*words: str) -> None:
+    subprocess.run([LAB, *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def site(make_site: Callable[..., Site]) -> Site:
+    """A site whose calls and operations have little time."""
+    return make_site(limits={"call": 5, "create": 40, "delete": 60, "undo": 30, "guest_boot": 120})
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
+    yield
+    done(processor.delete(SliverRef(id="fdtest-fault")).result())
+    assert things() == set()
+
+
+def answers(cloud: Connection) -> bool:
+    try:
+        list(cloud.compute.servers(limit=1))
+    except Exception:  # noqa: BLE001 - whatever it raises while it is down
+        return False
+    return True
+
+
+@contextmanager
+def broken(cloud: Connection, how: str, mend: str, service: str = "nova-api") -> Iterator[None]:
+    """A service of the lab that is stopped or hangs meanwhile."""
+    lab(how, service)
+    try:
+        yield
+    finally:
+        lab(mend, service)
+        wait_until(f"{service} to answer", lambda: answers(cloud), timeout=60)
+
+
+class Overloaded(BaseHTTPRequestHandler):
+    """Answers each request with 503."""
+
+    asked: list[str] = []
+
+    def _answer(self) -> None:
+        self.asked.append(f"{self.command} {self.path.partition('?')[0]}")
+        self.send_response(503)
+        self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names that http.server calls
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def overloaded(port: int) -> Iterator[list[str]]:
+    Overloaded.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", port), Overloaded)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield Overloaded.asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def told(outcome: Outcome) -> str:
+    """Why it failed; it left nothing, or says what it could not find out."""
+    assert outcome.status in {Status.FAILED, Status.PARTIAL}, outcome.error
+    assert outcome.error
+    return outcome.error.kind
+
+
+def test_an_api_that_is_down_is_told(processor: HandlerProcessor, cloud: Connection) -> None:
+    with broken(cloud, "stop", "start"):
+        assert told(processor.create(sliver("fault")).result()) == "Unreachable"
+
+
+def test_an_api_that_hangs_ends_with_the_budget(
+    processor: HandlerProcessor, cloud: Connection
+) -> None:
+    with broken(cloud, "hang", "resume"):
+        assert told(processor.create(sliver("fault")).result()) in {"TimedOut", "Unreachable"}
+
+
+def test_an_api_that_is_overloaded_is_asked_again_but_never_to_make_anything(
+    processor: HandlerProcessor, cloud: Connection
+) -> None:
+    with broken(cloud, "stop", "start"), overloaded(NOVA) as asked:
+        outcome = processor.create(sliver("fault")).result()
+
+    assert told(outcome) == "Unreachable"
+    assert len(asked) > 1
+    assert not [request for request in asked if request.startswith("POST")]
+
+
+def test_an_api_that_comes_back_in_time_is_waited_for(
+    processor: HandlerProcessor, cloud: Connection
+) -> None:
+    wanted = sliver("fault")
+    done(processor.create(wanted).result())
+    with broken(cloud, "hang", "resume"):
+        future = processor.delete(wanted.ref())
+        timer = threading.Timer(2, lab, ("resume", "nova-api"))
+        timer.start()
+        done(future.result())
+        timer.join()
+
+
+def test_a_token_that_expires_in_the_middle_is_replaced(
+    processor: HandlerProcessor, cloud: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = sliver("fault", components=[nic("eth0", "private", floating_ip=True)])
+    settings = processor.site.openstack
+    assert settings
+    ours = session.cloud(settings)
+    done(processor.probe(wanted.ref()).result())
+    token = ours.session.get_token()
+    cloud.session.delete(
+        f"{cloud.config.auth['auth_url']}/auth/tokens", headers={"X-Subject-Token": token}
+    )
+
+    done(processor.create(wanted).result())
+
+    assert ours.session.get_token() != token

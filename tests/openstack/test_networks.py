@@ -1,0 +1,145 @@
+"""Networks on a real Neutron: of site.yaml, made with their first port; and slivers of their own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fabric_direct.drivers.openstack.network import OpenStackNetwork
+from openstack.connection import Connection
+
+from fabric_direct.config import Site
+from fabric_direct.model import SliverRef, State, Status, VNicInterface
+from fabric_direct.networks import NetworkSliver
+from fabric_direct.processor import HandlerProcessor
+from tests.openstack.conftest import WORKER, Things, done, made, nic, sliver
+
+LAN = SliverRef(id="fdtest-lan", type="L2Bridge")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
+    yield
+    for ref in (SliverRef(id="fdtest-user"), LAN):
+        processor.delete(ref).result()
+    assert things() == set()
+
+
+@pytest.fixture
+def network(site: Site) -> OpenStackNetwork:
+    return OpenStackNetwork(site, WORKER)
+
+
+def lan(**values: Any) -> NetworkSliver:
+    defaults = {
+        "strategy": "vlan",
+        "vlan": 195,
+        "physical_network": "physnet1",
+        "subnet": "10.223.1.0/24",
+    }
+    return NetworkSliver.model_validate(
+        {"id": LAN.id, "name": "fdtest-lan", "network": defaults | values}
+    )
+
+
+class TestOfTheSite:
+    def test_one_is_made_with_its_first_port_and_goes_with_its_last(
+        self, network: OpenStackNetwork, cloud: Connection, things: Things
+    ) -> None:
+        for component in ("eth0", "eth1"):
+            network.create_port("fdtest-user", component, "red", VNicInterface())
+        (red,) = cloud.network.networks(name="red")
+        assert red.provider_network_type == "vlan"
+
+        network.delete_port("fdtest-user", "eth0")
+        assert cloud.network.find_network("red")
+        network.delete_port("fdtest-user", "eth1")
+
+        assert things() == set()
+
+    def test_a_flat_one_has_no_dhcp(self, network: OpenStackNetwork, cloud: Connection) -> None:
+        port = network.create_port("fdtest-user", "eth0", "blue", VNicInterface())
+
+        assert not port.dhcp
+        (subnet,) = cloud.network.subnets(network_id=cloud.network.find_network("blue").id)
+        assert not subnet.is_dhcp_enabled
+        network.delete_port("fdtest-user", "eth0")
+
+    def test_one_of_its_name_that_is_not_ours_is_untouched(
+        self, processor: HandlerProcessor, cloud: Connection
+    ) -> None:
+        foreign = cloud.network.create_network(name="red")
+        try:
+            outcome = processor.create(sliver("user", components=[nic("eth0", "red")])).result()
+            assert cloud.network.get_network(foreign.id)
+        finally:
+            cloud.network.delete_network(foreign)
+
+        assert outcome.error
+        assert outcome.error.kind == "NotOurs"
+        assert outcome.left == ()
+
+
+class TestASliverOfItsOwn:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {},
+            {"router": True},
+            {"strategy": "flat", "vlan": None},
+            {"strategy": "flat_dhcp", "vlan": None},
+        ],
+    )
+    def test_is_made_found_and_deleted(
+        self, processor: HandlerProcessor, things: Things, values: dict[str, Any]
+    ) -> None:
+        settings = {key: value for key, value in values.items() if value is not None}
+        wanted = lan(**settings)
+        if "vlan" in values:
+            given = wanted.model_dump(mode="json")
+            del given["network"]["vlan"]
+            wanted = NetworkSliver.model_validate(given)
+
+        observed = done(processor.create(wanted).result()).observed
+
+        assert observed
+        assert observed.state is State.RUNNING
+        assert made(done(processor.create(wanted).result())) == set()
+        assert done(processor.probe(wanted).result()).observed.differences == ()  # type: ignore[union-attr]
+        done(processor.delete(LAN).result())
+        assert things() == set()
+        done(processor.delete(LAN).result())
+
+    def test_carries_the_nics_of_other_slivers_and_is_not_deleted_under_them(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(lan()).result())
+        user = sliver(
+            "user",
+            components=[nic("eth0", "private", floating_ip=True), nic("eth1", "fdtest-lan")],
+        )
+        done(processor.create(user).result())
+
+        refused = processor.delete(LAN).result()
+
+        assert refused.status is not Status.DONE
+        assert refused.error
+        assert "fdtest-user" in refused.error.message
+        done(processor.delete(user.ref()).result())
+        done(processor.delete(LAN).result())
+
+    def test_of_a_vlan_that_is_taken_fails_and_leaves_nothing(
+        self, processor: HandlerProcessor, cloud: Connection, things: Things
+    ) -> None:
+        taken = cloud.network.create_network(
+            name="fdtest-taken",
+            provider_network_type="vlan",
+            provider_physical_network="physnet1",
+            provider_segmentation_id=195,
+        )
+        try:
+            outcome = processor.create(lan()).result()
+        finally:
+            cloud.network.delete_network(taken)
+
+        assert outcome.status is Status.FAILED
+        assert things() == set()
