@@ -60,8 +60,13 @@ class Moment:
                 self._answers.setdefault(about, {})[key] = answer
         return answer
 
+    def know(self, key: Hashable, answer: Any, about: str = "") -> None:
+        """Keep the answer to a question that was asked elsewhere, just now."""
+        with self._lock:
+            self._answers.setdefault(about, {})[key] = answer
+
     def over(self, about: str | None = None) -> None:
-        """Forget what was answered: all, or what is about one thing."""
+        """Forget what was answered: all, or what is about one thing, for example ``servers``."""
         with self._lock:
             self._changes += 1
             if about is None:

@@ -279,8 +279,11 @@ class VMHandler:
     def _differences(
         self, sliver: NodeSliver, gone: Iterable[Component] = (), *, runs: bool = True
     ) -> tuple[str, ...]:
-        """Read back and compare, but for what is removed in the end, when all else is verified."""
-        self._drivers.moment.over()
+        """Read back and compare, but for what is removed in the end, when all else is verified.
+
+        What was read after the last change counts; the server's state changes by itself.
+        """
+        self._drivers.moment.over("servers")
         self.observed = self.observe(sliver)
         return differences(sliver, _without(gone, self.observed), runs=runs)
 

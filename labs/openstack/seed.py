@@ -1,4 +1,4 @@
-"""Fill the lab: `seed.py identity`, then `seed.py resources IMAGES`; what is there stays as it is."""
+"""Fill the lab: `seed.py identity`, `seed.py stock IMAGES`, `seed.py site`; what is there stays."""
 
 import sys
 import time
@@ -234,15 +234,19 @@ def hosts_are_up() -> bool:
     )
 
 
-def resources(directory: str) -> None:
-    """Make what the tests of a site find there, and wait for its hosts."""
+def stock(directory: str) -> None:
+    """Make what servers and volumes are made of; this does not wait for any agent."""
+    images(Path(directory))
+    flavors()
+    volume_type()
+
+
+def site() -> None:
+    """Make the networks, and wait for the hosts."""
     networks()
     rules()
-    images(Path(directory))
-    volume_type()
-    flavors()
     patiently(hosts_are_up)
 
 
 if __name__ == "__main__":
-    {"identity": identity, "resources": resources}[sys.argv[1]](*sys.argv[2:])
+    {"identity": identity, "stock": stock, "site": site}[sys.argv[1]](*sys.argv[2:])

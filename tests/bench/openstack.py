@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabric_direct.drivers.openstack.stamp import description
@@ -63,17 +63,19 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="fdbench-") as folder:
         lab = Lab(**vars(options), folder=Path(folder), key=new_key(Path(folder)))
         bare, banners = Bare(lab), _Banners(lab)
-        processor = HandlerProcessor(lab.site(), workers=lab.many, on_progress=banners)
-        with bare.key_pair(), processor as ours:
-            _one_by_one(lab, bare, ours, banners)
-            _at_once(lab, bare, ours)
+        processor = HandlerProcessor(lab.site(), workers=lab.many or 1, on_progress=banners)
+        with processor as ours:
+            if lab.rounds:
+                _one_by_one(lab, bare, ours, banners)
+            if lab.many:
+                _at_once(lab, bare, ours)
             _requests(lab, ours)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench.openstack")
-    parser.add_argument("rounds", nargs="?", type=int, default=5)
-    parser.add_argument("--many", type=int, default=10, help="how many at once")
+    parser.add_argument("rounds", nargs="?", type=int, default=5, help="0 leaves them out")
+    parser.add_argument("--many", type=int, default=10, help="how many at once; 0 leaves it out")
     for name, value in Lab.DEFAULTS.items():
         parser.add_argument(f"--{name}", default=value)
     return parser.parse_args(arguments)
@@ -205,6 +207,8 @@ def _ours_at_once(lab: Lab, processor: HandlerProcessor) -> tuple[float, float]:
 
 def _requests(lab: Lab, processor: HandlerProcessor) -> None:
     """Count the requests of a creation and of a deletion, in a process that knows the cloud's names."""
+    if not (lab.rounds or lab.many):
+        _ours_at_once(replace(lab, many=1), processor)
     sliver = lab.sliver(lab.new_id())
     for what, operation in (("create", processor.create), ("delete", processor.delete)):
         with recorded() as found:

@@ -12,7 +12,7 @@ import paramiko
 from openstack.exceptions import NotFoundException
 
 from fabric_direct.drivers.cloudinit import user_data
-from tests.bench.openstack_lab import Lab, public_key
+from tests.bench.openstack_lab import Lab
 from tests.bench.ssh import answers
 
 # Seconds between two looks.
@@ -42,16 +42,6 @@ class Bare:
         self._flavor = self.connection.compute.find_flavor(lab.flavor, ignore_missing=False).id
 
     @contextmanager
-    def key_pair(self) -> Iterator[None]:
-        """Have the key pair that both ways name."""
-        compute, name = self.connection.compute, self._lab.key_name
-        compute.create_keypair(name=name, public_key=public_key(self._lab.key))
-        try:
-            yield
-        finally:
-            compute.delete_keypair(name)
-
-    @contextmanager
     def server(self, name: str) -> Iterator[Made]:
         """Make a server, and delete it with all that belongs to it."""
         made = self._make(name)
@@ -73,7 +63,6 @@ class Bare:
             "image_id": self._image,
             "flavor_id": self._flavor,
             "networks": [{"port": port}],
-            "key_name": self._lab.key_name,
             "availability_zone": f"nova:{self._lab.host}",
             "user_data": base64.b64encode(user_data(self._lab.sliver(name)).encode()).decode(),
         }

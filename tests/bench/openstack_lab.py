@@ -46,11 +46,6 @@ class Lab:
     key: Path
     """The private key that guests let in."""
 
-    @property
-    def key_name(self) -> str:
-        """The key pair with that key: small guests read no keys out of the user data."""
-        return f"{self.prefix}-{self.folder.name}"
-
     def new_id(self) -> str:
         """Return a name that nothing has yet."""
         return f"{self.prefix}-{secrets.token_hex(4)}"
@@ -61,11 +56,7 @@ class Lab:
             "site": self.prefix,
             "state_dir": self.folder / "state",
             "drivers": {"VM": "openstack"},
-            "openstack": {
-                "cloud": self.cloud,
-                "external_network": self.external,
-                "key_name": self.key_name,
-            },
+            "openstack": {"cloud": self.cloud, "external_network": self.external},
             "images": {self.image: {"user": self.user}},
             "guest_access": {"ssh_key": self.key},
         }

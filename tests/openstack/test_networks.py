@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fabric_direct.drivers.openstack.network import OpenStackNetwork
 from openstack.connection import Connection
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.openstack.network import OpenStackNetwork
 from fabric_direct.model import SliverRef, State, Status, VNicInterface
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
@@ -29,16 +29,13 @@ def network(site: Site) -> OpenStackNetwork:
     return OpenStackNetwork(site, WORKER)
 
 
+VLAN = {"strategy": "vlan", "vlan": 195, "physical_network": "physnet1"}
+FLAT = {"strategy": "flat", "physical_network": "physnet2"}
+
+
 def lan(**values: Any) -> NetworkSliver:
-    defaults = {
-        "strategy": "vlan",
-        "vlan": 195,
-        "physical_network": "physnet1",
-        "subnet": "10.223.1.0/24",
-    }
-    return NetworkSliver.model_validate(
-        {"id": LAN.id, "name": "fdtest-lan", "network": defaults | values}
-    )
+    network = {"subnet": "10.223.1.0/24", **(values or VLAN)}
+    return NetworkSliver.model_validate({"id": LAN.id, "name": "fdtest-lan", "network": network})
 
 
 class TestOfTheSite:
@@ -81,23 +78,12 @@ class TestOfTheSite:
 
 class TestASliverOfItsOwn:
     @pytest.mark.parametrize(
-        "values",
-        [
-            {},
-            {"router": True},
-            {"strategy": "flat", "vlan": None},
-            {"strategy": "flat_dhcp", "vlan": None},
-        ],
+        "values", [VLAN, VLAN | {"router": True}, FLAT, FLAT | {"strategy": "flat_dhcp"}]
     )
     def test_is_made_found_and_deleted(
         self, processor: HandlerProcessor, things: Things, values: dict[str, Any]
     ) -> None:
-        settings = {key: value for key, value in values.items() if value is not None}
-        wanted = lan(**settings)
-        if "vlan" in values:
-            given = wanted.model_dump(mode="json")
-            del given["network"]["vlan"]
-            wanted = NetworkSliver.model_validate(given)
+        wanted = lan(**values)
 
         observed = done(processor.create(wanted).result()).observed
 

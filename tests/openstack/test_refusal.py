@@ -99,8 +99,8 @@ def test_a_worker_that_is_disabled_is_named_with_its_reason(
 def test_a_worker_that_is_full_fails_in_novas_words(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
-    flavor = cloud.compute.create_flavor(name="fdtest-huge", ram=400 * 1024, vcpus=2, disk=1)
-    huge = {"flavor": "fdtest-huge", "capacities": {"core": 2, "ram": 400, "disk": 1}}
+    flavor = cloud.compute.create_flavor(name="fdtest-huge", ram=180 * 1024, vcpus=2, disk=1)
+    huge = {"flavor": "fdtest-huge", "capacities": {"core": 2, "ram": 180, "disk": 1}}
     try:
         outcome = processor.create(sliver("bad", **huge)).result()
     finally:
@@ -111,13 +111,11 @@ def test_a_worker_that_is_full_fails_in_novas_words(
 
 
 def test_a_server_that_goes_to_error_is_removed_and_its_fault_told(
-    processor: HandlerProcessor, cloud: Connection, things: Things, tmp_path: Path
+    processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
-    disk = tmp_path / "disk"
-    disk.write_bytes(b"this is no disk image" * 1000)
     image = cloud.create_image(
         "fdtest-broken",
-        filename=str(disk),
+        data=b"this is no disk image" * 1000,
         disk_format="qcow2",
         container_format="bare",
         wait=True,

@@ -274,6 +274,14 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenStackAp
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
             mock.add_callback(method, anywhere, made.serve, content_type="application/json")
         yield made
+        end_waiting()
+
+
+def end_waiting() -> None:
+    """Let the poller's threads end: their requests would be the next test's."""
+    for thread in threading.enumerate():
+        if thread.name in {"fabric-direct-servers", "fabric-direct-ports", "fabric-direct-volumes"}:
+            thread.join(10)
 
 
 class LoopbackCloud(OpenStackApi):
@@ -355,4 +363,5 @@ def loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopba
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     made = LoopbackCloud(tmp_path)
     yield made
+    end_waiting()
     made.stop()

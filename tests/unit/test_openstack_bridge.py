@@ -10,6 +10,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.base import Network
 from fabric_direct.drivers.openstack.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.network import OpenStackNetwork
+from fabric_direct.drivers.openstack.wanted import subnets
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -290,6 +291,39 @@ class TestMaking:
         second = network.create_port("s1", "nic1", "lab", VNicInterface())
 
         assert first.network_id != second.network_id == again.source
+
+
+class TestItsSubnets:
+    @pytest.mark.parametrize(
+        ("network", "ranges"),
+        [
+            ({}, ["10.30.0.2-10.30.0.254"]),
+            ({"gateway": "10.30.0.254", "dns": ["9.9.9.9"]}, ["10.30.0.2-10.30.0.253"]),
+            (
+                {"gateway": "10.30.0.100", "dns": ["10.30.0.53", "10.30.0.54"]},
+                ["10.30.0.2-10.30.0.52", "10.30.0.55-10.30.0.99", "10.30.0.101-10.30.0.254"],
+            ),
+            ({"pool": ["10.30.0.0", "10.30.0.9"]}, ["10.30.0.1-10.30.0.9"]),
+            ({"pool": ["10.30.0.1", "10.30.0.9"], "router": True}, ["10.30.0.2-10.30.0.9"]),
+        ],
+    )
+    def test_give_out_neither_gateway_nor_dns_servers(
+        self, network: dict[str, Any], ranges: list[str]
+    ) -> None:
+        (ipv4,) = subnets(sliver(**network).network)
+
+        assert [f"{p['start']}-{p['end']}" for p in ipv4["allocation_pools"]] == ranges
+
+    @pytest.mark.parametrize(
+        ("strategy", "prefix", "mode"),
+        [("flat_dhcp", 64, "slaac"), ("flat_dhcp", 112, "dhcpv6-stateful"), ("flat", 64, None)],
+    )
+    def test_give_ipv6_addresses_by_their_size(
+        self, strategy: str, prefix: int, mode: str | None
+    ) -> None:
+        ipv6, _ = subnets(sliver(strategy=strategy, subnet6=f"fd30::/{prefix}").network)
+
+        assert (ipv6.get("ipv6_address_mode"), ipv6["is_dhcp_enabled"]) == (mode, mode is not None)
 
 
 class TestWhatCannotBeHad:

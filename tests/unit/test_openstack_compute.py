@@ -501,7 +501,6 @@ def test_a_server_is_made_by_one_request_and_waited_for(nova: Nova) -> None:
         ("POST", "compute", "/servers", request()),
         POLL,
         POLL,
-        BY_TAG,
         PORTS,
     ]
 
@@ -753,7 +752,6 @@ def test_a_server_whose_answer_got_lost_is_found_by_its_tag_and_not_made_again(n
         BY_TAG,
         BY_TAG,
         POLL,
-        BY_TAG,
         PORTS,
     ]
 

@@ -366,8 +366,8 @@ class TestMakeOnce:
             raise requests.exceptions.ReadTimeout
 
         api.answer("POST", "network", "/ports", lose)
-        api.answer("GET", "network", "/ports", {"ports": []})
-        api.answer("GET", "network", "/ports", {"ports": []})
+        for _ in range(3):
+            api.answer("GET", "network", "/ports", {"ports": []})
         api.answer("GET", "network", "/ports", {"ports": [self.PORT]})
 
         with Moment().lasting():

@@ -26,8 +26,17 @@ from fabric_direct.errors import (
     SliverBusy,
     TimedOut,
 )
+from fabric_direct.handlers.compare import differences
 from fabric_direct.locks import exclusive
-from fabric_direct.model import Finding, VNic, VNicInterface
+from fabric_direct.model import (
+    Finding,
+    NodeSliver,
+    Observed,
+    ObservedInterface,
+    State,
+    VNic,
+    VNicInterface,
+)
 from fabric_direct.steps.bridge import RemoveUnused
 from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by
 from tests.unit.neutron import Neutron
@@ -210,6 +219,24 @@ class TestAPortOnANetworkOfTheCloud:
 
         assert step.check() is Finding.ALREADY_SO
         assert driver.ports("s1")[0].network == "wan"
+
+    def test_on_a_network_named_by_its_id_is_no_difference(self) -> None:
+        wanted = NodeSliver.model_validate(
+            {
+                "id": "s1",
+                "name": "node",
+                "image": "tiny",
+                "capacities": {"core": 1, "ram": 1, "disk": 1},
+                "components": [{"type": "vNIC", "id": "nic1", "network": "net-lan"}],
+            }
+        )
+        found = ObservedInterface(component="nic1", mac="x", network="lan", network_id="net-lan")
+
+        assert not [
+            text
+            for text in differences(wanted, Observed(state=State.RUNNING, interfaces=(found,)))
+            if "nic1" in text
+        ]
 
     def test_has_the_security_groups_of_the_site(self, api: OpenStackApi, neutron: Neutron) -> None:
         neutron.add("security-groups", name="web", id="group-web")
@@ -579,7 +606,7 @@ class TestWhatCannotBeHad:
     @pytest.mark.parametrize(
         ("network", "interface", "field", "why"),
         [
-            ("lam", {}, "network", "did you mean lan"),
+            ("lam", {}, "network", "no network 'lam'.*lan"),
             ("lan", {"bandwidth": 10}, "interface.bandwidth", "cannot be limited"),
             ("lan", {"ipv4": "10.11.0.5/24"}, "interface.ipv4", "outside"),
             ("lan", {"ipv4": "10.10.0.5/16"}, "interface.ipv4", "prefix length"),
@@ -760,6 +787,25 @@ class TestWhenARequestGoesWrong:
 
         assert warm.ports("s1")[0].ipv4 == IPv4Interface("10.12.0.5/24")
 
+    def test_an_external_network_that_was_made_again_is_looked_up_again(
+        self, warm: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        def meanwhile() -> None:
+            neutron.things["networks"]["net-new"] = neutron.things["networks"].pop("net-public")
+            neutron.things["networks"]["net-new"]["id"] = "net-new"
+
+        message = "External network net-public could not be found."
+        neutron.fault("POST", "/floatingips", 404, message, effect=meanwhile)
+
+        warm.create_port("s1", "nic1", "lan", Vnic(floating_ip=True))
+
+        made = [
+            sent["floatingip"]
+            for _, path, sent in neutron.asked()
+            if path == "/floatingips" and "floatingip" in sent
+        ]
+        assert [ip["floating_network_id"] for ip in made] == ["net-public", "net-new"]
+
     def test_a_port_on_a_network_that_may_not_be_seen_any_more_can_be_given_up(
         self, driver: OpenStackNetwork, neutron: Neutron
     ) -> None:
@@ -776,7 +822,8 @@ class TestWhenARequestGoesWrong:
         self, warm: OpenStackNetwork, neutron: Neutron
     ) -> None:
         message = "External network net-public is not reachable from subnet sub-lan-1."
-        neutron.fault("POST", "/floatingips", 404, message)
+        for _ in range(2):  # a 404 may also mean that another network has the name by now
+            neutron.fault("POST", "/floatingips", 404, message)
 
         with pytest.raises(NotFound, match="is not reachable from subnet"):
             warm.create_port("s1", "nic1", "lan", Vnic(floating_ip=True))

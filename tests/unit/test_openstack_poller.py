@@ -17,7 +17,7 @@ from fabric_direct.drivers.openstack import poller
 from fabric_direct.drivers.openstack.poller import wait_for
 from fabric_direct.drivers.openstack.session import cloud
 from fabric_direct.errors import Denied, DriverError, TimedOut
-from tests.unit.openstack_api import LoopbackCloud, OpenStackApi
+from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, end_waiting
 
 FORK = multiprocessing.get_context("fork")
 BUILD = {"id": "s1", "tags": ["a"], "status": "BUILD", "created_at": "2026-01-01T00:00:00Z"}
@@ -319,9 +319,7 @@ class TestTogether:
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
         with pytest.raises(TimedOut):
             wait_for(cloud(api.settings), "server", "a", active, timeout=0.1, what="s")
-        for thread in threading.enumerate():
-            if thread.name in {f"fabric-direct-{kind}s" for kind in poller._READERS}:
-                thread.join(30)
+        end_waiting()
 
         assert poller._watches == {}
         before = len(api.calls)
@@ -363,6 +361,7 @@ class TestTheInterval:
 
 def wait_in_worker(settings: OpenStackSettings) -> str:
     connection = cloud(settings)
+    assert poller._watches == {}
     return str(wait_for(connection, "server", "a", active, timeout=30, what="server s").id)
 
 
@@ -395,5 +394,6 @@ class TestForks:
             child = FORK.Process(target=wait_in_worker, args=(loopback.settings,))
             child.start()
             child.join(60)
+        child.kill()
 
         assert child.exitcode == 0

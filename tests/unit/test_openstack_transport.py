@@ -306,6 +306,16 @@ class TestAMoment:
         assert first == second
         assert first[0] is not second[0]
 
+    def test_gives_each_who_asks_an_answer_of_his_own(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        with Moment().lasting():
+            first, second = (connection.network.get("/ports") for _ in range(2))
+
+        assert first is not second
+        assert first.history is not second.history
+        assert first.content == second.content
+
     def test_there_is_none_outside_of_an_operation(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
@@ -419,6 +429,21 @@ class TestAMoment:
 
         assert api.calls == [PORTS]
 
+    def test_reading_a_console_changes_nothing_although_it_is_a_post(
+        self, api: OpenStackApi, connection: Connection, hurried: list[float]
+    ) -> None:
+        api.answer("POST", "compute", "/servers/c/action", status=503)
+        api.answer("POST", "compute", "/servers/c/action", {"output": "login: "})
+
+        with Moment().lasting():
+            self.look(connection)
+            read = connection.compute.get_server_console_output("c", length=10)
+            api.calls.clear()
+            self.look(connection)
+
+        assert read == {"output": "login: "}
+        assert api.calls == []
+
     def test_can_be_read_past(self, api: OpenStackApi, connection: Connection) -> None:
         with Moment().lasting():
             list(connection.network.ports())
@@ -485,6 +510,20 @@ class TestAMoment:
 
         assert [path for _, _, path, _ in api.calls].count("/subnets") == 2
 
+    def test_nothing_that_was_known_before_a_change_is_answered_during_it(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        def change(_: object) -> tuple[int, Any]:
+            list(connection.network.ports())
+            return 200, {"port": {"id": "q"}}
+
+        api.answer("PUT", "network", "/ports/q", change)
+        with Moment().lasting():
+            list(connection.network.ports())
+            connection.network.update_port("q", name="n")
+
+        assert [call for call in api.calls if call == PORTS] == [PORTS] * 2
+
     def test_an_answer_that_was_asked_for_during_a_change_is_not_kept(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
@@ -498,6 +537,38 @@ class TestAMoment:
             list(connection.network.ports())
 
         assert [call for call in api.calls if call == PORTS] == [PORTS] * 2
+
+
+class TestAQuestionOfSeveralRequests:
+    def test_is_asked_once_in_a_moment_until_something_is_changed(self, api: OpenStackApi) -> None:
+        api.answer("POST", "compute", "/servers", {"server": {"id": "s"}}, status=202)
+        answers = iter("abc")
+
+        def ask() -> str:
+            return transport.shared("question", lambda: next(answers), "servers")
+
+        with Moment().lasting():
+            first = [ask(), ask()]
+            cloud(api.settings).compute.create_server(name="s")
+            second = ask()
+            with uncached():
+                third = ask()
+
+        assert (first, second, third) == (["a", "a"], "b", "c")
+
+    def test_is_asked_each_time_outside_of_one(self) -> None:
+        answers = iter("ab")
+
+        assert [transport.shared("q", lambda: next(answers), "") for _ in range(2)] == ["a", "b"]
+
+    def test_is_answered_by_what_was_learnt_elsewhere(self) -> None:
+        with Moment().lasting():
+            transport.learn("question", "known", "servers")
+            known = transport.shared("question", lambda: "asked", "servers")
+        transport.learn("question", "known", "servers")
+
+        assert known == "known"
+        assert transport.shared("question", lambda: "asked", "servers") == "asked"
 
 
 @pytest.mark.parametrize(

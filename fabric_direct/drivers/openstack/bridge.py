@@ -61,7 +61,7 @@ class OpenStackBridge:
             )
         wishes.refuse_impossible(wanted, self._networks.settings.external_network)
         if wanted.settings.router:
-            self._networks.external()
+            self._networks.with_external(str)
 
     def find(self, sliver_id: str) -> Network | None:
         """Return the network that bears the sliver's stamp if all of it is there, or None."""

@@ -16,10 +16,10 @@ from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.moment import Moment
 from fabric_direct.drivers.openstack.errors import make_once, translated, words
 from fabric_direct.drivers.openstack.flavors import MIB, flavor_of, had_flavor
+from fabric_direct.drivers.openstack.held import ports_of
 from fabric_direct.drivers.openstack.hotplug import Hotplug, volumes_in_use
 from fabric_direct.drivers.openstack.life import Life, refuse_unreadable
 from fabric_direct.drivers.openstack.names import names
-from fabric_direct.drivers.openstack.network import ports_of
 from fabric_direct.drivers.openstack.server import (
     attached_ids,
     encoded,

@@ -12,8 +12,8 @@ from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import Port, Volume
 from fabric_direct.drivers.openstack import actions
 from fabric_direct.drivers.openstack.errors import make_once, words
+from fabric_direct.drivers.openstack.held import ports_of
 from fabric_direct.drivers.openstack.life import Life
-from fabric_direct.drivers.openstack.network import ports_of
 from fabric_direct.drivers.openstack.poller import Kind, wait_for
 from fabric_direct.drivers.openstack.server import (
     attached_ids,

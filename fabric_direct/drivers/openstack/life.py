@@ -15,6 +15,7 @@ from fabric_direct.drivers.openstack.poller import wait_for
 from fabric_direct.drivers.openstack.server import (
     first_stamped,
     is_settled,
+    learn_server,
     servers_of,
 )
 from fabric_direct.drivers.openstack.session import uncached
@@ -119,6 +120,7 @@ class Life:
             raise self._in_error(found)
         if found.status != "ACTIVE":
             raise NotVerified(f"server {found.id} is {found.status}, not ACTIVE", where=self.where)
+        learn_server(self.cloud, self.site, self.sliver, found)
 
     def power_off(self, server: NovaServer, deadline: Deadline) -> None:
         """Return when the server is off."""

@@ -4,30 +4,19 @@ A vNIC names a network of site.yaml, which is made with its first port and delet
 (:mod:`~fabric_direct.drivers.openstack.networks`), or any other network of the cloud by its name or id,
 which is only used.
 
-All ports of a sliver are found by one list, all its floating IPs by another: always the same two
-requests, so that they are made once in a moment. A floating IP whose port is gone is a port of its own,
-``floating-192-0-2-7``, without a MAC: so it is seen, and given up like one.
-
 Only making a network with its first port, and deleting it, exclude others. A port on a network that is
 there needs no lock: Neutron deletes no network that has ports, and if it was deleted a moment before,
 Neutron answers 404 and it is made again.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, replace
-from ipaddress import (
-    IPv4Interface,
-    IPv6Interface,
-    ip_address,
-    ip_interface,
-)
+from dataclasses import replace
+from ipaddress import IPv4Interface, IPv6Interface, ip_address
 from typing import Any
 
-from openstack.connection import Connection
 from openstack.exceptions import NotFoundException, SDKException
 from openstack.network.v2.floating_ip import FloatingIP
-from openstack.network.v2.network import Network as NeutronNetwork
 from openstack.network.v2.port import Port as NeutronPort
 
 from fabric_direct.config import Site
@@ -40,52 +29,28 @@ from fabric_direct.drivers.openstack.blocks import (
     of_subnets,
 )
 from fabric_direct.drivers.openstack.errors import translated
+from fabric_direct.drivers.openstack.held import (
+    Held,
+    find_held,
+    floating_ips_of,
+    held_for,
+    port_of,
+    ports_of,
+)
 from fabric_direct.drivers.openstack.names import names
-from fabric_direct.drivers.openstack.networks import Known, Networks
+from fabric_direct.drivers.openstack.networks import Networks
+from fabric_direct.drivers.openstack.neutron import Known
 from fabric_direct.drivers.openstack.session import uncached
 from fabric_direct.drivers.openstack.stamp import description, network_description
+from fabric_direct.drivers.openstack.unused import deserted, users
 from fabric_direct.drivers.openstack.wanted import Wanted, of_site, refuse_impossible
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
     InvalidSliver,
     NotVerified,
-    SliverBusy,
 )
 from fabric_direct.model import VNicInterface
-
-_STRAY = "floating-"
-# Seconds to wait for others that only look, too.
-_LOOKING = 2.0
-
-
-def ports_of(cloud: Connection, site: str, sliver_id: str) -> list[NeutronPort]:
-    """Return the ports that are held for the sliver, the oldest first.
-
-    Those of other projects are not: an administrator sees them, and anybody can write a description.
-    """
-    return _own(cloud, cloud.network.ports(description=description(site, sliver_id)))
-
-
-def floating_ips_of(cloud: Connection, site: str, sliver_id: str) -> list[FloatingIP]:
-    """Return the floating IPs that were made for the sliver, the oldest first."""
-    return _own(cloud, cloud.network.ips(description=description(site, sliver_id)))
-
-
-def _own(cloud: Connection, found: Iterable[Any]) -> list[Any]:
-    own = (thing for thing in found if thing.project_id == cloud.current_project_id)
-    return sorted(own, key=lambda thing: (str(thing.created_at), thing.id))
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What is held for one NIC."""
-
-    sliver: str
-    component: str
-    ports: tuple[NeutronPort, ...]
-    """One; more after a request whose answer got lost, none if only a floating IP is left."""
-    floating: tuple[FloatingIP, ...]
 
 
 class OpenStackNetwork:
@@ -138,7 +103,7 @@ class OpenStackNetwork:
                 field="interface.floating_ip",
                 remedy="set openstack.external_network in site.yaml",
             )
-        self._networks.external()
+        self._networks.with_external(str)
 
     def _look_for(self, network: str) -> Known | None:
         """Return what is known of a network; None if it is one of site.yaml and not made yet."""
@@ -191,57 +156,18 @@ class OpenStackNetwork:
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports held for the sliver, also floating IPs that have lost theirs."""
         with self._translated(f"list the ports of {sliver_id}"):
-            return tuple(self._port(held) for held in self._held(sliver_id))
+            return tuple(
+                port_of(self._networks, held) for held in held_for(self._networks, sliver_id)
+            )
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything held for the sliver, and networks that we made and nobody uses."""
         with self._translated(f"look for what is left of {sliver_id}"):
-            left = [name for held in self._held(sliver_id) for name in _names(held)]
+            left = [name for held in held_for(self._networks, sliver_id) for name in held.names()]
         return (*left, *self.unused())
 
-    def _held(self, sliver_id: str) -> Iterator[_Held]:
-        connection, site = self._networks.connection(), self._site.site
-        ports = ports_of(connection, site, sliver_id)
-        floating = floating_ips_of(connection, site, sliver_id)
-        by_name: dict[str, list[NeutronPort]] = {}
-        for port in ports:
-            by_name.setdefault(port.name.removeprefix(f"{sliver_id}-"), []).append(port)
-        for component, same in by_name.items():
-            ids = {port.id for port in same}
-            mine = tuple(ip for ip in floating if ip.port_id in ids)
-            yield _Held(sliver_id, component, tuple(same), mine)
-        for ip in (ip for ip in floating if ip.port_id is None):
-            name = _STRAY + str(ip.floating_ip_address).replace(".", "-")
-            yield _Held(sliver_id, name, (), (ip,))
-
-    def _find(self, sliver_id: str, component: str) -> _Held | None:
-        found = (held for held in self._held(sliver_id) if held.component == component)
-        return next(found, None)
-
-    def _port(self, held: _Held) -> Port:
-        if not held.ports:
-            return self._stray(held)
-        port, *_ = held.ports
-        found = Port(
-            sliver=held.sliver,
-            component=held.component,
-            network=port.network_id,
-            network_id=port.network_id,
-            source=port.id,
-            mac=port.mac_address,
-            floating_ip=next((ip.floating_ip_address for ip in held.floating), None),
-            port_security=port.is_port_security_enabled,
-        )
-        with suppress(NotFoundException):
-            # It is not found if the project may not see it any more.
-            known = self._networks.known(port.network_id, _subnet_ids(port))
-            return replace(found, network=known.network.name, **_addressing(port, known))
-        return found
-
-    def _stray(self, held: _Held) -> Port:
-        ip, *_ = held.floating
-        network = self._networks.known(ip.floating_network_id).network.name
-        return Port(held.sliver, held.component, network, source=ip.id, mac="")
+    def _find(self, sliver_id: str, component: str) -> Held | None:
+        return find_held(self._networks, sliver_id, component)
 
     # --- making
 
@@ -268,10 +194,10 @@ class OpenStackNetwork:
                 self._refuse_other_place(held, network, interface)
             else:
                 held = self._hold(sliver_id, component, network, interface)
-            return self._port(self._settle(held, interface))
+            return port_of(self._networks, self._settle(held, interface))
 
-    def _refuse_other_place(self, held: _Held, network: str, interface: VNicInterface) -> None:
-        port = self._port(held)
+    def _refuse_other_place(self, held: Held, network: str, interface: VNicInterface) -> None:
+        port = port_of(self._networks, held)
         pairs = (
             (interface.mac, port.mac),
             (interface.ipv4, port.ipv4),
@@ -286,9 +212,7 @@ class OpenStackNetwork:
             remedy="give it up first",
         )
 
-    def _hold(
-        self, sliver_id: str, component: str, network: str, interface: VNicInterface
-    ) -> _Held:
+    def _hold(self, sliver_id: str, component: str, network: str, interface: VNicInterface) -> Held:
         def post(known: Known) -> NeutronPort:
             for field, asked in _asked(interface):
                 check_address(asked, of_subnets(known.subnets), interface.mac, field)
@@ -296,7 +220,7 @@ class OpenStackNetwork:
 
         ours = network in self._site.networks
         port = self._post_on_ours(network, post) if ours else self._post_on(network, post)
-        return _Held(sliver_id, component, (port,), ())
+        return Held(sliver_id, component, (port,), ())
 
     def _post_on(self, network: str, post: Callable[[Known], NeutronPort]) -> NeutronPort:
         """Make a port on a network that is not ours; look again if what is known of it is not so."""
@@ -342,27 +266,35 @@ class OpenStackNetwork:
     def _post(
         self, sliver_id: str, component: str, known: Known, interface: VNicInterface
     ) -> NeutronPort:
-        secure, named = interface.port_security, self._networks.settings.security_groups
-        effective = known.network.is_port_security_enabled if secure is None else secure
-        chosen = self._name_of_ours(known.network) or _asked(interface)
-        asked: dict[str, Any] = {
+        asked = {
             "name": f"{sliver_id}-{component}",
             "description": description(self._site.site, sliver_id),
             "network_id": known.network.id,
-            "mac_address": interface.mac,
-            "fixed_ips": fixed_ips(known.subnets, interface) if chosen else None,
-            "is_port_security_enabled": secure,
-            "security_groups": None,
+            **self._settings_of(known, interface),
         }
-        if named and effective is not False and known.subnets:
-            asked["security_groups"] = self._groups(named)
-        wanted = {name: value for name, value in asked.items() if value is not None}
 
         def find() -> NeutronPort | None:
             found = ports_of(self._networks.connection(), self._site.site, sliver_id)
-            return next((port for port in found if port.name == wanted["name"]), None)
+            return next((port for port in found if port.name == asked["name"]), None)
 
-        return self._networks.once(lambda: self._networks.api.create_port(**wanted), find)
+        return self._networks.once(lambda: self._networks.api.create_port(**asked), find)
+
+    def _settings_of(self, known: Known, interface: VNicInterface) -> dict[str, Any]:
+        """Return what is asked for beyond what Neutron chooses by itself.
+
+        A member may not choose addresses on a network that another project shares.
+        """
+        secure, named = interface.port_security, self._networks.settings.security_groups
+        effective = known.network.is_port_security_enabled if secure is None else secure
+        chosen = self._networks.name_of_ours(known.network) or _asked(interface)
+        filtered = named and effective is not False and known.subnets
+        asked = {
+            "mac_address": interface.mac,
+            "fixed_ips": fixed_ips(known.subnets, interface) if chosen else None,
+            "is_port_security_enabled": secure,
+            "security_groups": self._groups(named) if filtered else None,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
 
     def _groups(self, named: Iterable[str]) -> list[str]:
         known = names(self._networks.connection())
@@ -370,7 +302,7 @@ class OpenStackNetwork:
 
     # --- settings of a port that is there
 
-    def _settle(self, held: _Held, interface: VNicInterface) -> _Held:
+    def _settle(self, held: Held, interface: VNicInterface) -> Held:
         """Give the port the floating IP and the port security that are wanted."""
         port, *_ = held.ports
         if interface.port_security not in {None, port.is_port_security_enabled}:
@@ -392,7 +324,7 @@ class OpenStackNetwork:
         }
         return self._networks.api.update_port(port, **changes)
 
-    def _float(self, held: _Held, port: NeutronPort) -> FloatingIP:
+    def _float(self, held: Held, port: NeutronPort) -> FloatingIP:
         """Make a floating IP, by one request with the port: so nobody else can take it."""
         connection, site = self._networks.connection(), self._site.site
         first = next((ip["ip_address"] for ip in port.fixed_ips if "." in ip["ip_address"]), None)
@@ -407,11 +339,11 @@ class OpenStackNetwork:
             return next((ip for ip in found if ip.port_id == port.id), None)
 
         with self._translated(f"make the floating IP of {held.sliver}/{held.component}"):
-            return self._networks.once(
-                lambda: connection.network.create_ip(
-                    floating_network_id=self._networks.external(), **asked
-                ),
-                find,
+            return self._networks.with_external(
+                lambda external: self._networks.once(
+                    lambda: self._networks.api.create_ip(floating_network_id=external, **asked),
+                    find,
+                )
             )
 
     # --- giving up
@@ -434,21 +366,14 @@ class OpenStackNetwork:
                 self._delete(held)
                 self._leave(home, held.ports[0].network_id)
 
-    def _home(self, held: _Held) -> str | None:
+    def _home(self, held: Held) -> str | None:
         """Return the name of the network of the site that its port is on, if it is on one."""
         with suppress(NotFoundException):
             for port in held.ports[:1]:
-                return self._name_of_ours(self._networks.known(port.network_id).network)
+                return self._networks.name_of_ours(self._networks.known(port.network_id).network)
         return None
 
-    def _name_of_ours(self, network: NeutronNetwork) -> str | None:
-        """Return the name of a network that is one of site.yaml, or was one."""
-        prefix = network_description(self._site.site, "")
-        mine = network.project_id == self._networks.connection().current_project_id
-        named = mine and str(network.description).startswith(prefix)
-        return network.description.removeprefix(prefix) if named else None
-
-    def _delete(self, held: _Held) -> None:
+    def _delete(self, held: Held) -> None:
         for ip in held.floating:
             self._networks.api.delete_ip(ip)
         for port in held.ports:
@@ -461,13 +386,13 @@ class OpenStackNetwork:
             raise NotVerified(
                 "what was deleted is not gone",
                 where=self._networks.where,
-                why=", ".join(_names(still)),
+                why=", ".join(still.names()),
             )
 
     def _leave(self, name: str, network_id: str) -> None:
         """Delete the network if this was its last port."""
         with uncached():
-            if not self._users([network_id]):
+            if not users(self._networks, [network_id]):
                 self._remove_unused(name)
 
     def _remove_unused(self, name: str) -> None:
@@ -479,51 +404,15 @@ class OpenStackNetwork:
     def unused(self) -> tuple[str, ...]:
         """Name the networks of site.yaml that are there and that nobody uses."""
         with self._translated("look for networks that nobody uses"):
-            return tuple(name for w in self._deserted() for name in self._networks.left(w.stamp))
+            return tuple(
+                name for w in deserted(self._networks) for name in self._networks.left(w.stamp)
+            )
 
     def remove_unused(self) -> None:
         """Delete the networks of site.yaml that nobody uses."""
         with self._translated("delete the networks that nobody uses"):
-            for wanted in self._deserted():
+            for wanted in deserted(self._networks):
                 self._remove_unused(wanted.name)
-
-    def _deserted(self) -> list[Wanted]:
-        """Return which networks of site.yaml are there without a port.
-
-        One that another thread or process of this machine is just making or leaving has none either: so
-        what looks deserted is looked at again while nobody makes it, and is not if anybody leaves it.
-        """
-        there = self._there()
-        if not there:
-            return []
-        used = {port.network_id for port in self._users(list(there))}
-        return [w for id_, w in there.items() if id_ not in used and self._is_deserted(id_, w)]
-
-    def _is_deserted(self, network_id: str, wanted: Wanted) -> bool:
-        """Look while nobody makes or deletes the network; if somebody does, it is not deserted."""
-        with (
-            suppress(SliverBusy),
-            self._networks.alone(wanted.name, timeout=_LOOKING),
-            uncached(),
-        ):
-            found = self._networks.find(wanted.stamp)
-            there = found is not None and found.id == network_id and not self._users([network_id])
-            return there and not self._networks.is_being_left(wanted.name)
-        return False
-
-    def _there(self) -> dict[str, Wanted]:
-        networks = self._site.networks
-        named = [name for name, settings in networks.items() if settings.physical_network]
-        if not named:
-            return {}
-        wanted = {w.stamp: w for w in (of_site(self._site, name) for name in named)}
-        found = self._networks.mine(self._networks.api.networks(name=named))
-        return {n.id: wanted[n.description] for n in found if n.description in wanted}
-
-    def _users(self, network_ids: list[str]) -> list[NeutronPort]:
-        """Return the ports of others; an interface of a router counts as Neutron's own here."""
-        found = self._networks.users(self._networks.ports(network_ids), ())
-        return [p for p in found if not p.device_owner.startswith("network:router_interface")]
 
     def _translated(self, what: str) -> AbstractContextManager[None]:
         return translated(what, self._networks.where)
@@ -532,33 +421,3 @@ class OpenStackNetwork:
 def _asked(interface: VNicInterface) -> list[tuple[str, IPv4Interface | IPv6Interface]]:
     pairs = (("interface.ipv4", interface.ipv4), ("interface.ipv6", interface.ipv6))
     return [(field, address) for field, address in pairs if address is not None]
-
-
-def _subnet_ids(port: NeutronPort) -> list[str]:
-    return [address["subnet_id"] for address in port.fixed_ips]
-
-
-def _addressing(port: NeutronPort, known: Known) -> dict[str, Any]:
-    """Return the port's addresses, and what its subnets say: gateway, DNS servers, DHCP."""
-    subnets = {subnet.id: subnet for subnet in known.subnets}
-    found: dict[str, Any] = {}
-    for address in (ip for ip in port.fixed_ips if ip["subnet_id"] in subnets):
-        subnet = subnets[address["subnet_id"]]
-        length = subnet.cidr.partition("/")[2]
-        interface = ip_interface(f"{address['ip_address']}/{length}")
-        found.setdefault(f"ipv{subnet.ip_version}", interface)
-    main = known.subnet(4) or known.subnet(6)
-    ipv4 = known.subnet(4)
-    return {
-        **found,
-        "gateway": ipv4.gateway_ip if ipv4 else None,
-        "dns": tuple(main.dns_nameservers) if main else (),
-        "dhcp": bool(main and main.is_dhcp_enabled),
-    }
-
-
-def _names(held: _Held) -> Iterator[str]:
-    for port in held.ports:
-        yield f"port {port.name} ({port.id})"
-    for ip in held.floating:
-        yield f"floating IP {ip.floating_ip_address} ({ip.id})"

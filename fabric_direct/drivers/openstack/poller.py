@@ -27,6 +27,8 @@ Done = Callable[[Any], bool]
 _SHORTEST, _LONGEST, _AGE_SHARE, _TOOK_TIMES = 0.2, 2.0, 0.1, 3.0
 # An API that hangs is asked again after so many seconds all the same.
 _PATIENCE = 10.0
+# What is not known any more when something was waited for; networks and floating IPs stay as they are.
+_CHANGED = ("servers", "ports", "volumes", "")
 # As many ids as a URL holds without trouble.
 _AT_ONCE = 50
 # From so many on, all volumes of the project are read at once: Cinder cannot list some by their ids.
@@ -44,7 +46,7 @@ def wait_for(
 ) -> Any:
     """Wait until a server, volume or port is as wanted, and return it; None if it is gone.
 
-    The moment that the caller is in is over then: what is read afterwards is as it is then.
+    What the caller's moment knows of servers, ports and volumes is over then.
 
     :param name: a server's tag (its oldest server is meant); the id of a volume or port.
     :param done: says whether it is as wanted; what it raises ends the waiting and is raised here. It is
@@ -63,9 +65,10 @@ def wait_for(
             raise
         raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", why=waiter.seen) from error
     finally:
-        waiter.answer.cancel()
+        _leave(waiter)
         if moment := current():
-            moment.over()
+            for about in _CHANGED:
+                moment.over(about)
 
 
 class _Waiter:
@@ -133,7 +136,7 @@ class _Watch:
                 waiter.look(found.get(waiter.name))
 
     def _pause(self, took: float) -> None:
-        """Wait until it is time for the next read; who comes meanwhile makes it earlier."""
+        """Wait until it is time for the next read; who comes or goes meanwhile changes it."""
         ended = time.monotonic()
         with _changed:
             while (left := ended + self._interval(took) - time.monotonic()) > 0:
@@ -147,7 +150,7 @@ class _Watch:
         return max(min(_PATIENCE, _TOOK_TIMES * took), min(_LONGEST, max(_SHORTEST, by_age)))
 
 
-# Guards the watches and their waiters, and tells them that somebody came.
+# Guards the watches and their waiters, and tells them that somebody came or went.
 _changed = threading.Condition()
 _watches: dict[tuple[int, Kind], _Watch] = {}
 
@@ -158,6 +161,12 @@ def _join(cloud: Connection, kind: Kind, waiter: _Waiter) -> None:
         if watch is None:
             watch = _watches[id(cloud), kind] = _Watch(cloud, kind)
         watch.waiters.append(waiter)
+        _changed.notify_all()
+
+
+def _leave(waiter: _Waiter) -> None:
+    waiter.answer.cancel()
+    with _changed:
         _changed.notify_all()
 
 

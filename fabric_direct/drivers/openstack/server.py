@@ -4,6 +4,7 @@ import base64
 import gzip
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from openstack.compute.v2.server import Server as NovaServer
@@ -18,8 +19,9 @@ from fabric_direct.drivers.openstack.stamp import (
     site_tag,
     sliver_tag,
 )
+from fabric_direct.drivers.openstack.transport import learn, shared
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.model import NodeSliver, State
+from fabric_direct.model import NodeSliver, Stamp, State
 
 # Characters of base64 that Nova takes as user data.
 _USER_DATA = 65_535
@@ -53,7 +55,14 @@ def server_name(sliver: NodeSliver) -> str:
 
 def servers_of(cloud: Connection, site: str, sliver_id: str) -> list[NovaServer]:
     """Return the servers that bear the sliver's tag, the oldest first; there should be one at most."""
-    return _by_age(cloud.compute.servers(details=True, tags=sliver_tag(site, sliver_id)))
+    tag = sliver_tag(site, sliver_id)
+    ask = partial(cloud.compute.servers, details=True, tags=tag)
+    return shared(("servers", id(cloud), tag), lambda: _by_age(ask()), "servers")
+
+
+def learn_server(cloud: Connection, site: str, sliver_id: str, found: NovaServer) -> None:
+    """Let a moment know the sliver's server as it was read just now, as its only one."""
+    learn(("servers", id(cloud), sliver_tag(site, sliver_id)), [found], "servers")
 
 
 def servers_of_site(cloud: Connection, site: str) -> list[NovaServer]:
@@ -120,17 +129,19 @@ def read_server(
         ram=flavor.ram,
         stamp=stamp,
         host=found.compute_host or "",
-        ports=tuple(_plugged(found, stamp.sliver.id, ports)),
+        ports=tuple(_plugged(found, stamp, ports)),
         volumes=tuple(volumes),
         domain=found.instance_name or None,
         flavor=flavor.original_name or flavor.name,
     )
 
 
-def _plugged(found: NovaServer, sliver_id: str, ports: Iterable[Any]) -> Iterator[PluggedPort]:
-    for port in ports:
-        if port.device_id == found.id:
-            yield PluggedPort(component_of(port, sliver_id), port.mac_address, port.id)
+def _plugged(found: NovaServer, stamp: Stamp, ports: Iterable[Any]) -> Iterator[PluggedPort]:
+    """Yield the server's NICs in the order of the sliver, and then what it does not want."""
+    order = {vnic.id: number for number, vnic in enumerate(stamp.sliver.vnics())}
+    mine = {component_of(p, stamp.sliver.id): p for p in ports if p.device_id == found.id}
+    for component in sorted(mine, key=lambda name: order.get(name, len(order))):
+        yield PluggedPort(component, mine[component].mac_address, mine[component].id)
 
 
 def read_volumes(

@@ -102,8 +102,7 @@ class _Service:
             return self._service
         if self._name not in instance.services:
             with instance.discovering[self._name], translated(self._use(), instance.name):
-                if self._name not in instance.services:
-                    instance.services[self._name] = self._discover(instance)
+                instance.services[self._name] = self._discover(instance)
         return instance.services[self._name]
 
     def _discover(self, cloud: Cloud) -> Any:
@@ -182,9 +181,7 @@ def _forget(session: Session) -> None:
 def _after_fork() -> None:
     global _lock  # noqa: PLW0603 - the parent's may be held for ever
     _lock = threading.Lock()
-    for known in _connections.values():
-        known._finalizer.detach()
-        _inherited.append(known)
+    _inherited.extend(_connections.values())
     _connections.clear()
 
 

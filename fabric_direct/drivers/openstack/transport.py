@@ -8,17 +8,18 @@ HEAD                within the limit         passed
 DELETE                                       ends the moment
 POST, PUT, PATCH    1                        a POST that creates one thing ends what is known of
                                              its kind, every other write ends the moment
-POST for a token    as GET                   passed
+POST that reads     as GET                   passed
+(token, console)
 ==================  =======================  ======================================================
 """
 
 import copy
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -51,8 +52,10 @@ COLLECTIONS = frozenset(
         "images",
     }
 )
-# A POST there makes a token: nothing of the cloud is changed, and two are no harm.
+# POSTs that change nothing of the cloud, so that two are no harm: one for a token, and Nova's way of
+# reading what a guest wrote.
 LOGIN = "/auth/tokens"
+_READ_CONSOLE = '{"os-getConsoleOutput"'
 _SAFE = frozenset({"GET", "HEAD", "DELETE"})
 _BUSY = frozenset({429, 502, 503, 504})
 _TRIES = 4
@@ -62,6 +65,8 @@ _SAFE_SHARE, _UNSAFE_SHARE = 1 / 3, 2 / 3
 _CONNECT = 10.0
 # Which of two equal URLs is asked.
 _HEADERS = ("Accept", "OpenStack-API-Version", "X-OpenStack-Nova-API-Version", "Range")
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _past: ContextVar[bool] = ContextVar("past", default=False)
@@ -79,6 +84,23 @@ def uncached() -> Iterator[None]:
         yield
     finally:
         _past.reset(before)
+
+
+def shared(key: Hashable, question: Callable[[], T], about: str) -> T:
+    """Answer a question of several requests, or one that the poller answers, once in a moment.
+
+    :param about: the collection that it is about.
+    """
+    moment = current()
+    if moment is None or _past.get():
+        return question()
+    return moment.ask(key, question, about)
+
+
+def learn(key: Hashable, answer: object, about: str) -> None:
+    """Keep the answer to such a question, which was read just now."""
+    if moment := current():
+        moment.know(key, answer, about)
 
 
 class Transport(TCPKeepAliveAdapter):
@@ -104,7 +126,7 @@ class Transport(TCPKeepAliveAdapter):
         """Send a request; in a moment, answer it from there or end it."""
         how = {"stream": stream, "verify": verify, "cert": cert, "proxies": proxies}
         moment = current()
-        if moment is None or request.method == "HEAD" or _login(request):
+        if moment is None or request.method == "HEAD" or _reads(request):
             return self._send(request, how)
         if request.method != "GET":
             return self._change(moment, request, how)
@@ -135,7 +157,7 @@ class Transport(TCPKeepAliveAdapter):
             moment.over(about)
 
     def _send(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
-        if request.method not in _SAFE and not _login(request):
+        if request.method not in _SAFE and not _reads(request):
             return self._try(request, how, self._limit * _UNSAFE_SHARE)
         retrying = Retrying(
             retry=retry_if_exception_type(_TRANSIENT) | retry_if_result(_busy),
@@ -196,8 +218,10 @@ def _created(request: PreparedRequest) -> str | None:
     return last if request.method == "POST" and last in COLLECTIONS else None
 
 
-def _login(request: PreparedRequest) -> bool:
-    return _path(request).endswith(LOGIN)
+def _reads(request: PreparedRequest) -> bool:
+    """Say whether it is a POST that changes nothing."""
+    content = request.body if isinstance(request.body, str) else ""
+    return _path(request).endswith(LOGIN) or content.startswith(_READ_CONSOLE)
 
 
 def _path(request: PreparedRequest) -> str:
