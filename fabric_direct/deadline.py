@@ -95,7 +95,7 @@ def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any)
 
 
 def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
-    """Ask again and again until it is so: after a tenth of the time waited so far, 0.1 s to 2 s.
+    """Ask again and again until it is so: after a twentieth of the time waited so far, 0.1 s to 2 s.
 
     What is slow to answer is asked less often.
 
@@ -113,7 +113,7 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
 
     retrying = Retrying(
         retry=retry_if_result(lambda result: not result),
-        wait=lambda state: min(2.0, max(0.1, (state.seconds_since_start or 0) / 10, 3 * took)),
+        wait=lambda state: min(2.0, max(0.1, (state.seconds_since_start or 0) / 20, 3 * took)),
         stop=stop_after_delay(timeout),
         retry_error_callback=lambda _: False,
     )

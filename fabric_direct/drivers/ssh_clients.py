@@ -50,7 +50,8 @@ class SshClients:
         with self._lock:
             kept = self._kept.pop(to, [])
         for _, client in kept:
-            client.close()
+            # paramiko waits for its own thread, which takes a second where the other end is gone.
+            threading.Thread(target=client.close, daemon=True).start()
 
     def _living(self, to: Hashable) -> paramiko.SSHClient | None:
         while client := self._take(to):
