@@ -25,14 +25,13 @@ from fabric_direct.model import (
     Finding,
     NodeSliver,
     Operation,
-    Outcome,
     SliverRef,
     State,
     Status,
-    StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
+from tests.outcomes import done, made
 
 Things = Callable[[], set[str]]
 NICS = [
@@ -75,17 +74,6 @@ def nothing_left(
     for name in ("own", "pair1", "pair2"):
         assert processor.delete(SliverRef(id=f"fdtest-{name}")).result().ok
     assert things() == set()
-
-
-def done(outcome: Outcome) -> Outcome:
-    assert outcome.status is Status.DONE, (outcome.error, outcome.left)
-    return outcome
-
-
-def made(outcome: Outcome) -> set[str]:
-    """The steps that changed something."""
-    waits = {"guest", "verify", "verify again"}
-    return {s.step for s in outcome.steps if s.status is StepStatus.DONE} - waits
 
 
 class TestAsAsked:

@@ -15,9 +15,10 @@ from openstack.connection import Connection
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import GuestAddress
 from fabric_direct.drivers.guest_ssh import SshGuest
-from fabric_direct.model import NodeSliver, Outcome, SliverRef, Status, StepStatus
+from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
+from tests.outcomes import done
 
 CLOUDS = Path(
     os.environ.get("OS_CLIENT_CONFIG_FILE", "/var/lib/fabric-direct/openstack/clouds.yaml")
@@ -147,17 +148,6 @@ def sliver(name: str, **values: Any) -> NodeSliver:
 
 def nic(component: str, network: str, **interface: Any) -> dict[str, Any]:
     return {"type": "vNIC", "id": component, "network": network, "interface": interface}
-
-
-def done(outcome: Outcome) -> Outcome:
-    assert outcome.status is Status.DONE, (outcome.error, outcome.left)
-    return outcome
-
-
-def made(outcome: Outcome) -> set[str]:
-    """The steps that changed something."""
-    waits = {"guest", "verify", "verify again"}
-    return {s.step for s in outcome.steps if s.status is StepStatus.DONE} - waits
 
 
 def run_in(processor: HandlerProcessor, ref: SliverRef, *argv: str, user: str = "root") -> str:

@@ -9,7 +9,8 @@ from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
-from tests.openstack.conftest import Things, done, nic, run_in, sliver
+from tests.openstack.conftest import Things, nic, run_in, sliver
+from tests.outcomes import done
 
 IMAGE = "fabric-debian"
 SCRIPT = """#!/bin/bash

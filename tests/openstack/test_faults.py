@@ -14,7 +14,8 @@ from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.openstack import session
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import LAB, Things, done, nic, sliver
+from tests.openstack.conftest import LAB, Things, nic, sliver
+from tests.outcomes import done
 
 NOVA = 8774
 

@@ -11,7 +11,8 @@ import pytest
 from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import Things, done, made, nic, sliver
+from tests.openstack.conftest import Things, nic, sliver
+from tests.outcomes import done, made
 
 ETH0 = nic("eth0", "private", floating_ip=True)
 DATA = {"type": "Storage", "id": "data", "size": 1}

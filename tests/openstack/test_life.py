@@ -8,7 +8,8 @@ from openstack.connection import Connection
 
 from fabric_direct.model import Finding, NodeSliver, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import SCRIPT, WORKER, Things, done, made, nic, run_in, sliver
+from tests.openstack.conftest import SCRIPT, WORKER, Things, nic, run_in, sliver
+from tests.outcomes import done, made
 
 DATA = {"type": "Storage", "id": "data", "size": 1}
 NICS = [

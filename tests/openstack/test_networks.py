@@ -11,7 +11,8 @@ from fabric_direct.drivers.openstack.network import OpenStackNetwork
 from fabric_direct.model import SliverRef, State, Status, VNicInterface
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import WORKER, Things, done, made, nic, sliver
+from tests.openstack.conftest import WORKER, Things, nic, sliver
+from tests.outcomes import done, made
 
 LAN = SliverRef(id="fdtest-lan", type="L2Bridge")
 

@@ -11,7 +11,8 @@ from openstack.connection import Connection
 from fabric_direct.config import Site
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import CLOUDS, WORKER, Things, done, nic, sliver
+from tests.openstack.conftest import CLOUDS, WORKER, Things, nic, sliver
+from tests.outcomes import done
 
 MakeSite = Callable[..., Site]
 
