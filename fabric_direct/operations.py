@@ -213,9 +213,13 @@ class Operations:
     def _host_in_cloud(self, sliver: SliverRef, deadline: Deadline, moment: Moment) -> str:
         """Return the worker that has the sliver's server, or the one that it names, if any.
 
+        What is no node has no worker.
+
         :raises Conflict: if another one has it than it names.
         """
         wanted: str = getattr(sliver, "host", None) or ""
+        if not issubclass(registry.handler_for(sliver.type).sliver_model, NodeSliver):
+            return wanted
         server = self._bounded(wanted, deadline, moment).compute.find(sliver.id)
         has = server.host if server else ""
         if has and wanted and has != wanted:

@@ -25,6 +25,8 @@ def _refuse_component(drivers: HostDrivers, sliver: NodeSliver, component: Compo
     elif isinstance(component, Storage):
         if component.volume is not None:
             drivers.volume.check(component.volume)
+    elif drivers.compute.cloud:
+        raise InvalidSliver("PCI devices are not attached to servers of a cloud yet")
     else:
         drivers.device(component).check(component, sliver.id)
 

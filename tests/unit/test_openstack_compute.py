@@ -285,11 +285,6 @@ def test_a_check_asks_each_once_and_a_warm_one_only_for_the_servers(nova: Nova) 
 @pytest.mark.parametrize(
     ("values", "field"),
     [
-        ({"components": [NIC, GPU]}, "components[1]"),
-        (
-            {"components": [NIC | {"interface": {"bandwidth": 5}}]},
-            "components[0].interface.bandwidth",
-        ),
         ({"boot_script": NOISE}, "boot_script"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fabric_direct.drivers.base import HostDevice
-from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake import FakeCompute, Substrate
 from fabric_direct.model import (
     Finding,
     NodeSliver,
@@ -277,6 +277,23 @@ class TestRefusal:
         assert outcome.error.field == field
         assert things_of(fakes) == NOTHING
         assert not [c for c in fakes.calls if c.endswith(("create", "create_port", "attach"))]
+
+    def test_of_a_device_on_a_cloud_comes_before_anything_is_touched(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(FakeCompute, "cloud", True)
+        wanted = vm(host="localhost", components=[{"type": "GPU", "id": "gpu", "bdf": [str(GPU)]}])
+
+        outcome = processor.create(wanted).result()
+
+        assert outcome.status is Status.REFUSED
+        assert outcome.error
+        assert outcome.error.field == "components[0]"
+        assert things_of(fakes) == NOTHING
 
     def test_of_a_device_that_another_sliver_has_names_the_owner(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm

@@ -47,8 +47,6 @@ from fabric_direct.model import (
     NodeSliver,
     Stamp,
     State,
-    Storage,
-    VNic,
     VNicInterface,
 )
 
@@ -98,13 +96,11 @@ class OpenStackCompute:
         What cannot be known before (quota, room on the worker) is told when the server is made; so is
         an unknown worker, to users who may not list the compute services.
 
-        :raises InvalidSliver: with the field: ``components[n]`` for a PCI device,
-            ``components[n].interface.bandwidth``, ``boot_script`` if it is too long, ``image``,
-            ``flavor``, ``capacities.…``, ``host``.
+        :raises InvalidSliver: with the field: ``boot_script`` if it is too long, ``image``, ``flavor``,
+            ``capacities.…``, ``host``.
         :raises NotOurs: if a server that is not ours has the server's name.
         :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
         """
-        _refuse_components(sliver)
         encoded(user_data(sliver))
         with translated(f"look whether sliver {sliver.id} can be had", self._where):
             life = self._life(sliver.id)
@@ -408,18 +404,6 @@ class OpenStackCompute:
                 f"the server of {sliver_id} is {state}, not running", where=self._where
             )
         return server
-
-
-def _refuse_components(sliver: NodeSliver) -> None:
-    for number, component in enumerate(sliver.components):
-        field = f"components[{number}]"
-        if isinstance(component, VNic):
-            if component.interface.bandwidth is not None:
-                what = "bandwidths are not set in a cloud yet"
-                raise InvalidSliver(what, field=f"{field}.interface.bandwidth")
-        elif not isinstance(component, Storage):
-            what = "PCI devices are not attached to servers of a cloud yet"
-            raise InvalidSliver(what, field=field)
 
 
 def _refuse_image(image: GlanceImage, flavor: Flavor | None, sliver: NodeSliver) -> None:
