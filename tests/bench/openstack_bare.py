@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import openstack
 import paramiko
+from openstack.config import OpenStackConfig
+from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 
 from fabric_direct.drivers.cloudinit import user_data
@@ -33,7 +34,8 @@ class Bare:
     """One connection, with the ids of all that has a name looked up before."""
 
     def __init__(self, lab: Lab) -> None:
-        self.connection = openstack.connect(cloud=lab.cloud)
+        config = OpenStackConfig(config_files=[lab.clouds], load_envvars=False)
+        self.connection = Connection(config=config.get_one(lab.cloud))
         self._lab, self._key = lab, paramiko.PKey.from_path(lab.key)
         network, image = self.connection.network, self.connection.image
         self._network = network.find_network(lab.network, ignore_missing=False).id

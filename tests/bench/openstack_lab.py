@@ -18,6 +18,7 @@ class Lab:
     """The cloud, and what is made in it."""
 
     DEFAULTS: ClassVar[dict[str, str]] = {
+        "clouds": "/var/lib/fabric-direct/openstack/clouds.yaml",
         "cloud": "lab",
         "host": "worker1",
         "image": "fabric-guest",
@@ -30,8 +31,10 @@ class Lab:
 
     rounds: int
     many: int
+    clouds: str
+    """Which clouds.yaml."""
     cloud: str
-    """An entry of clouds.yaml."""
+    """An entry of it."""
     host: str
     image: str
     user: str
@@ -56,7 +59,11 @@ class Lab:
             "site": self.prefix,
             "state_dir": self.folder / "state",
             "drivers": {"VM": "openstack"},
-            "openstack": {"cloud": self.cloud, "external_network": self.external},
+            "openstack": {
+                "cloud": self.cloud,
+                "clouds_file": Path(self.clouds),
+                "external_network": self.external,
+            },
             "images": {self.image: {"user": self.user}},
             "guest_access": {"ssh_key": self.key},
         }

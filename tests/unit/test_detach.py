@@ -139,7 +139,8 @@ def test_of_a_stopped_domain_only_the_definition_is_changed(stopped: Libvirt) ->
     ]
 
 
-def test_a_guest_that_answers_late_is_waited_for(running: Libvirt) -> None:
+def test_a_guest_that_answers_late_is_waited_for(running: Libvirt, mocker: MockerFixture) -> None:
+    mocker.patch.object(module, "ASK_AGAIN", 20.0)
     looks = iter([True, True, False])
 
     def xml(flags: int) -> str:
