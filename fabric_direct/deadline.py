@@ -113,7 +113,7 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
 
     retrying = Retrying(
         retry=retry_if_result(lambda result: not result),
-        wait=lambda state: min(2.0, max(0.1, (state.seconds_since_start or 0) / 20, 3 * took)),
+        wait=lambda state: min(2.0, max(0.1, (state.seconds_since_start or 0) / 20, took)),
         stop=stop_after_delay(timeout),
         retry_error_callback=lambda _: False,
     )

@@ -132,7 +132,7 @@ def things(cloud: Connection, site: Site) -> Things:
     return Things(cloud, site)
 
 
-def sliver(name: str, **values: Any) -> NodeSliver:
+def sliver(name: str, /, **values: Any) -> NodeSliver:
     """A sliver with one NIC on the cloud's network ``private`` and a floating IP."""
     defaults = {
         "id": f"fdtest-{name}",
