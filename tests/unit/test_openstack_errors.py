@@ -406,6 +406,27 @@ class TestMakeOnce:
 
         assert [method for method, *_ in api.calls] == ["POST"]
 
+    def test_finds_what_it_is_in_conflict_with_if_that_is_the_thing_itself(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        refusal = neutron("FloatingIPPortAlreadyAssociated", "that fixed IP already has one")
+        api.answer("POST", "network", "/ports", refusal, status=409)
+        api.answer("GET", "network", "/ports", {"ports": [self.PORT]})
+
+        assert self.make(connection) == "p"
+
+    def test_a_conflict_with_another_thing_stays_one(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        refusal = neutron("FloatingIPPortAlreadyAssociated", "that fixed IP already has one")
+        api.answer("POST", "network", "/ports", refusal, status=409)
+        api.answer("GET", "network", "/ports", {"ports": []})
+
+        with pytest.raises(Conflict), translated("make the port"):
+            self.make(connection)
+
+        assert [method for method, *_ in api.calls] == ["POST", "GET"]
+
     def test_takes_errors_that_were_translated_already(self) -> None:
         def make() -> str:
             with translated("make it"):

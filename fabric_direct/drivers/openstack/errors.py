@@ -156,17 +156,21 @@ def _unsent(error: BaseException | None) -> bool:
 def make_once(make: Callable[[], T], find: Callable[[], T | None], *, timeout: float) -> T:
     """Make a thing by a request that is not repeated, and find it if the answer got lost.
 
+    A conflict may be with the thing itself: the request of a process that was killed is carried out
+    nevertheless, perhaps only now.
+
     :param make: sends the request.
     :param find: looks for the thing by its stamp; called past the moment.
-    :param timeout: how long to look, in seconds.
+    :param timeout: how long to look, in seconds; after a conflict it is there, or never.
     :raises FabricDirectError: the error of ``make``, if it is clear or the thing was not found.
     """
     try:
         return make()
     except (FabricDirectError, *_NATIVE) as error:
-        if not unclear(error):
+        conflict = _kind_of(error)[0] is Conflict
+        if not (conflict or unclear(error)):
             raise
-        found = _look(find, timeout)
+        found = _look(find, 0 if conflict else timeout)
         if found is None:
             raise
         return found
