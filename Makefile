@@ -3,6 +3,7 @@
 # make bench    the figures, as ratios to the bare calls of the same run
 # make lint     ruff, mypy --strict, import-linter
 # make demo-openstack, test-openstack, bench-openstack: the same on an OpenStack that is set up here
+# make demo-worker, test-worker, bench-worker: devices, on a worker without hardware that is booted here
 #
 # What is missing is installed: system packages by apt, Python packages into .venv.
 
@@ -11,12 +12,14 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PYTHON := .venv/bin/python
 LAB := labs/local/lab
 OPENSTACK := labs/openstack/lab
+WORKER := labs/worker/lab
 # uv reads no pip.conf: hand it the index that pip was told to use, if any.
 INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
 
 .PHONY: demo test test-unit bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
+.PHONY: demo-worker test-worker bench-worker worker
 
 demo: lab
 	$(SUDO) examples/demo
@@ -34,6 +37,15 @@ test-openstack: openstack
 
 bench-openstack: openstack
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
+
+demo-worker: worker
+	$(SUDO) examples/demo worker
+
+test-worker: worker
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+
+bench-worker: worker
+	$(SUDO) $(PYTHON) -m tests.bench.worker
 
 test-unit: .venv/installed
 	$(PYTHON) -m pytest tests/unit $(PYTEST_ARGS)
@@ -62,6 +74,11 @@ openstack: lab
 	$(OPENSTACK) install
 	$(OPENSTACK) image
 	$(OPENSTACK) up
+
+worker: .venv/installed
+	$(WORKER) install
+	$(WORKER) build
+	$(WORKER) up
 
 .venv/installed: pyproject.toml constraints.txt | system
 	python3 -m venv .venv
