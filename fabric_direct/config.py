@@ -8,14 +8,44 @@ import os
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from fabric_direct.errors import InvalidSite, NotFound
-from fabric_direct.model import Frozen, Name, PciAddress
+from fabric_direct.model import Frozen, Name, PciAddress, SshPublicKey
 from fabric_direct.networks import LinkName, SiteNetwork
 
 DriverName = Name
+
+
+def _ssh_address(text: str) -> str:
+    parts = urlsplit(text)
+    plain = not (parts.password or parts.path.strip("/") or parts.query or parts.fragment)
+    if parts.scheme != "ssh" or not parts.hostname or not plain:
+        raise ValueError("must be ssh://[user@]host[:port]")
+    _ = parts.port  # a ValueError if it is none
+    return text
+
+
+SshAddress = Annotated[
+    str, AfterValidator(_ssh_address), Field(examples=["ssh://root@worker1", "ssh://root@[::1]:22"])
+]
+
+
+class UsbId(Frozen):
+    """USB devices by their ids, as ``lsusb`` prints them."""
+
+    vendor: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
+    product: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
+
+
+class UsbPort(Frozen):
+    """A USB device by where it is plugged in."""
+
+    bus: Annotated[int, Field(ge=1, le=255)]
+    port: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")]
+    """Port, and those of the hubs before it: ``1.4``."""
 
 
 class AllowedDevice(Frozen):
@@ -28,7 +58,13 @@ class AllowedDevice(Frozen):
     uplink: LinkName | None = None
     """A NIC, all of whose VFs are meant."""
     vepa: bool = False
-    """Whether the uplink's switch shall forward between its VFs (VEPA)."""
+    """Whether the uplink leaves the switching between its VFs to the switch behind it (VEPA)."""
+    trust: bool = False
+    """Whether the uplink's VFs may change their MAC and be promiscuous."""
+    spoof_check: bool = True
+    """Whether the uplink drops what its VFs send with another MAC or VLAN than theirs."""
+    usb: tuple[UsbId | UsbPort, ...] = ()
+    """USB devices that go with it: the JTAG of an FPGA."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -41,9 +77,16 @@ class Host(Frozen):
     """A worker."""
 
     libvirt: str = "qemu:///system"
-    """libvirt's URI of the host."""
-    ssh: str | None = None
-    """``ssh://user@host[:port]``, for what only a command can do."""
+    """libvirt's URI of the host: ``qemu:///system``, ``qemu+ssh://…``, ``qemu+tls://…`` or
+    ``qemu+tcp://…``."""
+    ssh: SshAddress | None = None
+    """``ssh://[user@]host[:port]``, for what only a program there can do, and its netlink; this machine
+    if absent."""
+    ssh_key: Path | None = None
+    """Private key to log in with; an agent's or the user's own (``~/.ssh``) if absent."""
+    host_key: SshPublicKey | None = None
+    """The host's SSH key, which is then the only one trusted; ``<state_dir>/known_hosts`` and the
+    user's and system's known_hosts are asked if absent."""
     virt_type: Literal["auto", "kvm", "qemu"] = "auto"
     """``auto`` takes KVM where the host offers it."""
     devices: tuple[AllowedDevice, ...] = ()
@@ -106,6 +149,8 @@ class Limits(Frozen):
     """Until a new guest answers."""
     detach: Annotated[float, Field(gt=0)] = 160.0
     """Until a guest lets go of a device: 8 × 20 s, as in Nova."""
+    clean: Annotated[float, Field(gt=0)] = 600.0
+    """Erasing one drive, or resetting one device."""
     busy: Annotated[float, Field(ge=0)] = 30.0
     """Waiting for another process that works on the same sliver."""
 

@@ -175,7 +175,7 @@ class _StepTask(task.Task):  # type: ignore[misc]
 
     def _undo(self) -> None:
         self.step.undo()
-        if self.step.check() is Finding.ALREADY_SO:
+        if not self.step.is_undone():
             raise NotVerified(f"{self.step.name} was taken back, but is still there")
 
 

@@ -11,6 +11,8 @@
     │   ├── NotOurs              something of that name exists and bears no stamp of ours: untouched
     │   ├── SliverBusy           another process works on this sliver
     │   ├── DeviceClaimed        another domain, live or defined, has the device
+    │   ├── DeviceInUse          the host itself uses the device
+    │   ├── DeviceUnclean        the device was not cleaned after its last use, or is quarantined
     │   ├── PoolExhausted        a network has no free address left
     │   └── QuotaExceeded        the project's quota has no room for it
     ├── DriverError              an API said no, in its own words
@@ -92,6 +94,14 @@ class SliverBusy(Conflict):
 
 class DeviceClaimed(Conflict):
     """Another domain of the host, live or defined, has the device."""
+
+
+class DeviceInUse(Conflict):
+    """The host itself uses the device: a mounted file system, a route, an address."""
+
+
+class DeviceUnclean(Conflict):
+    """The device was not cleaned after its last use, or could not be: it is quarantined."""
 
 
 class PoolExhausted(Conflict):

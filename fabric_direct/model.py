@@ -339,6 +339,22 @@ class State(StrEnum):
     ABSENT = "absent"
 
 
+class DeviceState(StrEnum):
+    """Whether a PCI function may be passed through."""
+
+    FREE = "free"
+    USED = "used"
+    """A domain has it, live or defined."""
+    HOST_USED = "host-used"
+    """The host itself uses it, or another function of its IOMMU group."""
+    UNCLEAN = "unclean"
+    """Its last tenant is gone and it was not cleaned yet."""
+    QUARANTINED = "quarantined"
+    """It could not be cleaned; only a person sets it free."""
+    NOT_ALLOWED = "not allowed"
+    """The site's allow-list does not name it."""
+
+
 class ObservedInterface(Frozen):
     """A NIC as found on the host, and in the guest where the guest says so."""
 
@@ -380,8 +396,18 @@ class ObservedDevice(Frozen):
     component: ComponentId
     host_address: PciAddress
     guest_address: PciAddress | None = None
-    """Where the guest sees it, from the live XML; absent while the node is stopped."""
+    """Where libvirt put it, from the live XML; absent while the node is stopped."""
+    guest_name: str | None = None
+    """Where the guest itself sees it, for example ``0000:01:00.0``."""
+    guest_interfaces: tuple[str, ...] = ()
+    """Names of the network interfaces that the guest has of it."""
     alias: str
+    mac: str | None = None
+    vlan: int | None = None
+    bandwidth: int | None = None
+    """Limit of a VF in Mbit/s, if any."""
+    bridge_mode: str | None = None
+    """Of a VF's uplink: ``veb`` or ``vepa``."""
 
 
 class ObservedGuest(Frozen):

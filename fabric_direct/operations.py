@@ -10,9 +10,15 @@ from typing import Any
 from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, call_within
-from fabric_direct.drivers.base import HostDevice, HostDrivers, Server
+from fabric_direct.drivers.base import DeviceDriver, HostDevice, HostDrivers, Server
 from fabric_direct.drivers.moment import Moment
-from fabric_direct.errors import Conflict, FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.errors import (
+    Conflict,
+    FabricDirectError,
+    InvalidSliver,
+    NotFound,
+    NotVerified,
+)
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
 from fabric_direct.model import (
@@ -20,6 +26,7 @@ from fabric_direct.model import (
     NodeSliver,
     Operation,
     Outcome,
+    PciAddress,
     SliverRef,
     Status,
     StepReport,
@@ -66,17 +73,17 @@ class Operations:
 
     def create(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver; if that fails, nothing of it is left, or the outcome names it."""
-        handler = self._handler(sliver, deadline)
-        return self._apply(
-            _Job(Operation.CREATE, sliver, handler, handler.create(sliver)), deadline
-        )
+        moment = Moment()
+        handler = self._handler(sliver, deadline, moment)
+        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), moment)
+        return self._apply(job, deadline)
 
     def modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Change the sliver; if that fails, it is as it was, or the outcome names what is not."""
-        handler = self._handler(sliver, deadline)
-        return self._apply(
-            _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver)), deadline
-        )
+        moment = Moment()
+        handler = self._handler(sliver, deadline, moment)
+        job = _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver), moment)
+        return self._apply(job, deadline)
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Remove the sliver from every host that has anything of it; what cannot be is named."""
@@ -95,7 +102,8 @@ class Operations:
 
     def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline, moment: Moment) -> Outcome:
         handler = self._handler_on(host, ref, deadline, moment)
-        return self._apply(_Job(Operation.DELETE, ref, handler, handler.delete(ref)), deadline)
+        job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), moment)
+        return self._apply(job, deadline)
 
     def recover(
         self, entry: Unfinished, sliver: SliverRef, deadline: Deadline, *, undo: bool
@@ -127,9 +135,16 @@ class Operations:
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
     ) -> Outcome:
         """Carry an operational action out."""
-        answer = self._handler(sliver, deadline).act(sliver, action, data)
+        moment = Moment()
+        handler = self._handler(sliver, deadline, moment)
+        with moment.lasting():
+            answer = handler.act(sliver, action, data)
         return Outcome(
-            operation=Operation.POA, sliver=sliver.ref(), status=Status.DONE, data=answer
+            operation=Operation.POA,
+            sliver=sliver.ref(),
+            status=Status.DONE,
+            data=answer,
+            warnings=tuple(moment.warnings),
         )
 
     def plan(self, sliver: SliverRef, operation: Operation | None, deadline: Deadline) -> Outcome:
@@ -196,8 +211,10 @@ class Operations:
 
         return tell
 
-    def _handler(self, sliver: SliverRef, deadline: Deadline) -> Handler:
-        moment = Moment()
+    def _handler(
+        self, sliver: SliverRef, deadline: Deadline, moment: Moment | None = None
+    ) -> Handler:
+        moment = moment or Moment()
         host = self._host_of(sliver, deadline, moment)
         return self._handler_on(host, sliver, deadline, moment)
 
@@ -276,9 +293,44 @@ class Operations:
 
         :raises NotFound: if the site has no such host.
         """
+        return self._any_device(host, Deadline.within(self._site.limits.probe)).inventory()
+
+    def release(self, host: str, address: PciAddress, *, force: bool) -> None:
+        """Clean a device of a host and strike its record, or only strike it.
+
+        :raises NotFound: if the site has no such host, or the host no such device, unless by force.
+        """
+        deadline = Deadline.within(self._site.limits.clean)
+        there = {d.address: d for d in self._any_device(host, deadline).inventory()}
+        if address not in there and not force:
+            raise NotFound(f"there is no PCI function {address}", where=host)
+        self._device_driver(host, there.get(address), deadline).release(address, force=force)
+
+    def _device_driver(
+        self, host: str, device: HostDevice | None, deadline: Deadline
+    ) -> DeviceDriver:
+        """Return the driver that serves a device by the allow-list; any for one that is not in it."""
+        drivers = self._bounded(host, deadline).devices
+        names = (f"{device.type}_{device.model}", device.type or "") if device else ()
+        named = (drivers[name] for name in names if name in drivers)
+        return next(named, self._any_device(host, deadline))
+
+    def _any_device(self, host: str, deadline: Deadline) -> DeviceDriver:
         self._site.host(host)
-        deadline = Deadline.within(self._site.limits.probe)
-        return next(iter(self._bounded(host, deadline).devices.values())).inventory()
+        return next(iter(self._bounded(host, deadline).devices.values()))
+
+    def bridge_mode(self, host: str, link: str, mode: str | None = None) -> str:
+        """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``; set it before, if given.
+
+        :raises NotFound: if the site has no such host, or the host no such link.
+        :raises Unsupported: if the link's driver has no such mode.
+        """
+        self._site.host(host)
+        uplink = self._bounded(host, Deadline.within(self._site.limits.probe)).uplink
+        assert uplink is not None  # noqa: S101 - the site knows the host
+        if mode is not None:
+            uplink.set_bridge_mode(link, mode)
+        return uplink.bridge_mode(link)
 
     def _bounded(self, host: str, deadline: Deadline, moment: Moment | None = None) -> HostDrivers:
         return self._drivers_of(host).within(deadline, self._site.limits.call, moment)
@@ -304,6 +356,8 @@ class _Job:
     sliver: SliverRef
     handler: Handler
     flow: Flow
+    moment: Moment
+    """What the handler's drivers share; it has their warnings."""
 
     def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
         return Outcome(
@@ -311,6 +365,7 @@ class _Job:
             sliver=self.sliver.ref(),
             status=status,
             steps=result.reports,
+            warnings=tuple(self.moment.warnings),
             **values,
         )
 

@@ -25,7 +25,7 @@ from fabric_direct.errors import Conflict, FabricDirectError, Refused
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.locks import exclusive
-from fabric_direct.model import Operation, Outcome, SliverRef, Status
+from fabric_direct.model import Operation, Outcome, PciAddress, SliverRef, Status
 from fabric_direct.operations import Operations, Progress, report
 
 log = logging.getLogger(__name__)
@@ -135,6 +135,24 @@ class HandlerProcessor:
         :raises NotFound: if the site has no such host.
         """
         return self._operations.devices(host)
+
+    def release(self, host: str, address: PciAddress, *, force: bool = False) -> None:
+        """Clean a PCI device that was not, or could not be, cleaned, and let it be free.
+
+        :param force: do not clean it: a person answers for it.
+        :raises NotFound: if the site has no such host, or the host no such device, unless by force.
+        :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
+        """
+        self._operations.release(host, address, force=force)
+
+    def bridge_mode(self, host: str, link: str, mode: str | None = None) -> str:
+        """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``; set it before, if given.
+
+        :raises NotFound: if the site has no such host, or the host no such link.
+        :raises Unsupported: if the link's driver has no such mode; it is named.
+        """
+        return self._operations.bridge_mode(host, link, mode)
 
     def actions(self, resource_type: str) -> tuple[str, ...]:
         """Return the names of a type's operational actions."""

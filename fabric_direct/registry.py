@@ -15,7 +15,15 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.base import DeviceDriver, HostDrivers
 from fabric_direct.errors import InvalidSite, InvalidSliver
 
-DEVICE_TYPES = ("GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME")
+DEVICE_DRIVERS = {
+    "GPU": "hostdev",
+    "SmartNIC": "hostdev",
+    "SharedNIC": "sriov",
+    "FPGA": "fpga",
+    "FPGA_Xilinx-SN1022": "sn1022",
+    "NVME": "hostdev",
+}
+"""Which driver serves a type of device, or one model of it, unless the site names another."""
 
 
 def handler_for(resource_type: str) -> Any:
@@ -44,6 +52,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
 
     bridge, known = site.driver_for("L2Bridge"), host in site.hosts
     tuning = server if server in _names("tuning") else "libvirt"
+    uplink = server if server in _names("uplink") else "netlink"
     return HostDrivers(
         host=host,
         compute=make("compute", server),
@@ -52,6 +61,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         tuning=make("tuning", tuning) if known else None,
         guest=None if site.guest == "none" else make("guest", site.guest),
         bridge=make("bridge", bridge) if bridge else None,
+        uplink=make("uplink", uplink) if known else None,
         devices=dict(_devices(site, host)) if known else {},
     )
 
@@ -73,10 +83,16 @@ def driver(kind: str, name: str) -> Any:
 
 
 def _devices(site: Site, host: str) -> Iterator[tuple[str, DeviceDriver]]:
-    for resource_type in DEVICE_TYPES:
-        named = {t: n for t, n in site.drivers.items() if t.split("_")[0] == resource_type}
-        for key, name in ({resource_type: "hostdev"} | named).items():
-            yield key, driver("device", name)(site, host)
+    types = {key.split("_")[0] for key in DEVICE_DRIVERS}
+    named = {key: name for key, name in site.drivers.items() if key.split("_")[0] in types}
+    for key, name in _most_special(DEVICE_DRIVERS, named).items():
+        yield key, driver("device", name)(site, host)
+
+
+def _most_special(usual: dict[str, str], named: dict[str, str]) -> dict[str, str]:
+    """Return the drivers by key; a type that the site names counts for all of its models."""
+    kept = {key: name for key, name in usual.items() if key.split("_")[0] not in named}
+    return kept | named
 
 
 @cache

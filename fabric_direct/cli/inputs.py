@@ -6,12 +6,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
-    from fabric_direct.model import SliverRef
+    from fabric_direct.model import PciAddress, SliverRef
 
 T = TypeVar("T", bound="SliverRef")
+
+
+def pci_address(text: str) -> "PciAddress":
+    """Return the PCI address that an argument is, for example ``0000:25:00.0``."""
+    from fabric_direct.model import PciAddress  # noqa: PLC0415 - see the package
+
+    try:
+        return PciAddress.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from error
 
 
 def sliver(path: Path) -> "SliverRef":

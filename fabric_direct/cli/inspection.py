@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabric_direct.cli import show
+from fabric_direct.cli.inputs import pci_address
 from fabric_direct.cli.options import (
     FAILED,
     Settings,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fabric_direct.doctor import Diagnosis
     from fabric_direct.drivers.base import HostDevice, Server
+    from fabric_direct.model import PciAddress
 
 
 @click.command("list", short_help="List the slivers that are there.")
@@ -48,20 +50,47 @@ def _server_row(server: "Server") -> list[str]:
     return [server.sliver, name, state, server.host, server.instance, *map(str, sizes)]
 
 
-@click.command(short_help="List devices for passing through.")
+class _Devices(click.Group):
+    """A group whose first word may be a host: then the devices are listed."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Read ``devices [HOST]...`` as ``devices list [HOST]...``."""
+        if not {"-h", "--help"}.intersection(args) and not self.commands.keys() & args[:1]:
+            args = ["list", *args]
+        return super().parse_args(context, args)
+
+
+@click.group(
+    cls=_Devices,
+    short_help="List devices for passing through; set one free.",
+    subcommand_metavar="[HOST]...",
+)
+def devices() -> None:
+    r"""List the PCI devices of hosts that may be passed through, in what state, and who has them.
+
+    \b
+    fabric-direct devices [HOST]... [--all] [--json]
+    fabric-direct devices release HOST ADDRESS [--force]
+
+    States: free; used by a sliver or another domain; host-used, by the host itself; unclean, if its last
+    tenant is gone and it was not cleaned; quarantined, if it could not be; not allowed by site.yaml.
+    """
+
+
+@devices.command("list", short_help="List devices for passing through.")
 @click.argument("hosts", metavar="[HOST]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Also those that the site does not allow.")
 @shared_options
 @pass_settings
-def devices(settings: Settings, hosts: tuple[str, ...], *, every: bool) -> None:
-    """List the PCI devices of hosts that may be passed through, and who has them."""
+def list_devices(settings: Settings, hosts: tuple[str, ...], *, every: bool) -> None:
+    """List the PCI devices of hosts that may be passed through, in what state, and who has them."""
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
     site = settings.site()
     with HandlerProcessor(site) as processor:
         there = [(host, d) for host in hosts or site.hosts for d in processor.devices(host)]
-    chosen = [(host, device) for host, device in there if every or device.allowed]
+    chosen = [(host, device) for host, device in there if every or device.type or device.owner]
     if settings.as_json:
         print_json([{"host": host, **_as_data(device)} for host, device in chosen])
     elif chosen:
@@ -70,14 +99,43 @@ def devices(settings: Settings, hosts: tuple[str, ...], *, every: bool) -> None:
         _say_none(len(there), show.console())
 
 
-_DEVICE = ("HOST", "PCI", "ID", "TYPE", "OWNER", "DRIVER", "IOMMU", "NUMA", "LABEL")
+_DEVICE = (
+    *("HOST", "PCI", "ID", "TYPE", "STATE", "OWNER", "DRIVER"),
+    *("GROUP", "NUMA", "PART", "LINK", "UPLINK", "MODE", "LABEL", "WHY"),
+)
 
 
 def _device_row(host: str, device: "HostDevice") -> list[str]:
-    numbers = ["" if n is None else str(n) for n in (device.iommu_group, device.numa_node)]
-    kind = device.type or ("" if device.allowed else "not allowed")
-    ids = [str(device.address), f"{device.vendor}:{device.product}"]
-    return [host, *ids, kind, device.owner or "", device.driver or "", *numbers, device.label]
+    function = device.function
+    kind = f"{device.type or ''} {device.model or ''}".strip()
+    numa = "" if function.numa_node is None else str(function.numa_node)
+    return [
+        *(host, str(device.address), f"{function.vendor}:{function.product}", kind),
+        *(device.state.value, device.owner or "", function.driver or ""),
+        *(_group(device), numa, _part(device), _link(device)),
+        *(device.uplink or "", device.bridge_mode or "", function.label, device.why),
+    ]
+
+
+def _group(device: "HostDevice") -> str:
+    """Return the IOMMU group, and who is in it, too: ``16 +06:00.1``."""
+    if device.function.iommu_group is None:
+        return ""
+    peers = "".join(f" +{str(peer).removeprefix('0000:')}" for peer in device.peers)
+    return f"{device.function.iommu_group}{peers}"
+
+
+def _part(device: "HostDevice") -> str:
+    function = device.function
+    if function.physical:
+        return f"VF {function.vf} of {str(function.physical).removeprefix('0000:')}"
+    return f"PF, {len(function.virtual)} VFs" if function.virtual else ""
+
+
+def _link(device: "HostDevice") -> str:
+    links = ",".join(device.function.links)
+    up = device.function.link_up
+    return links if up is None or not links else f"{links} {'up' if up else 'down'}"
 
 
 def _say_none(others: int, out: "Console") -> None:
@@ -86,6 +144,47 @@ def _say_none(others: int, out: "Console") -> None:
     )
     if others:
         show.say(out, f"{others} others are there: --all lists them.")
+
+
+@devices.command(short_help="Clean a device again; set it free.")
+@click.argument("host")
+@click.argument("address", type=pci_address)
+@click.option("--force", is_flag=True, help="Do not clean it: you answer for it.")
+@shared_options
+@pass_settings
+def release(settings: Settings, host: str, address: "PciAddress", *, force: bool) -> None:
+    """Clean a device that was not, or could not be, cleaned after its last use, and set it free."""
+    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
+
+    log_to_stderr(settings)
+    with HandlerProcessor(settings.site()) as processor:
+        processor.release(host, address, force=force)
+    done = "free, without having been cleaned" if force else "clean and free"
+    show.say(show.console(), f"{address} of {host} is {done}.")
+
+
+@click.command(short_help="Show or set the bridge mode of an uplink.")
+@click.argument("host")
+@click.argument("link")
+@click.option("--vepa", type=click.Choice(["on", "off"]), help="Leave the switching to the switch.")
+@shared_options
+@pass_settings
+def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
+    """Show the bridge mode of an uplink: veb, its own switch, or vepa, the switch behind it.
+
+    What --vepa sets holds until somebody sets it otherwise: an uplink with "vepa: true" in site.yaml is
+    set to it at its next use.
+    """
+    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
+
+    log_to_stderr(settings)
+    wanted = {"on": "vepa", "off": "veb", None: None}[vepa]
+    with HandlerProcessor(settings.site()) as processor:
+        mode = processor.bridge_mode(host, link, wanted)
+    if settings.as_json:
+        print_json({"host": host, "link": link, "mode": mode})
+    else:
+        show.say(show.console(), f"{link} of {host}: {mode}")
 
 
 @click.command(short_help="Check what is needed; how to mend it.")
@@ -143,4 +242,4 @@ def _as_data(value: Any) -> Any:
     return TypeAdapter(type(value)).dump_python(value, mode="json")
 
 
-COMMANDS: tuple[click.Command, ...] = (list_, devices, doctor, schema)
+COMMANDS: tuple[click.Command, ...] = (list_, devices, uplink, doctor, schema)

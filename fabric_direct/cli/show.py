@@ -18,9 +18,12 @@ _COLOURS = {
     **dict.fromkeys(("failed", "undo failed", "error", "fail", "missing", "absent"), "red"),
     **dict.fromkeys(("will create", "will change", "undone", "not wanted", "warn"), "yellow"),
     "will delete": "magenta",
+    "free": "green",
+    "quarantined": "red",
+    "unclean": "yellow",
 }
 # Columns that may be folded where a terminal is narrow.
-_LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE"}
+_LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE", "WHY"}
 # Wider than a terminal: in a pipe nothing is cut or folded.
 _PIPE_WIDTH = 400
 

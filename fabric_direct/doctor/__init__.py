@@ -6,6 +6,7 @@
     files        state, journal, volumes, images: there, and open to whom they must be
     machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
     daemon       libvirt of each host
+    workers      SSH of each host that is not this machine: login, Python, root
     cloud        clouds.yaml, login, services, rights, and what the site names in its cloud
 
 Each check is a function that returns a :class:`Diagnosis`.
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fabric_direct.config import Host, Site
-from fabric_direct.doctor import daemon, files, libraries, machine
+from fabric_direct.doctor import daemon, files, libraries, machine, workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
 from fabric_direct.errors import FabricDirectError
 
@@ -61,6 +62,7 @@ def _workers(site: Site) -> Iterator[Diagnosis]:
         found = daemon.check_libvirt(name, host, site.limits.call)
         needed = host.devices or found.verdict is Verdict.OK
         yield found if needed else replace(found, verdict=Verdict.WARN)
+        yield from _login(site, name, host)
         if host.devices and daemon.is_local(host):
             yield machine.check_iommu(needed=True)
 
@@ -68,9 +70,15 @@ def _workers(site: Site) -> Iterator[Diagnosis]:
 def _hosts(site: Site) -> Iterator[Diagnosis]:
     for name, host in site.hosts.items():
         yield daemon.check_libvirt(name, host, site.limits.call)
+        yield from _login(site, name, host)
     local = [host for host in site.hosts.values() if daemon.is_local(host)]
     if local:
         yield from _this_machine(site, local[0])
+
+
+def _login(site: Site, name: str, host: Host) -> Iterator[Diagnosis]:
+    if workers.needs_login(host):
+        yield workers.check_login(site, name)
 
 
 def _this_machine(site: Site, host: Host) -> Iterator[Diagnosis]:

@@ -12,6 +12,7 @@ first use and keeps none across a fork. What all methods guarantee:
 * ``timeout`` is in seconds and bounds the waiting for an event, given by keyword.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Interface, IPv6Interface
@@ -22,6 +23,7 @@ from fabric_direct.deadline import Deadline, bounded
 from fabric_direct.drivers.moment import Moment
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import (
+    DeviceState,
     Mbps,
     NodeSliver,
     PciAddress,
@@ -358,23 +360,70 @@ class BridgeDriver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HostDevice:
-    """A PCI function of a host."""
+class PciFunction:
+    """A PCI function as the host's kernel shows it."""
 
     address: PciAddress
     vendor: str
     """Four hexadecimal digits, as is ``product``."""
     product: str
+    kind: str = ""
+    """The class code, six hexadecimal digits: ``010802`` is an NVMe controller."""
     label: str = ""
+    """Vendor and product in words, where the host knows them."""
     driver: str | None = None
     iommu_group: int | None = None
     numa_node: int | None = None
-    allowed: bool = False
-    """Whether the site's allow-list names it."""
+    physical: PciAddress | None = None
+    """Its PF, if it is a VF."""
+    vf: int | None = None
+    """Its number among the VFs of its PF."""
+    virtual: tuple[PciAddress, ...] = ()
+    """Its VFs by number, if it is a PF."""
+    links: tuple[str, ...] = ()
+    """Names of the network interfaces that the host has of it."""
+    link_up: bool | None = None
+    """Whether one of these has a carrier."""
+    uses: tuple[str, ...] = ()
+    """What the host itself uses it for, a sentence each: ``nvme0n1 is mounted on /srv``."""
+    alive: bool = True
+    """Whether its configuration space answers (a vendor of ``ffff`` is none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """A PCI function of a host, and whether it may be passed through."""
+
+    function: PciFunction
+    state: DeviceState
+    why: str = ""
+    """The reason of the state, where there is one to tell."""
+    peers: tuple[PciAddress, ...] = ()
+    """The other functions of its IOMMU group, bridges left out."""
     type: str | None = None
     """Resource type by the allow-list."""
+    model: str | None = None
+    """Model by the allow-list, if it names one."""
     owner: str | None = None
     """``<sliver>/<component>`` or the name of a domain that is not ours."""
+    uplink: str | None = None
+    """Of a VF: the network interface of its PF."""
+    bridge_mode: str | None = None
+    """Of the uplink: ``veb`` or ``vepa``; None if it has no such mode."""
+
+    @property
+    def address(self) -> PciAddress:
+        """Where it is on the host."""
+        return self.function.address
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """The domain that a device is passed through to."""
+
+    sliver: str
+    domain: str | None = None
+    """libvirt's UUID of the domain, where a cloud made it; None for a domain of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,37 +435,123 @@ class PluggedDevice:
     """``ua-<sliver>-<component>-<n>``, the stamp of the device."""
     host_address: PciAddress
     guest_address: PciAddress | None = None
+    """Where libvirt put it: bus numbers are those of libvirt's controllers."""
+    guest_port: PciAddress | None = None
+    """The root port that it hangs on, whose address the guest sees as libvirt does."""
     mac: str | None = None
     vlan: int | None = None
+    settings: "VfSettings | None" = None
+    """What the PF enforces on it, if it is a VF of an uplink."""
+    bridge_mode: str | None = None
+    """Of the uplink, if it is a VF: ``veb`` or ``vepa``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """What is written down of a function from before it is passed through until it is clean again."""
+
+    address: PciAddress
+    type: str
+    """Resource type of the component."""
+    model: str | None
+    sliver: str
+    component: str
+    vendor: str
+    product: str
+    quarantined: str = ""
+    """Why it is quarantined; empty if it is not."""
+    baseline: "VfSettings | None" = None
+    """What the PF enforced on it before, if it is a VF."""
 
 
 class DeviceDriver(Protocol):
     """PCI functions passed through to servers."""
 
-    def inventory(self) -> tuple[HostDevice, ...]:
-        """Return the PCI functions of the host, with their owners."""
+    cold: ClassVar[bool]
+    """Whether a device becomes the guest's, or the host's again, only with the domain's next start."""
 
-    def check(self, component: PciComponent, sliver_id: str) -> None:
+    def inventory(self) -> tuple[HostDevice, ...]:
+        """Return the PCI functions of the host, with their states and owners."""
+
+    def check(self, component: PciComponent, tenant: Tenant) -> None:
         """Return if the sliver may have the device.
+
+        What the sliver has of it already is not taken.
 
         :raises InvalidSliver: if an address is not on the host or not in the allow-list. The field is
             relative to the component, for example ``bdf[0]``.
-        :raises DeviceClaimed: if another domain of the host, live or defined, has it.
+        :raises DeviceClaimed: if another domain of the host, live or defined, has it, its PF, one of its
+            VFs, or another function of its IOMMU group.
+        :raises DeviceInUse: if the host itself uses it, or a function of its IOMMU group.
+        :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
+        :raises Unsupported: if the domain has no free root port for it.
         """
 
-    def plugged(self, sliver_id: str) -> tuple[PluggedDevice, ...]:
+    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's server has by our stamp."""
 
-    def attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
-        """Pass all functions of the component through, now (if it runs) and for later starts.
+    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+        """Say where the device is not what the component wants, a sentence each."""
 
-        :raises DeviceClaimed: if another domain has one of them.
+    def keeps(self, tenant: Tenant, component: str) -> bool:
+        """Return whether the domain has anything of the component, live or defined.
+
+        Of a cold device what is defined counts: until its next start the domain has it still.
         """
 
-    def detach(self, sliver_id: str, component: str, *, timeout: float) -> None:
+    def free_ports(self, tenant: Tenant) -> int | None:
+        """Return how many more devices fit into the running domain; None if it does not run."""
+
+    def pending(self, tenant: Tenant) -> bool:
+        """Return whether the running domain gets or loses a device with its next start."""
+
+    def restart(self, tenant: Tenant, *, timeout: float) -> None:
+        """Power-cycle the domain, as it is defined; it runs on return.
+
+        :param timeout: seconds that the guest gets to shut down before it is forced to.
+        """
+
+    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:
+        """Take the device from the guest and from the host's bus, find it again, and give it back.
+
+        :param timeout: seconds that the guest gets to let go of it.
+        :raises NotVerified: if the bus does not have it again, with the same ids.
+        """
+
+    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+        """Pass all functions of the component through, now (if it runs) and for later starts.
+
+        What is there and differs (a VF that was pulled, its settings) is put right. Before, each is
+        written down as in use.
+
+        :raises Conflict: as :meth:`check` does.
+        """
+
+    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
         """Take the component's functions back; the guest has let go of them on return.
 
         :raises TimedOut: if it did not in time. The device is still the sliver's then.
+        """
+
+    def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
+        """Return what is written down of the sliver's devices: they are not free yet."""
+
+    def clean(self, record: DeviceRecord) -> None:
+        """Make a device that no domain has any more fit for the next tenant, and strike its record.
+
+        A VF gets its former settings back, a drive is erased and read, a function is reset.
+
+        :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceUnclean: if that could not be verified; the device is quarantined then. Also if it
+            was quarantined before: only a person sets it free.
+        """
+
+    def release(self, address: PciAddress, *, force: bool) -> None:
+        """Clean a device once more, also one that is quarantined, and strike its record.
+
+        :param force: do not clean it: a person answers for it.
+        :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
 
 
@@ -472,16 +607,39 @@ class CommandResult:
 
 
 class HostDriver(Protocol):
-    """What only a command on the worker can do."""
+    """What only a program on the worker can do.
+
+    The functions of :mod:`fabric_direct.drivers.worker` run there: by SSH, or, for this machine, here.
+    """
+
+    def call(self, function: str, *, timeout: float, **arguments: Any) -> Any:
+        """Call a function on the worker: ``pci.survey``, for example.
+
+        Arguments and answer are JSON values.
+
+        :param timeout: seconds until an answer.
+        :raises Unreachable: if the worker does not answer, or its connection breaks in the call.
+        :raises Denied: if it does not let us in, or the function lacks a right (EPERM, EACCES).
+        :raises NotFound: if what the function is about is not there (ENOENT, ENODEV).
+        :raises Unsupported: if the kernel or device does not know how (EOPNOTSUPP, ENOTTY).
+        :raises TimedOut: if no answer came in time.
+        :raises DriverError: in the words of any other error there.
+        """
 
     def run(self, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float) -> CommandResult:
-        """Run a command; no shell reads its arguments."""
+        """Run a command; no shell reads its arguments. It is ended after ``timeout`` seconds."""
 
     def read_file(self, path: str, *, timeout: float) -> bytes:
         """Return the content of a file."""
 
     def write_file(self, path: str, content: bytes, mode: int = 0o600, *, timeout: float) -> None:
-        """Replace a file in one step."""
+        """Replace a file in one step, and make its directory."""
+
+    def netlink(self, netns: str | None = None) -> AbstractContextManager[Any]:
+        """Give a pyroute2 ``IPRoute`` that speaks with the worker's kernel, for one thread and block.
+
+        :param netns: name of a network namespace there; the host's own if absent.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,6 +762,8 @@ class HostDrivers:
     """None where the site does not look into its guests (``guest: none``)."""
     bridge: BridgeDriver | None = None
     """None where the site serves no ``L2Bridge``."""
+    uplink: UplinkDriver | None = None
+    """None where the site does not know the host."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``."""
     deadline: Deadline = field(default_factory=lambda: Deadline(inf))
@@ -611,8 +771,8 @@ class HostDrivers:
     moment: Moment = field(default_factory=Moment)
     """Answers that they share until something is changed."""
 
-    def device(self, component: PciComponent) -> DeviceDriver:
-        """Return the driver for a component, by ``Type_Model`` or else ``Type``.
+    def device(self, component: PciComponent | DeviceRecord) -> DeviceDriver:
+        """Return the driver for a device, by ``Type_Model`` or else ``Type``.
 
         :raises Unsupported: if the host has none.
         """
@@ -633,12 +793,13 @@ class HostDrivers:
         """Return the same drivers for one operation.
 
         Each call ends by ``limit`` seconds and the deadline, and all share one moment. What a cloud
-        builds takes as long as it takes: its drivers' calls end by the deadline, each of their requests
-        by a limit of its own.
+        builds takes as long as it takes, and so does the erasing of a drive: calls of these drivers end
+        by the deadline, each of their requests by a limit of its own.
         """
         moment = moment or Moment()
         limited = partial(bounded, deadline=deadline, limit=limit, within=moment.lasting)
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
+        cleaning = partial(limited, limit=inf)
         return HostDrivers(
             host=self.host,
             compute=patient(self.compute, "compute"),
@@ -647,7 +808,8 @@ class HostDrivers:
             tuning=self.tuning and limited(self.tuning, "tuning"),
             guest=self.guest and limited(self.guest, "guest"),
             bridge=self.bridge and patient(self.bridge, "bridge"),
-            devices={t: limited(d, "device") for t, d in self.devices.items()},
+            uplink=self.uplink and limited(self.uplink, "uplink"),
+            devices={t: cleaning(d, "device") for t, d in self.devices.items()},
             deadline=deadline,
             moment=moment,
         )

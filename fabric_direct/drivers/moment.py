@@ -9,6 +9,7 @@ call of which costs a round trip. Its answers are dropped with each change; what
 server that is being built) must be read past it, or after :meth:`Moment.over`.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 
 class Moment:
@@ -32,6 +34,8 @@ class Moment:
         self._lock = threading.Lock()
         self._answers: dict[str, dict[Hashable, Any]] = {}
         self._changes = 0
+        self.warnings: list[str] = []
+        """What was put right by the way, a sentence each."""
 
     @contextmanager
     def lasting(self) -> Iterator[None]:
@@ -81,6 +85,14 @@ _current: ContextVar[Moment | None] = ContextVar("moment", default=None)
 def current() -> Moment | None:
     """Return the moment that the caller is in, if any."""
     return _current.get()
+
+
+def warn(text: str) -> None:
+    """Tell who asked for the operation what was found wrong by the way, and put right."""
+    log.warning(text)
+    moment = _current.get()
+    if moment is not None and text not in moment.warnings:
+        moment.warnings.append(text)
 
 
 def read(function: Callable[P, R]) -> Callable[P, R]:

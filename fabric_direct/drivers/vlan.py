@@ -1,14 +1,16 @@
-"""Links of this machine that networks are built on: bridges, and VLAN interfaces that we make.
+"""Links of a host that networks are built on: bridges, and VLAN interfaces that we make.
 
 A VLAN interface of ours bears its owner in its alias (IFLA_IFALIAS): the stamp that it is found and
 deleted by. The kernel takes no alias with a new link, so it is made under a name that follows from the
 stamp, and gets its alias and final name in one message: wherever we are interrupted, it is known as
-ours. Every function takes the name of a network namespace; it is the process's own if absent.
+ours. Every function takes the name of a network namespace, the host's own if absent, and the host, this
+machine if absent.
 """
 
 import hashlib
 from typing import Any
 
+from fabric_direct.drivers.base import HostDriver
 from fabric_direct.drivers.netlink import link_index, session
 from fabric_direct.errors import NotOurs, NotVerified
 
@@ -26,19 +28,26 @@ def vlan_name(uplink: str, vlan: int) -> str:
     return name if len(name) <= _NAME_LENGTH else short_name(name)
 
 
-def link_exists(link: str, netns: str | None = None) -> bool:
+def link_exists(link: str, netns: str | None = None, host: HostDriver | None = None) -> bool:
     """Return whether there is a link of that name."""
-    with session("look for the link", link, netns) as ip:
+    with session("look for the link", link, netns, host) as ip:
         return bool(ip.link_lookup(ifname=link))
 
 
-def is_bridge(link: str, netns: str | None = None) -> bool:
+def is_bridge(link: str, netns: str | None = None, host: HostDriver | None = None) -> bool:
     """Return whether there is a bridge of that name."""
-    with session("look for the bridge", link, netns) as ip:
+    with session("look for the bridge", link, netns, host) as ip:
         return bool(ip.link_lookup(ifname=link, kind="bridge"))
 
 
-def attach_vlan(uplink: str, vlan: int, bridge: str, stamp: str, netns: str | None = None) -> None:
+def attach_vlan(
+    uplink: str,
+    vlan: int,
+    bridge: str,
+    stamp: str,
+    netns: str | None = None,
+    host: HostDriver | None = None,
+) -> None:
     """Make the VLAN interface if it is not there, make it a port of the bridge, and bring it up.
 
     One of the same stamp on another uplink or VLAN is deleted.
@@ -47,20 +56,25 @@ def attach_vlan(uplink: str, vlan: int, bridge: str, stamp: str, netns: str | No
     :raises NotOurs: if there is such a VLAN interface, or a link of its name, without the stamp.
     :raises Unsupported: if the kernel has no VLANs (module 8021q).
     """
-    with session(f"put VLAN {vlan} into bridge {bridge}", uplink, netns) as ip:
+    with session(f"put VLAN {vlan} into bridge {bridge}", uplink, netns, host) as ip:
         parent, master = link_index(ip, uplink), link_index(ip, bridge)
         _remove(ip, [m for m in _stamped(ip, stamp) if _place(m) != (parent, vlan)])
         index = _find_or_make(ip, parent, vlan, vlan_name(uplink, vlan), stamp)
         ip.link("set", index=index, master=master, state="up")
-    if not vlan_attached(uplink, vlan, bridge, stamp, netns):
+    if not vlan_attached(uplink, vlan, bridge, stamp, netns, host):
         raise NotVerified(f"VLAN {vlan} of {uplink} is not in bridge {bridge}")
 
 
 def vlan_attached(
-    uplink: str, vlan: int, bridge: str, stamp: str, netns: str | None = None
+    uplink: str,
+    vlan: int,
+    bridge: str,
+    stamp: str,
+    netns: str | None = None,
+    host: HostDriver | None = None,
 ) -> bool:
     """Return whether the stamped VLAN interface is a port of the bridge."""
-    with session(f"look for VLAN {vlan}", uplink, netns) as ip:
+    with session(f"look for VLAN {vlan}", uplink, netns, host) as ip:
         parents, masters = ip.link_lookup(ifname=uplink), ip.link_lookup(ifname=bridge)
         return any(
             [_place(m)[0]] == parents and _place(m)[1] == vlan and [m.get("master")] == masters
@@ -68,15 +82,15 @@ def vlan_attached(
         )
 
 
-def remove_vlans(stamp: str, netns: str | None = None) -> None:
+def remove_vlans(stamp: str, netns: str | None = None, host: HostDriver | None = None) -> None:
     """Delete every VLAN interface that bears the stamp, or was being made for it."""
-    with session("delete the VLAN interfaces", stamp, netns) as ip:
+    with session("delete the VLAN interfaces", stamp, netns, host) as ip:
         _remove(ip, _stamped(ip, stamp))
 
 
-def vlans(stamp: str, netns: str | None = None) -> tuple[str, ...]:
+def vlans(stamp: str, netns: str | None = None, host: HostDriver | None = None) -> tuple[str, ...]:
     """Name every VLAN interface that bears the stamp, or is being made for it."""
-    with session("list the VLAN interfaces", stamp, netns) as ip:
+    with session("list the VLAN interfaces", stamp, netns, host) as ip:
         return tuple(m.get("ifname") for m in _stamped(ip, stamp))
 
 

@@ -10,9 +10,11 @@ from fabric_direct.config import Site
 from fabric_direct.documents.reasons import problems
 from fabric_direct.documents.tree import Tree
 from fabric_direct.drivers.base import HostDrivers, Server, TuningDriver
+from fabric_direct.drivers.moment import warn
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.handlers.guest import Guest
-from fabric_direct.model import Capacities, Frozen, Name, SshPublicKey
+from fabric_direct.handlers.observation import tenant_of
+from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,13 @@ class VcpuPin(Frozen):
 
     vcpu: Annotated[int, Field(ge=0)]
     cpu: Annotated[int, Field(ge=0)]
+
+
+class Rescan(Frozen):
+    """Which devices are found again."""
+
+    bdf: Annotated[tuple[PciAddress, ...], Field(min_length=1)]
+    """Functions on the host; each device that has one of them is taken as a whole."""
 
 
 class CpuPin(Frozen):
@@ -138,6 +147,21 @@ def _domain(target: Target) -> str:
     return target.server.domain
 
 
+def _rescan(target: Target, data: Rescan) -> dict[str, Any]:
+    """Take devices from the guest and the host's bus, find them again, and give them back."""
+    tenant = tenant_of(target.drivers, target.server)
+    components = target.server.stamp.sliver.devices()
+    chosen = [c for c in components if set(c.bdf) & set(data.bdf)]
+    having = {address for component in chosen for address in component.bdf}
+    for number, address in enumerate(data.bdf):
+        if address not in having:
+            raise InvalidSliver(f"the sliver has no device {address}", field=f"data.bdf[{number}]")
+    for component in chosen:
+        limit = target.site.limits.detach
+        target.drivers.device(component).rescan(tenant, component, timeout=limit)
+    return {"devices": [str(address) for address in sorted(having)]}
+
+
 def _start(target: Target, _: Nothing) -> dict[str, Any]:
     target.drivers.compute.start(target.server.sliver)
     return _answering(target)
@@ -165,6 +189,7 @@ def _resize(target: Target, data: Resize) -> dict[str, Any]:
 
 
 def _answering(target: Target) -> dict[str, Any]:
+    _restore_devices(target)
     if target.guest:
         ports = target.drivers.network.ports(target.server.sliver)
         plugged = {port.component for port in target.server.ports}
@@ -172,6 +197,17 @@ def _answering(target: Target) -> dict[str, Any]:
         limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
         target.guest.wait_ready(wanted, timeout=limit)
     return _state(target)
+
+
+def _restore_devices(target: Target) -> None:
+    """Give back what a restart has taken: Nova makes the domain anew, without what it does not know."""
+    tenant = tenant_of(target.drivers, target.server)
+    for component in target.server.stamp.sliver.devices():
+        driver = target.drivers.device(component)
+        lost = driver.differences(component, tenant)
+        if lost:
+            warn(f"put right after the restart: {'; '.join(lost)}")
+            driver.attach(tenant, component)
 
 
 def _state(target: Target) -> dict[str, Any]:
@@ -224,6 +260,7 @@ _ACTIONS: dict[str, tuple[type[Frozen], Callable[[Target, Any], dict[str, Any]]]
     "numatune": (NumaTune, _numatune),
     "reboot": (Reboot, _reboot),
     "removekey": (Keys, _removekey),
+    "rescan": (Rescan, _rescan),
     "resize": (Resize, _resize),
     "start": (Nothing, _start),
     "stop": (Nothing, _stop),

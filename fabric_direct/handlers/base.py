@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import HostDrivers
-from fabric_direct.errors import Refused
+from fabric_direct.errors import FabricDirectError
 from fabric_direct.model import Observed, SliverRef
 from fabric_direct.steps.base import Flow
 
@@ -64,6 +64,6 @@ def field_below(prefix: str) -> Iterator[None]:
     """Complete the field's path of what is refused within the block."""
     try:
         yield
-    except Refused as error:
+    except FabricDirectError as error:
         error.field = f"{prefix}.{error.field}" if error.field else prefix
         raise

@@ -27,7 +27,6 @@ def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tu
         *_missing_and_unwanted(wanted, found),
         *(text for vnic in wanted.vnics() for text in _vnic(vnic, found)),
         *(text for storage in wanted.volumes() for text in _storage(storage, found)),
-        *_devices(wanted, found),
     )
 
 
@@ -88,11 +87,3 @@ def _storage(storage: Storage, found: Observed) -> Iterator[str]:
     volume = next((v for v in found.volumes if v.component == storage.id), None)
     if volume and storage.size is not None and volume.size != storage.size:
         yield f"volume {storage.id} has {volume.size} GiB, not {storage.size}"
-
-
-def _devices(wanted: NodeSliver, found: Observed) -> Iterator[str]:
-    for component in wanted.devices():
-        have = {d.host_address for d in found.devices if d.component == component.id}
-        for address in component.bdf:
-            if have and address not in have:
-                yield f"{component.type} {component.id} has no function {address}"

@@ -1,10 +1,21 @@
 """What handlers want of a guest, on top of its driver."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
+from typing import NamedTuple
 
 from fabric_direct.deadline import Deadline, wait_until
-from fabric_direct.drivers.base import GuestAddress, GuestDriver, GuestInterface, Port
-from fabric_direct.errors import DriverError
+from fabric_direct.drivers.base import (
+    GuestAddress,
+    GuestDriver,
+    GuestInterface,
+    PluggedDevice,
+    Port,
+)
+from fabric_direct.errors import DriverError, TimedOut
 from fabric_direct.model import ObservedGuest
 
 # Characters of a serial number that a virtio disk shows (VIRTIO_BLK_ID_BYTES).
@@ -12,6 +23,52 @@ VIRTIO_SERIAL = 20
 # Seconds for one look into a guest.
 _LOOK = 30.0
 _SERIALS = ("find", "-L", "/sys/block", "-mindepth", "2", "-maxdepth", "2", "-name", "serial")
+# Seconds until a guest should have noticed a new device by itself: Linux alone waits 5 s after a slot's
+# attention button before it powers the slot (pciehp).
+_HOTPLUG = 10.0
+# Seconds more for the guest's driver to make an interface or disk of it; a guest may have no driver.
+_PROBE = 10.0
+
+# Only what a shell has built in: a process costs a small guest dear. $1 is where sysfs is.
+# A bond gives all its interfaces one MAC and keeps their own aside.
+_PCI = """show() {
+  kind=$1 value=
+  cd -P "$2" || return 0
+  shift 2
+  for file; do read -r value <"$file" && break; done
+  echo "$kind $PWD $value"
+}
+exec 2>/dev/null
+for each in "$1"/bus/pci/devices/*; do show pci "$each" class; done
+for each in "$1"/class/net/*; do show net "$each" bonding_slave/perm_hwaddr address; done
+for each in "$1"/block/*; do show block "$each"; done"""
+_RESCAN = """if [ -w "$1" ]; then echo 1 >"$1"; else echo 1 | sudo -n tee "$1" >/dev/null; fi"""
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+_FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NAME = re.compile(r"[!-~]{1,255}")
+# Class of a bridge between PCI buses.
+_BRIDGE = "0x0604"
+# A drive that could be reached by several controllers: Linux shows its paths below them, and hides them.
+_NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDevice:
+    """A PCI function as the guest sees it."""
+
+    name: str
+    """Its address there, for example ``0000:05:00.0``."""
+    kind: str
+    """The class code as the guest has it: ``0x020000`` is an Ethernet controller."""
+    interfaces: tuple[str, ...] = ()
+    """Names of its network interfaces; of a function with a MAC of ours those that have this MAC."""
+    disks: tuple[str, ...] = ()
+    """Names of its disks, for example ``nvme0n1``."""
+
+    def driven(self) -> bool:
+        """Return whether the guest made of it what its class promises: an interface, a disk."""
+        promised = {"0x02": self.interfaces, "0x01": self.disks}
+        return promised.get(self.kind[:4]) != ()
 
 
 class Guest:
@@ -73,6 +130,92 @@ class Guest:
         lines = (line.partition(":") for line in answer.stdout.decode(errors="replace").split("\n"))
         return {serial: path.split("/")[3] for path, _, serial in lines if serial}
 
+    def devices(self, devices: Sequence[PluggedDevice]) -> dict[str, GuestDevice]:
+        """Return by alias those of the devices that the guest sees; none if it does not say.
+
+        A device is found by the root port that it hangs on, or its own address where it hangs on none:
+        the numbers of the buses below are the guest's own.
+        """
+        try:
+            answer = self.driver.run(self.address, ("sh", "-c", _PCI, "sh", "/sys"), timeout=_LOOK)
+        except DriverError:
+            return {}
+        entries = tuple(_entries(answer.stdout))
+        seen = {device.alias: _guest_device(device, entries) for device in devices}
+        return {alias: found for alias, found in seen.items() if found}
+
+    def wait_devices(self, devices: Sequence[PluggedDevice], *, timeout: float) -> None:
+        """Return when the guest sees the devices; one that does not is told to look.
+
+        What the running domain does not have cannot be seen, and is not waited for.
+
+        If its drivers make interfaces and disks of them within 10 s (a guest may have no driver), then
+        these are there, too.
+
+        :param timeout: seconds; the last look may end 30 s later.
+        :raises TimedOut: if it does not see all of them in time; those that it does not are named.
+        """
+        deadline, why = Deadline.within(timeout), ""
+        devices = [device for device in devices if device.guest_address]
+        found = self._look_for(devices, deadline.remaining(_HOTPLUG))
+        if len(found) < len(devices):
+            why = self._rescanned()
+            found = self._look_for(devices, deadline.remaining())
+        unseen = [device for device in devices if device.alias not in found]
+        if unseen:
+            raise self._not_seen(unseen, f"waited {timeout:g} s; {why}")
+        if not _all_driven(found):
+            self._wait_driven(devices, deadline.remaining(_PROBE))
+
+    def rescan_pci(self) -> None:
+        """Have the guest look for PCI devices, as root or by sudo without a password.
+
+        :raises DriverError: if it does not.
+        """
+        argv = ("sh", "-c", _RESCAN, "sh", "/sys/bus/pci/rescan")
+        answer = self.driver.run(self.address, argv, timeout=_LOOK)
+        if answer.code != 0:
+            raise DriverError(
+                "the guest's PCI buses could not be rescanned",
+                where=self.address.instance,
+                why=answer.stderr.decode(errors="replace").strip(),
+                remedy="let the image's user become root by sudo, or restart the guest",
+            )
+
+    def _look_for(self, devices: Sequence[PluggedDevice], timeout: float) -> dict[str, GuestDevice]:
+        """Return what the guest sees of the devices: all of them, or what it sees after ``timeout``."""
+        found: dict[str, GuestDevice] = {}
+
+        def all_seen() -> bool:
+            nonlocal found
+            found = self.devices(devices)
+            return len(found) == len(devices)
+
+        with suppress(TimedOut):
+            wait_until("the guest to see its devices", all_seen, timeout=timeout)
+        return found
+
+    def _wait_driven(self, devices: Sequence[PluggedDevice], timeout: float) -> None:
+        what = "the guest's drivers to take its devices"
+        with suppress(TimedOut):
+            wait_until(what, lambda: _all_driven(self.devices(devices)), timeout=timeout)
+
+    def _rescanned(self) -> str:
+        try:
+            self.rescan_pci()
+        except DriverError as error:
+            return str(error)
+        return "its PCI buses were rescanned"
+
+    def _not_seen(self, devices: Sequence[PluggedDevice], why: str) -> TimedOut:
+        names = ", ".join(f"{each.host_address} ({each.component})" for each in devices)
+        return TimedOut(
+            f"the guest does not see {names}",
+            where=self.address.instance,
+            why=why,
+            remedy="restart the guest, or look at its console",
+        )
+
     def _shown(self, console: Callable[[], str]) -> bool:
         return self.driver.listens(self.address) and self.driver.learn(self.address, console())
 
@@ -90,3 +233,56 @@ def _on(interface: GuestInterface | None, port: Port) -> bool:
         return False
     have = {address.partition("/")[0] for address in interface.addresses}
     return port.ipv4 is None or str(port.ipv4.ip) in have
+
+
+def _all_driven(devices: dict[str, GuestDevice]) -> bool:
+    return all(device.driven() for device in devices.values())
+
+
+class _Entry(NamedTuple):
+    """Something of sysfs that belongs to a PCI function."""
+
+    kind: str
+    """``pci`` (the function itself), ``net`` or ``block``."""
+    path: tuple[str, ...]
+    """The host bridge, the ports, and the function, as in ``pci0000:00``, ``0000:00:02.3``, …"""
+    name: str
+    value: str
+    """The class of a function, the MAC of an interface."""
+
+
+def _entries(answer: bytes) -> Iterator[_Entry]:
+    """Read what :data:`_PCI` wrote; what is no such line is passed over."""
+    for line in answer.decode(errors="replace").split("\n"):
+        kind, path, value = (*line.split(), "", "", "")[:3]
+        parts = path.split("/")
+        host = tuple(dropwhile(lambda part: not _HOST_BRIDGE.fullmatch(part), parts))
+        functions = tuple(takewhile(_FUNCTION.fullmatch, host[1:]))
+        if functions and _NAME.fullmatch(parts[-1]):
+            yield _Entry(kind, host[:1] + functions, parts[-1], value)
+
+
+def _guest_device(device: PluggedDevice, entries: Sequence[_Entry]) -> GuestDevice | None:
+    found = [entry for entry in entries if _is(entry, device)]
+    if len(found) != 1:
+        return None
+    [function] = found
+    its = [entry for entry in entries if entry.path == function.path]
+    macs = {entry.name: entry.value.lower() for entry in its if entry.kind == "net"}
+    interfaces = (name for name, mac in macs.items() if (device.mac or mac).lower() == mac)
+    disks = (_NVME_PATH.sub(r"\1\2", entry.name) for entry in its if entry.kind == "block")
+    return GuestDevice(function.name, function.value, tuple(interfaces), tuple(disks))
+
+
+def _is(entry: _Entry, device: PluggedDevice) -> bool:
+    """Return whether this is the device: below its port, of its slot and function, and no bridge."""
+    where, port = device.guest_address, device.guest_port
+    if where is None or entry.kind != "pci" or entry.value.startswith(_BRIDGE):
+        return False
+    first = port or where
+    host, outermost, *below = entry.path
+    if (host, outermost) != (f"pci{first.domain:04x}:{first.bus:02x}", str(first)):
+        return False
+    if port is None:
+        return not below
+    return bool(below) and below[-1].endswith(f":{where.slot:02x}.{where.function}")

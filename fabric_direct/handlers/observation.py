@@ -1,20 +1,36 @@
 """A server and all that belongs to it, read from the substrate."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from fabric_direct.drivers.base import HostDrivers, PluggedPort, Port, Server
-from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest
+from fabric_direct.drivers.base import (
+    HostDrivers,
+    PluggedDevice,
+    PluggedPort,
+    Port,
+    Server,
+    Tenant,
+)
+from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDevice
 from fabric_direct.model import (
     Observed,
     ObservedDevice,
     ObservedInterface,
     ObservedVolume,
+    PciComponent,
     State,
 )
 
 
-def observe_server(drivers: HostDrivers, server: Server, guest: Guest | None) -> Observed:
-    """Return what is there; the guest is asked only while the server runs."""
+def observe_server(
+    drivers: HostDrivers,
+    server: Server,
+    guest: Guest | None,
+    others: Iterable[PciComponent] = (),
+) -> Observed:
+    """Return what is there; the guest is asked only while the server runs.
+
+    :param others: devices that may be there beside those of its stamp: wanted, or left.
+    """
     answers = guest.observe() if guest and server.state is State.RUNNING else None
     asked = guest if answers and answers.reachable else None
     return Observed(
@@ -27,9 +43,14 @@ def observe_server(drivers: HostDrivers, server: Server, guest: Guest | None) ->
         ram=server.ram,
         interfaces=tuple(_interfaces(drivers, server, asked)),
         volumes=tuple(_volumes(drivers, server, asked)),
-        devices=tuple(_devices(drivers, server)),
+        devices=tuple(_devices(drivers, server, asked, others)),
         guest=answers,
     )
+
+
+def tenant_of(drivers: HostDrivers, server: Server) -> Tenant:
+    """Return whom the devices of a server are passed through to."""
+    return Tenant(server.sliver, server.instance if drivers.compute.cloud else None)
 
 
 def _interfaces(
@@ -73,13 +94,41 @@ def _volumes(drivers: HostDrivers, server: Server, guest: Guest | None) -> Itera
         )
 
 
-def _devices(drivers: HostDrivers, server: Server) -> Iterator[ObservedDevice]:
-    types = {c.id: c for c in server.stamp.sliver.devices()}
-    for driver in {id(d): d for d in map(drivers.device, types.values())}.values():
-        for plugged in driver.plugged(server.sliver):
-            yield ObservedDevice(
-                component=plugged.component,
-                host_address=plugged.host_address,
-                guest_address=plugged.guest_address,
-                alias=plugged.alias,
-            )
+def _devices(
+    drivers: HostDrivers, server: Server, guest: Guest | None, others: Iterable[PciComponent]
+) -> Iterator[ObservedDevice]:
+    components = (*server.stamp.sliver.devices(), *others)
+    plugged = plugged_devices(drivers, tenant_of(drivers, server), components)
+    inside = guest.devices(plugged) if guest and plugged else {}
+    for device in plugged:
+        yield _device(device, inside.get(device.alias))
+
+
+def plugged_devices(
+    drivers: HostDrivers, tenant: Tenant, components: Iterable[PciComponent]
+) -> tuple[PluggedDevice, ...]:
+    """Return the PCI functions that the server has of these components, each as its driver sees it."""
+    serving = {component.id: drivers.device(component) for component in components}
+    asked = {id(driver): driver.plugged(tenant) for driver in serving.values()}
+    return tuple(
+        device
+        for name, driver in serving.items()
+        for device in asked[id(driver)]
+        if device.component == name
+    )
+
+
+def _device(plugged: PluggedDevice, seen: GuestDevice | None) -> ObservedDevice:
+    settings = plugged.settings
+    return ObservedDevice(
+        component=plugged.component,
+        host_address=plugged.host_address,
+        guest_address=plugged.guest_address,
+        guest_name=seen.name if seen else None,
+        guest_interfaces=seen.interfaces if seen else (),
+        alias=plugged.alias,
+        mac=plugged.mac,
+        vlan=plugged.vlan,
+        bandwidth=(settings.max_tx_rate or None) if settings else None,
+        bridge_mode=plugged.bridge_mode,
+    )

@@ -1,34 +1,59 @@
 """What a host cannot serve, and what cannot be changed: refused before anything is touched."""
 
-from fabric_direct.drivers.base import HostDrivers, Server
+from fabric_direct.drivers.base import HostDrivers, Server, Tenant
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
-from fabric_direct.model import Component, NodeSliver, Storage, VNic
+from fabric_direct.model import Component, NodeSliver, SharedNic, Storage, VNic
 
 # What a modification may not touch: the guest was made from it.
 _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
 
-def refuse_components(drivers: HostDrivers, sliver: NodeSliver) -> None:
-    """Return if the host's drivers can serve each component.
+def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: Tenant) -> None:
+    """Return if the host's drivers can serve each component, and all of them together.
 
+    :param tenant: the sliver's domain, as far as there is one.
     :raises InvalidSliver: with the path of the field that they cannot.
+    :raises Conflict: if others have a device, the host uses it, or it is not clean.
+    :raises Unsupported: if the running server has too few free root ports.
     """
     for number, component in enumerate(sliver.components):
         with field_below(f"components[{number}]"):
-            _refuse_component(drivers, sliver, component)
+            _refuse_component(drivers, sliver, component, tenant)
 
 
-def _refuse_component(drivers: HostDrivers, sliver: NodeSliver, component: Component) -> None:
+def _refuse_component(
+    drivers: HostDrivers, sliver: NodeSliver, component: Component, tenant: Tenant
+) -> None:
     if isinstance(component, VNic):
         drivers.network.check(component.network, component.interface, sliver.id)
     elif isinstance(component, Storage):
         if component.volume is not None:
             drivers.volume.check(component.volume)
-    elif drivers.compute.cloud:
-        raise InvalidSliver("PCI devices are not attached to servers of a cloud yet")
     else:
-        drivers.device(component).check(component, sliver.id)
+        drivers.device(component).check(component, tenant)
+
+
+def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tenant: Tenant) -> None:
+    """Return if the running server has a free root port for all that is plugged in anew.
+
+    :raises InvalidSliver: if it has too few.
+    """
+    former = {component.id for component in was.components}
+    added = [component for component in sliver.components if component.id not in former]
+    devices = [component for component in added if not isinstance(component, VNic | Storage)]
+    if not devices:
+        return
+    free = drivers.device(devices[0]).free_ports(tenant)
+    needed = len(added) - len(devices) + sum(len(device.bdf) for device in devices)
+    if free is not None and needed > free:
+        raise InvalidSliver(
+            f"{needed} PCIe root ports are needed and {free} are free",
+            field="components",
+            where=drivers.host,
+            why="each device that is plugged into a guest takes one, and none is added while it runs",
+            remedy="take devices away first, or make the sliver anew with all of its components",
+        )
 
 
 def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
@@ -56,11 +81,19 @@ def _refuse_other_kinds(was: NodeSliver, sliver: NodeSliver) -> None:
             raise InvalidSliver(
                 f"{component.type} {component.id} cannot become another one",
                 field=f"components[{number}]",
-                remedy="give the new one another id; only network and interface can be changed",
+                remedy="give the new one another id; what can be changed are network and interface of a "
+                "vNIC, and the bandwidth of a SharedNIC",
             )
 
 
 def _changeable(was: Component, wanted: Component) -> bool:
     if isinstance(was, VNic) and isinstance(wanted, VNic):
         return was.model == wanted.model
+    if isinstance(was, SharedNic) and isinstance(wanted, SharedNic):
+        return _without_bandwidth(was) == _without_bandwidth(wanted)
     return was == wanted
+
+
+def _without_bandwidth(nic: SharedNic) -> SharedNic:
+    interface = nic.interface.model_copy(update={"bandwidth": None})
+    return nic.model_copy(update={"interface": interface})

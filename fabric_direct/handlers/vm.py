@@ -2,25 +2,26 @@
 
 ::
 
-    create   hold ports, make volumes → server → power → attach devices → (host key →) guest answers
-             → verify
+    create   hold ports, make volumes → server → power → attach devices (→ power cycle)
+             → (host key →) guest answers and sees its devices → verify
     modify   hold new ports, make volumes → unplug what changes → hold its ports anew
-             → plug in, attach, bandwidth
-             → guest has its addresses → verify → unplug what is unwanted → remove its ports and volumes
-             → stamp
-    delete   server (and with it NICs, disks, devices) → ports, volumes → networks that nobody uses
-             → nothing is left
+             → plug in, attach, bandwidth (→ power cycle)
+             → guest has its addresses → verify → unplug what is unwanted (→ power cycle)
+             → remove its ports and volumes, clean its devices → stamp
+    delete   server (and with it NICs, disks, devices) → ports, volumes, clean the devices
+             → networks that nobody uses → nothing is left
 
 Everything is found by the sliver's stamp. A step that fails takes the earlier ones back; only the
 removals at the end of modify, and all of delete, have no way back and are recorded instead.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
 from fabric_direct.config import ImageSettings, Site
 from fabric_direct.drivers.base import (
+    DeviceRecord,
     GuestAddress,
     GuestDriver,
     HostDrivers,
@@ -28,18 +29,22 @@ from fabric_direct.drivers.base import (
     Port,
     Server,
     ServerSpec,
+    Tenant,
 )
 from fabric_direct.drivers.cloudinit import user_data
-from fabric_direct.errors import Conflict, NotFound
+from fabric_direct.drivers.moment import warn
+from fabric_direct.errors import Conflict, NotFound, TimedOut
 from fabric_direct.handlers import actions
 from fabric_direct.handlers.compare import differences
+from fabric_direct.handlers.devices import components_of
 from fabric_direct.handlers.guest import Guest
-from fabric_direct.handlers.observation import observe_server
-from fabric_direct.handlers.refusal import refuse_components, refuse_fixed
+from fabric_direct.handlers.observation import observe_server, plugged_devices, tenant_of
+from fabric_direct.handlers.refusal import refuse_components, refuse_crowd, refuse_fixed
 from fabric_direct.model import (
     Component,
     NodeSliver,
     Observed,
+    PciComponent,
     SliverRef,
     State,
     Storage,
@@ -47,7 +52,7 @@ from fabric_direct.model import (
 )
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.bridge import RemoveUnused
-from fabric_direct.steps.devices import AttachDevice, DetachDevice
+from fabric_direct.steps.devices import AttachDevice, CleanDevice, DetachDevice, PowerCycle
 from fabric_direct.steps.guest import ForgetGuest, KnowGuest
 from fabric_direct.steps.ports import (
     HoldPort,
@@ -63,6 +68,8 @@ from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, Un
 
 # Enough for what a guest says while it boots, host keys included.
 CONSOLE_LINES = 2000
+# Seconds until a guest that has booted sees its devices; plugging takes one or two each.
+GUEST_DEVICES = 60.0
 
 
 class VMHandler:
@@ -90,13 +97,14 @@ class VMHandler:
                 where=server.instance,
                 remedy="use modify, or delete it first",
             )
-        refuse_components(self._drivers, sliver)
+        refuse_components(self._drivers, sliver, self._tenant(sliver, server))
         return Flow.of(
             self._removals(sliver.id, self._unwanted((), sliver)) if server is None else [],
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
             self._attachments(sliver),
+            self._power_cycle(sliver, sliver.devices()),
             self._know_guest(sliver),
             self._await_guest(sliver),
             [Verify(lambda: self._differences(sliver))],
@@ -112,7 +120,9 @@ class VMHandler:
         server = self._server(sliver)
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
-        refuse_components(self._drivers, sliver)
+        tenant = self._tenant(sliver, server)
+        refuse_components(self._drivers, sliver, tenant)
+        refuse_crowd(self._drivers, was, sliver, tenant)
         gone = self._unwanted(was.components, sliver)
         runs = server.state is State.RUNNING
         kept = [vnic for vnic in sliver.vnics() if vnic.id in {v.id for v in was.vnics()}]
@@ -121,10 +131,12 @@ class VMHandler:
             self._ports(sliver, added) + self._volumes(sliver),
             self._unplug_changed(was, sliver),
             self._ports(sliver, kept),
-            self._plugs(sliver) + self._attachments(sliver),
+            self._plugs(sliver) + self._attachments(sliver, was),
+            self._power_cycle(sliver, sliver.devices()) if runs else [],
             self._await_guest(sliver) if runs else [],
             [Verify(lambda: self._differences(sliver, gone, runs=runs))],
-            [self._unplug(sliver.id, component) for component in gone],
+            [self._unplug(sliver, component) for component in gone],
+            self._power_cycle(sliver, _devices(gone), "power cycle without them") if runs else [],
             self._removals(sliver.id, gone),
             [WriteStamp(self._compute, sliver.stamp())],
             [Verified(lambda: self._differences(sliver, runs=runs))],
@@ -142,7 +154,7 @@ class VMHandler:
         return Flow.of(
             [RemoveServer(self._compute, ref.id)],
             self._forget(ref),
-            [*ports, *volumes],
+            [*ports, *volumes, *map(self._clean, self._records(ref.id))],
             [RemoveUnused(self._network, unused)] if unused else [],
             whole=True,
         )
@@ -170,11 +182,41 @@ class VMHandler:
         ]
         return [*nics, *disks]
 
-    def _attachments(self, sliver: NodeSliver) -> list[Step]:
+    def _attachments(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[Step]:
+        former = {c.id: c for c in was.devices()} if was else {}
         return [
-            AttachDevice(self._drivers.device(c), sliver.id, c, self._detach)
+            AttachDevice(
+                self._drivers.device(c),
+                partial(self._tenant, sliver),
+                c,
+                self._detach,
+                former.get(c.id),
+            )
             for c in sliver.devices()
         ]
+
+    def _power_cycle(
+        self, sliver: NodeSliver, devices: Iterable[PciComponent], name: str = "power cycle"
+    ) -> list[Step]:
+        """Return the step by which devices that are plugged in cold become the guest's."""
+        cold = [d for d in map(self._drivers.device, devices) if d.cold]
+        tenant = partial(self._tenant, sliver)
+        return [PowerCycle(d, tenant, self._detach, name) for d in cold[:1]]
+
+    def _tenant(self, sliver: NodeSliver, server: Server | None = None) -> Tenant:
+        found = server or self._compute.find(sliver.id)
+        return tenant_of(self._drivers, found) if found else Tenant(sliver.id)
+
+    def _records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
+        """Return what is written down of the sliver's devices, on a host that may pass some through."""
+        drivers = tuple(self._drivers.devices.values())
+        allows = (
+            self._drivers.host in self._site.hosts and self._site.host(self._drivers.host).devices
+        )
+        return drivers[0].records(sliver_id) if drivers and allows else ()
+
+    def _clean(self, record: DeviceRecord) -> Step:
+        return CleanDevice(self._drivers.device(record), record)
 
     def _unplug_changed(self, was: NodeSliver, sliver: NodeSliver) -> list[Step]:
         former = {vnic.id: vnic for vnic in was.vnics()}
@@ -191,12 +233,13 @@ class VMHandler:
             if vnic.id in former
         ]
 
-    def _unplug(self, sliver_id: str, component: Component) -> Step:
+    def _unplug(self, sliver: NodeSliver, component: Component) -> Step:
         if isinstance(component, VNic):
-            return UnplugPort(self._compute, self._network, sliver_id, component, self._detach)
+            return UnplugPort(self._compute, self._network, sliver.id, component, self._detach)
         if isinstance(component, Storage):
-            return UnplugVolume(self._compute, self._volume, sliver_id, component, self._detach)
-        return DetachDevice(self._drivers.device(component), sliver_id, component, self._detach)
+            return UnplugVolume(self._compute, self._volume, sliver.id, component, self._detach)
+        tenant = partial(self._tenant, sliver)
+        return DetachDevice(self._drivers.device(component), tenant, component, self._detach)
 
     def _unwanted(self, was: Iterable[Component], sliver: NodeSliver) -> list[Component]:
         """Return what is there and not wanted: by the stamp, or left by an unfinished operation."""
@@ -205,13 +248,17 @@ class VMHandler:
         }
         for volume in self._volume.volumes(sliver.id):
             there[volume.component] = Storage(id=volume.component, size=volume.size)
+        there |= {c.id: c for c in components_of(self._records(sliver.id))}
         there |= {c.id: c for c in was}
         return [c for name, c in there.items() if name not in {w.id for w in sliver.components}]
 
     def _removals(self, sliver_id: str, gone: list[Component]) -> list[Step]:
         ports = [ReleasePort(self._network, sliver_id, c.id) for c in gone if isinstance(c, VNic)]
         own = [c for c in gone if isinstance(c, Storage) and c.size is not None]
-        return [*ports, *(RemoveVolume(self._volume, sliver_id, c.id) for c in own)]
+        volumes = [RemoveVolume(self._volume, sliver_id, c.id) for c in own]
+        ids = {c.id for c in _devices(gone)}
+        had = [record for record in self._records(sliver_id) if record.component in ids]
+        return [*ports, *volumes, *map(self._clean, had)]
 
     def _know_guest(self, sliver: NodeSliver) -> list[Step]:
         driver = self._drivers.guest
@@ -239,8 +286,26 @@ class VMHandler:
             ports = [p for p in self._network.ports(sliver.id) if p.component in wanted]
             limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
             guest.wait_ready(ports, timeout=limit)
+            if sliver.devices():
+                self._await_devices(guest, sliver, ports)
 
         return [Await("guest", wait)]
+
+    def _await_devices(self, guest: Guest, sliver: NodeSliver, ports: list[Port]) -> None:
+        """Wait until the guest sees its devices; as the last resort restart it."""
+        try:
+            self._see_devices(guest, sliver)
+        except TimedOut as error:
+            with self._drivers.moment.lasting():
+                warn(f"the guest was restarted, for {error}")
+            self._compute.reboot(sliver.id, hard=False, timeout=self._detach)
+            limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
+            guest.wait_ready(ports, timeout=limit)
+            self._see_devices(guest, sliver)
+
+    def _see_devices(self, guest: Guest, sliver: NodeSliver) -> None:
+        plugged = plugged_devices(self._drivers, self._tenant(sliver), sliver.devices())
+        guest.wait_devices(plugged, timeout=self._drivers.deadline.remaining(GUEST_DEVICES))
 
     def _spec(self, sliver: NodeSliver) -> ServerSpec:
         ports = {p.component: p for p in self._network.ports(sliver.id)}
@@ -272,9 +337,20 @@ class VMHandler:
         server = self._compute.find(ref.id)
         if server is None:
             return Observed(state=State.ABSENT, differences=("there is no such server",))
-        found = observe_server(self._drivers, server, self._guest(server))
         wanted = ref if isinstance(ref, NodeSliver) else server.stamp.sliver
-        return found.model_copy(update={"differences": differences(wanted, found)})
+        others = (*components_of(self._records(ref.id)), *wanted.devices())
+        found = observe_server(self._drivers, server, self._guest(server), others)
+        unlike = (*differences(wanted, found), *self._device_differences(wanted, server, found))
+        return found.model_copy(update={"differences": unlike})
+
+    def _device_differences(
+        self, wanted: NodeSliver, server: Server, found: Observed
+    ) -> Iterator[str]:
+        """Yield where devices that are there are not as wanted."""
+        there, tenant = {d.component for d in found.devices}, tenant_of(self._drivers, server)
+        for component in wanted.devices():
+            if component.id in there:
+                yield from self._drivers.device(component).differences(component, tenant)
 
     def _differences(
         self, sliver: NodeSliver, gone: Iterable[Component] = (), *, runs: bool = True
@@ -285,7 +361,9 @@ class VMHandler:
         """
         self._drivers.moment.over("servers")
         self.observed = self.observe(sliver)
-        return differences(sliver, _without(gone, self.observed), runs=runs)
+        known = differences(sliver, self.observed)
+        others = [d for d in self.observed.differences if d not in known]
+        return (*differences(sliver, _without(gone, self.observed), runs=runs), *others)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
@@ -294,6 +372,7 @@ class VMHandler:
             *self._compute.leftovers(ref.id),
             *self._network.leftovers(ref.id),
             *self._volume.leftovers(ref.id),
+            *map(_described, self._records(ref.id)),
         )
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -327,6 +406,15 @@ class VMHandler:
 
 def _vnic(port: Port) -> VNic:
     return VNic(id=port.component, network=port.network, interface=held_by(port))
+
+
+def _devices(components: Iterable[Component]) -> list[PciComponent]:
+    return [c for c in components if not isinstance(c, VNic | Storage)]
+
+
+def _described(record: DeviceRecord) -> str:
+    state = f"quarantined: {record.quarantined}" if record.quarantined else "not clean yet"
+    return f"device {record.address} of {record.component}: {state}"
 
 
 def _without(gone: Iterable[Component], found: Observed) -> Observed:

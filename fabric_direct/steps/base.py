@@ -41,6 +41,10 @@ class Step(ABC):
         """Take back what :meth:`make` did, also if it was cut short."""
         return
 
+    def is_undone(self) -> bool:
+        """Return whether :meth:`undo` has taken it back, from the substrate."""
+        return self.check() is not Finding.ALREADY_SO
+
 
 @dataclass(frozen=True)
 class Flow:

@@ -1,59 +1,157 @@
-"""PCI devices: passed through and taken back."""
+"""PCI devices: passed through, taken back, and cleaned."""
 
-from fabric_direct.drivers.base import DeviceDriver
+from collections.abc import Callable
+
+from fabric_direct.drivers.base import DeviceDriver, DeviceRecord, Tenant
+from fabric_direct.errors import NotVerified
 from fabric_direct.model import Finding, PciComponent
 from fabric_direct.steps.base import Step
 
 
-class AttachDevice(Step):
-    """All functions of a device are passed through to the server."""
+class _Device(Step):
+    form = "{}"
 
     def __init__(
-        self, devices: DeviceDriver, sliver_id: str, component: PciComponent, detach: float
+        self,
+        devices: DeviceDriver,
+        tenant: Callable[[], Tenant],
+        component: PciComponent,
+        detach: float,
     ) -> None:
-        """Make the step; the guest gets ``detach`` seconds to let go of it when it is undone."""
-        super().__init__(f"device {component.id}")
-        self._devices, self._sliver = devices, sliver_id
+        """Make the step.
+
+        :param tenant: is asked when the server is there.
+        :param detach: seconds that the guest gets to let go of it.
+        """
+        super().__init__(self.form.format(component.id))
+        self._devices, self._tenant = devices, tenant
         self._component, self._detach = component, detach
 
+    def _is_plugged(self) -> bool:
+        there = self._devices.plugged(self._tenant())
+        return any(device.component == self._component.id for device in there)
+
+    def _take_back(self) -> None:
+        self._devices.detach(self._tenant(), self._component.id, timeout=self._detach)
+
+
+class AttachDevice(_Device):
+    """All functions of a device are passed through to the server, with their settings."""
+
+    form = "device {}"
+
+    def __init__(
+        self,
+        devices: DeviceDriver,
+        tenant: Callable[[], Tenant],
+        component: PciComponent,
+        detach: float,
+        was: PciComponent | None = None,
+    ) -> None:
+        """Make the step for a device that ``was`` so before, if it was there."""
+        super().__init__(devices, tenant, component, detach)
+        self._was, self._was_plugged = was, False
+
     def check(self) -> Finding:
-        """Compare the functions that the server has by our stamp with those wanted."""
-        plugged = self._devices.plugged(self._sliver)
-        have = {d.host_address for d in plugged if d.component == self._component.id}
-        if have == set(self._component.bdf):
-            return Finding.ALREADY_SO
-        return Finding.WILL_CHANGE if have else Finding.WILL_CREATE
+        """Compare what the server has by our stamp with what is wanted."""
+        if not self._devices.differences(self._component, self._tenant()):
+            return Finding.ALREADY_SO if self._is_plugged() else Finding.WILL_CREATE
+        return Finding.WILL_CHANGE if self._is_plugged() else Finding.WILL_CREATE
 
     def make(self) -> None:
-        """Pass them through."""
-        self._devices.attach(self._sliver, self._component)
+        """Pass it through, or put right what differs."""
+        self._was_plugged = self._is_plugged()
+        self._devices.attach(self._tenant(), self._component)
 
     def undo(self) -> None:
-        """Take them back."""
-        self._devices.detach(self._sliver, self._component.id, timeout=self._detach)
+        """Take it back and, if it is new, clean it; or give it its former settings."""
+        if self._was is not None and self._was_plugged:
+            self._devices.attach(self._tenant(), self._was)
+            return
+        self._take_back()
+        if self._devices.pending(self._tenant()):
+            self._devices.restart(self._tenant(), timeout=self._detach)
+        if self._was is None:
+            self._clean()
+
+    def _clean(self) -> None:
+        for record in self._devices.records(self._tenant().sliver):
+            if record.component == self._component.id:
+                self._devices.clean(record)
+
+    def is_undone(self) -> bool:
+        """Return whether it was taken back; what was only put right stays right."""
+        return self._was == self._component or super().is_undone()
 
 
-class DetachDevice(Step):
-    """A device that is no longer wanted is back with its host."""
+class DetachDevice(_Device):
+    """A device that is no longer wanted is back with its host, but not clean yet."""
 
-    def __init__(
-        self, devices: DeviceDriver, sliver_id: str, component: PciComponent, detach: float
-    ) -> None:
-        """Make the step; the guest gets ``detach`` seconds to let go of it."""
-        super().__init__(f"detach device {component.id}")
-        self._devices, self._sliver = devices, sliver_id
-        self._component, self._detach = component, detach
+    form = "detach device {}"
 
     def check(self) -> Finding:
-        """Look for any function that the server has of it."""
-        plugged = self._devices.plugged(self._sliver)
-        has = any(d.component == self._component.id for d in plugged)
-        return Finding.WILL_DELETE if has else Finding.ALREADY_SO
+        """Look for anything that the server has of it."""
+        kept = self._devices.keeps(self._tenant(), self._component.id)
+        return Finding.WILL_DELETE if kept else Finding.ALREADY_SO
 
     def make(self) -> None:
         """Take it back and wait until the guest has let go."""
-        self._devices.detach(self._sliver, self._component.id, timeout=self._detach)
+        self._take_back()
 
     def undo(self) -> None:
         """Pass it through again."""
-        self._devices.attach(self._sliver, self._component)
+        self._devices.attach(self._tenant(), self._component)
+
+
+class CleanDevice(Step):
+    """A function that the sliver has had is fit for the next tenant."""
+
+    undoable = False
+
+    def __init__(self, devices: DeviceDriver, record: DeviceRecord) -> None:
+        super().__init__(f"clean {record.component} {record.address}")
+        self._devices, self._record = devices, record
+
+    def check(self) -> Finding:
+        """Look for the function's record."""
+        there = (r.address for r in self._devices.records(self._record.sliver))
+        return Finding.WILL_CHANGE if self._record.address in there else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Clean it and strike its record."""
+        self._devices.clean(self._record)
+
+
+class PowerCycle(Step):
+    """What was defined and becomes real with the next start only has become real."""
+
+    def __init__(
+        self,
+        devices: DeviceDriver,
+        tenant: Callable[[], Tenant],
+        timeout: float,
+        name: str = "power cycle",
+    ) -> None:
+        """Make the step; the guest gets ``timeout`` seconds to shut down before it is forced to."""
+        super().__init__(name)
+        self._devices, self._tenant, self._timeout = devices, tenant, timeout
+
+    def check(self) -> Finding:
+        """Compare the running domain with its definition."""
+        pending = self._devices.pending(self._tenant())
+        return Finding.WILL_CHANGE if pending else Finding.ALREADY_SO
+
+    def make(self) -> None:
+        """Stop and start it.
+
+        :raises NotVerified: if it still has not what is defined.
+        """
+        self._devices.restart(self._tenant(), timeout=self._timeout)
+        if self._devices.pending(self._tenant()):
+            raise NotVerified(
+                "the domain was started anew, but has not the devices of its definition"
+            )
+
+    def is_undone(self) -> bool:
+        """Return True: a power cycle changes nothing that could be taken back."""
+        return True

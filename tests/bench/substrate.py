@@ -1,10 +1,5 @@
 """What our drivers cost on this machine's libvirt, as ratios to the bare calls in the same run.
 
-*A hostdev into a definition and out again*: our attach and detach against the libvirt calls that they
-make, made bare, which shows what our own code costs; and against ``attachDeviceFlags`` and
-``detachDeviceAlias`` alone, which shows what it costs to scan all domains first and to read back after.
-The domain is never started, so that the function which is named stays with its host.
-
 *The plan of an unchanged node* with two NICs and a volume, through the processor, against the bare reads
 of the same things once each: the domain and its state, the places that its NICs hold, what the networks
 of these hand out, the volume, and its pool.
@@ -13,31 +8,23 @@ of these hand out, the volume, and its pool.
 import secrets
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import libvirt
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection import connect
-from fabric_direct.drivers.libvirt.domain import alias, domain_uuid
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
-from fabric_direct.drivers.libvirt.server import stamp_xml
+from fabric_direct.drivers.libvirt.domain import domain_uuid
 from fabric_direct.drivers.libvirt.storage import Store
 from fabric_direct.drivers.libvirt.strategies import network_name
-from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.errors import Unreachable
-from fabric_direct.model import Capacities, Gpu, NodeSliver, Operation, Outcome, PciAddress, Status
+from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.bench.measure import line, ratio
 
 URI = "qemu:///system"
 IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
-DOMAIN = (
-    "<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>64</memory>"
-    "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
-)
 
 
 def main() -> None:
@@ -49,70 +36,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="fdtest-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o711)  # QEMU's user has to come in
-        _hostdev(connection, Path(folder))
         if IMAGE.exists():
             _plan(connection, Path(folder))
         else:
             print(f"substrate: plan skipped: no {IMAGE}")  # noqa: T201
-
-
-def _hostdev(connection: libvirt.virConnect, folder: Path) -> None:
-    gpu = Gpu(id="gpu", bdf=(_a_function(connection),))
-    devices = HostdevDevice(Site(site="BENCH", state_dir=folder), "localhost")
-    label = alias("fdtest-bench", gpu.id)
-    xml = render("hostdev.xml.j2", address=gpu.bdf[0], alias=label)
-    config = libvirt.VIR_DOMAIN_AFFECT_CONFIG
-
-    with _domain(connection, "fdtest-bench") as domain:
-
-        def ours() -> None:
-            devices.attach("fdtest-bench", gpu)
-            devices.detach("fdtest-bench", gpu.id, timeout=1)
-
-        def bare() -> None:
-            domain.attachDeviceFlags(xml, config)
-            domain.detachDeviceAlias(label, config)
-
-        def checked() -> None:
-            for each in connection.listAllDomains():
-                _read_both(each)
-            domain.attachDeviceFlags(xml, config)
-            domain.XMLDesc(0)
-            _read_both(connection.lookupByUUID(domain.UUID()))
-            domain.isActive()
-            domain.detachDeviceAlias(label, config)
-            domain.XMLDesc(0)
-
-        for what, other in (("the same calls, bare", checked), ("unchecked calls", bare)):
-            value = ratio(ours, other, rounds=100)
-            line(f"hostdev in and out, to {what}", value, "times", "<= 1.5", value <= 1.5)
-
-
-def _read_both(domain: libvirt.virDomain) -> None:
-    domain.XMLDesc(0)
-    if domain.ID() != -1:
-        domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
-
-
-def _a_function(connection: libvirt.virConnect) -> PciAddress:
-    kind = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
-    name = connection.listAllDevices(kind)[-1].name()
-    return PciAddress(*(int(part, 16) for part in name.split("_")[1:]))
-
-
-@contextmanager
-def _domain(connection: libvirt.virConnect, sliver_id: str) -> Iterator[libvirt.virDomain]:
-    """Give a domain with the sliver's stamp that is defined and never started."""
-    size = Capacities(core=1, ram=1, disk=1)
-    node = NodeSliver(id=sliver_id, name="node", image="none", capacities=size)
-    xml = DOMAIN.format(name=sliver_id, uuid=domain_uuid(sliver_id))
-    domain = connection.defineXML(xml)
-    try:
-        kind, scope = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_CONFIG
-        domain.setMetadata(kind, stamp_xml(node.stamp()), "fabric", STAMP_NAMESPACE, scope)
-        yield domain
-    finally:
-        domain.undefine()
 
 
 def _plan(connection: libvirt.virConnect, folder: Path) -> None:

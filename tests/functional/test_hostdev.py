@@ -1,41 +1,69 @@
-"""PCI functions of the machine in the definition of a domain that is never started."""
+"""PCI functions of the machine in the definition of a domain that is never started.
+
+The machine's own libvirt, survey and ledger are asked. Two things differ from a worker: without VFIO
+nothing can be taken from the host's drivers, so that this one step is left out; and the machine's own
+records are kept in a directory of the test's. What runs is on the worker lab.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import libvirt
 import pytest
+from pytest_mock import MockerFixture
 
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers.base import PluggedDevice
+from fabric_direct.drivers import ledger
+from fabric_direct.drivers.base import DeviceRecord, PciFunction, PluggedDevice, Tenant
+from fabric_direct.drivers.host_local import LocalHost
+from fabric_direct.drivers.ledger import Ledger
+from fabric_direct.drivers.libvirt import hostdev, node_devices
 from fabric_direct.drivers.libvirt.domain import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.drivers.survey import survey
 from fabric_direct.errors import (
     DeviceClaimed,
+    DeviceInUse,
+    DeviceUnclean,
     InvalidSliver,
     NotFound,
     NotOurs,
-    NotVerified,
 )
-from fabric_direct.model import Capacities, Gpu, Interface, NodeSliver, PciAddress, SharedNic
+from fabric_direct.model import Capacities, DeviceState, Gpu, NodeSliver, PciAddress
 from tests.functional.conftest import URI
 
 HOST = "localhost"
 SLIVER = "fdtest-hostdev"
-PCI = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
+TENANT, OTHER = Tenant(SLIVER), Tenant("fdtest-other")
+FOREIGN = "5b35e8ac-8a04-49ea-9ef8-d99e1a9ab5ab"
 ABSENT = PciAddress.parse("ffff:ff:1f.7")
-VF_MAC = "52:54:00:0f:d0:01"
+ROOT_PORTS = "<controller type='pci' index='0' model='pcie-root'/>" + "".join(
+    f"<controller type='pci' index='{index}' model='pcie-root-port'/>" for index in range(1, 5)
+)
 
 
 @pytest.fixture
-def functions(connection: libvirt.virConnect) -> tuple[PciAddress, ...]:
-    names = [device.name() for device in connection.listAllDevices(PCI)]
-    if len(names) < 2:
-        pytest.skip("libvirt lists no two PCI functions on this machine")
-    parts = [name.removeprefix("pci_").split("_") for name in sorted(names)]
-    return tuple(PciAddress.parse(f"{d}:{b}:{s}.{f}") for d, b, s, f in parts)
+def functions(connection: libvirt.virConnect) -> dict[PciAddress, PciFunction]:
+    """What the kernel of this machine shows."""
+    return survey(LocalHost(), timeout=60)
+
+
+@pytest.fixture
+def idle(functions: dict[PciAddress, PciFunction]) -> tuple[PciAddress, ...]:
+    """Two functions that nothing uses, and that are alone in their IOMMU groups, if there are any."""
+    groups = [f.iommu_group for f in functions.values()]
+    found = [
+        f.address
+        for f in functions.values()
+        if not (f.uses or f.kind.startswith("06"))
+        and (f.iommu_group is None or groups.count(f.iommu_group) == 1)
+    ]
+    if len(found) < 2:
+        pytest.skip("there are no two idle PCI functions on this machine")
+    return tuple(found[:2])
 
 
 @pytest.fixture
@@ -44,7 +72,7 @@ def define(connection: libvirt.virConnect) -> Iterator[Callable[..., libvirt.vir
     made: list[libvirt.virDomain] = []
 
     def define_one(
-        name: str, uuid: str, metadata: str = "", devices: str = ""
+        name: str, uuid: object, metadata: str = "", devices: str = ROOT_PORTS
     ) -> libvirt.virDomain:
         made.append(
             connection.defineXML(
@@ -81,16 +109,32 @@ def domain(define_sliver: Callable[[str], libvirt.virDomain]) -> libvirt.virDoma
     return define_sliver(SLIVER)
 
 
-@pytest.fixture
-def devices(tmp_path: Path, functions: tuple[PciAddress, ...]) -> HostdevDevice:
-    allowed = tuple(AllowedDevice(type="GPU", bdf=address) for address in functions[:2])
+def site_that_allows(directory: Path, *addresses: PciAddress) -> Site:
+    allowed = tuple(AllowedDevice(type="GPU", bdf=address) for address in addresses)
     host = Host(libvirt=URI, devices=allowed)
-    return HostdevDevice(Site(site="TEST", state_dir=tmp_path, hosts={HOST: host}), HOST)
+    return Site(site="TEST", state_dir=directory / "state", hosts={HOST: host})
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, mocker: MockerFixture) -> None:
+    """Leave the machine's drivers and its own records as they are."""
+    mocker.patch.object(ledger, "ON_HOST", str(tmp_path / "on-host"))
+    mocker.patch.object(node_devices, "unbind")
 
 
 @pytest.fixture
-def gpu(functions: tuple[PciAddress, ...]) -> Gpu:
-    return Gpu(id="gpu", bdf=functions[:2])
+def site(tmp_path: Path, idle: tuple[PciAddress, ...]) -> Site:
+    return site_that_allows(tmp_path, *idle)
+
+
+@pytest.fixture
+def devices(site: Site) -> HostdevDevice:
+    return HostdevDevice(site, HOST)
+
+
+@pytest.fixture
+def gpu(idle: tuple[PciAddress, ...]) -> Gpu:
+    return Gpu(id="gpu", bdf=idle)
 
 
 def plugged(gpu: Gpu) -> tuple[PluggedDevice, ...]:
@@ -103,17 +147,36 @@ def plugged(gpu: Gpu) -> tuple[PluggedDevice, ...]:
 def test_all_functions_of_a_device_are_in_the_definition_after_attach(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
-    assert devices.attach(SLIVER, gpu) == plugged(gpu)
+    assert devices.attach(TENANT, gpu) == plugged(gpu)
 
-    assert devices.plugged(SLIVER) == plugged(gpu)
+    assert devices.plugged(TENANT) == plugged(gpu)
+    assert devices.differences(gpu, TENANT) == ()
+
+
+def test_what_is_attached_is_written_down_in_both_places(
+    devices: HostdevDevice,
+    site: Site,
+    domain: libvirt.virDomain,
+    functions: dict[PciAddress, PciFunction],
+    gpu: Gpu,
+    tmp_path: Path,
+) -> None:
+    devices.attach(TENANT, gpu)
+
+    ids = {a: (functions[a].vendor, functions[a].product) for a in gpu.bdf}
+    assert Ledger(site, HOST).records() == {
+        a: DeviceRecord(a, "GPU", None, SLIVER, "gpu", *ids[a]) for a in gpu.bdf
+    }
+    assert len(list((tmp_path / "on-host").iterdir())) == 2
+    assert len(list((tmp_path / "state/devices" / HOST).iterdir())) == 2
 
 
 def test_attaching_twice_is_the_same_as_once(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
-    devices.attach(SLIVER, gpu)
+    devices.attach(TENANT, gpu)
 
-    assert devices.attach(SLIVER, gpu) == plugged(gpu)
+    assert devices.attach(TENANT, gpu) == plugged(gpu)
 
     assert domain.XMLDesc(0).count("<hostdev") == 2
 
@@ -121,55 +184,85 @@ def test_attaching_twice_is_the_same_as_once(
 def test_attach_completes_what_an_interrupted_attach_began(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
-    devices.attach(SLIVER, Gpu(id=gpu.id, bdf=gpu.bdf[:1]))
+    devices.attach(TENANT, Gpu(id=gpu.id, bdf=gpu.bdf[:1]))
+    assert devices.differences(gpu, TENANT) == (f"GPU gpu has not {gpu.bdf[1]} at its next start",)
 
-    devices.attach(SLIVER, gpu)
+    devices.attach(TENANT, gpu)
 
-    assert devices.plugged(SLIVER) == plugged(gpu)
+    assert devices.plugged(TENANT) == plugged(gpu)
 
 
 def test_detach_takes_all_functions_of_the_component_and_no_other(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
     one, other = (Gpu(id=f"gpu{n}", bdf=(address,)) for n, address in enumerate(gpu.bdf))
-    devices.attach(SLIVER, one)
-    devices.attach(SLIVER, other)
+    devices.attach(TENANT, one)
+    devices.attach(TENANT, other)
 
-    devices.detach(SLIVER, one.id, timeout=10)
+    devices.detach(TENANT, one.id, timeout=10)
 
-    assert [device.component for device in devices.plugged(SLIVER)] == [other.id]
+    assert [device.component for device in devices.plugged(TENANT)] == [other.id]
 
 
 def test_detaching_what_is_not_attached_succeeds(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
-    devices.attach(SLIVER, gpu)
-    devices.detach(SLIVER, gpu.id, timeout=10)
+    devices.attach(TENANT, gpu)
+    devices.detach(TENANT, gpu.id, timeout=10)
 
-    devices.detach(SLIVER, gpu.id, timeout=10)
+    devices.detach(TENANT, gpu.id, timeout=10)
 
-    assert devices.plugged(SLIVER) == ()
+    assert devices.plugged(TENANT) == ()
 
 
 def test_a_sliver_without_a_domain_has_no_devices(devices: HostdevDevice, gpu: Gpu) -> None:
-    devices.detach(SLIVER, gpu.id, timeout=10)
+    devices.detach(TENANT, gpu.id, timeout=10)
 
-    assert devices.plugged(SLIVER) == ()
+    assert devices.plugged(TENANT) == ()
+    assert devices.free_ports(TENANT) is None
     with pytest.raises(NotFound, match=SLIVER):
-        devices.attach(SLIVER, gpu)
+        devices.attach(TENANT, gpu)
+
+
+def test_the_domain_of_a_cloud_gets_devices_without_our_stamp(
+    devices: HostdevDevice, define: Callable[..., libvirt.virDomain], gpu: Gpu
+) -> None:
+    define("fdtest-instance", FOREIGN)
+    tenant = Tenant(SLIVER, FOREIGN)
+
+    assert devices.attach(tenant, gpu) == devices.plugged(tenant) == plugged(gpu)
+
+    devices.detach(tenant, gpu.id, timeout=10)
+    assert devices.plugged(tenant) == ()
 
 
 def test_a_device_of_another_sliver_is_refused(
     devices: HostdevDevice, define_sliver: Callable[[str], libvirt.virDomain], gpu: Gpu
 ) -> None:
     define_sliver(SLIVER)
-    define_sliver("fdtest-other")
-    devices.attach("fdtest-other", Gpu(id="gpu", bdf=gpu.bdf[1:]))
+    define_sliver(OTHER.sliver)
+    devices.attach(OTHER, Gpu(id="gpu", bdf=gpu.bdf[1:]))
 
     with pytest.raises(DeviceClaimed, match=r"domain fdtest-other-node has .*fdtest-other/gpu"):
-        devices.attach(SLIVER, gpu)
+        devices.attach(TENANT, gpu)
 
-    assert devices.plugged(SLIVER) == ()
+    assert devices.plugged(TENANT) == ()
+
+
+def test_a_device_that_another_sliver_had_is_refused_until_it_is_clean(
+    devices: HostdevDevice, define_sliver: Callable[[str], libvirt.virDomain], gpu: Gpu
+) -> None:
+    define_sliver(SLIVER)
+    define_sliver(OTHER.sliver)
+    devices.attach(OTHER, gpu)
+    devices.detach(OTHER, gpu.id, timeout=10)
+
+    with pytest.raises(DeviceUnclean, match=r"fdtest-other/gpu had it last"):
+        devices.attach(TENANT, gpu)
+    for address in gpu.bdf:
+        devices.release(address, force=True)
+
+    assert devices.attach(TENANT, gpu) == plugged(gpu)
 
 
 @pytest.mark.parametrize(
@@ -195,12 +288,12 @@ def test_a_device_in_the_definition_of_a_foreign_domain_is_refused(
     )
     if "nvme" in foreign:
         address = address.replace("type='pci' ", "")
-    define("fdtest-foreign", "5b35e8ac-8a04-49ea-9ef8-d99e1a9ab5ab", "", foreign.format(address))
+    define("fdtest-foreign", FOREIGN, devices=foreign.format(address))
 
     with pytest.raises(DeviceClaimed, match="domain fdtest-foreign has"):
-        devices.attach(SLIVER, gpu)
+        devices.attach(TENANT, gpu)
     with pytest.raises(DeviceClaimed) as refusal:
-        devices.check(gpu, SLIVER)
+        devices.check(gpu, TENANT)
 
     assert refusal.value.field == "bdf[0]"
 
@@ -211,67 +304,74 @@ def test_a_domain_with_our_uuid_but_no_stamp_is_not_touched(
     define("fdtest-unstamped", domain_uuid(SLIVER))
 
     with pytest.raises(NotOurs):
-        devices.attach(SLIVER, gpu)
+        devices.attach(TENANT, gpu)
     with pytest.raises(NotOurs):
-        devices.detach(SLIVER, gpu.id, timeout=10)
-
-
-def test_a_shared_nic_has_its_mac_and_vlan_in_the_definition(
-    devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
-) -> None:
-    interface = Interface(mac=VF_MAC, vlan=304)
-    nic = SharedNic(id="nic", bdf=gpu.bdf[:1], interface=interface)
-
-    (found,) = devices.attach(SLIVER, nic)
-
-    assert (found.mac, found.vlan, found.host_address) == (VF_MAC, 304, gpu.bdf[0])
-
-
-def test_a_shared_nic_that_is_attached_with_another_vlan_is_no_success(
-    devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
-) -> None:
-    def nic(vlan: int) -> SharedNic:
-        return SharedNic(id="nic", bdf=gpu.bdf[:1], interface=Interface(mac=VF_MAC, vlan=vlan))
-
-    devices.attach(SLIVER, nic(304))
-
-    with pytest.raises(NotVerified, match=r"wanted .*vlan 305.*found .*vlan 304"):
-        devices.attach(SLIVER, nic(305))
-
-    assert [device.vlan for device in devices.plugged(SLIVER)] == [304]
+        devices.detach(TENANT, gpu.id, timeout=10)
 
 
 def test_the_functions_of_a_free_and_allowed_device_pass_the_check(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
-    devices.check(gpu, SLIVER)
-    devices.attach(SLIVER, gpu)
+    devices.check(gpu, TENANT)
+    devices.attach(TENANT, gpu)
 
-    devices.check(gpu, SLIVER)
+    devices.check(gpu, TENANT)
 
 
 def test_a_device_that_the_host_does_not_have_is_refused(
-    tmp_path: Path, connection: libvirt.virConnect, domain: libvirt.virDomain
+    tmp_path: Path, connection: libvirt.virConnect
 ) -> None:
-    host = Host(libvirt=URI, devices=(AllowedDevice(type="GPU", bdf=ABSENT),))
-    devices = HostdevDevice(Site(site="TEST", state_dir=tmp_path, hosts={HOST: host}), HOST)
-    gpu = Gpu(id="gpu", bdf=(ABSENT,))
+    devices = HostdevDevice(site_that_allows(tmp_path, ABSENT), HOST)
 
     with pytest.raises(InvalidSliver, match=r"^bdf\[0\]: there is no PCI function ffff:ff:1f.7"):
-        devices.check(gpu, SLIVER)
+        devices.check(Gpu(id="gpu", bdf=(ABSENT,)), TENANT)
 
 
-def test_the_inventory_has_every_function_with_its_owner_and_type(
+def test_a_device_that_the_machine_itself_uses_is_refused_with_the_use(
+    tmp_path: Path, functions: dict[PciAddress, PciFunction]
+) -> None:
+    used = [f for f in functions.values() if f.uses]
+    if not used:
+        pytest.skip("the disks and NICs of this machine are on no PCI bus")
+    group = [f.address for f in functions.values() if f.iommu_group == used[0].iommu_group]
+    devices = HostdevDevice(site_that_allows(tmp_path, used[0].address, *group), HOST)
+
+    with pytest.raises(DeviceInUse, match=f"the host uses {used[0].address}") as refusal:
+        devices.check(Gpu(id="gpu", bdf=(used[0].address,)), TENANT)
+
+    assert refusal.value.why == "; ".join(used[0].uses)
+
+
+def test_the_inventory_has_every_function_with_its_state_owner_and_type(
     devices: HostdevDevice,
     domain: libvirt.virDomain,
-    functions: tuple[PciAddress, ...],
+    functions: dict[PciAddress, PciFunction],
     gpu: Gpu,
 ) -> None:
-    devices.attach(SLIVER, gpu)
+    devices.attach(TENANT, gpu)
 
-    inventory = devices.inventory()
+    inventory = {device.address: device for device in devices.inventory()}
 
-    assert tuple(device.address for device in inventory) == functions
-    assert {d.address for d in inventory if d.owner == f"{SLIVER}/gpu"} == set(gpu.bdf)
-    assert {d.address for d in inventory if d.allowed and d.type == "GPU"} == set(gpu.bdf)
-    assert all(len(device.vendor) == len(device.product) == 4 for device in inventory)
+    assert {a: d.function for a, d in inventory.items()} == functions
+    had = {a for a, d in inventory.items() if d.owner == f"{SLIVER}/gpu" and d.type == "GPU"}
+    assert had == set(gpu.bdf)
+    assert {inventory[a].state for a in gpu.bdf} == {DeviceState.USED}
+    assert {d.state for a, d in inventory.items() if a not in gpu.bdf} <= {DeviceState.NOT_ALLOWED}
+
+
+def test_the_functions_of_one_device_share_a_slot_that_libvirt_accepts(
+    tmp_path: Path, domain: libvirt.virDomain, mocker: MockerFixture
+) -> None:
+    """The device is made up: libvirt does not look for what is only defined."""
+    both = tuple(PciAddress.parse(f"fffe:01:00.{number}") for number in (0, 1))
+    made_up = {address: PciFunction(address, "10de", "1eb8") for address in both}
+    mocker.patch.object(hostdev, "survey", return_value=made_up)
+    devices = HostdevDevice(site_that_allows(tmp_path, *both), HOST)
+
+    devices.attach(TENANT, Gpu(id="gpu", bdf=both))
+
+    root = ElementTree.fromstring(domain.XMLDesc(0))
+    found = [address.attrib for address in root.iterfind("devices/hostdev/address")]
+    assert len({(address["bus"], address["slot"]) for address in found}) == 1
+    assert [address["function"] for address in found] == ["0x0", "0x1"]
+    assert [address.get("multifunction") for address in found] == ["on", None]

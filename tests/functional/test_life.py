@@ -19,6 +19,7 @@ from fabric_direct.drivers.base import GuestAddress
 from fabric_direct.drivers.guest_agent import AgentGuest
 from fabric_direct.drivers.guest_ssh import SshGuest
 from fabric_direct.drivers.known_hosts import known_hosts
+from fabric_direct.drivers.libvirt import compute
 from fabric_direct.drivers.libvirt.compute import LibvirtCompute
 from fabric_direct.errors import DriverError
 from fabric_direct.model import (
@@ -262,6 +263,7 @@ class TestInterrupted:
             from fabric_direct.config import Site
             from fabric_direct.model import NodeSliver
             from fabric_direct.processor import HandlerProcessor
+            from fabric_direct.drivers.libvirt import compute
             from fabric_direct.drivers.libvirt.compute import LibvirtCompute
             from fabric_direct.drivers.libvirt.network import LibvirtNetwork
             from fabric_direct.drivers.libvirt.volume import LibvirtVolume
@@ -289,7 +291,7 @@ class TestInterrupted:
     POINTS = (
         "after(LibvirtNetwork, 'create_port')",
         "after(LibvirtVolume, 'create')",
-        "before(LibvirtCompute, '_power_on')",
+        "before(compute, 'power_on')",
         "after(LibvirtCompute, 'create')",
     )
 
@@ -370,7 +372,7 @@ class TestFailing:
         ("owner", "method"),
         [
             (AgentGuest, "wait"),
-            (LibvirtCompute, "_power_on"),
+            (compute, "power_on"),
             (LibvirtCompute, "create"),
         ],
     )
@@ -379,7 +381,7 @@ class TestFailing:
         processor: HandlerProcessor,
         things: Things,
         monkeypatch: pytest.MonkeyPatch,
-        owner: type,
+        owner: Any,
         method: str,
     ) -> None:
         def fail(*_: object, **__: object) -> None:

@@ -18,10 +18,12 @@ from rich.console import Console
 from fabric_direct.cli import main, progress, running, show
 from fabric_direct.cli.options import PLACES, Settings, printable
 from fabric_direct.config import Site, load_site
-from fabric_direct.drivers.base import HostDevice
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.base import HostDevice, PciFunction
+from fabric_direct.drivers.fake import FakeDevice, Substrate, substrate
+from fabric_direct.drivers.moment import warn
 from fabric_direct.journal import Journal
 from fabric_direct.model import (
+    DeviceState,
     Observed,
     Operation,
     Outcome,
@@ -115,6 +117,7 @@ class TestHelp:
             "recover",
             "list",
             "devices",
+            "uplink",
             "doctor",
             "schema",
         ],
@@ -389,22 +392,6 @@ class TestInspection:
         (server,) = json.loads(run("list", "--json").stdout)
         assert server["stamp"]["sliver"]["id"] == "vm1"
 
-    def test_devices_shows_those_that_are_allowed(self, run: Run, fakes: Substrate) -> None:
-        for bus, allowed in ((0x25, True), (0x26, False)):
-            address = PciAddress(0, bus, 0, 0)
-            fakes.devices[address] = HostDevice(
-                address, "10de", "1eb8", type="GPU" if allowed else None, allowed=allowed
-            )
-        assert "0000:26:00.0" not in run("devices").stdout
-        assert "not allowed" in run("devices", "localhost", "--all").stdout
-        (device,) = json.loads(run("devices", "--json").stdout)
-        assert (device["host"], device["address"]) == ("localhost", "0000:25:00.0")
-
-    def test_devices_of_an_unknown_host_fails_with_those_that_are_known(self, run: Run) -> None:
-        result = run("devices", "nowhere")
-        assert result.exit_code == 1
-        assert "known: localhost" in result.stderr
-
     def test_doctor_prints_a_line_for_each_check(self, run: Run) -> None:
         result = run("doctor")
         assert result.exit_code == 0
@@ -426,6 +413,148 @@ class TestInspection:
     @pytest.mark.parametrize(("kind", "title"), [("sliver", "NodeSliver"), ("site", "Site")])
     def test_schema_prints_json_schema(self, run: Run, kind: str, title: str) -> None:
         assert json.loads(run("schema", kind).stdout)["title"] == title
+
+
+GPU, AUDIO, VF, IDLE = map(PciAddress.parse, ("25:00.0", "25:00.1", "27:10.0", "28:00.0"))
+PASSED = {"id": "gpu", "type": "GPU", "bdf": [str(GPU)]}
+
+
+class TestDevices:
+    @pytest.fixture
+    def site_path(self, site_path: Path) -> Path:
+        """A site that may pass devices through."""
+        site = yaml.safe_load(site_path.read_text())
+        hosts = {"localhost": {"devices": [{"type": "GPU", "bdf": str(GPU)}]}}
+        site_path.write_text(yaml.safe_dump(site | {"hosts": hosts}))
+        return site_path
+
+    @pytest.fixture(autouse=True)
+    def there(self, fakes: Substrate, mocker: MockerFixture) -> None:
+        """A GPU, a VF that another domain has, and a function that is not allowed."""
+        gpu = PciFunction(
+            GPU, "10de", "1eb8", label="Tesla T4", driver="nouveau", iommu_group=16, numa_node=1
+        )
+        pf = PciAddress.parse("27:00.0")
+        vf = PciFunction(VF, "8086", "10ca", physical=pf, vf=3, links=("ens6f1v3",), link_up=True)
+        devices = (
+            HostDevice(gpu, DeviceState.FREE, peers=(AUDIO,), type="GPU", model="Tesla-T4"),
+            HostDevice(
+                vf,
+                DeviceState.USED,
+                type="SharedNIC",
+                owner="foreign",
+                uplink="ens6f1",
+                bridge_mode="vepa",
+            ),
+            HostDevice(PciFunction(IDLE, "10ee", "5000"), DeviceState.NOT_ALLOWED),
+        )
+        fakes.devices = {device.address: device for device in devices}
+        fakes.uplinks = {"ens6f1": "veb"}
+
+    def test_are_those_that_may_be_passed_through(self, run: Run) -> None:
+        assert str(IDLE) not in run("devices").stdout
+        assert "not allowed" in run("devices", "localhost", "--all").stdout
+
+    def test_stand_in_a_table_with_state_owner_and_uplink(self, run: Run) -> None:
+        header, gpu, vf = (line.split() for line in run("devices").stdout.splitlines())
+
+        assert header[:7] == ["HOST", "PCI", "ID", "TYPE", "STATE", "OWNER", "DRIVER"]
+        assert gpu[:6] == ["localhost", str(GPU), "10de:1eb8", "GPU", "Tesla-T4", "free"]
+        assert {"nouveau", "16", "+25:00.1", "1", "T4"} <= set(gpu)
+        assert vf[3:6] == ["SharedNIC", "used", "foreign"]
+        assert "VF 3 of 27:00.0 ens6f1v3 up ens6f1 vepa" in " ".join(vf)
+
+    def test_are_a_list_in_json(self, run: Run) -> None:
+        gpu, vf = json.loads(run("devices", "--json").stdout)
+
+        assert (gpu["host"], gpu["function"]["address"]) == ("localhost", str(GPU))
+        assert (gpu["state"], gpu["peers"]) == ("free", [str(AUDIO)])
+        assert (vf["uplink"], vf["bridge_mode"], vf["owner"]) == ("ens6f1", "vepa", "foreign")
+
+    def test_that_are_none_are_said_to_be_none(self, run: Run, fakes: Substrate) -> None:
+        fakes.devices = {IDLE: fakes.devices[IDLE]}
+
+        assert "1 others are there: --all lists them." in run("devices").stdout
+
+    def test_of_an_unknown_host_fail_with_those_that_are_known(self, run: Run) -> None:
+        result = run("devices", "nowhere")
+
+        assert result.exit_code == 1
+        assert "known: localhost" in result.stderr
+
+    def test_that_could_not_be_cleaned_make_a_delete_partly_done_until_they_are_released(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        assert run("create", write(components=[PASSED])).exit_code == 0
+        fakes.dirty = {GPU}
+
+        deleted = run("delete", "vm1")
+        tried = run("devices", "release", "localhost", "25:00.0")
+        forced = run("devices", "release", "localhost", "25:00.0", "--force")
+
+        assert deleted.exit_code == 3
+        assert f"device {GPU} of gpu" in deleted.stderr
+        assert (tried.exit_code, forced.exit_code) == (1, 0)
+        assert "is quarantined" in tried.stderr
+        assert "is free, without having been cleaned" in forced.stdout
+        assert run("delete", "vm1").exit_code == 0
+
+    def test_are_released_when_they_are_clean_now(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[PASSED]))
+        fakes.dirty = {GPU}
+        run("delete", "vm1")
+        fakes.dirty = set()
+
+        result = run("devices", "release", "localhost", str(GPU))
+
+        assert (result.exit_code, fakes.records) == (0, {})
+        assert "is clean and free" in result.stdout
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (("localhost", "no-address"), 2),
+            (("nowhere", str(GPU)), 1),
+            (("localhost", "99:00.0"), 1),
+        ],
+        ids=["no address", "unknown host", "no such device"],
+    )
+    def test_that_are_not_there_are_not_released(
+        self, run: Run, words: tuple[str, ...], code: int
+    ) -> None:
+        assert run("devices", "release", *words).exit_code == code
+
+    def test_warnings_are_told_beside_the_outcome(
+        self, run: Run, write: Write, mocker: MockerFixture
+    ) -> None:
+        attach = FakeDevice.attach
+
+        def drifted(*args: Any) -> Any:
+            warn("uplink ens6f1 had left vepa")
+            return attach(*args)
+
+        mocker.patch.object(FakeDevice, "attach", drifted)
+
+        result = run("create", write(components=[PASSED]))
+
+        assert result.exit_code == 0
+        assert "vm1: warning: uplink ens6f1 had left vepa\n" in result.stderr
+
+    @pytest.mark.parametrize(
+        ("options", "mode"), [((), "veb"), (("--vepa", "on"), "vepa"), (("--vepa", "off"), "veb")]
+    )
+    def test_the_bridge_mode_of_an_uplink_is_shown_and_set(
+        self, run: Run, fakes: Substrate, options: tuple[str, ...], mode: str
+    ) -> None:
+        result = run("uplink", "localhost", "ens6f1", *options)
+
+        assert (result.exit_code, result.stdout) == (0, f"ens6f1 of localhost: {mode}\n")
+        assert fakes.uplinks == {"ens6f1": mode}
+
+    def test_an_uplink_that_is_not_there_fails(self, run: Run) -> None:
+        assert run("uplink", "localhost", "ens9", "--vepa", "on").exit_code == 1
 
 
 class TestWhichSite:

@@ -1,219 +1,73 @@
 """Passing PCI functions through: what libvirt is asked, in which order, and what is refused."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock, call
-from xml.etree import ElementTree
-from xml.sax.saxutils import escape
 
 import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers.base import HostDevice, PluggedDevice
+from fabric_direct.drivers.base import DeviceRecord, PciFunction, PluggedDevice, Tenant
+from fabric_direct.drivers.fake import FakeHost
 from fabric_direct.drivers.libvirt import hostdev as module
 from fabric_direct.drivers.libvirt.claims import Claim, locked
 from fabric_direct.drivers.libvirt.domain import domain_uuid
 from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
-from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
-from fabric_direct.drivers.pools import derived_mac
 from fabric_direct.errors import (
+    Denied,
     DeviceClaimed,
+    DeviceUnclean,
     DriverError,
-    InvalidSliver,
+    FabricDirectError,
     NotFound,
     NotOurs,
     NotVerified,
     SliverBusy,
     TimedOut,
+    Unreachable,
+    Unsupported,
 )
-from fabric_direct.model import (
-    Capacities,
-    Gpu,
-    Interface,
-    NodeSliver,
-    Nvme,
-    PciAddress,
-    PciComponent,
-    SharedNic,
-    SmartNic,
+from fabric_direct.model import DeviceState, Gpu, Nvme, PciAddress, SharedNic, SmartNic
+from tests.unit.pci_host import (
+    CONFIG,
+    CONNECTION_LOST,
+    INACTIVE,
+    LIVE,
+    NO_DOMAIN,
+    VFIO,
+    FakeDomain,
+    Worker,
+    error,
+    plugged,
 )
 
 URI, HOST, SLIVER = "qemu+ssh://root@w1/system", "w1", "sliver"
-LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
-INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
-GPU, AUDIO, NVME, PF, VF = map(
-    PciAddress.parse, ("25:00.0", "25:00.1", "26:00.0", "27:00.0", "0001:27:10.1")
+TENANT = Tenant(SLIVER)
+FOREIGN = "11111111-1111-1111-1111-111111111111"
+GPU, AUDIO, DRIVE, TWIN, PF, VF, VF2 = map(
+    PciAddress.parse,
+    ("25:00.0", "25:00.1", "26:00.0", "26:01.0", "27:00.0", "0001:27:10.1", "0001:27:10.3"),
 )
-MAC = "52:54:00:0f:d0:03"
 ALIASES = ("ua-sliver-gpu-0", "ua-sliver-gpu-1")
+BROKEN = error(libvirt.VIR_ERR_INTERNAL_ERROR, "group 14 is not viable")
 
 
-def error(code: int, message: str) -> libvirt.libvirtError:
-    made = libvirt.libvirtError(message)
-    made.err = (code, libvirt.VIR_FROM_QEMU, message, 2, None, None, None, -1, -1)
-    return made
-
-
-NO_DOMAIN = error(libvirt.VIR_ERR_NO_DOMAIN, "Domain not found")
-
-
-def hexadecimal(address: PciAddress) -> str:
-    parts = (f"{n}='{getattr(address, n):#x}'" for n in ("domain", "bus", "slot", "function"))
-    return " ".join(parts)
-
-
-class FakeDomain:
-    """A domain that keeps the devices which it is given, live and as defined."""
-
-    def __init__(self, calls: Mock, name: str, uuid: str, *, live: bool = False) -> None:
-        self.calls = calls
-        self.uuid, self._name, self.live = uuid, name, live
-        self.devices: dict[int, list[str]] = {LIVE: [], CONFIG: []}
-        self.failures: dict[str, libvirt.libvirtError] = {}
-        self.stamp = True
-
-    def name(self) -> str:
-        return self._name
-
-    def UUID(self) -> bytes:  # noqa: N802 - libvirt's name
-        return bytes.fromhex(self.uuid.replace("-", ""))
-
-    def UUIDString(self) -> str:  # noqa: N802 - libvirt's name
-        return self.uuid
-
-    def isActive(self) -> int:  # noqa: N802 - libvirt's name
-        return int(self.live)
-
-    def XMLDesc(self, flags: int) -> str:  # noqa: N802 - libvirt's name
-        self.calls.read(self._name, flags)
-        live = self.live and flags != INACTIVE
-        head = "<domain type='kvm' id='3'>" if live else "<domain type='kvm'>"
-        devices = "".join(self.devices[LIVE if live else CONFIG])
-        return f"{head}{self.metadata()}<devices>{devices}</devices></domain>"
-
-    def metadata(self) -> str:
-        if not self.stamp:
-            return ""
-        size = Capacities(core=1, ram=1, disk=1)
-        node = NodeSliver(id=SLIVER, name="node", image="none", capacities=size)
-        stamp = escape(node.stamp().model_dump_json())
-        return f"<metadata><s xmlns='{STAMP_NAMESPACE}'>{stamp}</s></metadata>"
-
-    def attachDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802 - libvirt's name
-        element = ElementTree.fromstring(xml).find("alias")
-        assert element is not None
-        alias = element.get("name", "")
-        self.calls.attach(alias, flags)
-        if alias in self.failures:
-            raise self.failures[alias]
-        for scope in (LIVE, CONFIG):
-            if flags & scope:
-                self.devices[scope].append(xml)
-
-
-class FakeHost:
-    """A connection to a host with some PCI functions and domains."""
-
-    def __init__(self) -> None:
-        self.calls = Mock()
-        self.domains: list[FakeDomain] = []
-        self.node_devices: dict[str, str] = {}
-        for address in (GPU, AUDIO, NVME):
-            self.add_function(address)
-        self.add_function(VF, pf=PF)
-        self.add_function(PF, vfs=(VF,))
-        self.node_devices["net_ens6f1_52_54_00_00_00_09"] = nic("ens6f1", node_name(PF))
-        self.node_devices["net_ens6f1_1_52_54_00_00_00_08"] = nic("ens6f1.1", "computer")
-
-    def add_function(
-        self, address: PciAddress, vfs: tuple[PciAddress, ...] = (), pf: PciAddress | None = None
-    ) -> None:
-        virtual = "".join(f"<address {hexadecimal(vf)}/>" for vf in vfs)
-        functions = f"<capability type='virt_functions'>{virtual}</capability>" if vfs else ""
-        if pf is not None:
-            physical = f"<address {hexadecimal(pf)}/>"
-            functions = f"<capability type='phys_function'>{physical}</capability>"
-        self.node_devices[node_name(address)] = (
-            f"<device><name>{node_name(address)}</name><driver><name>vfio-pci</name></driver>"
-            "<capability type='pci'>"
-            f"<domain>{address.domain}</domain><bus>{address.bus}</bus><slot>{address.slot}</slot>"
-            f"<function>{address.function}</function><product id='0x1c03'>GP106</product>"
-            f"<vendor id='0x10de'>NVIDIA</vendor>{functions}"
-            "<iommuGroup number='14'/><numa node='1'/></capability></device>"
+@pytest.fixture
+def host() -> Worker:
+    """A GPU with audio, two drives in one IOMMU group, and a NIC with two VFs."""
+    return Worker(
+        (
+            PciFunction(GPU, "10de", "1eb8", driver="nouveau"),
+            PciFunction(AUDIO, "10de", "10f8", driver="snd_hda_intel"),
+            PciFunction(DRIVE, "144d", "a80a", driver="nvme", iommu_group=15),
+            PciFunction(TWIN, "144d", "a80b", driver="nvme", iommu_group=15),
+            PciFunction(PF, "8086", "10c9", virtual=(VF, VF2), links=("ens6f1",)),
+            PciFunction(VF, "8086", "10ca", physical=PF, vf=0),
+            PciFunction(VF2, "8086", "10ca", physical=PF, vf=1),
         )
-
-    def add_domain(self, name: str, uuid: str, *, live: bool = False) -> FakeDomain:
-        self.domains.append(FakeDomain(self.calls, name, uuid, live=live))
-        return self.domains[-1]
-
-    def listAllDomains(self) -> list[FakeDomain]:  # noqa: N802 - libvirt's name
-        return list(self.domains)
-
-    def lookupByUUID(self, uuid: bytes) -> FakeDomain:  # noqa: N802 - libvirt's name
-        for domain in self.domains:
-            if domain.UUID() == uuid:
-                return domain
-        raise NO_DOMAIN
-
-    def listAllDevices(self, flags: int) -> list[Mock]:  # noqa: N802 - libvirt's name
-        nics = flags == libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET
-        prefix = "net_" if nics else "pci_"
-        names = [name for name in self.node_devices if name.startswith(prefix)]
-        return [self.nodeDeviceLookupByName(name) for name in names]
-
-    def nodeDeviceLookupByName(self, name: str) -> Mock:  # noqa: N802 - libvirt's name
-        if name not in self.node_devices:
-            raise error(libvirt.VIR_ERR_NO_NODE_DEVICE, f"no node device {name}")
-        device = Mock()
-        device.name.return_value = name
-        device.XMLDesc.return_value = self.node_devices[name]
-        return device
-
-
-def node_name(address: PciAddress) -> str:
-    return "pci_" + str(address).replace(":", "_").replace(".", "_")
-
-
-def nic(link: str, parent: str) -> str:
-    return (
-        f"<device><parent>{parent}</parent><capability type='net'><interface>{link}</interface>"
-        "</capability></device>"
     )
-
-
-def hostdev(address: PciAddress, alias: str = "hostdev0") -> str:
-    return (
-        "<hostdev mode='subsystem' type='pci' managed='yes'>"
-        f"<source><address {hexadecimal(address)}/></source><alias name='{alias}'/>"
-        "<address type='pci' domain='0x0000' bus='0x06' slot='0x00' function='0x0'/></hostdev>"
-    )
-
-
-@pytest.fixture
-def host(mocker: MockerFixture) -> FakeHost:
-    made = FakeHost()
-    mocker.patch.object(module, "connect", return_value=made)
-    return made
-
-
-@pytest.fixture
-def domain(host: FakeHost) -> FakeDomain:
-    return host.add_domain("sliver-node", str(domain_uuid(SLIVER)))
-
-
-@pytest.fixture
-def detach(host: FakeHost, mocker: MockerFixture) -> Mock:
-    """The confirmed detach, which has tests of its own."""
-    made = mocker.patch.object(module, "detach")
-
-    def take(_connection: FakeHost, domain: FakeDomain, alias: str, **_: object) -> None:
-        host.calls.detach(alias)
-        for scope, devices in domain.devices.items():
-            domain.devices[scope] = [xml for xml in devices if f"'{alias}'" not in xml]
-
-    made.side_effect = take
-    return made
 
 
 @pytest.fixture
@@ -221,15 +75,33 @@ def site(tmp_path: Path) -> Site:
     allowed = (
         AllowedDevice(type="GPU", model="Tesla-T4", bdf=GPU),
         AllowedDevice(type="GPU", bdf=AUDIO),
+        AllowedDevice(type="NVME", bdf=DRIVE),
+        AllowedDevice(type="NVME", bdf=TWIN),
         AllowedDevice(type="SmartNIC", bdf=PF),
         AllowedDevice(type="SharedNIC", uplink="ens6f1"),
     )
-    return Site(site="TEST", state_dir=tmp_path, hosts={HOST: Host(libvirt=URI, devices=allowed)})
+    return Site(
+        site="TEST",
+        state_dir=tmp_path,
+        hosts={HOST: Host(libvirt=URI, devices=allowed)},
+        limits={"busy": 0.05, "clean": 0.05},
+    )
 
 
 @pytest.fixture
-def devices(site: Site, host: FakeHost) -> HostdevDevice:
+def programs(site: Site, host: Worker, mocker: MockerFixture) -> FakeHost:
+    """What can be run on the worker."""
+    return host.put_in(site, mocker)
+
+
+@pytest.fixture
+def devices(site: Site, programs: FakeHost) -> HostdevDevice:
     return HostdevDevice(site, HOST)
+
+
+@pytest.fixture
+def domain(host: Worker) -> FakeDomain:
+    return host.add_domain("sliver-node", str(domain_uuid(SLIVER)), SLIVER)
 
 
 @pytest.fixture
@@ -237,424 +109,943 @@ def gpu() -> Gpu:
     return Gpu(id="gpu", bdf=(GPU, AUDIO))
 
 
-def test_every_domain_is_read_before_the_attach_and_ours_again_after_it(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu
-) -> None:
-    host.add_domain("foreign-stopped", "11111111-1111-1111-1111-111111111111")
-    host.add_domain("foreign-running", "22222222-2222-2222-2222-222222222222", live=True)
+@pytest.fixture
+def one() -> Gpu:
+    return Gpu(id="gpu", bdf=(GPU,))
+
+
+def record(
+    address: PciAddress = GPU, component: str = "gpu", quarantined: str = ""
+) -> DeviceRecord:
+    return DeviceRecord(address, "GPU", None, SLIVER, component, "10de", "1eb8", quarantined)
+
+
+def names(calls: Mock) -> Iterator[str]:
+    """Yield what was done, in order, without what was only read."""
+    return (name for name, *_ in calls.mock_calls if name != "read")
+
+
+class TestAttach:
+    def test_looks_at_every_domain_writes_down_unbinds_plugs_and_reads_back(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        host.add_domain("foreign-stopped", FOREIGN)
+        host.add_domain("foreign-running", "22222222-2222-2222-2222-222222222222").live = True
+        devices.check(one, TENANT)
+        host.calls.reset_mock()
+
+        devices.attach(TENANT, one)
+
+        assert host.calls.mock_calls == [
+            call.read("sliver-node", 0),
+            call.read("foreign-stopped", 0),
+            call.read("foreign-running", 0),
+            call.read("foreign-running", INACTIVE),
+            call.read("sliver-node", 0),
+            call.write(GPU),
+            call.unbind(GPU),
+            call.read("sliver-node", 0),
+            call.attach(ALIASES[0], CONFIG),
+            call.read("sliver-node", 0),
+        ]
+
+    def test_of_two_devices_at_once_puts_each_into_a_slot_of_its_own(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, site: Site
+    ) -> None:
+        """Whoever plugs has read the domain after the one before has plugged."""
+        held = site.state_dir / "locks" / f"w1-{domain_uuid(SLIVER)}.lock"
+        plugging = domain.attachDeviceFlags
+        locked = []
+
+        def plug(xml: str, flags: int) -> None:
+            locked.append(held.exists())
+            plugging(xml, flags)
+
+        domain.attachDeviceFlags = plug  # type: ignore[method-assign]
+
+        devices.attach(TENANT, Gpu(id="gpu", bdf=(GPU, AUDIO)))
+
+        assert locked == [True, True]
+
+    def test_gives_a_running_domain_the_device_now_and_for_later_starts(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        domain.live = True
+
+        devices.attach(TENANT, one)
+
+        assert host.calls.attach.mock_calls == [call(ALIASES[0], LIVE | CONFIG)]
+        assert call.read("sliver-node", INACTIVE) in host.calls.mock_calls[-2:]
+
+    def test_twice_is_the_same_as_once(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.live = True
+        first, known = devices.attach(TENANT, gpu), host.ledger.records()
+        host.calls.reset_mock()
+
+        assert devices.attach(TENANT, gpu) == first
+
+        assert list(names(host.calls)) == []
+        assert host.ledger.records() == known
+
+    @pytest.mark.parametrize(("there", "missing"), [(LIVE, CONFIG), (CONFIG, LIVE)])
+    def test_completes_what_is_there_in_part(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        domain: FakeDomain,
+        one: Gpu,
+        there: int,
+        missing: int,
+    ) -> None:
+        domain.live = True
+        domain.devices[there] = [plugged(GPU, ALIASES[0])]
+
+        devices.attach(TENANT, one)
+
+        assert host.calls.attach.mock_calls == [call(ALIASES[0], missing)]
+
+    def test_refuses_what_another_domain_has_before_anything_is_touched(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        other = host.add_domain("foreign", FOREIGN)
+        other.devices[CONFIG] = [plugged(AUDIO)]
 
-    devices.attach(SLIVER, gpu)
+        with pytest.raises(DeviceClaimed, match=r"domain foreign has 0000:25:00.1") as refusal:
+            devices.attach(TENANT, gpu)
 
-    assert host.calls.mock_calls == [
-        call.read("sliver-node", 0),
-        call.read("foreign-stopped", 0),
-        call.read("foreign-running", 0),
-        call.read("foreign-running", INACTIVE),
-        call.attach(ALIASES[0], CONFIG),
-        call.attach(ALIASES[1], CONFIG),
-        call.read("sliver-node", 0),
-    ]
+        assert refusal.value.field == "bdf[1]"
+        assert list(names(host.calls)) == []
 
+    def test_finds_no_pci_function_in_a_nic_on_usb_of_another_domain(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        there = PciAddress.parse("01:00.0")
+        host.functions[there] = PciFunction(there, "10de", "1eb8")
+        other = host.add_domain("foreign", FOREIGN)
+        source = "<source><address type='usb' bus='1' device='2'/></source>"
+        other.devices[CONFIG] = [f"<interface type='hostdev'>{source}</interface>"]
 
-def test_a_running_domain_gets_the_device_now_and_for_later_starts(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu
-) -> None:
-    domain.live = True
+        states = {device.address: device.state for device in devices.inventory()}
 
-    devices.attach(SLIVER, gpu)
+        assert states[there] is DeviceState.NOT_ALLOWED
 
-    assert host.calls.attach.mock_calls == [call(alias, LIVE | CONFIG) for alias in ALIASES]
-    assert call.read("sliver-node", INACTIVE) in host.calls.mock_calls[-2:]
+    def test_overlooks_a_domain_that_goes_while_it_is_read(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        domain: FakeDomain,
+        gpu: Gpu,
+        mocker: MockerFixture,
+    ) -> None:
+        gone = host.add_domain("gone", FOREIGN)
+        mocker.patch.object(gone, "XMLDesc", side_effect=NO_DOMAIN)
 
+        devices.attach(TENANT, gpu)
+
+        assert len(devices.plugged(TENANT)) == 2
+
+    def test_of_a_sliver_without_a_domain_fails_and_writes_nothing(
+        self, devices: HostdevDevice, host: Worker, gpu: Gpu
+    ) -> None:
+        with pytest.raises(NotFound, match="sliver sliver has no domain"):
+            devices.attach(TENANT, gpu)
+
+        assert host.ledger.records() == {}
 
-def test_what_is_there_already_is_not_attached_again(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu
-) -> None:
-    domain.live = True
-    first = devices.attach(SLIVER, gpu)
-    host.calls.reset_mock()
+    def test_does_not_touch_a_domain_without_our_stamp(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.sliver = None
+
+        with pytest.raises(NotOurs):
+            devices.attach(TENANT, gpu)
 
-    assert devices.attach(SLIVER, gpu) == first
+        assert list(names(host.calls)) == []
+
+    def test_serves_the_domain_that_a_cloud_made_which_has_no_stamp_of_ours(
+        self, devices: HostdevDevice, host: Worker, one: Gpu
+    ) -> None:
+        nova = host.add_domain("instance-00000007", FOREIGN)
+
+        (found,) = devices.attach(Tenant(SLIVER, FOREIGN), one)
+
+        assert list(nova.slots(CONFIG)) == [found.alias] == [ALIASES[0]]
 
-    host.calls.attach.assert_not_called()
+    def test_that_libvirt_dropped_is_no_success_and_is_taken_back(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        domain: FakeDomain,
+        gpu: Gpu,
+        mocker: MockerFixture,
+    ) -> None:
+        mocker.patch.object(domain, "attachDeviceFlags")
 
+        with pytest.raises(NotVerified, match=r"wanted 0000:25:00.0, .*; found nothing"):
+            devices.attach(TENANT, gpu)
 
-@pytest.mark.parametrize(("there", "missing"), [(LIVE, CONFIG), (CONFIG, LIVE)])
-def test_what_is_there_in_part_is_completed(
-    devices: HostdevDevice,
-    host: FakeHost,
-    domain: FakeDomain,
-    gpu: Gpu,
-    there: int,
-    missing: int,
-) -> None:
-    domain.live = True
-    domain.devices[there] = [hostdev(GPU, ALIASES[0])]
+        assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
 
-    devices.attach(SLIVER, gpu)
 
-    assert host.calls.attach.mock_calls == [
-        call(ALIASES[0], missing),
-        call(ALIASES[1], LIVE | CONFIG),
-    ]
+class TestAttachThatFails:
+    def test_takes_back_the_functions_of_this_call(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.live = True
+        domain.failures = {ALIASES[1]: BROKEN}
 
+        with pytest.raises(DriverError, match=r"cannot attach gpu.*group 14 is not viable"):
+            devices.attach(TENANT, gpu)
+
+        assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
+        assert domain.slots(LIVE) == domain.slots(CONFIG) == {}
 
-@pytest.mark.parametrize("scope", [LIVE, CONFIG])
-def test_a_device_that_another_domain_has_is_refused_before_anything_is_attached(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu, scope: int
-) -> None:
-    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111", live=True)
-    other.devices[scope] = [hostdev(AUDIO)]
+    def test_leaves_what_was_there_before(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0])]
+        domain.failures = {ALIASES[1]: BROKEN}
 
-    with pytest.raises(DeviceClaimed, match=r"domain foreign has 0000:25:00.1") as refusal:
-        devices.attach(SLIVER, gpu)
+        with pytest.raises(DriverError):
+            devices.attach(TENANT, gpu)
 
-    assert refusal.value.field == "bdf[1]"
-    host.calls.attach.assert_not_called()
+        assert host.calls.detach.mock_calls == [call(ALIASES[1])]
 
+    def test_names_what_cannot_be_taken_back(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.failures = {ALIASES[1]: BROKEN}
+        host.held = {ALIASES[0]}
 
-def test_a_device_of_another_component_of_the_sliver_is_refused(
-    devices: HostdevDevice, domain: FakeDomain, gpu: Gpu
-) -> None:
-    domain.devices[CONFIG] = [hostdev(GPU, "ua-sliver-other-0")]
+        with pytest.raises(DriverError, match=r"viable.*still attached.*: ua-sliver-gpu-0\.") as e:
+            devices.attach(TENANT, gpu)
 
-    with pytest.raises(DeviceClaimed, match="sliver/other"):
-        devices.attach(SLIVER, gpu)
+        assert isinstance(e.value.__cause__, libvirt.libvirtError)
 
+    def test_leaves_the_record_so_that_nobody_else_gets_the_device(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        domain.failures = {ALIASES[0]: BROKEN}
 
-def test_a_nic_one_of_whose_vfs_is_in_a_domain_is_refused(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain
-) -> None:
-    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
-    other.devices[CONFIG] = [hostdev(VF)]
+        with pytest.raises(DriverError):
+            devices.attach(TENANT, one)
+
+        with pytest.raises(DeviceUnclean, match="sliver/gpu had it last"):
+            devices.check(one, Tenant("other"))
+
+    def test_to_unbind_plugs_nothing_in(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        domain: FakeDomain,
+        one: Gpu,
+        mocker: MockerFixture,
+    ) -> None:
+        busy = error(libvirt.VIR_ERR_OPERATION_FAILED, "device is busy")
+        mocker.patch.object(host, "_bind", side_effect=busy)
 
-    with pytest.raises(DeviceClaimed, match=r"domain foreign has 0001:27:10.1"):
-        devices.attach(SLIVER, SmartNic(id="nic", bdf=(PF,)))
+        with pytest.raises(DriverError, match=r"cannot attach gpu.*device is busy"):
+            devices.attach(TENANT, one)
 
+        assert list(host.ledger.records()) == [GPU]
+        host.calls.attach.assert_not_called()
 
-def test_a_vf_whose_nic_is_in_a_domain_is_refused(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain
-) -> None:
-    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
-    other.devices[CONFIG] = [hostdev(PF)]
 
-    with pytest.raises(DeviceClaimed, match=r"domain foreign has 0000:27:00.0"):
-        devices.attach(SLIVER, SharedNic(id="nic", bdf=(VF,)))
+class TestWhatIsWrittenDown:
+    def test_is_whose_the_function_is_and_what_it_was(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        devices.attach(TENANT, Gpu(id="gpu", model="Tesla-T4", bdf=(GPU, AUDIO)))
+
+        assert host.ledger.records() == {
+            GPU: DeviceRecord(GPU, "GPU", "Tesla-T4", SLIVER, "gpu", "10de", "1eb8"),
+            AUDIO: DeviceRecord(AUDIO, "GPU", "Tesla-T4", SLIVER, "gpu", "10de", "10f8"),
+        }
 
+    def test_is_not_written_anew(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        host.ledger.known = {GPU: record()}
 
-def test_a_nic_waits_for_the_attach_of_one_of_its_vfs(
-    site: Site, host: FakeHost, domain: FakeDomain
-) -> None:
-    limits = site.limits.model_copy(update={"busy": 0.05})
-    devices = HostdevDevice(site.model_copy(update={"limits": limits}), HOST)
+        devices.attach(TENANT, one)
+
+        host.calls.write.assert_not_called()
+
+    def test_is_told_for_each_sliver(self, devices: HostdevDevice, host: Worker) -> None:
+        host.ledger.known = {GPU: record(), AUDIO: record(AUDIO), DRIVE: record(DRIVE, "drive")}
 
-    with (
-        locked(site.state_dir / "locks", HOST, (VF,), timeout=1),
-        pytest.raises(SliverBusy, match=r"0001:27:10.1"),
-    ):
-        devices.attach(SLIVER, SmartNic(id="nic", bdf=(PF,)))
+        assert [r.address for r in devices.records(SLIVER)] == [GPU, AUDIO, DRIVE]
+        assert devices.records("other") == ()
+
+
+class TestTheHostsDrivers:
+    def test_lose_the_whole_iommu_group_of_which_only_the_wanted_is_written_down(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        devices.attach(TENANT, Nvme(id="drive", bdf=(DRIVE,)))
+
+        assert {a for a, f in host.functions.items() if f.driver == VFIO} == {DRIVE, TWIN}
+        assert list(host.ledger.records()) == [DRIVE]
+
+    @pytest.mark.parametrize(("driver", "unbound"), [(VFIO, []), (None, [GPU])])
+    def test_are_asked_for_what_vfio_has_not(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        domain: FakeDomain,
+        one: Gpu,
+        driver: str | None,
+        unbound: list[PciAddress],
+    ) -> None:
+        host.change(GPU, driver=driver)
+
+        devices.attach(TENANT, one)
+
+        assert host.calls.unbind.mock_calls == [call(address) for address in unbound]
+
+
+class TestSeveralFunctions:
+    def test_have_a_port_each_now_and_share_a_slot_later(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.live = True
+
+        devices.attach(TENANT, gpu)
+
+        one, other = (PciAddress(0, bus, 0, 0) for bus in (1, 2))
+        assert domain.slots(LIVE) == dict(zip(ALIASES, (one, other), strict=True))
+        assert domain.slots(CONFIG) == dict(
+            zip(ALIASES, (one, PciAddress(0, 1, 0, 1)), strict=True)
+        )
+        assert host.calls.attach.mock_calls == [
+            call(alias, scope) for alias in ALIASES for scope in (LIVE, CONFIG)
+        ]
+
+    def test_are_one_device_with_several_functions_in_the_definition(
+        self, devices: HostdevDevice, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        devices.attach(TENANT, gpu)
+
+        first, second = domain.devices[CONFIG]
+        assert "multifunction" in first
+        assert "multifunction" not in second
+
+    def test_join_those_that_an_interrupted_call_plugged_in(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0], bus=3)]
+
+        devices.attach(TENANT, gpu)
+
+        assert domain.slots(CONFIG)[ALIASES[1]] == PciAddress(0, 3, 0, 1)
+        assert host.calls.attach.mock_calls == [call(ALIASES[1], CONFIG)]
+
+    def test_of_different_devices_are_plugged_in_one_by_one(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        domain.live = True
+
+        devices.attach(TENANT, Nvme(id="raid", bdf=(TWIN, DRIVE)))
+
+        labels = ["ua-sliver-raid-1", "ua-sliver-raid-0"]
+        assert host.calls.attach.mock_calls == [call(label, LIVE | CONFIG) for label in labels]
+        ports = {label: PciAddress(0, bus, 0, 0) for bus, label in enumerate(labels, 1)}
+        assert domain.slots(LIVE) == domain.slots(CONFIG) == ports
+
+    def test_need_a_free_root_port(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        domain.ports = 0
+
+        with pytest.raises(Unsupported, match="1 PCIe root ports are needed and 0 are free"):
+            devices.attach(TENANT, gpu)
+
+
+class TestTheLocks:
+    def test_keep_others_off_a_function_while_it_is_worked_on(
+        self, devices: HostdevDevice, site: Site, domain: FakeDomain, gpu: Gpu
+    ) -> None:
+        with (
+            locked(site.state_dir / "locks", HOST, (AUDIO,), timeout=1),
+            pytest.raises(SliverBusy, match=r"0000:25:00.1"),
+        ):
+            devices.attach(TENANT, gpu)
+
+        assert len(devices.attach(TENANT, gpu)) == 2
+
+    @pytest.mark.parametrize(
+        ("busy", "component"),
+        [
+            (VF, SmartNic(id="nic", bdf=(PF,))),
+            (TWIN, Nvme(id="drive", bdf=(DRIVE,))),
+        ],
+        ids=["a VF of a NIC", "another function of an IOMMU group"],
+    )
+    def test_are_those_of_all_that_goes_with_a_function(
+        self,
+        devices: HostdevDevice,
+        site: Site,
+        domain: FakeDomain,
+        busy: PciAddress,
+        component: SmartNic | Nvme,
+    ) -> None:
+        with (
+            locked(site.state_dir / "locks", HOST, (busy,), timeout=1),
+            pytest.raises(SliverBusy, match=str(busy)),
+        ):
+            devices.attach(TENANT, component)
+
+    def test_let_the_vfs_of_a_nic_be_worked_on_at_once(
+        self, devices: HostdevDevice, site: Site, domain: FakeDomain
+    ) -> None:
+        with locked(site.state_dir / "locks", HOST, (VF2,), timeout=1):
+            assert devices.attach(TENANT, SharedNic(id="nic", bdf=(VF,)))
+
+
+class TestCheck:
+    def test_names_the_function_that_another_domain_has(
+        self, devices: HostdevDevice, host: Worker, gpu: Gpu
+    ) -> None:
+        host.add_domain("foreign", FOREIGN).devices[CONFIG] = [plugged(AUDIO)]
+
+        with pytest.raises(DeviceClaimed, match="domain foreign") as refusal:
+            devices.check(gpu, TENANT)
+
+        assert refusal.value.field == "bdf[1]"
+
+    @pytest.mark.parametrize("uuid", [None, FOREIGN], ids=["ours", "a cloud's"])
+    def test_passes_what_the_sliver_has_already(
+        self, devices: HostdevDevice, host: Worker, gpu: Gpu, uuid: str | None
+    ) -> None:
+        tenant = Tenant(SLIVER, uuid)
+        host.add_domain("its", uuid or str(domain_uuid(SLIVER)), None if uuid else SLIVER)
+        devices.attach(tenant, gpu)
+
+        devices.check(gpu, tenant)
+
+    def test_says_in_our_words_that_libvirt_does_not_answer(
+        self, devices: HostdevDevice, host: Worker, gpu: Gpu
+    ) -> None:
+        host.lost = CONNECTION_LOST
+
+        with pytest.raises(Unreachable, match="cannot check gpu"):
+            devices.check(gpu, TENANT)
+
+
+class TestPlugged:
+    def test_of_a_running_domain_says_where_in_the_guest_and_on_which_port(
+        self, devices: HostdevDevice, domain: FakeDomain
+    ) -> None:
+        domain.live = True
+        domain.devices[LIVE] = [plugged(GPU, ALIASES[0], bus=3), plugged(DRIVE, "hostdev1", bus=4)]
+
+        found = devices.plugged(TENANT)
+
+        where, port = PciAddress.parse("03:00.0"), PciAddress.parse("00:02.2")
+        assert found == (PluggedDevice("gpu", ALIASES[0], GPU, where, port),)
+
+    def test_of_a_stopped_domain_says_what_is_defined(
+        self, devices: HostdevDevice, domain: FakeDomain
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0])]
+
+        assert devices.plugged(TENANT) == (PluggedDevice("gpu", ALIASES[0], GPU),)
+
+    def test_of_a_sliver_without_a_domain_is_nothing(self, devices: HostdevDevice) -> None:
+        assert devices.plugged(TENANT) == ()
+
+    @pytest.mark.parametrize(
+        ("there", "lacking"),
+        [
+            ((LIVE, CONFIG), []),
+            ((CONFIG,), ["now"]),
+            ((LIVE,), ["at its next start"]),
+            ((), ["at its next start", "now"]),
+        ],
+    )
+    def test_differs_where_a_function_is_missing_now_or_at_the_next_start(
+        self,
+        devices: HostdevDevice,
+        domain: FakeDomain,
+        one: Gpu,
+        there: tuple[int, ...],
+        lacking: list[str],
+    ) -> None:
+        domain.live = True
+        for scope in there:
+            domain.devices[scope] = [plugged(GPU, ALIASES[0])]
+
+        found = devices.differences(one, TENANT)
+
+        assert found == tuple(f"GPU gpu has not 0000:25:00.0 {when}" for when in lacking)
+
+    def test_differs_if_another_function_has_its_place(
+        self, devices: HostdevDevice, domain: FakeDomain, one: Gpu
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(DRIVE, ALIASES[0])]
+
+        assert devices.differences(one, TENANT)
+
+
+class TestThePortsOfARunningDomain:
+    def test_are_counted(self, devices: HostdevDevice, domain: FakeDomain) -> None:
+        domain.live, domain.ports = True, 4
+        domain.devices[LIVE] = [plugged(GPU, ALIASES[0], bus=2)]
+
+        assert devices.free_ports(TENANT) == 3
+
+    def test_are_of_no_interest_while_it_does_not_run(
+        self, devices: HostdevDevice, domain: FakeDomain
+    ) -> None:
+        assert devices.free_ports(TENANT) is None
+        assert devices.free_ports(Tenant("other")) is None
+
+
+class TestRestart:
+    @pytest.mark.parametrize("deaf", [False, True])
+    def test_asks_the_guest_and_then_cuts_the_power(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, *, deaf: bool
+    ) -> None:
+        domain.live, domain.deaf = True, deaf
+
+        devices.restart(TENANT, timeout=0)
+
+        forced = ["power_off"] if deaf else []
+        assert list(names(host.calls)) == ["power_button", *forced, "power_on"]
+
+    def test_starts_a_domain_that_is_off(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        devices.restart(TENANT, timeout=0)
+
+        assert list(names(host.calls)) == ["power_on"]
+
+    def test_waits_for_nothing(self, devices: HostdevDevice, domain: FakeDomain) -> None:
+        assert not devices.cold
+        assert not devices.pending(TENANT)
+
+
+class TestDetach:
+    def test_takes_each_function_of_the_component_live_or_defined(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        domain.live = True
+        domain.devices[LIVE] = [plugged(GPU, ALIASES[0]), plugged(DRIVE, "ua-sliver-nvme-0")]
+        domain.devices[CONFIG] = [plugged(AUDIO, ALIASES[1]), plugged(DRIVE, "ua-sliver-nvme-0")]
+
+        devices.detach(TENANT, "gpu", timeout=60)
+
+        assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
+
+    def test_leaves_the_function_written_down_and_unbound(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        devices.attach(TENANT, one)
+
+        devices.detach(TENANT, "gpu", timeout=60)
+
+        assert list(host.ledger.records()) == [GPU]
+        assert host.functions[GPU].driver == VFIO
+
+    def test_gives_the_functions_its_time_together(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0]), plugged(AUDIO, ALIASES[1])]
+
+        devices.detach(TENANT, "gpu", timeout=60)
+
+        first, second = (c.kwargs["timeout"] for c in host.calls.ask.call_args_list)
+        assert 60 >= first > second
+
+    def test_ends_with_a_function_that_the_guest_holds(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0]), plugged(AUDIO, ALIASES[1])]
+        host.held = {ALIASES[0]}
+
+        with pytest.raises(TimedOut):
+            devices.detach(TENANT, "gpu", timeout=60)
+
+        assert host.calls.ask.call_count == 1
 
+    def test_of_what_is_not_there_succeeds(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        devices.detach(TENANT, "gpu", timeout=1)
+        devices.detach(Tenant("other"), "gpu", timeout=1)
+
+        host.calls.detach.assert_not_called()
 
-def test_the_vfs_of_a_nic_do_not_wait_for_each_other(
-    site: Site, host: FakeHost, domain: FakeDomain
-) -> None:
-    limits = site.limits.model_copy(update={"busy": 0.05})
-    devices = HostdevDevice(site.model_copy(update={"limits": limits}), HOST)
-    second = PciAddress.parse("0001:27:10.3")
-    host.add_function(PF, vfs=(VF, second))
-    host.add_function(second, pf=PF)
+    def test_does_not_touch_a_domain_without_our_stamp(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain
+    ) -> None:
+        domain.sliver = None
 
-    with locked(site.state_dir / "locks", HOST, (second,), timeout=1):
-        assert devices.attach(SLIVER, SharedNic(id="nic", bdf=(VF,)))
+        with pytest.raises(NotOurs):
+            devices.detach(TENANT, "gpu", timeout=1)
 
+        host.calls.ask.assert_not_called()
+
+
+@pytest.fixture
+def clean(host: Worker, mocker: MockerFixture) -> Mock:
+    """The cleaning itself, which has tests of its own."""
 
-def test_a_nic_on_usb_in_another_domain_claims_no_pci_function(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain
-) -> None:
-    host.add_function(PciAddress.parse("01:00.0"))
-    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
-    source = "<source><address type='usb' bus='1' device='2'/></source>"
-    other.devices[CONFIG] = [f"<interface type='hostdev'>{source}</interface>"]
-
-    devices.attach(SLIVER, Gpu(id="gpu", bdf=(PciAddress.parse("01:00.0"),)))
-
-    assert len(devices.plugged(SLIVER)) == 1
-
-
-def test_a_domain_that_goes_while_it_is_read_claims_nothing(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu, mocker: MockerFixture
-) -> None:
-    gone = host.add_domain("gone", "11111111-1111-1111-1111-111111111111")
-    mocker.patch.object(gone, "XMLDesc", side_effect=NO_DOMAIN)
-
-    devices.attach(SLIVER, gpu)
-
-    assert len(devices.plugged(SLIVER)) == 2
-
-
-def test_if_one_function_fails_those_of_this_call_are_taken_back(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu, detach: Mock
-) -> None:
-    domain.live = True
-    failure = error(libvirt.VIR_ERR_INTERNAL_ERROR, "group 14 is not viable")
-    domain.failures = {ALIASES[1]: failure}
-
-    with pytest.raises(DriverError, match=r"cannot attach gpu.*group 14 is not viable"):
-        devices.attach(SLIVER, gpu)
-
-    assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
-    assert domain.devices == {LIVE: [], CONFIG: []}
-
-
-def test_what_was_there_before_a_failed_call_is_not_taken_back(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu, detach: Mock
-) -> None:
-    domain.devices[CONFIG] = [hostdev(GPU, ALIASES[0])]
-    domain.failures = {ALIASES[1]: error(libvirt.VIR_ERR_INTERNAL_ERROR, "no")}
-
-    with pytest.raises(DriverError):
-        devices.attach(SLIVER, gpu)
-
-    assert host.calls.detach.mock_calls == [call(ALIASES[1])]
-
-
-def test_what_cannot_be_taken_back_is_named(
-    devices: HostdevDevice, domain: FakeDomain, gpu: Gpu, detach: Mock
-) -> None:
-    domain.failures = {ALIASES[1]: error(libvirt.VIR_ERR_INTERNAL_ERROR, "not viable")}
-    detach.side_effect = [TimedOut("the guest still holds it"), None]
-
-    with pytest.raises(DriverError, match=r"not viable.*still attached.*: ua-sliver-gpu-0\.") as e:
-        devices.attach(SLIVER, gpu)
-
-    assert isinstance(e.value.__cause__, libvirt.libvirtError)
-
-
-def test_an_attach_that_libvirt_dropped_is_no_success_and_is_taken_back(
-    devices: HostdevDevice,
-    host: FakeHost,
-    domain: FakeDomain,
-    gpu: Gpu,
-    detach: Mock,
-    mocker: MockerFixture,
-) -> None:
-    mocker.patch.object(domain, "attachDeviceFlags")
-
-    with pytest.raises(NotVerified, match=r"wanted 0000:25:00.0 .*found nothing"):
-        devices.attach(SLIVER, gpu)
-
-    assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
-
-
-def test_a_shared_nic_is_an_interface_with_mac_and_vlan(
-    devices: HostdevDevice, domain: FakeDomain
-) -> None:
-    nic = SharedNic(id="nic", bdf=(VF,), interface=Interface(mac=MAC, vlan=304))
-
-    found = devices.attach(SLIVER, nic)
-
-    assert found == (PluggedDevice("nic", "ua-sliver-nic-0", VF, mac=MAC, vlan=304),)
-    (xml,) = domain.devices[CONFIG]
-    assert xml.startswith("<interface type='hostdev' managed='yes'>")
-
-
-def test_a_shared_nic_without_mac_gets_the_one_that_follows_from_its_ids(
-    devices: HostdevDevice, domain: FakeDomain
-) -> None:
-    (found,) = devices.attach(SLIVER, SharedNic(id="nic", bdf=(VF,)))
-
-    assert found.mac == derived_mac(SLIVER, "nic")
-
-
-def test_the_address_in_the_guest_is_that_of_the_live_xml(
-    devices: HostdevDevice, domain: FakeDomain
-) -> None:
-    domain.live = True
-    domain.devices[LIVE] = [hostdev(GPU, ALIASES[0]), hostdev(NVME, "hostdev1")]
-
-    (found,) = devices.plugged(SLIVER)
-
-    assert found.guest_address == PciAddress.parse("06:00.0")
-
-
-def test_a_stopped_domain_has_no_addresses_in_the_guest(
-    devices: HostdevDevice, domain: FakeDomain
-) -> None:
-    domain.devices[CONFIG] = [hostdev(GPU, ALIASES[0])]
-
-    (found,) = devices.plugged(SLIVER)
-
-    assert found.guest_address is None
-
-
-def test_a_sliver_without_a_domain_has_nothing_and_can_get_nothing(
-    devices: HostdevDevice, gpu: Gpu, detach: Mock
-) -> None:
-    assert devices.plugged(SLIVER) == ()
-    devices.detach(SLIVER, "gpu", timeout=1)
-    with pytest.raises(NotFound, match="sliver sliver has no domain"):
-        devices.attach(SLIVER, gpu)
-    detach.assert_not_called()
-
-
-def test_a_domain_without_our_stamp_is_not_touched(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, gpu: Gpu, detach: Mock
-) -> None:
-    domain.stamp = False
-
-    with pytest.raises(NotOurs):
-        devices.attach(SLIVER, gpu)
-    with pytest.raises(NotOurs):
-        devices.detach(SLIVER, "gpu", timeout=1)
-
-    host.calls.attach.assert_not_called()
-    detach.assert_not_called()
-
-
-def test_detach_takes_each_function_of_the_component_live_or_defined(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain, detach: Mock
-) -> None:
-    domain.live = True
-    domain.devices[LIVE] = [hostdev(GPU, ALIASES[0]), hostdev(NVME, "ua-sliver-nvme-0")]
-    domain.devices[CONFIG] = [hostdev(AUDIO, ALIASES[1]), hostdev(NVME, "ua-sliver-nvme-0")]
-
-    devices.detach(SLIVER, "gpu", timeout=60)
-
-    assert host.calls.detach.mock_calls == [call(alias) for alias in ALIASES]
-
-
-def test_the_functions_share_the_time_for_a_detach(
-    devices: HostdevDevice, domain: FakeDomain, detach: Mock
-) -> None:
-    domain.devices[CONFIG] = [hostdev(GPU, ALIASES[0]), hostdev(AUDIO, ALIASES[1])]
-
-    devices.detach(SLIVER, "gpu", timeout=60)
-
-    first, second = (c.kwargs["timeout"] for c in detach.call_args_list)
-    assert 60 >= first > second
-
-
-def test_a_function_that_the_guest_holds_ends_the_detach(
-    devices: HostdevDevice, domain: FakeDomain, detach: Mock
-) -> None:
-    domain.devices[CONFIG] = [hostdev(GPU, ALIASES[0]), hostdev(AUDIO, ALIASES[1])]
-    detach.side_effect = TimedOut("the guest still holds it")
-
-    with pytest.raises(TimedOut):
-        devices.detach(SLIVER, "gpu", timeout=60)
-
-    assert detach.call_count == 1
-
-
-@pytest.mark.parametrize(
-    "component",
-    [
-        Gpu(id="c", model="Tesla-T4", bdf=(GPU,)),
-        Gpu(id="c", bdf=(GPU, AUDIO)),
-        Gpu(id="c", model="RTX6000", bdf=(AUDIO,)),
-        SmartNic(id="c", bdf=(PF,)),
-        SharedNic(id="c", bdf=(VF,)),
-    ],
-    ids=["same model", "no model", "entry without model", "pf", "vf of an uplink"],
-)
-def test_what_the_allow_list_names_passes(devices: HostdevDevice, component: PciComponent) -> None:
-    devices.check(component, SLIVER)
-
-
-@pytest.mark.parametrize(
-    ("component", "field"),
-    [
-        (Nvme(id="c", bdf=(NVME,)), "bdf[0]"),
-        (Gpu(id="c", bdf=(GPU, NVME)), "bdf[1]"),
-        (Nvme(id="c", bdf=(GPU,)), "bdf[0]"),
-        (Gpu(id="c", model="RTX6000", bdf=(GPU,)), "bdf[0]"),
-        (SharedNic(id="c", bdf=(PF,)), "bdf[0]"),
-        (SmartNic(id="c", bdf=(VF,)), "bdf[0]"),
-    ],
-    ids=["not named", "second not named", "other type", "other model", "pf as vf", "vf as pf"],
-)
-def test_what_the_allow_list_does_not_name_is_refused(
-    devices: HostdevDevice, component: PciComponent, field: str
-) -> None:
-    with pytest.raises(InvalidSliver, match="is not allowed as") as refusal:
-        devices.check(component, SLIVER)
-
-    assert refusal.value.field == field
-
-
-@pytest.mark.parametrize("uplink", ["ens6f1", "absent"])
-def test_an_uplink_without_vfs_allows_none(
-    devices: HostdevDevice, host: FakeHost, uplink: str
-) -> None:
-    host.add_function(PF)
-    if uplink == "absent":
-        del host.node_devices["net_ens6f1_52_54_00_00_00_09"]
-
-    with pytest.raises(InvalidSliver, match="is not allowed as SharedNIC"):
-        devices.check(SharedNic(id="c", bdf=(VF,)), SLIVER)
-
-
-def test_an_allowed_device_that_is_not_on_the_host_is_refused(
-    devices: HostdevDevice, host: FakeHost, gpu: Gpu
-) -> None:
-    del host.node_devices[node_name(AUDIO)]
-
-    with pytest.raises(InvalidSliver, match=r"there is no PCI function 0000:25:00.1") as refusal:
-        devices.check(gpu, SLIVER)
-
-    assert refusal.value.field == "bdf[1]"
-
-
-def test_a_device_that_another_domain_has_does_not_pass_the_check(
-    devices: HostdevDevice, host: FakeHost, gpu: Gpu
-) -> None:
-    other = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
-    other.devices[CONFIG] = [hostdev(AUDIO)]
-
-    with pytest.raises(DeviceClaimed, match="domain foreign") as refusal:
-        devices.check(gpu, SLIVER)
-
-    assert refusal.value.field == "bdf[1]"
-
-
-def test_a_device_that_the_sliver_has_already_passes_the_check(
-    devices: HostdevDevice, domain: FakeDomain, gpu: Gpu
-) -> None:
-    devices.attach(SLIVER, gpu)
-
-    devices.check(gpu, SLIVER)
+    def cleaned(
+        _: FakeHost, record: DeviceRecord, functions: list[PciAddress], **_kw: float
+    ) -> str:
+        host.calls.clean(record.address, list(functions))
+        return "it was reset"
+
+    return mocker.patch.object(module, "clean", side_effect=cleaned)
+
+
+class TestClean:
+    def test_gives_the_function_back_cleans_it_and_strikes_its_record(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        host.change(GPU, driver=VFIO)
+
+        devices.clean(record())
+
+        assert host.calls.mock_calls == [
+            call.bind(GPU),
+            call.clean(GPU, [GPU, AUDIO]),
+            call.strike(GPU),
+        ]
+        assert host.ledger.records() == {}
+
+    def test_gives_the_whole_iommu_group_back(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {DRIVE: record(DRIVE)}
+        host.change(DRIVE, driver=VFIO)
+        host.change(TWIN, driver=VFIO)
+
+        devices.clean(record(DRIVE))
+
+        assert host.calls.bind.mock_calls == [call(DRIVE), call(TWIN)]
+
+    def test_leaves_the_host_without_what_another_domain_has_of_the_group(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {DRIVE: record(DRIVE)}
+        host.change(DRIVE, driver=VFIO)
+        host.add_domain("foreign", FOREIGN).devices[CONFIG] = [plugged(TWIN)]
+
+        devices.clean(record(DRIVE))
+
+        host.calls.bind.assert_not_called()
+
+    @pytest.mark.parametrize("driver", ["nouveau", "its-own"])
+    def test_leaves_a_driver_of_the_host_as_it_is(
+        self, devices: HostdevDevice, host: Worker, clean: Mock, driver: str
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        host.change(GPU, driver=driver)
+
+        devices.clean(record())
+
+        host.calls.bind.assert_not_called()
+
+    def test_resets_with_it_what_is_its_components(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {a: record(a) for a in (GPU, DRIVE)} | {AUDIO: record(AUDIO, "other")}
+
+        devices.clean(record())
+
+        assert host.calls.clean.mock_calls == [call(GPU, [GPU, DRIVE])]
+
+    def test_resets_with_it_a_function_of_its_device_that_is_clean_already(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record(), AUDIO: record(AUDIO)}
+
+        devices.clean(record())
+        devices.clean(record(AUDIO))
+
+        both = [GPU, AUDIO]
+        assert host.calls.clean.mock_calls == [call(GPU, both), call(AUDIO, both)]
+
+    def test_does_not_reset_what_a_domain_has(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record(), AUDIO: record(AUDIO)}
+        domain.devices[CONFIG] = [plugged(AUDIO, ALIASES[1])]
+
+        devices.clean(record())
+
+        assert host.calls.clean.mock_calls == [call(GPU, [GPU])]
+
+    @pytest.mark.parametrize("scope", [LIVE, CONFIG])
+    def test_refuses_what_a_domain_still_has(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, clean: Mock, scope: int
+    ) -> None:
+        domain.live = True
+        domain.devices[scope] = [plugged(GPU, ALIASES[0])]
+        host.ledger.known = {GPU: record()}
+
+        with pytest.raises(DeviceClaimed, match=r"domain sliver-node still has 0000:25:00.0"):
+            devices.clean(record())
+
+        assert list(names(host.calls)) == []
+
+    @pytest.mark.parametrize(
+        "why",
+        [
+            NotVerified("block 7 is not zero"),
+            TimedOut("no answer came"),
+            NotFound("there is no such function"),
+            Unsupported("no reset is known for it"),
+            Denied("no right to"),
+        ],
+        ids=lambda why: type(why).__name__,
+    )
+    def test_quarantines_what_cannot_be_verified(
+        self, devices: HostdevDevice, host: Worker, clean: Mock, why: FabricDirectError
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        clean.side_effect = why
+
+        with pytest.raises(DeviceUnclean, match=f"0000:25:00.0 is quarantined.*{why}") as caught:
+            devices.clean(record())
+
+        assert host.ledger.records() == {GPU: record(quarantined=str(why))}
+        assert "fabric-direct devices release w1 0000:25:00.0 --force" in caught.value.remedy
+        assert caught.value.__cause__ is why
+
+    def test_quarantines_what_does_not_go_back_to_its_driver(
+        self, devices: HostdevDevice, host: Worker, clean: Mock, mocker: MockerFixture
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        host.change(GPU, driver=VFIO)
+        mocker.patch.object(host, "_bind", side_effect=BROKEN)
+
+        with pytest.raises(DeviceUnclean, match="group 14 is not viable"):
+            devices.clean(record())
+
+        assert host.ledger.records()[GPU].quarantined
+
+    def test_does_not_try_again_with_what_is_quarantined(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+
+        with pytest.raises(DeviceUnclean, match="block 7 is not zero"):
+            devices.clean(record())
+
+        assert list(names(host.calls)) == []
+
+    @pytest.mark.parametrize("where", ["the worker", "its libvirt", "libvirt, in between"])
+    def test_leaves_it_unclean_but_not_quarantined_if_the_host_does_not_answer(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        clean: Mock,
+        mocker: MockerFixture,
+        where: str,
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        host.change(GPU, driver=VFIO)
+        if where == "the worker":
+            clean.side_effect = Unreachable("w1 does not answer")
+        elif where == "its libvirt":
+            host.lost = CONNECTION_LOST
+        else:
+            mocker.patch.object(host, "_bind", side_effect=CONNECTION_LOST)
+
+        with pytest.raises(Unreachable):
+            devices.clean(record())
+
+        assert host.ledger.records() == {GPU: record()}
+
+    @pytest.mark.parametrize("now", [None, "other"], ids=["nobody's", "another sliver's"])
+    def test_of_what_is_no_longer_the_components_does_nothing(
+        self, devices: HostdevDevice, host: Worker, clean: Mock, now: str | None
+    ) -> None:
+        host.ledger.known = {GPU: record(component=now)} if now else {}
+
+        devices.clean(record())
+
+        assert list(names(host.calls)) == []
+
+    @pytest.mark.parametrize("busy", [AUDIO, DRIVE], ids=["of its device", "of its component"])
+    def test_waits_for_what_is_reset_with_it(
+        self, devices: HostdevDevice, site: Site, host: Worker, clean: Mock, busy: PciAddress
+    ) -> None:
+        host.ledger.known = {GPU: record(), DRIVE: record(DRIVE)}
+
+        with (
+            locked(site.state_dir / "locks", HOST, (busy,), timeout=1),
+            pytest.raises(SliverBusy, match=str(busy)),
+        ):
+            devices.clean(record())
+
+
+class TestRelease:
+    def test_cleans_once_more_what_is_quarantined(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+
+        devices.release(GPU, force=False)
+
+        assert list(names(host.calls)) == ["clean", "strike"]
+        assert host.ledger.records() == {}
+
+    def test_keeps_the_quarantine_of_what_still_cannot_be_cleaned(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+        clean.side_effect = NotVerified("block 8 is not zero")
+
+        with pytest.raises(DeviceUnclean, match="block 8"):
+            devices.release(GPU, force=False)
+
+        assert host.ledger.records()[GPU].quarantined == "block 8 is not zero"
+
+    def test_by_force_strikes_the_record_alone(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record(quarantined="block 7 is not zero"), AUDIO: record(AUDIO)}
+
+        devices.release(GPU, force=True)
+
+        assert list(names(host.calls)) == ["strike"]
+        assert list(host.ledger.records()) == [AUDIO]
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_refuses_what_a_domain_has(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu, *, force: bool
+    ) -> None:
+        devices.attach(TENANT, one)
+
+        with pytest.raises(DeviceClaimed, match="domain sliver-node still has"):
+            devices.release(GPU, force=force)
+
+        assert list(host.ledger.records()) == [GPU]
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_of_what_is_not_written_down_does_nothing(
+        self, devices: HostdevDevice, host: Worker, clean: Mock, *, force: bool
+    ) -> None:
+        devices.release(GPU, force=force)
+
+        assert list(names(host.calls)) == []
+
+    def test_says_in_our_words_that_libvirt_does_not_answer(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        host.lost = CONNECTION_LOST
+
+        with pytest.raises(Unreachable, match=r"cannot release 0000:25:00.0"):
+            devices.release(GPU, force=True)
+
+
+class TestRescan:
+    @pytest.fixture(autouse=True)
+    def bus(self, host: Worker, programs: FakeHost) -> None:
+        """The worker's PCI bus."""
+
+        def remove(addresses: list[str]) -> dict[str, str]:
+            host.calls.remove(addresses)
+            there = [f for f in host.functions.values() if str(f.address) in addresses]
+            return {str(f.address): f"{f.vendor}:{f.product}" for f in there}
+
+        programs.functions = {
+            "pci.remove": remove,
+            "pci.rescan": lambda expected, limit: host.calls.rescan(expected),
+        }
+
+    def test_takes_it_from_guest_and_bus_finds_it_again_and_gives_it_back(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        domain.live = True
+        devices.attach(TENANT, one)
+        host.calls.reset_mock()
+
+        devices.rescan(TENANT, one, timeout=60)
+
+        assert list(names(host.calls)) == [
+            "ask",
+            "detach",
+            "bind",
+            "remove",
+            "rescan",
+            "unbind",
+            "attach",
+        ]
+        assert host.calls.remove.mock_calls == [call([str(GPU)])]
+        assert host.calls.rescan.mock_calls == [call({str(GPU): "10de:1eb8"})]
+        assert list(domain.slots(LIVE)) == [ALIASES[0]]
+
+    def test_looks_for_what_an_interrupted_one_left_off_the_bus(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        host.ledger.known = {GPU: record()}
+        there = host.functions.pop(GPU)
+        host.calls.rescan.side_effect = lambda _: host.functions.update({GPU: there})
+
+        devices.rescan(TENANT, one, timeout=60)
+
+        assert host.calls.rescan.mock_calls == [call({str(GPU): "10de:1eb8"})]
+        assert list(domain.slots(CONFIG)) == [ALIASES[0]]
+
+    def test_that_does_not_find_it_is_no_success_and_leaves_it_the_slivers(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        devices.attach(TENANT, one)
+        host.calls.rescan.side_effect = TimedOut("0000:25:00.0 (10de:1eb8) does not answer")
+
+        with pytest.raises(NotVerified, match=r"gpu was not found again.*does not answer"):
+            devices.rescan(TENANT, one, timeout=60)
+
+        assert list(host.ledger.records()) == [GPU]
+
+    def test_does_not_begin_while_the_guest_holds_it(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        devices.attach(TENANT, one)
+        host.held = {ALIASES[0]}
+
+        with pytest.raises(TimedOut):
+            devices.rescan(TENANT, one, timeout=60)
+
+        host.calls.remove.assert_not_called()
+
+    def test_says_in_our_words_that_libvirt_refuses(
+        self,
+        devices: HostdevDevice,
+        host: Worker,
+        domain: FakeDomain,
+        one: Gpu,
+        mocker: MockerFixture,
+    ) -> None:
+        devices.attach(TENANT, one)
+        mocker.patch.object(host, "_bind", side_effect=BROKEN)
+
+        with pytest.raises(DriverError, match=r"cannot rescan gpu.*not viable"):
+            devices.rescan(TENANT, one, timeout=60)
 
 
 def test_the_inventory_says_what_a_function_is_and_whose(
-    devices: HostdevDevice, host: FakeHost, domain: FakeDomain
+    devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
 ) -> None:
-    devices.attach(SLIVER, Gpu(id="gpu", bdf=(GPU,)))
-    foreign = host.add_domain("foreign", "11111111-1111-1111-1111-111111111111")
-    foreign.devices[CONFIG] = [hostdev(NVME)]
+    devices.attach(TENANT, one)
+    foreign = host.add_domain("foreign", FOREIGN)
+    foreign.devices[CONFIG] = [plugged(DRIVE)]
 
-    inventory = {device.address: device for device in devices.inventory()}
+    found = {device.address: device for device in devices.inventory()}
 
-    assert list(inventory) == [GPU, AUDIO, NVME, PF, VF]
-    assert inventory[GPU] == HostDevice(
-        GPU, "10de", "1c03", "NVIDIA GP106", "vfio-pci", 14, 1, True, "GPU", "sliver/gpu"
-    )
-    assert (inventory[NVME].allowed, inventory[NVME].owner) == (False, "foreign")
-    assert (inventory[VF].type, inventory[VF].owner) == ("SharedNIC", None)
-
-
-def test_a_function_that_another_attach_works_on_is_waited_for(
-    site: Site, host: FakeHost, domain: FakeDomain, gpu: Gpu
-) -> None:
-    limits = site.limits.model_copy(update={"busy": 0.05})
-    devices = HostdevDevice(site.model_copy(update={"limits": limits}), HOST)
-
-    with (
-        locked(site.state_dir / "locks", HOST, (AUDIO,), timeout=1),
-        pytest.raises(SliverBusy, match=r"0000:25:00.1"),
-    ):
-        devices.attach(SLIVER, gpu)
-
-    assert len(devices.attach(SLIVER, gpu)) == 2
+    assert [d.function for d in found.values()] == list(host.functions.values())
+    assert (found[GPU].state, found[GPU].owner) == (DeviceState.USED, "sliver/gpu")
+    assert (found[DRIVE].state, found[DRIVE].owner) == (DeviceState.USED, "foreign")
+    assert (found[VF].state, found[VF].type) == (DeviceState.FREE, "SharedNIC")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import Host, Site
 from fabric_direct.drivers.base import Image, PluggedPort, PluggedVolume, Port, ServerSpec, Volume
 from fabric_direct.drivers.libvirt import compute as module
+from fabric_direct.drivers.libvirt import power
 from fabric_direct.drivers.libvirt.compute import LibvirtCompute
 from fabric_direct.drivers.libvirt.domain import domain_uuid
 from fabric_direct.drivers.libvirt.server import domain_xml, port_xml, serial_number, volume_xml
@@ -98,7 +99,7 @@ def connection(mocker: MockerFixture) -> MagicMock:
         "<cell id='1'><memory>0</memory></cell></cells></topology></host></capabilities>"
     )
     mocker.patch.object(module, "connect", return_value=connection)
-    mocker.patch.object(module, "LOOK_AGAIN", 0.0)
+    mocker.patch.object(power, "LOOK_AGAIN", 0.0)
     return connection
 
 
@@ -640,7 +641,7 @@ def test_stopping_presses_the_button_and_waits(compute: LibvirtCompute, domain: 
 def test_a_guest_that_hears_nothing_is_asked_again(
     compute: LibvirtCompute, domain: FakeDomain, mocker: MockerFixture
 ) -> None:
-    mocker.patch.object(module, "ASK_AGAIN", 0.0)
+    mocker.patch.object(power, "ASK_AGAIN", 0.0)
     domain.shutdownFlags.side_effect = [None, None, native(libvirt.VIR_ERR_OPERATION_INVALID)]
     looks = iter([True] * 5 + [False] * 9)
     domain.isActive.side_effect = lambda: next(looks)

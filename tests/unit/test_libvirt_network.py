@@ -1,5 +1,8 @@
 """What is asked of libvirt and the kernel for each strategy, call by call, without either."""
 
+import socket
+from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, call
@@ -9,17 +12,20 @@ import libvirt
 import pytest
 from lxml import etree
 
-from fabric_direct.config import Site
+from fabric_direct.config import Host, Site
+from fabric_direct.drivers.base import HostDriver
+from fabric_direct.drivers.host import host_driver
+from fabric_direct.drivers.host_ssh import SshHost
 from fabric_direct.drivers.libvirt import dhcp, strategies
 from fabric_direct.drivers.libvirt.network import LibvirtNetwork
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DriverError,
+    InvalidSite,
     InvalidSliver,
     NotFound,
     NotOurs,
     NotVerified,
-    Unsupported,
 )
 from fabric_direct.model import VNicInterface
 
@@ -138,8 +144,8 @@ def api(mocker: Any) -> Libvirt:
 def links(mocker: Any) -> MagicMock:
     """The kernel: bridge br0 and uplink ens6f1 are there, and what is attached is attached."""
     links = MagicMock()
-    links.is_bridge.side_effect = lambda name: name == "br0"
-    links.link_exists.side_effect = lambda name: name in {"br0", "ens6f1"}
+    links.is_bridge.side_effect = lambda name, host: name == "br0"
+    links.link_exists.side_effect = lambda name, host: name in {"br0", "ens6f1"}
     for name in ("is_bridge", "link_exists", "attach_vlan", "vlan_attached", "remove_vlans"):
         mocker.patch(f"fabric_direct.drivers.vlan.{name}", getattr(links, name))
     return links
@@ -148,6 +154,12 @@ def links(mocker: Any) -> MagicMock:
 @pytest.fixture
 def driver(site: Site, api: Libvirt, links: MagicMock) -> LibvirtNetwork:
     return LibvirtNetwork(site, "localhost")
+
+
+@pytest.fixture
+def kernel(site: Site) -> HostDriver:
+    """This machine."""
+    return host_driver(site, "localhost")
 
 
 def entry(mac: str, ip: str) -> str:
@@ -240,12 +252,12 @@ def test_a_port_that_is_complete_costs_no_change(driver, api):
     assert not api.calls.create.called
 
 
-def test_a_last_port_takes_its_network_along(driver, api, links):
+def test_a_last_port_takes_its_network_along(driver, api, links, kernel):
     driver.create_port("s1", "nic1", "dhcp", ANY)
     api.calls.reset_mock()
     driver.delete_port("s1", "nic1")
     assert api.calls.mock_calls == [call.destroy(), call.undefine()]
-    links.remove_vlans.assert_called_once_with("fabric-direct RENC/dhcp")
+    links.remove_vlans.assert_called_once_with("fabric-direct RENC/dhcp", host=kernel)
 
 
 def test_another_port_leaves_the_network_to_the_rest(driver, api, links):
@@ -260,11 +272,11 @@ def test_another_port_leaves_the_network_to_the_rest(driver, api, links):
     assert not links.remove_vlans.called
 
 
-def test_a_vlan_is_attached_to_the_bridge_that_libvirt_made(driver, api, links):
+def test_a_vlan_is_attached_to_the_bridge_that_libvirt_made(driver, api, links, kernel):
     driver.create_port("s1", "nic1", "vlan", ANY)
     bridge, stamp = api.networks[0].bridgeName(), "fabric-direct RENC/vlan"
-    links.attach_vlan.assert_called_once_with("ens6f1", 304, bridge, stamp)
-    links.vlan_attached.assert_called_with("ens6f1", 304, bridge, stamp)
+    links.attach_vlan.assert_called_once_with("ens6f1", 304, bridge, stamp, host=kernel)
+    links.vlan_attached.assert_called_with("ens6f1", 304, bridge, stamp, host=kernel)
 
 
 def test_a_port_whose_vlan_is_gone_is_not_all_there(driver, links):
@@ -273,13 +285,13 @@ def test_a_port_whose_vlan_is_gone_is_not_all_there(driver, links):
     assert driver.find_port("s1", "nic1") is None
 
 
-def test_a_vlan_goes_before_its_bridge(driver, api, links):
+def test_a_vlan_goes_before_its_bridge(driver, api, links, kernel):
     driver.create_port("s1", "nic1", "vlan", ANY)
     links.attach_mock(api.calls, "libvirt")
     links.reset_mock()
     driver.delete_port("s1", "nic1")
     assert links.mock_calls == [
-        call.remove_vlans("fabric-direct RENC/vlan"),
+        call.remove_vlans("fabric-direct RENC/vlan", host=kernel),
         call.libvirt.destroy(),
         call.libvirt.undefine(),
     ]
@@ -351,9 +363,10 @@ def sent(mocker: Any) -> MagicMock:
     return mocker.patch("socket.socket").return_value.__enter__.return_value
 
 
-def test_a_lease_is_ended_by_the_message_of_its_client(network, sent):
+def test_a_lease_is_ended_by_the_message_of_its_client(network, sent, kernel):
     network.calls.leases.side_effect = [[{"mac": MAC, "ipaddr": "10.2.0.5"}], []]
-    dhcp.release(network, MAC)
+    dhcp.release(network, MAC, kernel)
+    sent.setsockopt.assert_called_once_with(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"br")
     ((message, to),) = [c.args for c in sent.sendto.mock_calls]
     assert to == ("10.2.0.1", 67)
     assert message[:4] == b"\x01\x01\x06\x00"  # BOOTREQUEST, Ethernet
@@ -363,18 +376,25 @@ def test_a_lease_is_ended_by_the_message_of_its_client(network, sent):
     assert message[236:] == bytes.fromhex("6382536335010736040a020001ff")
 
 
-def test_the_leases_of_others_are_not_ended(network, sent):
+def test_the_leases_of_others_are_not_ended(network, sent, kernel):
     network.calls.leases.return_value = [{"mac": OTHER, "ipaddr": "10.2.0.6"}]
-    dhcp.release(network, MAC)
-    dhcp.release_others(network, MAC, "10.2.0.5")
+    dhcp.release(network, MAC, kernel)
+    dhcp.release_others(network, MAC, "10.2.0.5", kernel)
     assert not sent.sendto.called
 
 
-def test_a_stale_lease_of_an_address_is_ended_for_its_new_holder(network, sent):
+def test_a_stale_lease_of_an_address_is_ended_for_its_new_holder(network, sent, kernel):
     stale = {"mac": OTHER, "ipaddr": "10.2.0.5"}
     network.calls.leases.side_effect = [[stale], []]
-    dhcp.release_others(network, MAC, "10.2.0.5")
+    dhcp.release_others(network, MAC, "10.2.0.5", kernel)
     assert sent.sendto.call_count == 1
+
+
+def test_a_message_that_cannot_be_sent_is_an_error_of_the_host(network, kernel):
+    network.calls.leases.return_value = [{"mac": MAC, "ipaddr": "10.2.0.5"}]
+    network.xml.find("bridge").set("name", "fdtest-nowhere")
+    with pytest.raises(NotFound, match=r"localhost.*ENODEV"):
+        dhcp.release(network, MAC, kernel)
 
 
 # --- what is refused
@@ -403,8 +423,8 @@ def test_what_a_network_cannot_serve_is_refused_before_anything_is_touched(
 
 @pytest.mark.parametrize(("network", "missing"), [("flat", "br0"), ("vlan", "ens6f1")])
 def test_a_network_whose_host_lacks_what_it_is_built_on_is_refused(driver, links, network, missing):
-    links.is_bridge.side_effect = links.link_exists.side_effect = lambda _: False
-    with pytest.raises(InvalidSliver, match=missing) as refused:
+    links.is_bridge.side_effect = links.link_exists.side_effect = lambda _, host: False
+    with pytest.raises(InvalidSliver, match=rf"\(localhost\).*{missing}") as refused:
         driver.check(network, ANY)
     assert refused.value.field == "network"
 
@@ -429,11 +449,76 @@ def test_a_network_without_our_stamp_is_not_ours(driver, api, uuid, why):
     assert api.calls.mock_calls == []
 
 
-def test_libvirt_on_another_machine_is_not_served(site):
-    remote = site.hosts["localhost"].model_copy(update={"libvirt": "qemu+ssh://root@w1/system"})
-    site = site.model_copy(update={"hosts": {"w1": remote}})
-    with pytest.raises(Unsupported, match="another machine"):
-        LibvirtNetwork(site, "w1").check("dhcp", ANY)
+# --- a worker that is another machine
+
+
+@pytest.fixture
+def make_remote(site: Site, api: Libvirt, links: MagicMock) -> Callable[..., LibvirtNetwork]:
+    """Make a driver for a host whose libvirt is another machine's."""
+
+    def make(**host: Any) -> LibvirtNetwork:
+        w1 = Host.model_validate({"libvirt": "qemu+tls://w1/system", **host})
+        return LibvirtNetwork(site.model_copy(update={"hosts": {"w1": w1}}), "w1")
+
+    return make
+
+
+def test_bridges_vlans_and_leases_are_those_of_the_machine_that_is_logged_in_to(
+    make_remote, api, links, mocker
+):
+    sent = mocker.patch.object(SshHost, "call", autospec=True)
+    driver = make_remote(ssh="ssh://root@w1")
+    driver.check("vlan", ANY)
+    driver.create_port("s1", "nic1", "flat", ANY)
+    driver.create_port("s1", "nic2", "vlan", VNicInterface(mac=MAC))
+    driver.create_port("s2", "nic1", "vlan", ANY)
+    api.calls.leases.side_effect = chain([[{"mac": MAC, "ipaddr": "10.4.0.5"}]], repeat([]))
+    driver.delete_port("s1", "nic2")
+    driver.delete_port("s2", "nic1")
+    hosts = {c.kwargs["host"] for c in links.method_calls}
+    assert [type(host) for host in hosts] == [SshHost]
+    (release,) = sent.mock_calls
+    assert release.args == (hosts.pop(), "datagrams.send")
+    assert release.kwargs["link"] == api.networks[0].bridgeName()
+
+
+def test_a_machine_that_nobody_can_log_in_to_is_refused_and_what_is_missing_is_named(
+    make_remote, api, site
+):
+    driver = make_remote()
+    for refuse in (driver.check, lambda n, i: driver.create_port("s1", "nic1", n, i)):
+        for network in NETWORKS:
+            with pytest.raises(InvalidSite, match=r"another machine's.*hosts\.w1\.ssh"):
+                refuse(network, ANY)
+    assert api.networks == api.calls.mock_calls == []
+    assert list(site.state_dir.iterdir()) == []
+
+
+def test_of_a_sliver_that_has_nothing_there_all_is_told_without_asking_the_machine(
+    make_remote, mocker
+):
+    connect = mocker.patch("fabric_direct.drivers.libvirt.network.connect")
+    driver = make_remote()
+    assert driver.ports("s1") == ()
+    assert driver.leftovers("s1") == driver.unused() == ()
+    assert driver.find_port("s1", "nic1") is None
+    driver.delete_port("s1", "nic1")
+    assert not connect.called
+
+
+def test_what_is_left_is_named_by_libvirt_alone(make_remote, links):
+    port = make_remote(ssh="ssh://root@w1").create_port("s1", "nic1", "dhcp", ANY)
+    links.reset_mock()
+    driver = make_remote()
+    assert driver.ports("s1") == (port,)
+    assert [name.split(" of ")[0].split(" s1")[0] for name in driver.leftovers("s1")] == [
+        "port",
+        "DHCP entry",
+    ]
+    assert links.mock_calls == []
+    with pytest.raises(InvalidSite, match=r"hosts\.w1\.ssh"):
+        driver.delete_port("s1", "nic1")
+    assert driver.ports("s1") == (port,)
 
 
 def test_the_host_must_be_one_of_the_site(site):

@@ -12,6 +12,7 @@ from pyroute2 import IPRoute
 from fabric_direct.config import Site
 from fabric_direct.drivers import vlan
 from fabric_direct.drivers.base import VfSettings
+from fabric_direct.drivers.host_local import LocalHost
 from fabric_direct.drivers.netlink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, NotOurs, NotVerified, Unsupported
 
@@ -50,6 +51,8 @@ class Kernel:
     def __init__(self) -> None:
         self.links: dict[int, bytes] = {}
         self.bridge_links: list[bytes] = []
+        self.later: dict[int, bytes] = {}
+        """What links are like once something was changed."""
         self.changes: list[bytes] = []
         self.error = 0
         self.queries: list[bytes] = []
@@ -60,6 +63,7 @@ class Kernel:
         family, index = data[16], struct.unpack_from("=i", data, 20)[0]
         if kind != GETLINK:
             self.changes.append(data)
+            self.links.update({} if self.error else self.later)
             return self._error(seq, self.error)
         self.queries.append(data)
         if flags & DUMP == DUMP:
@@ -96,7 +100,7 @@ def kernel(mocker: Any) -> Iterator[Kernel]:
         ip.asyncore.request_proxy = kernel
         return ip
 
-    mocker.patch("fabric_direct.drivers.netlink.IPRoute", side_effect=opened)
+    mocker.patch("fabric_direct.drivers.host_local.IPRoute", side_effect=opened)
     return kernel
 
 
@@ -153,7 +157,7 @@ def test_a_mode_that_the_nic_did_not_take_is_not_a_success(kernel, uplink):
     ],
 )
 def test_what_the_kernel_refuses_is_told_in_its_words(kernel, uplink, mocker, code, kind, words):
-    mocker.patch("fabric_direct.drivers.netlink._kernel_driver", return_value="igb")
+    mocker.patch.object(LocalHost, "call", return_value="/sys/bus/pci/drivers/igb")
     kernel.error = code
     with pytest.raises(kind, match=f"set the bridge mode vepa .*{words}") as refused:
         uplink.set_bridge_mode("ens6f1", "vepa")
@@ -214,15 +218,17 @@ def sent_vf(sent: bytes) -> bytes:
 
 
 def test_all_settings_of_a_vf_are_sent_in_one_message(kernel, uplink):
-    wanted = VfSettings(MAC0, 304, 2, True, False, 100, 0, 1)
-    kernel.links[NIC] = pf(
-        vf_info(0, MAC0, vlan=304, qos=2, spoof=0, state=1, high=100, trust=1), vf_info(1, MAC1)
+    wanted = VfSettings(MAC0, 304, 2, True, False, 100, 10, 1)
+    kernel.links[NIC] = pf(vf_info(0, MAC1), vf_info(1, MAC1))
+    kernel.later[NIC] = pf(
+        vf_info(0, MAC0, vlan=304, qos=2, spoof=0, state=1, low=10, high=100, trust=1),
+        vf_info(1, MAC1),
     )
     uplink.set_vf("ens6f1", 0, wanted)
     (sent,) = kernel.changes
     assert sent_vf(sent) == (
         nla(2, struct.pack("=III", 0, 304, 2))
-        + nla(6, struct.pack("=III", 0, 0, 100))
+        + nla(6, struct.pack("=III", 0, 10, 100))
         + nla(1, struct.pack("=I", 0) + bytes.fromhex("525400000010") + bytes(26))
         + nla(4, struct.pack("=II", 0, 0))
         + nla(9, struct.pack("=II", 0, 1))
@@ -230,12 +236,38 @@ def test_all_settings_of_a_vf_are_sent_in_one_message(kernel, uplink):
     )
 
 
-def test_what_is_not_asked_for_is_left_as_it_is(kernel, uplink):
-    kernel.links[NIC] = pf(vf_info(0, MAC0, vlan=304, qos=2, high=100, low=10))
-    uplink.set_vf("ens6f1", 0, VfSettings(vlan=304))
-    uplink.set_vf("ens6f1", 0, VfSettings(max_tx_rate=100))
-    assert sent_vf(kernel.changes[0]) == nla(2, struct.pack("=III", 0, 304, 2))
-    assert sent_vf(kernel.changes[1]) == nla(6, struct.pack("=III", 0, 10, 100))
+@pytest.mark.parametrize(
+    ("wanted", "sent"),
+    [
+        (VfSettings(vlan=305), nla(2, struct.pack("=III", 0, 305, 2))),
+        (VfSettings(max_tx_rate=200), nla(6, struct.pack("=III", 0, 10, 200))),
+        (VfSettings(spoof_check=False), nla(4, struct.pack("=II", 0, 0))),
+    ],
+    ids=["vlan", "rate", "spoof_check"],
+)
+def test_what_is_not_asked_for_is_left_as_it_is(kernel, uplink, wanted, sent):
+    now = {"vlan": 304, "qos": 2, "high": 100, "low": 10}
+    then = {"vlan": wanted.vlan or 304, "high": wanted.max_tx_rate or 100}
+    spoof = 1 if wanted.spoof_check is None else 0
+    kernel.links[NIC] = pf(vf_info(0, MAC0, **now))
+    kernel.later[NIC] = pf(vf_info(0, MAC0, **now | then, spoof=spoof))
+    uplink.set_vf("ens6f1", 0, wanted)
+    assert [sent_vf(each) for each in kernel.changes] == [sent]
+
+
+def test_what_is_so_already_is_not_sent(kernel, uplink):
+    # igb reports a link state, and refuses to set the one that it reports.
+    kernel.links[NIC] = pf(vf_info(0, MAC0, state=1))
+    kernel.error = errno.EOPNOTSUPP
+    (there,) = uplink.vfs("ens6f1")
+    uplink.set_vf("ens6f1", 0, there)
+    assert kernel.changes == []
+
+
+def test_a_rate_that_is_refused_says_what_to_look_at(kernel, uplink):
+    kernel.links[NIC], kernel.error = pf(vf_info(0, MAC0)), errno.EINVAL
+    with pytest.raises(DriverError, match=r"EINVAL.*the uplink is up"):
+        uplink.set_vf("ens6f1", 0, VfSettings(max_tx_rate=100))
 
 
 def test_a_setting_that_the_nic_did_not_take_is_not_a_success(kernel, uplink):

@@ -11,11 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
+from fabric_direct.config import AllowedDevice, Site
+from fabric_direct.drivers.base import DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
-from fabric_direct.errors import Conflict
+from fabric_direct.errors import Conflict, DeviceUnclean, NotFound
 from fabric_direct.locks import exclusive
-from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status, StepStatus
+from fabric_direct.model import (
+    DeviceState,
+    NodeSliver,
+    Operation,
+    Outcome,
+    PciAddress,
+    SliverRef,
+    Status,
+    StepStatus,
+)
 from fabric_direct.operations import Progress
 from fabric_direct.processor import HandlerProcessor
 
@@ -258,7 +268,7 @@ class TestRecovery:
         child = os.fork()
         if child == 0:
             things = substrate(site, "localhost")
-            things.call = Dying(things, "compute.create").call  # type: ignore[method-assign]
+            things.call = Dying(things, "compute.create").call  # type: ignore[method-assign,assignment]
             HandlerProcessor(site).create(sliver).result()
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -419,6 +429,20 @@ class TestSeveralHosts:
         assert not substrate(pair, "w1").ports
         assert not substrate(pair, "w2").ports
 
+    def test_a_deletion_cleans_what_is_written_down_on_any_of_them(
+        self, pair: Site, vm: MakeVm
+    ) -> None:
+        host = pair.hosts["w1"].model_copy(update={"devices": (GPU_ALLOWED,)})
+        site = pair.model_copy(update={"hosts": dict.fromkeys(("w1", "w2"), host)})
+        with HandlerProcessor(site) as processor:
+            processor.create(vm(host="w1")).result()
+            add_gpu(substrate(site, "w2"), written=True)
+
+            assert processor.delete(vm().ref()).result().ok
+
+        assert not substrate(site, "w1").servers
+        assert not substrate(site, "w2").records
+
     def test_one_that_does_not_answer_does_not_stand_in_the_way_of_another(
         self, pair: Site, vm: MakeVm
     ) -> None:
@@ -435,6 +459,67 @@ class TestSeveralHosts:
 
         with HandlerProcessor(pair) as processor:
             assert not processor.delete(vm().ref()).result().ok
+
+
+GPU = PciAddress.parse("25:00.0")
+GPU_ALLOWED = AllowedDevice(type="GPU", bdf=GPU)
+
+
+def add_gpu(things: Substrate, *, written: bool) -> None:
+    """Give a host a GPU, perhaps one that ``sliver-1`` had and that is not clean yet."""
+    function = PciFunction(GPU, "10de", "1eb8")
+    things.devices[GPU] = HostDevice(function, DeviceState.FREE, type="GPU")
+    if written:
+        record = DeviceRecord(GPU, "GPU", None, "sliver-1", "gpu", "10de", "1eb8")
+        things.records[GPU] = record
+
+
+class TestTheDevicesOfAHost:
+    def test_are_those_that_its_driver_finds(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        add_gpu(fakes, written=False)
+
+        assert [device.address for device in processor.devices("localhost")] == [GPU]
+
+    @pytest.mark.parametrize("dirty", [False, True])
+    def test_are_released_clean_or_by_force(
+        self, processor: HandlerProcessor, fakes: Substrate, *, dirty: bool
+    ) -> None:
+        add_gpu(fakes, written=True)
+        fakes.dirty = {GPU} if dirty else set()
+
+        if dirty:
+            with pytest.raises(DeviceUnclean):
+                processor.release("localhost", GPU)
+            assert fakes.records
+        processor.release("localhost", GPU, force=dirty)
+
+        assert not fakes.records
+
+    @pytest.mark.parametrize(
+        ("host", "address"), [("nowhere", GPU), ("localhost", PciAddress.parse("99:00.0"))]
+    )
+    def test_that_are_not_there_are_not_found(
+        self, processor: HandlerProcessor, fakes: Substrate, host: str, address: PciAddress
+    ) -> None:
+        add_gpu(fakes, written=True)
+
+        with pytest.raises(NotFound):
+            processor.release(host, address)
+
+        assert fakes.records
+
+    def test_have_an_uplink_whose_bridge_mode_is_read_and_set(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        fakes.uplinks = {"ens6f1": "veb"}
+
+        modes = [
+            processor.bridge_mode("localhost", "ens6f1", mode) for mode in (None, "vepa", None)
+        ]
+
+        assert modes == ["veb", "vepa", "vepa"]
 
 
 class Dying:

@@ -1,26 +1,45 @@
-"""What a modification may not change."""
+"""What a host cannot serve, and what a modification may not change."""
+
+from typing import Any
 
 import pytest
 
-from fabric_direct.drivers.base import Server
+from fabric_direct import registry
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import (
+    HostDevice,
+    HostDrivers,
+    PciFunction,
+    PluggedDevice,
+    Server,
+    Tenant,
+)
+from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.handlers.refusal import refuse_fixed
+from fabric_direct.handlers.refusal import refuse_components, refuse_crowd, refuse_fixed
 from fabric_direct.model import (
     Capacities,
+    DeviceState,
+    Gpu,
     Interface,
     NodeSliver,
     PciAddress,
     SharedNic,
     State,
+    VNic,
 )
 
-VF = PciAddress.parse("27:10.1")
+VF, GPU, AUDIO = map(PciAddress.parse, ("27:10.1", "25:00.0", "25:00.1"))
+TENANT = Tenant("s")
 
 
-def node(interface: Interface) -> NodeSliver:
+def nic(**values: Any) -> SharedNic:
+    return SharedNic(id="nic", bdf=(VF,), interface=Interface(**values))
+
+
+def node(*components: Any) -> NodeSliver:
     size = Capacities(core=1, ram=1, disk=1)
-    nic = SharedNic(id="nic", bdf=(VF,), interface=interface)
-    return NodeSliver(id="s", name="n", image="tiny", capacities=size, components=(nic,))
+    return NodeSliver(id="s", name="n", image="tiny", capacities=size, components=components)
 
 
 def server(was: NodeSliver) -> Server:
@@ -37,19 +56,110 @@ def server(was: NodeSliver) -> Server:
     )
 
 
+class TestASharedNic:
+    @pytest.mark.parametrize(
+        "changed",
+        [nic(vlan=305), nic(vlan=304, mac="52:54:00:00:00:07"), nic()],
+        ids=["vlan", "mac", "no vlan"],
+    )
+    def test_is_not_changed_in_place(self, changed: SharedNic) -> None:
+        with pytest.raises(InvalidSliver, match=r"SharedNIC nic cannot become another") as refusal:
+            refuse_fixed(server(node(nic(vlan=304))), node(changed))
+
+        assert refusal.value.field == "components[0]"
+
+    @pytest.mark.parametrize("bandwidth", [None, 100])
+    def test_may_get_another_bandwidth(self, bandwidth: int | None) -> None:
+        was = node(nic(vlan=304, bandwidth=50))
+
+        refuse_fixed(server(was), node(nic(vlan=304, bandwidth=bandwidth)))
+
+    def test_that_stays_as_it_is_passes(self) -> None:
+        refuse_fixed(server(node(nic(vlan=304))), node(nic(vlan=304)))
+
+
 @pytest.mark.parametrize(
-    "changed", [Interface(vlan=305), Interface(vlan=304, mac="52:54:00:00:00:07"), Interface()]
+    "changed",
+    [
+        Gpu(id="gpu", bdf=(GPU, AUDIO)),
+        Gpu(id="gpu", bdf=(AUDIO,)),
+        Gpu(id="gpu", model="Tesla-T4", bdf=(GPU,)),
+        SharedNic(id="gpu", bdf=(GPU,)),
+    ],
+    ids=["more functions", "another function", "another model", "another type"],
 )
-def test_the_interface_of_a_shared_nic_is_not_changed_in_place(changed: Interface) -> None:
-    was = node(Interface(vlan=304))
+def test_a_device_is_not_changed_in_place(changed: Gpu | SharedNic) -> None:
+    with pytest.raises(InvalidSliver, match="cannot become another one") as refusal:
+        refuse_fixed(
+            server(node(Gpu(id="gpu", bdf=(GPU,)))), node(VNic(id="n", network="red"), changed)
+        )
 
-    with pytest.raises(InvalidSliver, match=r"SharedNIC nic cannot become another one") as refusal:
-        refuse_fixed(server(was), node(changed))
-
-    assert refusal.value.field == "components[0]"
+    assert refusal.value.field == "components[1]"
 
 
-def test_a_shared_nic_that_stays_as_it_is_passes() -> None:
-    was = node(Interface(vlan=304))
+@pytest.fixture
+def drivers(fake_site: Site, fakes: Substrate) -> HostDrivers:
+    return registry.host_drivers(fake_site, "localhost")
 
-    refuse_fixed(server(was), was)
+
+def test_a_device_that_is_not_allowed_is_named_by_its_component(
+    drivers: HostDrivers, fakes: Substrate
+) -> None:
+    for address, state in ((GPU, DeviceState.FREE), (AUDIO, DeviceState.NOT_ALLOWED)):
+        fakes.devices[address] = HostDevice(PciFunction(address, "10de", "1eb8"), state)
+
+    with pytest.raises(InvalidSliver, match=r"25:00\.1 is not allowed") as refusal:
+        refuse_components(
+            drivers, node(VNic(id="n", network="red"), Gpu(id="gpu", bdf=(GPU, AUDIO))), TENANT
+        )
+
+    assert refusal.value.field == "components[1].bdf[1]"
+
+
+class TestTheRootPortsOfARunningServer:
+    WAS = node(VNic(id="n1", network="red"), SharedNic(id="vf", bdf=(VF,)))
+
+    @pytest.fixture(autouse=True)
+    def plugged(self, fakes: Substrate) -> None:
+        """Three ports, one of which has a device."""
+        fakes.root_ports = 3
+        fakes.plugged["s"] = (PluggedDevice("vf", "ua-s-vf-0", VF),)
+
+    def grown(self, *more: Any) -> NodeSliver:
+        return node(*self.WAS.components, *more)
+
+    @pytest.mark.parametrize(
+        ("more", "needed"),
+        [
+            ((Gpu(id="gpu", bdf=(GPU, AUDIO)), VNic(id="n2", network="red")), 3),
+            ((Gpu(id="gpu", bdf=(GPU,)), *(VNic(id=f"v{n}", network="red") for n in (1, 2, 3))), 4),
+        ],
+        ids=["each function needs one", "and each NIC"],
+    )
+    def test_must_be_enough_for_all_that_is_plugged_in_anew(
+        self, drivers: HostDrivers, more: tuple[Any, ...], needed: int
+    ) -> None:
+        words = f"{needed} PCIe root ports are needed and 2 are free"
+
+        with pytest.raises(InvalidSliver, match=words) as refusal:
+            refuse_crowd(drivers, self.WAS, self.grown(*more), TENANT)
+
+        assert (refusal.value.field, refusal.value.where) == ("components", "localhost")
+
+    def test_may_be_used_up(self, drivers: HostDrivers) -> None:
+        refuse_crowd(drivers, self.WAS, self.grown(Gpu(id="gpu", bdf=(GPU, AUDIO))), TENANT)
+
+    def test_are_not_counted_for_what_is_there(
+        self, drivers: HostDrivers, fakes: Substrate
+    ) -> None:
+        fakes.root_ports = 0
+
+        refuse_crowd(drivers, self.WAS, self.WAS, TENANT)
+
+    def test_do_not_matter_while_it_is_off(
+        self, drivers: HostDrivers, fakes: Substrate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fakes.root_ports = 0
+        monkeypatch.setattr(drivers.devices["GPU"], "free_ports", lambda _: None)
+
+        refuse_crowd(drivers, self.WAS, self.grown(Gpu(id="gpu", bdf=(GPU,))), TENANT)

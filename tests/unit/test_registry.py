@@ -5,9 +5,12 @@ import pytest
 from fabric_direct import registry
 from fabric_direct.config import Site
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeGuest
-from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.drivers.libvirt.cold import FpgaDevice, Sn1022Device
+from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.sriov import SriovDevice
+from fabric_direct.errors import InvalidSite, InvalidSliver, Unsupported
 from fabric_direct.handlers.vm import VMHandler
-from fabric_direct.model import NodeSliver
+from fabric_direct.model import Fpga, NodeSliver, PciAddress
 
 
 def test_a_type_has_its_handler() -> None:
@@ -61,3 +64,37 @@ def test_type_and_model_go_before_the_type(fake_site: Site) -> None:
 
     assert not isinstance(drivers.device(fpgas[0]), FakeDevice)
     assert isinstance(drivers.device(fpgas[1]), FakeDevice)
+
+
+def test_each_type_of_device_has_a_driver_unless_the_site_names_another(fake_site: Site) -> None:
+    fakes = {key: name for key, name in fake_site.drivers.items() if key in {"VM", "GPU"}}
+    site = fake_site.model_copy(update={"drivers": fakes})
+
+    drivers = registry.host_drivers(site, "localhost").devices
+
+    assert {key: type(driver) for key, driver in drivers.items()} == {
+        "GPU": FakeDevice,
+        "SmartNIC": HostdevDevice,
+        "SharedNIC": SriovDevice,
+        "FPGA": FpgaDevice,
+        "FPGA_Xilinx-SN1022": Sn1022Device,
+        "NVME": HostdevDevice,
+    }
+
+
+def test_a_type_that_the_site_names_counts_for_all_of_its_models(fake_site: Site) -> None:
+    sn1022 = Fpga(id="f", model="Xilinx-SN1022", bdf=(PciAddress(0, 0x25, 0, 0),))
+
+    drivers = registry.host_drivers(fake_site, "localhost")
+
+    assert isinstance(drivers.device(sn1022), FakeDevice)
+
+
+def test_a_worker_that_the_site_does_not_know_passes_no_device_through(fake_site: Site) -> None:
+    fpga = Fpga(id="f", bdf=(PciAddress(0, 0x25, 0, 0),))
+
+    drivers = registry.host_drivers(fake_site, "elsewhere")
+
+    with pytest.raises(Unsupported, match="no FPGA can be passed through") as caught:
+        drivers.device(fpga)
+    assert caught.value.where == "elsewhere"

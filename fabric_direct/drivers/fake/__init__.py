@@ -9,7 +9,7 @@ to say that it did what it did not do::
 
 from fabric_direct.drivers.fake.bridge import FakeBridge
 from fabric_direct.drivers.fake.compute import FakeCompute
-from fabric_direct.drivers.fake.device import FakeDevice
+from fabric_direct.drivers.fake.device import FakeColdDevice, FakeDevice
 from fabric_direct.drivers.fake.guest import FakeGuest
 from fabric_direct.drivers.fake.host import FakeHost
 from fabric_direct.drivers.fake.network import FakeNetwork
@@ -20,6 +20,7 @@ from fabric_direct.drivers.fake.volume import FakeVolume
 
 __all__ = [
     "FakeBridge",
+    "FakeColdDevice",
     "FakeCompute",
     "FakeDevice",
     "FakeGuest",

@@ -1,69 +1,149 @@
 """PCI devices in memory."""
 
-from fabric_direct.drivers.base import (
-    HostDevice,
-    PluggedDevice,
-)
-from fabric_direct.drivers.fake.substrate import Fake
-from fabric_direct.errors import (
-    DeviceClaimed,
-    InvalidSliver,
-)
-from fabric_direct.model import PciComponent
+from typing import ClassVar
+
+from fabric_direct.drivers.base import DeviceRecord, HostDevice, PluggedDevice, Tenant, VfSettings
+from fabric_direct.drivers.fake.substrate import Fake, the
+from fabric_direct.errors import DeviceClaimed, DeviceUnclean, InvalidSliver
+from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic
 
 
 class FakeDevice(Fake):
     """A :class:`~fabric_direct.drivers.base.DeviceDriver` in memory."""
 
     kind = "device"
+    cold: ClassVar[bool] = False
 
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the substrate's devices."""
         return self._call("inventory", lambda: tuple(self.substrate.devices.values()))
 
-    def check(self, component: PciComponent, sliver_id: str) -> None:
+    def check(self, component: PciComponent, tenant: Tenant) -> None:
         """Refuse a device that the substrate does not have, or not for this sliver."""
 
         def check() -> None:
             for number, address in enumerate(component.bdf):
                 device = self.substrate.devices.get(address)
-                if device is None or not device.allowed:
+                if device is None or device.state is DeviceState.NOT_ALLOWED:
                     raise InvalidSliver(f"{address} is not allowed here", field=f"bdf[{number}]")
-                self._refuse_claimed(device, sliver_id)
+                self._refuse_claimed(device, tenant.sliver)
 
         self._call("check", check)
 
-    def plugged(self, sliver_id: str) -> tuple[PluggedDevice, ...]:
+    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the server has."""
-        return self._call("plugged", lambda: self.substrate.plugged.get(sliver_id, ()))
+        return self._call("plugged", lambda: self.substrate.plugged.get(tenant.sliver, ()))
 
-    def attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+        """Compare what the server has with the component."""
+
+        def compare() -> tuple[str, ...]:
+            there = self.substrate.plugged.get(tenant.sliver, ())
+            wanted = _plugged(tenant, component)
+            return tuple(f"{d.alias} is not so" for d in wanted if d not in there)
+
+        return self._call("differences", compare)
+
+    def keeps(self, tenant: Tenant, component: str) -> bool:
+        """Return whether the server has anything of the component."""
+
+        def has() -> bool:
+            there = self.substrate.plugged.get(tenant.sliver, ())
+            return any(device.component == component for device in there)
+
+        return self._call("keeps", has)
+
+    def free_ports(self, tenant: Tenant) -> int | None:
+        """Return how many root ports the substrate leaves to each server."""
+
+        def free() -> int:
+            return self.substrate.root_ports - len(self.substrate.plugged.get(tenant.sliver, ()))
+
+        return self._call("free_ports", free)
+
+    def pending(self, tenant: Tenant) -> bool:
+        """Return whether a device waits for a power cycle."""
+        return self._call("pending", lambda: tenant.sliver in self.substrate.pending)
+
+    def restart(self, tenant: Tenant, *, timeout: float) -> None:  # noqa: ARG002
+        """Let nothing wait any more."""
+        self._call("restart", lambda: self.substrate.pending.discard(tenant.sliver))
+
+    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass the functions through."""
-        return self._call("attach", lambda: self._attach(sliver_id, component))
+        return self._call("attach", lambda: self._attach(tenant, component))
 
-    def _attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def _attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         for address in component.bdf:
-            self._refuse_claimed(self.substrate.devices[address], sliver_id)
-        kept = self._but(sliver_id, component.id)
-        new = tuple(
-            PluggedDevice(component.id, f"ua-{sliver_id}-{component.id}-{n}", address)
-            for n, address in enumerate(component.bdf)
-        )
+            self._refuse_claimed(self.substrate.devices[address], tenant.sliver)
+        kept, new = self._but(tenant.sliver, component.id), _plugged(tenant, component)
         for address in component.bdf:
-            self.substrate.own(address, f"{sliver_id}/{component.id}")
-        self.substrate.plugged[sliver_id] = kept + new
+            self.substrate.own(address, f"{tenant.sliver}/{component.id}")
+            self.substrate.records[address] = self._record(tenant, component, address)
+        self.substrate.plugged[tenant.sliver] = kept + new
+        if self.cold:
+            self.substrate.pending.add(tenant.sliver)
         return new
 
-    def detach(self, sliver_id: str, component: str, *, timeout: float) -> None:  # noqa: ARG002
+    def _record(self, tenant: Tenant, component: PciComponent, address: PciAddress) -> DeviceRecord:
+        function = self.substrate.devices[address].function
+        return DeviceRecord(
+            address,
+            component.type,
+            component.model,
+            tenant.sliver,
+            component.id,
+            function.vendor,
+            function.product,
+        )
+
+    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:  # noqa: ARG002
         """Take the functions back."""
 
         def detach() -> None:
-            for device in self.substrate.plugged.get(sliver_id, ()):
-                if device.component == component:
-                    self.substrate.own(device.host_address, None)
-            self.substrate.plugged[sliver_id] = self._but(sliver_id, component)
+            self.substrate.plugged[tenant.sliver] = self._but(tenant.sliver, component)
+            if self.cold:
+                self.substrate.pending.add(tenant.sliver)
 
         self._call("detach", detach)
+
+    def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
+        """Return what is written down of the sliver's devices."""
+        return self._call("records", lambda: self._records(sliver_id))
+
+    def _records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
+        return tuple(r for r in self.substrate.records.values() if r.sliver == sliver_id)
+
+    def clean(self, record: DeviceRecord) -> None:
+        """Strike the record of a device that no server has; quarantine it if that is told."""
+
+        def clean() -> None:
+            for device in self.substrate.plugged.get(record.sliver, ()):
+                if device.host_address == record.address:
+                    raise DeviceClaimed(f"{record.sliver} still has {record.address}")
+            if record.address in self.substrate.dirty:
+                raise DeviceUnclean(f"{record.address} is quarantined")
+            self._strike(record.address)
+
+        self._call("clean", clean)
+
+    def release(self, address: PciAddress, *, force: bool) -> None:
+        """Strike the record of a device; one that cannot be cleaned only by force."""
+
+        def release() -> None:
+            if address in self.substrate.dirty and not force:
+                raise DeviceUnclean(f"{address} is quarantined")
+            self._strike(address)
+
+        self._call("release", release)
+
+    def _strike(self, address: PciAddress) -> None:
+        self.substrate.records.pop(address, None)
+        self.substrate.own(address, None)
+
+    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
+        """Find the device where it is."""
+        self._call("rescan", lambda: the(self.substrate.plugged, tenant.sliver))
 
     def _but(self, sliver_id: str, component: str) -> tuple[PluggedDevice, ...]:
         devices = self.substrate.plugged.get(sliver_id, ())
@@ -73,3 +153,25 @@ class FakeDevice(Fake):
     def _refuse_claimed(device: HostDevice, sliver_id: str) -> None:
         if device.owner and device.owner.split("/")[0] != sliver_id:
             raise DeviceClaimed(f"{device.address} belongs to {device.owner}")
+
+
+class FakeColdDevice(FakeDevice):
+    """The same, of devices that need a power cycle."""
+
+    cold = True
+
+
+def _plugged(tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    interface = component.interface if isinstance(component, SharedNic) else None
+    settings = VfSettings(max_tx_rate=interface.bandwidth or 0) if interface else None
+    return tuple(
+        PluggedDevice(
+            component.id,
+            f"ua-{tenant.sliver}-{component.id}-{number}",
+            address,
+            mac=interface.mac if interface else None,
+            vlan=interface.vlan if interface else None,
+            settings=settings,
+        )
+        for number, address in enumerate(component.bdf)
+    )

@@ -1,15 +1,34 @@
-"""A host's files in memory."""
+"""A host's files in memory, and answers that were agreed."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from fabric_direct.config import Site
 from fabric_direct.drivers.base import (
     CommandResult,
 )
 from fabric_direct.drivers.fake.substrate import Fake, the
+from fabric_direct.errors import Unsupported
 
 
 class FakeHost(Fake):
     """A :class:`~fabric_direct.drivers.base.HostDriver` in memory: it keeps files."""
 
     kind = "host"
+
+    def __init__(self, site: Site, host: str) -> None:
+        """Make a driver on the host's substrate."""
+        super().__init__(site, host)
+        self.functions: dict[str, Callable[..., Any]] = {}
+        """What is called in the stead of the worker's functions, by their names."""
+
+    def call(self, function: str, *, timeout: float, **arguments: Any) -> Any:  # noqa: ARG002
+        """Call what stands for the worker's function.
+
+        :raises NotFound: if nothing does.
+        """
+        return self._call("call", lambda: the(self.functions, function)(**arguments))
 
     def run(
         self,
@@ -35,3 +54,7 @@ class FakeHost(Fake):
     ) -> None:
         """Keep a file's content."""
         self._call("write_file", lambda: self.substrate.files.update({path: content}))
+
+    def netlink(self, netns: str | None = None) -> AbstractContextManager[Any]:  # noqa: ARG002
+        """Refuse: there is no kernel in memory."""
+        raise Unsupported("a host in memory has no kernel", where=self.host)

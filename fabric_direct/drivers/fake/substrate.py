@@ -9,6 +9,7 @@ from typing import Literal, TypeVar, cast
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import (
+    DeviceRecord,
     HostCapacity,
     HostDevice,
     PluggedDevice,
@@ -60,6 +61,14 @@ class Substrate:
     """Volumes that are not ours, by name."""
     devices: dict[PciAddress, HostDevice] = field(default_factory=dict)
     plugged: dict[str, tuple[PluggedDevice, ...]] = field(default_factory=dict)
+    records: dict[PciAddress, DeviceRecord] = field(default_factory=dict)
+    """Of devices that are not clean yet."""
+    dirty: set[PciAddress] = field(default_factory=set)
+    """Devices that cannot be cleaned."""
+    pending: set[str] = field(default_factory=set)
+    """Slivers with a device that waits for a power cycle."""
+    root_ports: int = 8
+    """How many devices fit into a server."""
     uplinks: dict[str, str] = field(default_factory=dict)
     """Bridge mode by link."""
     vfs: dict[str, list[VfSettings]] = field(default_factory=dict)

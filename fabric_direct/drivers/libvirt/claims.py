@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.base import Tenant
 from fabric_direct.drivers.libvirt.domain import (
     absent_domain_is_fine,
     check_stamp,
@@ -97,16 +98,24 @@ class Reading:
         check_stamp(stamp, self.domain.name(), sliver_id)
 
 
-def read_sliver(connection: libvirt.virConnect, sliver_id: str) -> Reading | None:
+def uuid_of(tenant: Tenant) -> str:
+    """Return the UUID of a tenant's domain: a cloud's own, or what follows from the sliver's id."""
+    return tenant.domain or str(domain_uuid(tenant.sliver))
+
+
+def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | None:
     """Read the sliver's domain; None if there is none.
+
+    A domain of a cloud bears no stamp of ours; the cloud's own says whose its server is.
 
     :raises NotOurs: if a domain has its UUID without our stamp.
     :raises libvirt.libvirtError: if libvirt does not answer.
     """
     own: Reading | None = None
     with absent_domain_is_fine():
-        own = Reading(connection.lookupByUUID(domain_uuid(sliver_id).bytes))
-        own.check_stamp(sliver_id)
+        own = Reading(connection.lookupByUUIDString(uuid_of(tenant)))
+        if tenant.domain is None:
+            own.check_stamp(tenant.sliver)
     return own
 
 

@@ -1,6 +1,5 @@
 """Servers as libvirt domains."""
 
-import time
 from contextlib import suppress
 from functools import cache
 from xml.etree import ElementTree
@@ -8,7 +7,6 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import HostCapacity, Image, Port, Server, ServerSpec, Volume
 from fabric_direct.drivers.capacity import refuse_size
 from fabric_direct.drivers.cloudinit import nocloud_seed
@@ -24,6 +22,7 @@ from fabric_direct.drivers.libvirt.domain import (
     scope,
     the_domain,
 )
+from fabric_direct.drivers.libvirt.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.server import (
     KILOBYTES,
     domain_xml,
@@ -47,10 +46,6 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
 
-# Seconds until a guest that has not gone off is asked again: one that is booting hears nothing.
-ASK_AGAIN = 10.0
-# Seconds between two looks at a guest that is going off.
-LOOK_AGAIN = 0.2
 # Bytes of the console that are looked at; virtlogd begins a new file after 2 MiB.
 _CONSOLE_BYTES = 2 * 1024**2
 
@@ -134,7 +129,7 @@ class LibvirtCompute:
         """
         with translated(f"create the domain of {spec.sliver.id}", self._uri):
             domain = find_domain(connect(self._uri), spec.sliver.id) or self._define(spec)
-            self._power_on(domain)
+            power_on(domain)
         return self._running(spec.sliver.id)
 
     def delete(self, sliver_id: str) -> None:
@@ -145,7 +140,7 @@ class LibvirtCompute:
         with translated(f"delete the domain of {sliver_id}", self._uri):
             domain = find_domain(connect(self._uri), sliver_id)
             if domain is not None:
-                _power_off(domain)
+                power_off(domain)
                 _undefine(domain)
             for name in (f"{sliver_id}.root", f"{sliver_id}.seed"):
                 self._store.delete(name)
@@ -168,7 +163,7 @@ class LibvirtCompute:
         :raises NotVerified: if it does not run then, for example because it is paused.
         """
         with translated(f"start the domain of {sliver_id}", self._uri):
-            self._power_on(the_domain(connect(self._uri), sliver_id))
+            power_on(the_domain(connect(self._uri), sliver_id))
         self._running(sliver_id)
 
     def stop(self, sliver_id: str, *, timeout: float) -> None:
@@ -178,8 +173,8 @@ class LibvirtCompute:
         """
         with translated(f"stop the domain of {sliver_id}", self._uri):
             domain = the_domain(connect(self._uri), sliver_id)
-            if not _shut_down(domain, timeout):
-                _power_off(domain)
+            if not shut_down(domain, timeout):
+                power_off(domain)
 
     def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
         """Restart the guest with all of its devices.
@@ -193,10 +188,10 @@ class LibvirtCompute:
         with translated(f"reboot the domain of {sliver_id}", self._uri):
             domain = the_domain(connect(self._uri), sliver_id)
             if hard:
-                _power_off(domain)
-            elif not _shut_down(domain, timeout):
+                power_off(domain)
+            elif not shut_down(domain, timeout):
                 raise self._not_rebooted(domain, timeout)
-            self._power_on(domain)
+            power_on(domain)
         self._running(sliver_id)
 
     def resize(self, stamp: Stamp) -> None:
@@ -353,14 +348,6 @@ class LibvirtCompute:
             return self._virt_type
         return "kvm" if _offers_kvm(self._uri, connection.getInfo()[0]) else "qemu"
 
-    def _power_on(self, domain: libvirt.virDomain) -> None:
-        try:
-            if not domain.isActive():
-                domain.create()
-        except libvirt.libvirtError:
-            if not domain.isActive():
-                raise
-
     def _files(self, sliver_id: str) -> list[str]:
         """Return the names of all files that go with the server, read anew from the directory."""
         own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
@@ -465,39 +452,9 @@ def _aliases(xml: str) -> set[str | None]:
     return {element.get("name") for element in devices}
 
 
-def _power_off(domain: libvirt.virDomain) -> None:
-    try:
-        if domain.isActive():
-            domain.destroy()
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
-            raise
-
-
 def _undefine(domain: libvirt.virDomain) -> None:
     try:
         domain.undefineFlags(_WITH_EVERYTHING)
     except libvirt.libvirtError as error:
         if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-            raise
-
-
-def _shut_down(domain: libvirt.virDomain, timeout: float) -> bool:
-    """Press the power button until the guest is off; return whether it went off in time."""
-    deadline = Deadline.within(timeout)
-    while domain.isActive():
-        _press_power_button(domain)
-        again = Deadline.within(deadline.remaining(ASK_AGAIN))
-        while domain.isActive() and again.remaining() > 0:
-            time.sleep(LOOK_AGAIN)
-        if deadline.remaining() <= 0:
-            return not domain.isActive()
-    return True
-
-
-def _press_power_button(domain: libvirt.virDomain) -> None:
-    try:
-        domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
             raise

@@ -4,7 +4,7 @@ IPv6 needs no entry: dnsmasq advertises the prefix and guests configure themselv
 for dnsmasq would send it to the guest as its host name.
 """
 
-import socket
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +14,7 @@ from pyroute2.dhcp.dhcp4msg import dhcp4msg
 from pyroute2.dhcp.enums import bootp, dhcp
 
 from fabric_direct.deadline import wait_until
+from fabric_direct.drivers.base import HostDriver
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.drivers.moment import read
 
@@ -22,6 +23,10 @@ Lease = dict[str, Any]
 _LIVE, _CONFIG = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE, libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
 # How long dnsmasq's helper may take to write down that a lease is gone, in seconds.
 _RELEASE_LIMIT = 10.0
+# How long the host may take to send a message, in seconds; it may have to be reached first.
+_SEND_LIMIT = 40.0
+# RFC 2131, section 4.1.
+_SERVER_PORT = 67
 
 
 def hosts(network: libvirt.virNetwork, flags: int = 0) -> dict[str, str]:
@@ -70,47 +75,60 @@ def leases(network: libvirt.virNetwork, mac: str) -> list[Lease]:
     return [lease for lease in _leases(network) if lease["mac"] == mac]
 
 
-def release(network: libvirt.virNetwork, mac: str) -> None:
+def release(network: libvirt.virNetwork, mac: str, host: HostDriver) -> None:
     """End the MAC's leases; they are gone on return.
 
     dnsmasq gives an address to nobody else before its lease has ended, and has no other way to end one
     than the message that a client sends (DHCPRELEASE, RFC 2131, section 4.4.6). It is sent in the
-    guest's stead, on the bridge, from the machine that dnsmasq runs on.
+    guest's stead, on the bridge, by the machine that dnsmasq runs on.
 
+    :param host: that machine.
     :raises TimedOut: if dnsmasq keeps the lease.
+    :raises Unreachable: if the host does not answer.
     """
-    _release(network, lambda lease: lease["mac"] == mac)
+    _release(network, host, lambda lease: lease["mac"] == mac)
 
 
-def release_others(network: libvirt.virNetwork, mac: str, ipv4: str) -> None:
+def release_others(network: libvirt.virNetwork, mac: str, ipv4: str, host: HostDriver) -> None:
     """End the leases of this address that were given to another MAC; they are gone on return.
 
+    :param host: the machine that dnsmasq runs on.
     :raises TimedOut: if dnsmasq keeps the lease.
+    :raises Unreachable: if the host does not answer.
     """
-    _release(network, lambda lease: lease["ipaddr"] == ipv4 and lease["mac"] != mac)
+    _release(network, host, lambda lease: lease["ipaddr"] == ipv4 and lease["mac"] != mac)
 
 
 def _leases(network: libvirt.virNetwork) -> list[Lease]:
     return network.DHCPLeases() if network.isActive() else []
 
 
-def _release(network: libvirt.virNetwork, unwanted: Callable[[Lease], bool]) -> None:
+def _release(
+    network: libvirt.virNetwork, host: HostDriver, unwanted: Callable[[Lease], bool]
+) -> None:
     def gone() -> bool:
         there = [lease for lease in _leases(network) if unwanted(lease)]
         for lease in there:
-            _send_release(network, lease)
+            _send_release(network, host, lease)
         return not there
 
-    wait_until("dnsmasq to end a lease", gone, timeout=_RELEASE_LIMIT, where=network.name())
+    # To reach the host for the first message is not dnsmasq's time.
+    if not gone():
+        wait_until("dnsmasq to end a lease", gone, timeout=_RELEASE_LIMIT, where=network.name())
 
 
-def _send_release(network: libvirt.virNetwork, lease: Lease) -> None:
+def _send_release(network: libvirt.virNetwork, host: HostDriver, lease: Lease) -> None:
     server = ElementTree.fromstring(network.XMLDesc(0)).findall("ip")[0].attrib["address"]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    message = _release_message(lease["mac"], lease["ipaddr"], server)
+    host.call(
+        "datagrams.send",
+        timeout=_SEND_LIMIT,
         # dnsmasq takes the message for the network of the interface that it comes in by.
-        bridge = network.bridgeName().encode()
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, bridge)
-        sender.sendto(_release_message(lease["mac"], lease["ipaddr"], server), (server, 67))
+        link=network.bridgeName(),
+        address=server,
+        port=_SERVER_PORT,
+        content=b64encode(message).decode(),
+    )
 
 
 def _release_message(mac: str, address: str, server: str) -> bytes:

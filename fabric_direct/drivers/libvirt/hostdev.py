@@ -1,228 +1,283 @@
-"""PCI functions passed through to domains, by libvirt alone.
+"""PCI functions passed through to domains: found and guarded, attached, taken back, and cleaned.
 
-attach: lock the functions and their VFs → read every domain's claims → attach what is missing
-→ read back.
-detach: read the component's functions → one after the other, confirmed by the guest → read back.
+::
 
-A detach needs no lock: until its end every attach finds the claim and is refused.
+    attach   lock the functions and what is bound up with them → look at host, domains and records
+             → refuse → write down → unbind from the host's drivers → attach what is missing → read back
+    detach   one function after the other, confirmed by the guest
+    clean    back to the host's drivers → erase or reset, verified → strike the record
+
+A function has a record from before it is attached until it is clean again, so whatever happens in
+between, also to this process or to the domain, it is not free.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from xml.etree import ElementTree
+from itertools import groupby
+from typing import ClassVar
 
 import libvirt
 
-from fabric_direct.config import AllowedDevice, Site
+from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.base import HostDevice, PluggedDevice
+from fabric_direct.drivers.base import (
+    DeviceRecord,
+    HostDevice,
+    HostDriver,
+    PluggedDevice,
+    Tenant,
+    UplinkDriver,
+)
+from fabric_direct.drivers.cleaning import clean
+from fabric_direct.drivers.host import host_driver
+from fabric_direct.drivers.ledger import Ledger
+from fabric_direct.drivers.libvirt import node_devices
 from fabric_direct.drivers.libvirt.claims import (
-    Claim,
     Reading,
     Taker,
     claims,
     locked,
-    pci_address,
     read_domains,
-    read_sliver,
+    read_tenant,
+    uuid_of,
 )
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.detach import detach
-from fabric_direct.drivers.libvirt.domain import (
-    alias,
-    component_of,
-    domain_uuid,
+from fabric_direct.drivers.libvirt.domain import alias
+from fabric_direct.drivers.libvirt.plugged import (
+    CONFIG,
+    LIVE,
+    aliases,
+    current,
+    described,
+    guest_address,
+    is_as,
+    plugged_in,
 )
-from fabric_direct.drivers.libvirt.inventory import (
-    allow_list,
-    find_function,
-    host_devices,
-    relatives,
-)
+from fabric_direct.drivers.libvirt.power import power_off, power_on, shut_down
+from fabric_direct.drivers.libvirt.slots import free_ports, one_slot
+from fabric_direct.drivers.libvirt.view import View
 from fabric_direct.drivers.libvirt.xml import render
-from fabric_direct.drivers.pools import derived_mac
+from fabric_direct.drivers.moment import read
+from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.drivers.survey import survey
 from fabric_direct.errors import (
     DeviceClaimed,
+    DeviceUnclean,
     DriverError,
     FabricDirectError,
-    InvalidSliver,
     NotFound,
     NotVerified,
+    TimedOut,
+    Unreachable,
+    Unsupported,
 )
-from fabric_direct.model import Interface, PciAddress, PciComponent, SharedNic
+from fabric_direct.locks import exclusive
+from fabric_direct.model import PciAddress, PciComponent
 
+_WHEN = {LIVE: "now", CONFIG: "at its next start"}
 # Seconds for each function that a failed attach gives back: the guest is asked once.
 TAKE_BACK = 20.0
 
 
 class HostdevDevice:
-    """Passes PCI functions of one host through to its domains.
+    """Passes PCI functions of one host through to its domains, each as a ``<hostdev>``.
 
-    A SharedNIC's VF is an ``<interface type='hostdev'>``, so that libvirt sets its MAC and VLAN and
-    restores them; everything else is a ``<hostdev>``. Devices are ``managed``: libvirt binds them to
-    vfio-pci and back.
-
-    :param site: the site; its allow-list for the host, and the directory of its locks.
+    :param site: the site; its allow-list for the host, and the directory of its locks and records.
     :param host: name of the worker.
     :raises NotFound: if the site has no such worker.
     """
 
+    cold: ClassVar[bool] = False
+    template: ClassVar[str] = "hostdev.xml.j2"
+
     def __init__(self, site: Site, host: str) -> None:
-        self._host = host
+        self._site, self._host = site, host
         self._uri = site.host(host).libvirt
-        self._allowed = site.host(host).devices
-        self._shares = any(entry.type == "SharedNIC" for entry in self._allowed)
         self._lock_directory = site.state_dir / "locks"
-        self._busy = site.limits.busy
+        self._uplink: UplinkDriver = NetlinkUplink(site, host)
+        self._last: View | None = None
+
+    @property
+    def _worker(self) -> HostDriver:
+        return host_driver(self._site, self._host)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self._site, self._host)
+
+    # --- looking
 
     def inventory(self) -> tuple[HostDevice, ...]:
-        """Return the PCI functions of the host, by address, with their owners."""
+        """Return the PCI functions of the host, by address, with their states and owners."""
         with self._translated("list the PCI functions"):
-            return host_devices(connect(self._uri), self._allowed)
+            return tuple(self._view().devices(self._bridge_modes()))
 
-    def check(self, component: PciComponent, sliver_id: str) -> None:
-        """Return if the sliver may have the device.
-
-        :raises InvalidSliver: if an address is not on the host or not in the allow-list; the field is
-            ``bdf[0]`` and so on.
-        :raises DeviceClaimed: if another domain of the host, live or defined, has it.
-        """
+    def check(self, component: PciComponent, tenant: Tenant) -> None:
+        """Return if the sliver may have the device; see :meth:`View.refuse` for what is refused."""
         with self._translated(f"check {component.id}"):
-            connection = connect(self._uri)
-            self._check_allowed(component, allow_list(connection, self._allowed))
-            self._check_present(connection, component)
-            own = str(domain_uuid(sliver_id))
-            others = [claim for claim in claims(read_domains(connection)) if claim.uuid != own]
-            self._refuse_claimed(connection, component, others)
+            self._view().refuse(component, tenant.sliver, uuid_of(tenant))
 
-    def plugged(self, sliver_id: str) -> tuple[PluggedDevice, ...]:
+    def keeps(self, tenant: Tenant, component: str) -> bool:
+        """Return whether the domain has anything of the component, live or defined."""
+        with self._translated(f"read the devices of {tenant.sliver}"):
+            own = read_tenant(connect(self._uri), tenant)
+            return own is not None and bool(aliases(own, tenant.sliver, component))
+
+    def free_ports(self, tenant: Tenant) -> int | None:
+        """Return how many more devices fit into the running domain; None if it does not run."""
+        with self._translated(f"read the domain of {tenant.sliver}"):
+            own = read_tenant(connect(self._uri), tenant)
+            return len(free_ports(own.roots[LIVE])) if own and LIVE in own.scopes else None
+
+    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's domain has by our stamp.
 
         Of a running domain those of its live XML, with the address that libvirt gave them there.
         """
-        with self._translated(f"read the devices of {sliver_id}"):
-            own = read_sliver(connect(self._uri), sliver_id)
-            return _current(_plugged(own, sliver_id)) if own else ()
+        with self._translated(f"read the devices of {tenant.sliver}"):
+            own = read_tenant(connect(self._uri), tenant)
+            return current(plugged_in(own, tenant.sliver)) if own else ()
 
-    def attach(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+        """Say where the device is not as wanted, in the domain as it runs and as it is defined."""
+        with self._translated(f"read the devices of {tenant.sliver}"):
+            own = read_tenant(connect(self._uri), tenant)
+            plugged = plugged_in(own, tenant.sliver) if own else {}
+        wanted = self._wanted(tenant.sliver, component)
+        return tuple(
+            f"{component.type} {component.id} has not {device.host_address} {_WHEN[scope]}"
+            for scope, there in plugged.items()
+            for device in wanted
+            if not any(is_as(found, device) for found in there)
+        )
+
+    def pending(self, tenant: Tenant) -> bool:  # noqa: ARG002 - as for all device drivers
+        """Return False: what is attached or detached here is so at once."""
+        return False
+
+    def restart(self, tenant: Tenant, *, timeout: float) -> None:
+        """Power-cycle the domain, as it is defined; it runs on return."""
+        with self._translated(f"restart the domain of {tenant.sliver}"):
+            domain = self._own(tenant).domain
+            if not shut_down(domain, timeout):
+                power_off(domain)
+            power_on(domain)
+
+    def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
+        """Return what is written down of the sliver's devices."""
+        return tuple(r for r in self._ledger.records().values() if r.sliver == sliver_id)
+
+    # --- attaching
+
+    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through, now (if it runs) and for later starts.
 
         If one fails, those that this call attached are taken back.
 
-        :raises DeviceClaimed: if another domain or component has one of them, or a VF or the PF of one.
+        :raises Conflict: as :meth:`check` does.
         :raises NotFound: if the sliver has no domain.
         :raises NotVerified: if the component, read back, has other functions or settings.
         :raises SliverBusy: if others were at work on one of them for too long.
+        :raises Unsupported: if the domain has no free root port.
         """
         with self._translated(f"attach {component.id}"), ExitStack() as stack:
-            connection = connect(self._uri)
-            stack.enter_context(self._locked(connection, component))
-            readings = read_domains(connection)
-            own = self._own(readings, sliver_id)
-            wanted, held = _wanted(sliver_id, component), claims(readings)
-            present = _present(own.domain, wanted, held)
-            others = [claim for claim in held if claim not in present]
-            self._refuse_claimed(connection, component, others)
-            with self._taking_back(connection, own.domain, wanted, present):
-                _attach_missing(own, component, wanted, present)
-                return self._read_back(own.domain, sliver_id, wanted)
+            stack.enter_context(self._locked(component.bdf))
+            view = self._view()
+            view.refuse(component, tenant.sliver, uuid_of(tenant))
+            own = self._own(tenant)
+            wanted = self._wanted(tenant.sliver, component)
+            before = {taker.alias for taker in own.takers()}
+            self._prepare(view, component, tenant.sliver)
+            with self._taking_back(own.domain, wanted, before):
+                with self._domain_locked(tenant):
+                    self._attach_missing(self._own(tenant), wanted)
+                return self._read_back(own.domain, tenant.sliver, wanted)
 
-    def detach(self, sliver_id: str, component: str, *, timeout: float) -> None:
-        """Take the component's functions back; the guest has let go of them on return.
+    def _prepare(self, view: View, component: PciComponent, sliver_id: str) -> None:
+        """Write the functions down as in use, and take them and their peers from the host's drivers."""
+        for address in component.bdf:
+            if address not in view.records:
+                self._ledger.write(self._record(view, component, address, sliver_id))
+        together = {each for a in component.bdf for each in (a, *view.peers(a))}
+        unbound = {a for a in together if view.functions[a].driver != node_devices.VFIO}
+        with ThreadPoolExecutor(max(1, len(unbound))) as pool:
+            list(pool.map(lambda a: node_devices.unbind(connect(self._uri), a), unbound))
 
-        :param timeout: seconds that the guest may take for all of them.
-        :raises TimedOut: if the guest still holds one; that one is still the sliver's then.
-        """
-        deadline = Deadline.within(timeout)
-        with self._translated(f"detach {component}"):
-            connection = connect(self._uri)
-            own = read_sliver(connection, sliver_id)
-            if own is None:
-                return
-            for label in _aliases(own, sliver_id, component):
-                remaining = deadline.remaining()
-                detach(connection, own.domain, label, timeout=remaining, where=self._uri)
+    def _record(
+        self, view: View, component: PciComponent, address: PciAddress, sliver_id: str
+    ) -> DeviceRecord:
+        function = view.functions[address]
+        return DeviceRecord(
+            address,
+            component.type,
+            component.model,
+            sliver_id,
+            component.id,
+            function.vendor,
+            function.product,
+        )
 
-    def _translated(self, what: str) -> AbstractContextManager[None]:
-        return translated(what, self._uri)
+    def _attach_missing(self, own: Reading, wanted: tuple[PluggedDevice, ...]) -> None:
+        there = {(taker.alias, taker.scope): taker for taker in own.takers()}
+        by_address = sorted(wanted, key=lambda device: device.host_address)
+        for _, slot in groupby(by_address, key=lambda d: replace(d.host_address, function=0)):
+            functions = list(slot)
+            if len(functions) == 1:
+                missing = sum(s for s in own.scopes if (functions[0].alias, s) not in there)
+                self._plug(own, functions[0], missing)
+            else:
+                self._attach_slot(own, functions, there)
 
-    def _own(self, readings: tuple[Reading, ...], sliver_id: str) -> Reading:
-        uuid = domain_uuid(sliver_id).bytes
-        for reading in readings:
-            if reading.domain.UUID() == uuid:
-                reading.check_stamp(sliver_id)
-                return reading
-        raise NotFound(f"sliver {sliver_id} has no domain", where=self._uri)
-
-    def _locked(
-        self, connection: libvirt.virConnect, component: PciComponent
-    ) -> AbstractContextManager[None]:
-        """Keep others off the functions, and off the VFs that go with them."""
-        functions = set(component.bdf)
-        # A VF has none, and where none is passed through alone nobody else asks for one.
-        if not isinstance(component, SharedNic) and self._shares:
-            families = [relatives(connection, address) for address in component.bdf]
-            functions |= {vf for family in families for vf in family.virtual}
-        return locked(self._lock_directory, self._host, functions, timeout=self._busy)
-
-    def _check_allowed(
-        self, component: PciComponent, entries: dict[PciAddress, AllowedDevice]
+    def _attach_slot(
+        self,
+        own: Reading,
+        functions: list[PluggedDevice],
+        there: Mapping[tuple[str, int], Taker],
     ) -> None:
-        for number, address in enumerate(component.bdf):
-            entry = entries.get(address)
-            if entry is None or not _fits(component, entry):
-                allows = f"it allows it as {entry.type} {entry.model or ''}" if entry else ""
-                raise InvalidSliver(
-                    f"{address} is not allowed as {component.type} {component.model or ''}".strip(),
-                    field=f"bdf[{number}]",
-                    where=f"site.yaml: hosts.{self._host}.devices",
-                    why=allows.strip(),
-                    remedy="name a device that the site's inventory lists as allowed",
-                )
+        """Attach the functions of one device: each to a port of its own now, in one slot later."""
+        present = [t for d in functions if (t := there.get((d.alias, CONFIG))) is not None]
+        taken = [address for t in present if (address := guest_address(t)) is not None]
+        addresses = [device.host_address for device in functions]
+        slots = one_slot(own.roots[CONFIG], addresses, taken, self._uri)
+        for device, slot in zip(functions, slots, strict=True):
+            if LIVE in own.scopes and (device.alias, LIVE) not in there:
+                self._plug(own, device, LIVE)
+            if (device.alias, CONFIG) not in there:
+                self._plug(own, device, CONFIG, slot)
 
-    def _check_present(self, connection: libvirt.virConnect, component: PciComponent) -> None:
-        for number, address in enumerate(component.bdf):
-            if find_function(connection, address) is None:
-                raise InvalidSliver(
-                    f"there is no PCI function {address}", field=f"bdf[{number}]", where=self._uri
-                )
-
-    def _refuse_claimed(
-        self, connection: libvirt.virConnect, component: PciComponent, others: list[Claim]
+    def _plug(
+        self, own: Reading, device: PluggedDevice, scopes: int, slot: PciAddress | None = None
     ) -> None:
-        claimed = {claim.address: claim for claim in others}
-        for number, address in enumerate(component.bdf) if claimed else ():
-            family = relatives(connection, address)
-            # A PF takes its VFs along; libvirtd hangs if the guest that has one does not let go.
-            for each in (address, *family.physical, *family.virtual):
-                if each in claimed:
-                    raise self._claimed(claimed[each], number)
+        if scopes:
+            xml = render(
+                self.template,
+                address=device.host_address,
+                alias=device.alias,
+                mac=device.mac,
+                vlan=device.vlan,
+                slot=slot,
+            )
+            own.domain.attachDeviceFlags(xml, scopes)
 
-    def _claimed(self, claim: Claim, number: int) -> DeviceClaimed:
-        return DeviceClaimed(
-            f"domain {claim.domain} has {claim.address}",
-            field=f"bdf[{number}]",
-            where=self._uri,
-            why=f"it belongs to {claim.owner}",
-            remedy="detach it there first, or name another device",
+    def _wanted(self, sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
+        return tuple(
+            PluggedDevice(component.id, alias(sliver_id, component.id, number), address)
+            for number, address in enumerate(component.bdf)
         )
 
     @contextmanager
     def _taking_back(
-        self,
-        connection: libvirt.virConnect,
-        domain: libvirt.virDomain,
-        wanted: tuple[PluggedDevice, ...],
-        present: frozenset[Claim],
+        self, domain: libvirt.virDomain, wanted: tuple[PluggedDevice, ...], before: set[str]
     ) -> Iterator[None]:
         """On an error, detach those of the wanted devices that were not there before."""
-        before = {claim.alias for claim in present}
         try:
             yield
         except (libvirt.libvirtError, FabricDirectError) as error:
             made = [device.alias for device in wanted if device.alias not in before]
-            left = [label for label in made if not self._take_back(connection, domain, label)]
+            left = [label for label in made if not self._take_back(domain, label)]
             if left:
                 raise DriverError(
                     "a device was attached only in part",
@@ -232,11 +287,9 @@ class HostdevDevice:
                 ) from error
             raise
 
-    def _take_back(
-        self, connection: libvirt.virConnect, domain: libvirt.virDomain, label: str
-    ) -> bool:
+    def _take_back(self, domain: libvirt.virDomain, label: str) -> bool:
         try:
-            detach(connection, domain, label, timeout=TAKE_BACK, where=self._uri)
+            detach(connect(self._uri), domain, label, timeout=TAKE_BACK, where=self._uri)
         except FabricDirectError:
             return False
         return True
@@ -245,12 +298,12 @@ class HostdevDevice:
         self, domain: libvirt.virDomain, sliver_id: str, wanted: tuple[PluggedDevice, ...]
     ) -> tuple[PluggedDevice, ...]:
         """Return the wanted devices as found: live if the domain runs, else as defined."""
-        plugged = _plugged(Reading(domain), sliver_id)
+        plugged = plugged_in(Reading(domain), sliver_id)
         for there in plugged.values():
-            if not all(any(_is(found, device) for found in there) for device in wanted):
+            if not all(any(is_as(found, device) for found in there) for device in wanted):
                 raise self._not_verified(domain, wanted, there)
         labels = {device.alias for device in wanted}
-        return tuple(found for found in _current(plugged) if found.alias in labels)
+        return tuple(found for found in current(plugged) if found.alias in labels)
 
     def _not_verified(
         self,
@@ -259,120 +312,221 @@ class HostdevDevice:
         plugged: tuple[PluggedDevice, ...],
     ) -> NotVerified:
         labels = {device.alias for device in wanted}
-        found = ", ".join(_described(d) for d in plugged if d.alias in labels) or "nothing"
+        found = ", ".join(described(d) for d in plugged if d.alias in labels) or "nothing"
         return NotVerified(
             f"domain {domain.name()} has not what was attached",
             where=self._uri,
-            why=f"wanted {', '.join(map(_described, wanted))}; found {found}",
+            why=f"wanted {', '.join(map(described, wanted))}; found {found}",
             remedy="detach the component and attach it again",
         )
 
+    # --- taking back
 
-def _fits(component: PciComponent, entry: AllowedDevice) -> bool:
-    models = {component.model, entry.model} - {None}
-    return entry.type == component.type and len(models) < 2
+    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
+        """Take the component's functions back; the guest has let go of them on return.
 
+        :param timeout: seconds that the guest may take for all of them.
+        :raises TimedOut: if the guest still holds one; that one is still the sliver's then.
+        """
+        deadline = Deadline.within(timeout)
+        with self._translated(f"detach {component}"):
+            connection = connect(self._uri)
+            own = read_tenant(connection, tenant)
+            if own is None:
+                return
+            for label in aliases(own, tenant.sliver, component):
+                remaining = deadline.remaining()
+                detach(connection, own.domain, label, timeout=remaining, where=self._uri)
 
-def _wanted(sliver_id: str, component: PciComponent) -> tuple[PluggedDevice, ...]:
-    interface = (
-        _interface(sliver_id, component) if isinstance(component, SharedNic) else Interface()
-    )
-    return tuple(
-        PluggedDevice(
-            component.id,
-            alias(sliver_id, component.id, number),
-            address,
-            mac=interface.mac,
-            vlan=interface.vlan,
+    def clean(self, record: DeviceRecord) -> None:
+        """Make a function that no domain has any more fit for the next tenant, and strike its record.
+
+        What is written down for another component now, or not at all any more, is left alone.
+
+        :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then. Also if
+            it was quarantined before: only a person sets it free.
+        :raises Unreachable: if the host does not answer; the function stays unclean.
+        """
+        with self._translated(f"clean {record.address}"), self._locked_to_clean(record):
+            view = self._view()
+            there = view.records.get(record.address)
+            if there is None or _whose(there) != _whose(record):
+                return
+            if there.quarantined:
+                raise self._quarantined(there)
+            self._clean(view, there)
+
+    def _clean(self, view: View, record: DeviceRecord) -> None:
+        self._refuse_held(view, record.address)
+        try:
+            with self._translated(f"clean {record.address}"):
+                self._make_clean(view, record)
+        except Unreachable:
+            raise
+        except FabricDirectError as error:
+            stained = replace(record, quarantined=str(error))
+            self._ledger.write(stained)
+            raise self._quarantined(stained) from error
+        self._ledger.strike(record.address)
+
+    def _make_clean(self, view: View, record: DeviceRecord) -> None:
+        group = (record.address, *view.peers(record.address))
+        held = {claim.address for claim in view.claims}
+        if not held.intersection(group):
+            for address in group:
+                self._give_back(view, address)
+        own = set(_siblings(record, view.records.values())) - held
+        together = own.union(view.spare_mates(record.address))
+        clean(self._worker, record, sorted(together), timeout=self._site.limits.clean)
+
+    def _give_back(self, view: View, address: PciAddress) -> None:
+        function = view.functions.get(address)
+        if function is not None and function.driver in {None, node_devices.VFIO}:
+            node_devices.bind(connect(self._uri), address)
+
+    def _refuse_held(self, view: View, address: PciAddress) -> None:
+        for claim in view.claims:
+            if claim.address == address:
+                raise DeviceClaimed(
+                    f"domain {claim.domain} still has {address}",
+                    where=self._uri,
+                    remedy="detach it first",
+                )
+
+    def _quarantined(self, record: DeviceRecord) -> DeviceUnclean:
+        return DeviceUnclean(
+            f"{record.address} is quarantined: it could not be cleaned",
+            where=self._host,
+            why=record.quarantined,
+            remedy="look at it, then: "
+            f"fabric-direct devices release {self._host} {record.address} --force",
         )
-        for number, address in enumerate(component.bdf)
-    )
+
+    def release(self, address: PciAddress, *, force: bool) -> None:
+        """Clean a function once more, also one that is quarantined, and strike its record.
+
+        :param force: do not clean it: a person answers for it.
+        :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
+        """
+        with self._translated(f"release {address}"):
+            record = self._ledger.records().get(address)
+            if record is None:
+                return
+            with self._locked_to_clean(record):
+                view = self._view()
+                if not force:
+                    self._clean(view, record)
+                else:
+                    self._refuse_held(view, address)
+                    self._ledger.strike(address)
+
+    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:
+        """Take the device from the guest and from the host's bus, find it again, and give it back.
+
+        Only the component's own functions leave the bus.
+
+        :param timeout: seconds that the guest gets to let go of it.
+        :raises NotVerified: if the bus does not have it again, with the same ids.
+        """
+        self.detach(tenant, component.id, timeout=timeout)
+        with self._translated(f"rescan {component.id}"), self._locked(component.bdf):
+            view = self._view()
+            for address in component.bdf:
+                self._give_back(view, address)
+            self._find_again(view, component)
+        self.attach(tenant, component)
+
+    def _find_again(self, view: View, component: PciComponent) -> None:
+        """Take the functions off the bus, and wait until they are on it again as what they were."""
+        limit, records = self._site.limits.call, view.records
+        functions = [str(address) for address in component.bdf]
+        ids = self._worker.call("pci.remove", timeout=limit, addresses=functions)
+        # A rescan that was killed midway has left them off the bus.
+        had = (records[address] for address in component.bdf if address in records)
+        ids |= {str(record.address): f"{record.vendor}:{record.product}" for record in had}
+        try:
+            self._worker.call("pci.rescan", timeout=2 * limit, expected=ids, limit=limit)
+        except TimedOut as error:
+            raise NotVerified(
+                f"{component.id} was not found again",
+                where=self._host,
+                why=str(error),
+                remedy="scan again; else power the device, or the worker, off and on",
+            ) from error
+
+    # --- what is shared
+
+    def _translated(self, what: str) -> AbstractContextManager[None]:
+        return translated(what, self._uri)
+
+    @read
+    def _view(self) -> View:
+        """Look at everything anew, all at once: each answer comes from another place."""
+        with ThreadPoolExecutor(2) as pool:
+            functions = pool.submit(survey, self._worker, timeout=self._site.limits.call)
+            records = pool.submit(self._ledger.records)
+            held = claims(read_domains(connect(self._uri)))
+            view = View(
+                host=self._host,
+                functions=functions.result(),
+                claims=held,
+                records=records.result(),
+                entries=self._site.host(self._host).devices,
+            )
+        self._last = view
+        return view
+
+    def _topology(self, addresses: tuple[PciAddress, ...]) -> View:
+        """Return a view that may be old: what belongs to what does not change while a worker runs."""
+        last = self._last
+        return last if last and last.functions.keys() >= set(addresses) else self._view()
+
+    def _bridge_modes(self) -> dict[str, str]:
+        links = {e.uplink for e in self._site.host(self._host).devices if e.uplink}
+        return {link: mode for link in links if (mode := self._mode(link))}
+
+    def _mode(self, uplink: str) -> str | None:
+        with suppress(Unsupported, NotFound):
+            return self._uplink.bridge_mode(uplink)
+        return None
+
+    def _own(self, tenant: Tenant) -> Reading:
+        own = read_tenant(connect(self._uri), tenant)
+        if own is None:
+            raise NotFound(f"sliver {tenant.sliver} has no domain", where=self._uri)
+        return own
+
+    def _domain_locked(self, tenant: Tenant) -> AbstractContextManager[None]:
+        """Keep others from choosing a slot of the domain; libvirt plugs one device at a time anyway."""
+        path = self._lock_directory / f"{self._host}-{uuid_of(tenant)}.lock"
+        what = f"the domain of {tenant.sliver}"
+        return exclusive(path, what, timeout=self._site.limits.create)
+
+    def _locked(
+        self, addresses: tuple[PciAddress, ...], timeout: float | None = None
+    ) -> AbstractContextManager[None]:
+        """Keep others off the functions, and off what is bound up with them.
+
+        :param timeout: seconds to wait for others; as long as for another process if absent.
+        """
+        there = self._topology(addresses)
+        together = {each for a in addresses for each in (a, *there.bound_up(a))}
+        limit = self._site.limits.busy if timeout is None else timeout
+        return locked(self._lock_directory, self._host, together, timeout=limit)
+
+    def _locked_to_clean(self, record: DeviceRecord) -> AbstractContextManager[None]:
+        """Keep others off all that is reset with a function; one that is being erased takes its time."""
+        own = _siblings(record, self._ledger.records().values())
+        mates = self._topology((record.address,)).slot_mates(record.address)
+        return self._locked((record.address, *own, *mates), self._site.limits.clean)
 
 
-def _interface(sliver_id: str, nic: SharedNic) -> Interface:
-    mac = nic.interface.mac or derived_mac(sliver_id, nic.id)
-    return nic.interface.model_copy(update={"mac": mac})
+def _whose(record: DeviceRecord) -> tuple[str, str]:
+    return record.sliver, record.component
 
 
-def _present(
-    domain: libvirt.virDomain, wanted: tuple[PluggedDevice, ...], held: tuple[Claim, ...]
-) -> frozenset[Claim]:
-    """Return the claims by which the domain has some of the wanted devices already."""
-    own, labels = domain.UUIDString(), {device.alias for device in wanted}
-    return frozenset(claim for claim in held if claim.uuid == own and claim.alias in labels)
-
-
-def _attach_missing(
-    own: Reading,
-    component: PciComponent,
-    wanted: tuple[PluggedDevice, ...],
-    present: frozenset[Claim],
-) -> None:
-    template = "interface-hostdev" if isinstance(component, SharedNic) else "hostdev"
-    for device in wanted:
-        there = sum(claim.scope for claim in present if claim.alias == device.alias)
-        missing = sum(own.scopes) & ~there
-        if missing:
-            own.domain.attachDeviceFlags(_xml(template, device), missing)
-
-
-def _xml(template: str, device: PluggedDevice) -> str:
-    return render(
-        f"{template}.xml.j2",
-        address=device.host_address,
-        alias=device.alias,
-        mac=device.mac,
-        vlan=device.vlan,
-    )
-
-
-def _aliases(own: Reading, sliver_id: str, component: str) -> list[str]:
-    """Return the aliases of the component's functions, live and as defined."""
-    labels = {taker.alias for taker in own.takers()}
-    return sorted(label for label in labels if component_of(label, sliver_id) == component)
-
-
-def _current(plugged: dict[int, tuple[PluggedDevice, ...]]) -> tuple[PluggedDevice, ...]:
-    """Return the sliver's devices: live if the domain runs, else as defined."""
-    return plugged.get(libvirt.VIR_DOMAIN_AFFECT_LIVE, plugged[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
-
-
-def _plugged(own: Reading, sliver_id: str) -> dict[int, tuple[PluggedDevice, ...]]:
-    """Return the sliver's devices by scope."""
-    takers = [(taker, component_of(taker.alias, sliver_id)) for taker in own.takers()]
-    return {
-        scope: tuple(
-            _device(t, component) for t, component in takers if component and t.scope == scope
-        )
-        for scope in own.scopes
-    }
-
-
-def _device(taker: Taker, component: str) -> PluggedDevice:
-    guest = taker.element.find("address[@type='pci']")
-    live = taker.scope == libvirt.VIR_DOMAIN_AFFECT_LIVE
-    return PluggedDevice(
-        component,
-        taker.alias,
-        taker.address,
-        guest_address=pci_address(guest) if live and guest is not None else None,
-        mac=_attribute(taker.element, "mac", "address"),
-        vlan=_number(_attribute(taker.element, "vlan/tag", "id")),
-    )
-
-
-def _attribute(device: ElementTree.Element, path: str, name: str) -> str | None:
-    element = device.find(path)
-    return element.get(name) if element is not None else None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None else None
-
-
-def _is(found: PluggedDevice, wanted: PluggedDevice) -> bool:
-    return replace(found, guest_address=None) == wanted
-
-
-def _described(device: PluggedDevice) -> str:
-    return f"{device.host_address} (mac {device.mac}, vlan {device.vlan})"
+def _siblings(record: DeviceRecord, records: Iterable[DeviceRecord]) -> tuple[PciAddress, ...]:
+    """Return the functions of the record's component; none if nobody knows whose it was."""
+    return tuple(r.address for r in records if all(_whose(r)) and _whose(r) == _whose(record))

@@ -12,8 +12,8 @@ a network is not deleted while another NIC has a place on it in the pool.
 A router advertises the prefix of IPv6, and a guest that forms its address from its MAC has the one that
 is held. Another one (asked for, or in a prefix other than /64) has to be configured in the guest.
 
-What is done to bridges, VLANs and leases needs netlink and sockets of the host, so libvirt must run on
-the same machine.
+What is done to bridges, VLANs and leases needs netlink and sockets of the host. So a host whose libvirt
+runs on another machine must be one that we can log in to; what is left of a sliver, libvirt alone tells.
 """
 
 from collections.abc import Iterator
@@ -27,9 +27,11 @@ from fabric_direct.config import Site
 from fabric_direct.drivers import vlan
 from fabric_direct.drivers.addresses import check_addresses
 from fabric_direct.drivers.base import Port
+from fabric_direct.drivers.host import host_driver
 from fabric_direct.drivers.libvirt import dhcp
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.strategies import (
+    NetworkHost,
     Strategy,
     delete_network,
     find_ours,
@@ -41,7 +43,7 @@ from fabric_direct.drivers.libvirt.strategies import (
 )
 from fabric_direct.drivers.moment import read
 from fabric_direct.drivers.pools import Held, Pools
-from fabric_direct.errors import InvalidSliver, Unsupported
+from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.locks import exclusive
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import SiteNetwork
@@ -55,7 +57,8 @@ class LibvirtNetwork:
 
         :raises NotFound: if the site has no such host.
         """
-        self._site, self._host, self._uri = site, host, site.host(host).libvirt
+        self._site = site
+        self._host = NetworkHost(host, site.host(host).libvirt, host_driver(site, host))
         self._pools = Pools(site.state_dir / "pools.sqlite", timeout=site.limits.call)
 
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
@@ -66,11 +69,11 @@ class LibvirtNetwork:
         :raises InvalidSliver: if there is no such network (field ``network``); if an address is
             outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``), or a MAC (``.mac``).
         :raises NotOurs: if a libvirt network of its name is there without our stamp.
-        :raises Unsupported: if libvirt runs on another machine.
+        :raises InvalidSite: if libvirt runs on another machine and the host has no ``ssh``.
         """
         _refuse_cloud_only(interface)
         check_addresses(self._settings(network), interface)
-        with self._libvirt(f"look for network {network}"):
+        with self._within_reach(f"look for network {network}"):
             self._strategy(network).check()
         taken = () if sliver_id is None else self._pools.taken(network, interface, sliver_id)
         for field, holder in taken:
@@ -86,14 +89,14 @@ class LibvirtNetwork:
         held = self._held(sliver_id, component)
         if held is None or held.network not in self._site.networks:
             return None
-        with self._libvirt(f"look for the port {held}"):
+        with self._within_reach(f"look for the port {held}"):
             if not self._strategy(held.network).plugged(held):
                 return None
         return self._port(held)
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports held for the sliver, also those of which something is missing."""
-        return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host))
+        return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host.name))
 
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
@@ -103,7 +106,7 @@ class LibvirtNetwork:
         The network is made with its first port. What is missing of a port, of its network, or of the
         network's start after the host's, is made good.
 
-        :raises InvalidSliver: as ``check`` does.
+        :raises InvalidSliver, InvalidSite: as ``check`` does.
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC, or another one for this NIC.
         :raises NotFound: if the bridge of a ``flat`` network is not there.
@@ -113,8 +116,10 @@ class LibvirtNetwork:
         """
         settings = self._settings(network)
         check_addresses(settings, interface)
-        with self._libvirt(f"make a port on {network}"):
-            held = self._pools.hold(sliver_id, component, self._host, network, settings, interface)
+        with self._within_reach(f"make a port on {network}"):
+            held = self._pools.hold(
+                sliver_id, component, self._host.name, network, settings, interface
+            )
             with self._alone(network):
                 self._strategy(network).make()
             self._strategy(network).plug(held)
@@ -123,6 +128,7 @@ class LibvirtNetwork:
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Give the place up. A network that we made goes with its last port.
 
+        :raises InvalidSite: as ``check`` does.
         :raises Conflict: if the network would go, and a running domain is plugged into it.
         :raises TimedOut: if dnsmasq does not end the NIC's lease.
         :raises SliverBusy: if others work on the network for longer than the limit of a call.
@@ -130,7 +136,7 @@ class LibvirtNetwork:
         held = self._held(sliver_id, component)
         if held is None:
             return
-        with self._libvirt(f"delete port {held}") as connection:
+        with self._within_reach(f"delete port {held}") as connection:
             self._unplug(connection, held)
             with self._alone(held.network):
                 self._delete_network(connection, held)
@@ -138,12 +144,11 @@ class LibvirtNetwork:
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything held for the sliver: ports, DHCP entries, leases."""
+        there = self._pools.of_sliver(sliver_id, self._host.name)
+        if not there:
+            return ()
         with self._libvirt(f"look for what is left of {sliver_id}") as connection:
-            return tuple(
-                name
-                for held in self._pools.of_sliver(sliver_id, self._host)
-                for name in self._left(connection, held)
-            )
+            return tuple(name for held in there for name in self._left(connection, held))
 
     def unused(self) -> tuple[str, ...]:
         """Return none: a network has a place in the pool as long as anything of it is there."""
@@ -156,20 +161,21 @@ class LibvirtNetwork:
         """Take the NIC from a network that others use; what is its alone goes with the network."""
         network = find_ours(connection, self._site.site, held.network)
         if network and (self._others(held) or is_shared(network, held)):
-            unplug(network, held)
+            unplug(network, held, self._host.kernel)
 
     def _delete_network(self, connection: libvirt.virConnect, held: Held) -> None:
         """Delete the network if nobody else uses it; one may have come since it was last asked."""
         self._unplug(connection, held)
         if self._others(held):
             return
-        vlan.remove_vlans(vlan_stamp(self._site.site, held.network))
+        stamp = vlan_stamp(self._site.site, held.network)
+        vlan.remove_vlans(stamp, host=self._host.kernel)
         network = find_ours(connection, self._site.site, held.network)
         if network and not is_shared(network, held):
             delete_network(network)
 
     def _others(self, held: Held) -> set[Held]:
-        return set(self._pools.of_network(held.network, self._host)) - {held}
+        return set(self._pools.of_network(held.network, self._host.name)) - {held}
 
     def _left(self, connection: libvirt.virConnect, held: Held) -> Iterator[str]:
         yield f"port {held}: {held.mac}, {held.ipv4}"
@@ -180,7 +186,7 @@ class LibvirtNetwork:
             yield f"DHCP lease of {held}: {held.mac}"
 
     def _held(self, sliver_id: str, component: str) -> Held | None:
-        there = self._pools.of_sliver(sliver_id, self._host)
+        there = self._pools.of_sliver(sliver_id, self._host.name)
         return next((held for held in there if held.component == component), None)
 
     def _settings(self, network: str) -> SiteNetwork:
@@ -195,7 +201,7 @@ class LibvirtNetwork:
         return known[network]
 
     def _strategy(self, network: str) -> Strategy:
-        return strategy(self._uri, self._site.site, network, self._settings(network))
+        return strategy(self._host, self._site.site, network, self._settings(network))
 
     def _port(self, held: Held) -> Port:
         settings = self._site.networks.get(held.network)
@@ -218,19 +224,28 @@ class LibvirtNetwork:
         )
 
     def _alone(self, network: str) -> AbstractContextManager[None]:
-        lock = self._site.state_dir / "locks" / f"network-{self._host}-{network}"
+        lock = self._site.state_dir / "locks" / f"network-{self._host.name}-{network}"
         return exclusive(lock, f"network {network}", timeout=self._site.limits.call)
+
+    def _within_reach(self, what: str) -> AbstractContextManager[libvirt.virConnect]:
+        """Give libvirt where the host's bridges, VLANs and leases are within reach, too.
+
+        :raises InvalidSite: if they are not.
+        """
+        name, uri = self._host.name, self._host.libvirt
+        if urlsplit(uri).hostname and self._site.host(name).ssh is None:
+            raise InvalidSite(
+                f"cannot {what}",
+                where=f"site.yaml: hosts.{name}",
+                why=f"{uri} is another machine's, whose bridges and leases are out of reach",
+                remedy=f"name a way to log in there: hosts.{name}.ssh: ssh://root@…",
+            )
+        return self._libvirt(what)
 
     @contextmanager
     def _libvirt(self, what: str) -> Iterator[libvirt.virConnect]:
-        if urlsplit(self._uri).hostname:
-            raise Unsupported(
-                f"cannot {what}",
-                where=self._uri,
-                why="libvirt runs on another machine, whose bridges and leases are out of reach",
-            )
-        with translated(what, self._uri):
-            yield connect(self._uri)
+        with translated(what, self._host.libvirt):
+            yield connect(self._host.libvirt)
 
 
 def _refuse_cloud_only(interface: VNicInterface) -> None:

@@ -13,6 +13,7 @@ libvirt networks are named ``fd-<site>-<network>``, have a UUID that follows fro
 host, and go with their last port. Taking away goes by stamp alone, whatever site.yaml says by then.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree
@@ -21,6 +22,7 @@ import libvirt
 
 from fabric_direct.drivers import vlan
 from fabric_direct.drivers.addresses import host_address, host_address6
+from fabric_direct.drivers.base import HostDriver
 from fabric_direct.drivers.libvirt import dhcp
 from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
@@ -28,6 +30,17 @@ from fabric_direct.drivers.moment import read
 from fabric_direct.drivers.pools import Held
 from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified
 from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkHost:
+    """The host that networks are made on."""
+
+    name: str
+    libvirt: str
+    """URI of its libvirt."""
+    kernel: HostDriver
+    """What reaches its bridges, VLANs and DHCP server."""
 
 
 class Strategy(Protocol):
@@ -62,29 +75,32 @@ class Flat:
 
     dhcp, bridge = False, True
 
-    def __init__(self, settings: FlatNetwork) -> None:
-        self.source = _needed(settings.bridge, "bridge")
+    def __init__(self, host: NetworkHost, settings: FlatNetwork) -> None:
+        self._host, self.source = host, _needed(settings.bridge, "bridge")
         self.gateway = str(settings.gateway) if settings.gateway else None
 
     def check(self) -> None:
         """Look for the bridge."""
-        if not vlan.is_bridge(self.source):
-            raise InvalidSliver("this host has no such network", field="network", why=self._why())
+        if not self._is_there():
+            raise _lacking(self._host, self._why())
 
     def make(self) -> None:
         """Look for the bridge.
 
         :raises NotFound: if it is not there.
         """
-        if not vlan.is_bridge(self.source):
-            raise NotFound("the network is not there", why=self._why())
+        if not self._is_there():
+            raise NotFound("the network is not there", where=self._host.name, why=self._why())
 
     def plug(self, held: Held) -> None:
         """Do nothing: nothing is made for a single NIC."""
 
     def plugged(self, held: Held) -> bool:  # noqa: ARG002 - the bridge serves any NIC
         """Return whether the bridge is there."""
-        return vlan.is_bridge(self.source)
+        return self._is_there()
+
+    def _is_there(self) -> bool:
+        return vlan.is_bridge(self.source, host=self._host.kernel)
 
     def _why(self) -> str:
         return f"there is no bridge {self.source}"
@@ -95,8 +111,8 @@ class FlatDhcp:
 
     dhcp, bridge = True, False
 
-    def __init__(self, uri: str, site: str, name: str, settings: SiteNetwork) -> None:
-        self._uri, self._site, self._name = uri, site, name
+    def __init__(self, host: NetworkHost, site: str, name: str, settings: SiteNetwork) -> None:
+        self._host, self._site, self._name = host, site, name
         self._settings = settings
         self.source = network_name(site, name)
         self.gateway = self._gateway()
@@ -119,9 +135,9 @@ class FlatDhcp:
 
         :raises NotVerified: if libvirt, read back, does not have it so.
         """
-        network = connect(self._uri).networkLookupByName(self.source)
+        network = self._connection().networkLookupByName(self.source)
         dhcp.set_host(network, held.mac, str(held.ipv4))
-        dhcp.release_others(network, held.mac, str(held.ipv4))
+        dhcp.release_others(network, held.mac, str(held.ipv4), self._host.kernel)
         if not self.plugged(held):
             raise NotVerified(f"network {self.source} does not serve {held}")
 
@@ -132,7 +148,10 @@ class FlatDhcp:
         return bool(active) and dhcp.has_host(network, held.mac, str(held.ipv4))
 
     def _find(self) -> libvirt.virNetwork | None:
-        return find_network(connect(self._uri), self._site, self._name)
+        return find_network(self._connection(), self._site, self._name)
+
+    def _connection(self) -> libvirt.virConnect:
+        return connect(self._host.libvirt)
 
     def _define(self) -> libvirt.virNetwork:
         settings, subnet6 = self._settings, self._settings.subnet6
@@ -150,15 +169,16 @@ class FlatDhcp:
             prefix6=subnet6.prefixlen if subnet6 else None,
             options=self._options(),
         )
-        return connect(self._uri).networkDefineXML(xml)
+        return self._connection().networkDefineXML(xml)
 
     def _start(self, network: libvirt.virNetwork) -> None:
         if network.isActive():
             return
         bridge = network.bridgeName()
-        if vlan.link_exists(bridge):
+        if vlan.link_exists(bridge, host=self._host.kernel):
             raise NotOurs(
                 f"network {self.source} cannot be started",
+                where=self._host.name,
                 why=f"there is a link {bridge} already, which is not ours",
                 remedy="remove it, or give the network another bridge in site.yaml",
             )
@@ -187,44 +207,46 @@ class FlatDhcp:
 class Vlan(FlatDhcp):
     """A libvirt network whose bridge has a VLAN interface of an uplink as a port."""
 
-    def __init__(self, uri: str, site: str, name: str, settings: VlanNetwork) -> None:
-        super().__init__(uri, site, name, settings)
+    def __init__(self, host: NetworkHost, site: str, name: str, settings: VlanNetwork) -> None:
+        super().__init__(host, site, name, settings)
         self._uplink, self._vlan = _needed(settings.uplink, "uplink"), settings.vlan
         self._stamp = vlan_stamp(site, name)
 
     def check(self) -> None:
         """Look for the uplink, too."""
         super().check()
-        if not vlan.link_exists(self._uplink):
-            raise InvalidSliver(
-                "this host has no such network",
-                field="network",
-                why=f"there is no link {self._uplink}",
-            )
+        if not vlan.link_exists(self._uplink, host=self._host.kernel):
+            raise _lacking(self._host, f"there is no link {self._uplink}")
 
     def make(self) -> None:
         """Make the VLAN interface, too, and put it into the bridge."""
         super().make()
-        vlan.attach_vlan(self._uplink, self._vlan, self._the_bridge(), self._stamp)
+        vlan.attach_vlan(
+            self._uplink, self._vlan, self._the_bridge(), self._stamp, host=self._host.kernel
+        )
 
     def plugged(self, held: Held) -> bool:
         """Return whether the VLAN interface is in the bridge, too."""
         return super().plugged(held) and vlan.vlan_attached(
-            self._uplink, self._vlan, self._the_bridge(), self._stamp
+            self._uplink, self._vlan, self._the_bridge(), self._stamp, host=self._host.kernel
         )
 
     def _the_bridge(self) -> str:
-        name: str = connect(self._uri).networkLookupByName(self.source).bridgeName()
+        name: str = self._connection().networkLookupByName(self.source).bridgeName()
         return name
 
 
-def strategy(uri: str, site: str, name: str, settings: SiteNetwork) -> Strategy:
+def strategy(host: NetworkHost, site: str, name: str, settings: SiteNetwork) -> Strategy:
     """Return what makes this network."""
     if isinstance(settings, FlatNetwork):
-        return Flat(settings)
+        return Flat(host, settings)
     if isinstance(settings, VlanNetwork):
-        return Vlan(uri, site, name, settings)
-    return FlatDhcp(uri, site, name, settings)
+        return Vlan(host, site, name, settings)
+    return FlatDhcp(host, site, name, settings)
+
+
+def _lacking(host: NetworkHost, why: str) -> InvalidSliver:
+    return InvalidSliver("this host has no such network", field="network", where=host.name, why=why)
 
 
 def _needed(link: str | None, field: str) -> str:
@@ -281,9 +303,9 @@ def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.v
         return None
 
 
-def unplug(network: libvirt.virNetwork, held: Held) -> None:
-    """Have dnsmasq end the NIC's lease and hand out its address no more."""
-    dhcp.release(network, held.mac)
+def unplug(network: libvirt.virNetwork, held: Held, host: HostDriver) -> None:
+    """Have dnsmasq, which runs on the host, end the NIC's lease and hand out its address no more."""
+    dhcp.release(network, held.mac, host)
     dhcp.remove_host(network, held.mac)
 
 

@@ -1,0 +1,44 @@
+"""Workers that we log in to: the login, their Python, and who we are there."""
+
+from fabric_direct.config import Host, Site
+from fabric_direct.doctor.daemon import is_local
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.drivers.host_ssh import SshHost
+from fabric_direct.errors import FabricDirectError
+
+_REACH = "see whether ssh to it works by hand, without a password"
+
+
+def needs_login(host: Host) -> bool:
+    """Return whether something of ours has to run on a host that is not this machine."""
+    return host.ssh is not None or bool(host.devices and not is_local(host))
+
+
+def check_login(site: Site, name: str) -> Diagnosis:
+    """Log in to a worker and start there what devices need: Python, as root."""
+    subject, host = f"SSH of {name}", site.host(name)
+    if host.ssh is None:
+        found = "it has devices that may be passed through, and site.yaml says no way to log in"
+        remedy = f"name one in site.yaml: hosts.{name}.ssh: ssh://root@{name}"
+        return Diagnosis(subject, Verdict.FAIL, found, remedy)
+    try:
+        python, user = _looked(site, name)
+    except FabricDirectError as error:
+        found = f"{host.ssh}: {error.what}: {error.why}".removesuffix(": ")
+        return Diagnosis(subject, Verdict.FAIL, found, error.remedy or _REACH)
+    if user != 0:
+        found = f"{host.ssh}: we are user {user} there; devices and networks need root"
+        verdict = Verdict.FAIL if host.devices else Verdict.WARN
+        remedy = f"name root in site.yaml: hosts.{name}.ssh: ssh://root@…"
+        return Diagnosis(subject, verdict, found, remedy)
+    return Diagnosis(subject, Verdict.OK, f"{host.ssh}: root, Python {python}")
+
+
+def _looked(site: Site, name: str) -> tuple[str, int]:
+    """Return the version of the worker's Python, and who we are there."""
+    host = SshHost(site, name)
+    try:
+        relay = host.relay(timeout=site.limits.call)
+        return ".".join(map(str, relay.python)), relay.user
+    finally:
+        host.close()

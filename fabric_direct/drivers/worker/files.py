@@ -1,0 +1,63 @@
+"""Files, read and written in one piece."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from base64 import b64decode, b64encode
+from pathlib import Path
+
+__all__ = ["read", "resolve", "write"]
+
+# Bytes of a file that is read: it is held in memory, and sent in Base64.
+LARGEST = 32 * 1024**2
+
+
+def read(path: str) -> str:
+    """Return the content of a file, in Base64.
+
+    :raises OSError: EFBIG if it is larger than :data:`LARGEST`.
+    """
+    with Path(path).open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, f"more than {LARGEST} bytes", path)
+    return b64encode(content).decode()
+
+
+def write(path: str, content: str, mode: int) -> None:
+    """Replace a file by this content, given in Base64, and make its directory."""
+    replace(path, b64decode(content), mode)
+
+
+def resolve(path: str) -> str | None:
+    """Return where a path leads to, all links followed, or None if it leads nowhere."""
+    return str(Path(path).resolve()) if Path(path).exists() else None
+
+
+def replace(path: str, content: bytes, mode: int) -> None:
+    """Replace a file in one step: who reads it finds the old or the new content, also after a crash."""
+    directory = Path(path).parent
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor, new = tempfile.mkstemp(prefix=f".{Path(path).name}.", dir=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        Path(new).replace(path)
+    except BaseException:
+        Path(new).unlink()
+        raise
+    _keep(directory)
+
+
+def _keep(directory: Path) -> None:
+    """Bring the directory itself to the disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""What is read of a disk to see whether it is erased."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+
+MIB = 1024**2
+# A disk of this size or less is read whole.
+WHOLE = 64 * MIB
+RANDOM_BLOCKS, BLOCK = 64, 64 * 1024
+PAGE = 4096
+_ZEROS = bytes(PAGE)
+
+Place = tuple[int, int]
+"""Offset and length, in bytes: both are multiples of :data:`PAGE`, but for a disk's odd end."""
+
+
+class NotErasedError(OSError):
+    """Something is still on the disk, or may be; ``errno`` is EIO."""
+
+
+def places(size: int) -> list[Place]:
+    """Return what is read of a disk: the first and last MiB, and 64 blocks of 64 KiB in between.
+
+    Which blocks cannot be known before. A disk of at most 64 MiB is read whole.
+    """
+    if size <= WHOLE:
+        return [(at, min(MIB, size - at)) for at in range(0, size, MIB)]
+    blocks = (size - MIB) // BLOCK
+    between = [(secrets.randbelow(blocks) * BLOCK, BLOCK) for _ in range(RANDOM_BLOCKS)]
+    return [(0, MIB), *sorted(between), (size - MIB, MIB)]
+
+
+def fingerprints(file: int, wanted: list[Place], deadline: float) -> dict[int, bytes]:
+    """Return a digest of each page that is not all zeros, by its offset."""
+    found = {}
+    for at, page in pages(file, wanted, deadline):
+        if page != _ZEROS[: len(page)]:
+            found[at] = digest(page)
+    return found
+
+
+def digest(page: bytes) -> bytes:
+    """Return what stands for a page's content."""
+    return blake2b(page, digest_size=16).digest()
+
+
+def pages(file: int, wanted: list[Place], deadline: float) -> Iterator[tuple[int, bytes]]:
+    """Read these places, past all caches (O_DIRECT), and give them page by page.
+
+    :raises NotErasedError: if the disk gives less than was asked for.
+    """
+    with mmap.mmap(-1, MIB) as buffer:
+        for at, length in wanted:
+            in_time(deadline)
+            if os.preadv(file, [memoryview(buffer)[:length]], at) != length:
+                raise NotErasedError(errno.EIO, f"{length} bytes at {at} cannot be read")
+            for offset in range(0, length, PAGE):
+                yield at + offset, buffer[offset : min(offset + PAGE, length)]
+
+
+def in_time(deadline: float) -> None:
+    """Raise TimeoutError if the time is over."""
+    if time.monotonic() > deadline:
+        raise TimeoutError(errno.ETIMEDOUT, "the time for the drive is spent")
+
+
+def overwrite(file: int, size: int, deadline: float) -> None:
+    """Write zeros from the first byte to the last, past all caches, and bring them to the disk."""
+    with mmap.mmap(-1, 4 * MIB) as buffer:
+        at = 0
+        while at < size:
+            in_time(deadline)
+            at += os.pwritev(file, [memoryview(buffer)[: min(len(buffer), size - at)]], at)
+    os.fsync(file)

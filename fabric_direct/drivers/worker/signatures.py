@@ -1,0 +1,75 @@
+"""What a disk's own content says that it is a member of, though nothing runs on it right now.
+
+The places and values are those of the formats' own sources, named in the table.
+"""
+
+from __future__ import annotations
+
+import os
+
+_HEAD, _TAIL = 256 * 1024, 192 * 1024
+_SECTOR = 512
+
+# Name, offset from the disk's beginning, bytes there.
+_AT_BEGINNING = (
+    # LVM2, lib/format_text/layout.h: a label in one of the first four sectors.
+    *(("an LVM volume group", n * _SECTOR, b"LABELONE") for n in range(4)),
+    # Linux, include/uapi/linux/raid/md_p.h: MD_SB_MAGIC; version 1.1 at 0, 1.2 at 4 KiB.
+    ("an md array", 0, b"\xfc\x4e\x2b\xa9"),
+    ("an md array", 4096, b"\xfc\x4e\x2b\xa9"),
+    # Linux, drivers/md/bcache/bcache_ondisk.h: the magic lies 24 bytes into the superblock at 4 KiB.
+    ("a bcache", 4096 + 24, bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")),
+    # Ceph, src/os/bluestore/BlueStore.cc.
+    ("a Ceph bluestore", 0, b"bluestore block device"),
+)
+# OpenZFS, include/sys/uberblock_impl.h, in either byte order; the ring of uberblocks fills the second
+# half of the label of 256 KiB, in slots of at least 1 KiB.
+_ZFS = (b"\x0c\xb1\xba\x00\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\xba\xb1\x0c")
+
+
+def member_of(path: str) -> str | None:
+    """Return what a disk or partition is a member of; None if nothing known is on it.
+
+    At most 448 KiB of it are read.
+
+    :raises OSError: if it cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.lseek(file, 0, os.SEEK_END)
+        head = os.pread(file, _HEAD, 0)
+        start = max(0, size - _TAIL)
+        tail = os.pread(file, _TAIL, start)
+    finally:
+        os.close(file)
+    return _by_head(head) or _by_tail(tail, start, size)
+
+
+def _by_head(head: bytes) -> str | None:
+    for name, offset, magic in _AT_BEGINNING:
+        if head.startswith(magic, offset):
+            return name
+    ring = range(_HEAD // 2, len(head), 1024)
+    return "a ZFS pool" if any(head.startswith(_ZFS, offset) for offset in ring) else None
+
+
+def _by_tail(tail: bytes, start: int, size: int) -> str | None:
+    """Look for what lies at the disk's end."""
+    for name, offset, magic in _at_end(size):
+        if offset >= start and tail.startswith(magic, offset - start):
+            return name
+    return None
+
+
+def _at_end(size: int) -> tuple[tuple[str, int, bytes], ...]:
+    sectors = size // _SECTOR
+    return (
+        # md_p.h: version 0.90 in the last whole 64 KiB, in the byte order of its machine; version 1.0
+        # 8 KiB before the end, at a multiple of 4 KiB.
+        ("an md array", (size & ~0xFFFF) - 0x10000, b"\xfc\x4e\x2b\xa9"),
+        ("an md array", (size & ~0xFFFF) - 0x10000, b"\xa9\x2b\x4e\xfc"),
+        ("an md array", (sectors - 16 & ~7) * _SECTOR, b"\xfc\x4e\x2b\xa9"),
+        # mdadm, super-intel.c: the last sector but one; super-ddf.c: the last.
+        ("an Intel RST/VROC array", (sectors - 2) * _SECTOR, b"Intel Raid ISM Cfg Sig."),
+        ("a DDF array", (sectors - 1) * _SECTOR, b"\xde\x11\xde\x11"),
+    )

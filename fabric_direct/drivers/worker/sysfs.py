@@ -1,0 +1,82 @@
+"""Facts of the kernel as files: attributes, links, directories.
+
+What is not there, or does not say, is None or empty: a function may go while it is being read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+SYS = "/sys"
+PROC = "/proc"
+
+ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+
+
+def content(path: str, size: int = 65536) -> bytes:
+    """Return a file's first bytes; none if it cannot be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def value(path: str) -> str:
+    """Return an attribute without its line's end; empty if there is none."""
+    return content(path).decode(errors="replace").strip()
+
+
+def lines(path: str) -> list[str]:
+    """Return the lines of a file of any length, as those below ``/proc``; none if there is no file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a str is faster
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def names(path: str) -> list[str]:
+    """Return what is in a directory, sorted; nothing if there is none."""
+    try:
+        return sorted(os.listdir(path))  # noqa: PTH208 - as above
+    except OSError:
+        return []
+
+
+def target(path: str) -> str | None:
+    """Return the last part of what a link leads to; None if there is no link."""
+    try:
+        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115 - as above
+    except OSError:
+        return None
+
+
+def functions(path: str) -> list[str]:
+    """Return the PCI functions in a device's path, the nearest last.
+
+    :param path: a link to the device, as those below ``/sys/class`` are.
+    """
+    try:
+        parts = os.readlink(path).split("/")  # noqa: PTH115 - as above
+    except OSError:
+        return []
+    return [part for part in parts if ADDRESS.fullmatch(part)]
+
+
+def write(path: str, text: str) -> None:
+    """Write an attribute.
+
+    :raises OSError: what the kernel answers; ENOENT if there is no such attribute.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

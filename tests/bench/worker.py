@@ -1,0 +1,213 @@
+"""What devices on a worker cost, as ratios to the bare calls of the same run: `make bench-worker`.
+
+The worker is the lab's, the domain its `l2`. *The playbook* is that of `fabric-am-handlers` 1.9.1, run
+by the Ansible that it names, in an environment of its own, on the same worker and domain; it is left out
+if the packages cannot be had.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import libvirt
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import Tenant
+from fabric_direct.drivers.host import host_driver
+from fabric_direct.drivers.libvirt.connection import connect
+from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.sriov import SriovDevice
+from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.model import Interface, Nvme, PciAddress, PciComponent, SharedNic
+from tests.bench.measure import line, median_seconds, ratio
+
+LAB = Path(__file__).parents[2] / "labs/worker/lab"
+NVME = PciAddress.parse("0000:05:00.0")
+VFS = tuple(PciAddress.parse(f"0000:01:10.{number}") for number in (0, 2, 4, 6))
+UPLINK, DOMAIN, BOTH = "enp1s0", "l2", 3
+PLAYBOOK = "worker_pci_provisioning.yml"
+PACKAGES = ("fabric-am-handlers==1.9.1", "ansible-core==2.14.*")
+
+
+def main() -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory(prefix="fdbench-") as folder:
+        site, uri = _site(Path(folder))
+        subprocess.run([LAB, "ssh", "lab-l2"], check=True)
+        tenant = Tenant("fdbench", connect(uri).lookupByName(DOMAIN).UUIDString())
+        _vepa(site)
+        _listing(site, uri)
+        alone = _one(site, uri, tenant)
+        _four(site, tenant)
+        _playbook(Path(folder), alone)
+
+
+def _site(folder: Path) -> tuple[Site, str]:
+    words = subprocess.run([LAB, "env"], check=True, capture_output=True, text=True).stdout
+    env = dict(word.split("=", 1) for word in shlex.split(words.removeprefix("export ")))
+    os.environ.update(env)
+    host = {
+        "libvirt": env["WORKER_URI_TCP"],
+        "ssh": env["WORKER_SSH"],
+        "ssh_key": env["WORKER_SSH_KEY"],
+        "host_key": env["WORKER_HOST_KEY"],
+        "devices": [
+            {"type": "SharedNIC", "uplink": UPLINK, "vepa": True},
+            {"type": "NVME", "bdf": str(NVME)},
+        ],
+    }
+    values = {"site": "BENCH", "state_dir": str(folder / "state"), "hosts": {"worker1": host}}
+    return Site.model_validate(values), env["WORKER_URI_TCP"]
+
+
+def _vepa(site: Site) -> None:
+    uplink = NetlinkUplink(site, "worker1")
+
+    def both() -> None:
+        uplink.set_bridge_mode(UPLINK, "veb")
+        uplink.set_bridge_mode(UPLINK, "vepa")
+
+    value = median_seconds(both, rounds=25) / 2 * 1000
+    line("VEPA set and read back, relay open", value, "ms", "<= 10", value <= 10)
+    call = median_seconds(lambda: host_driver(site, "worker1").run(("true",), timeout=10), 25)
+    line("a command on the worker, relay open", call * 1000, "ms", "-", True)
+
+
+def _listing(site: Site, uri: str) -> None:
+    connection, devices = connect(uri), SriovDevice(site, "worker1")
+
+    def bare() -> None:
+        kind = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
+        for device in connection.listAllDevices(kind):
+            device.XMLDesc(0)
+
+    value = ratio(devices.inventory, bare, rounds=15)
+    line("inventory, to the bare listing of PCI devices", value, "times", "<= 2", value <= 2)
+
+
+def _one(site: Site, uri: str, tenant: Tenant) -> float:
+    """Return what an attach of ours takes, in seconds; print it against the bare call's."""
+    devices, drive = HostdevDevice(site, "worker1"), Nvme(id="drive", bdf=(NVME,))
+    domain = connect(uri).lookupByName(DOMAIN)
+    xml = render("hostdev.xml.j2", address=NVME, alias="ua-fdbench-bare-0", slot=None)
+    ours, bare = [], []
+    for _ in range(5):
+        ours.append(_seconds(lambda: devices.attach(tenant, drive)))
+        _give_back(devices, tenant, drive)
+        bare.append(_seconds(lambda: domain.attachDeviceFlags(xml, BOTH)))
+        _bare_detach(domain, "ua-fdbench-bare-0")
+    value = statistics.median(ours) / statistics.median(bare)
+    line("one hostdev attached, to the bare libvirt call", value, "times", "<= 1.2", value <= 1.2)
+    line("the same, ours", statistics.median(ours), "s", "-", True)
+    return statistics.median(ours)
+
+
+def _four(site: Site, tenant: Tenant) -> None:
+    devices = SriovDevice(site, "worker1")
+    nics = [
+        SharedNic(id=f"nic{n}", bdf=(vf,), interface=Interface(mac=f"52:54:00:be:00:0{n}"))
+        for n, vf in enumerate(VFS)
+    ]
+    singles, together = [], []
+    for _ in range(3):
+        for nic in nics:
+            singles.append(_seconds(lambda n=nic: devices.attach(tenant, n)))
+            _give_back(devices, tenant, nic)
+        together.append(_seconds(lambda: _at_once(lambda n: devices.attach(tenant, n), nics)))
+        for nic in nics:
+            _give_back(devices, tenant, nic)
+    value = statistics.median(together) / max(singles)
+    line("four VFs at once, to the slowest of them alone", value, "times", "<= 1.5", value <= 1.5)
+
+
+def _playbook(folder: Path, ours: float) -> None:
+    venv = folder / "am"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = [venv / "bin/pip", "install", "-q", "--no-input"]
+    wanted = subprocess.run([*pip, "--no-deps", PACKAGES[0]], capture_output=True, check=False)
+    ansible = subprocess.run([*pip, PACKAGES[1]], capture_output=True, check=False)
+    if wanted.returncode or ansible.returncode:
+        print(f"the playbook of {PACKAGES[0]}: left out, it cannot be installed")  # noqa: T201
+        return
+    with _inventory(folder) as inventory:
+        attach = _seconds(lambda: _play(venv, inventory, "attach"))
+        _play(venv, inventory, "detach")
+    line("its own playbook, to our attach", attach / ours, "times", ">= 100", attach >= 100 * ours)
+    line("the same, the playbook", attach, "s", "-", True)
+
+
+@contextlib.contextmanager
+def _inventory(folder: Path) -> Iterator[Path]:
+    host = os.environ["WORKER_SSH"].removeprefix("ssh://root@")
+    address, _, port = host.partition(":")
+    known = folder / "known_hosts"
+    known.write_text(f"[{address}]:{port} {os.environ['WORKER_HOST_KEY']}\n")
+    path = folder / "hosts"
+    path.write_text(
+        f"worker1 ansible_host={address} ansible_port={port} ansible_user=root "
+        f"ansible_ssh_private_key_file={os.environ['WORKER_SSH_KEY']} "
+        f"ansible_ssh_common_args='-o UserKnownHostsFile={known}' "
+        "ansible_python_interpreter=/usr/bin/python3\n"
+    )
+    yield path
+
+
+def _play(venv: Path, inventory: Path, operation: str) -> None:
+    (playbooks,) = venv.glob("lib/python*/site-packages/fabric_am/playbooks")
+    bdf = "0000:05:00.0"
+    values = {
+        "worker_node_name": "worker1",
+        "operation": operation,
+        "kvmguest_name": DOMAIN,
+        "device": "drive",
+        "domain": "0x0000",
+        "bus": "0x05",
+        "slot": "0x00",
+        "function": "0x0",
+        "bdf": bdf,
+    }
+    command = [venv / "bin/ansible-playbook", "-i", inventory, playbooks / PLAYBOOK]
+    subprocess.run(
+        [*command, "--extra-vars", json.dumps(values)],
+        check=True,
+        capture_output=True,
+        cwd=playbooks,
+    )
+
+
+def _give_back(devices: HostdevDevice, tenant: Tenant, component: PciComponent) -> None:
+    devices.detach(tenant, component.id, timeout=60)
+    for record in devices.records(tenant.sliver):
+        if record.component == component.id:
+            devices.clean(record)
+
+
+def _bare_detach(domain: libvirt.virDomain, alias: str) -> None:
+    domain.detachDeviceAlias(alias, BOTH)
+    while alias in domain.XMLDesc(0):
+        time.sleep(0.1)
+
+
+def _at_once(call: Callable[[SharedNic], object], nics: list[SharedNic]) -> None:
+    with ThreadPoolExecutor(len(nics)) as pool:
+        list(pool.map(call, nics))
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A real SSH server on a loopback port: dropbear, whose user's home is a directory of the test's own."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from fabric_direct.config import Host, Site
+from fabric_direct.deadline import wait_until
+
+USER = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running dropbear."""
+
+    port: int
+    host_key: str
+    home: Path
+    identity: Path
+    """The private key that it lets in."""
+
+    @property
+    def keys(self) -> Path:
+        return self.home / ".ssh" / "authorized_keys"
+
+    def let_in(self, options: str = "") -> None:
+        """Let our key in, with options as ``command="…"``."""
+        self.keys.write_text(f"{options} {self.identity.with_suffix('.pub').read_text()}".lstrip())
+
+    def site(self, state: Path, **changes: object) -> Site:
+        """Return a site whose worker is this machine, by SSH."""
+        host = {
+            "ssh": f"ssh://{USER}@127.0.0.1:{self.port}",
+            "ssh_key": self.identity,
+            "host_key": self.host_key,
+        }
+        return Site(site="TEST", state_dir=state, hosts={"w1": Host(**host | changes)})
+
+
+@contextmanager
+def ssh_server(directory: Path) -> Iterator[Server]:
+    """Run a server that lets one key in."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("dropbear", "dropbearkey", "unshare"))):
+        pytest.skip("needs root, unshare, and dropbear (Debian: dropbear-bin)")
+    home, host_key = directory / "home", directory / "host"
+    home.mkdir(0o700)
+    (home / ".ssh").mkdir(0o700)
+    server = Server(_free_port(), _new_host_key(host_key), home, directory / "identity")
+    _new_key(server.identity)
+    server.let_in()
+    script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
+    unshare = ["unshare", "--mount", "--propagation=slave"]
+    command = [*unshare, "sh", "-c", script, "sh", home, host_key, str(server.port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until("dropbear to listen", lambda: _listens(server.port), timeout=10)
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def new_host_key() -> str:
+    """Return a public key that no server has."""
+    key = paramiko.ECDSAKey.generate()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def _new_host_key(path: Path) -> str:
+    command = ["dropbearkey", "-t", "ed25519", "-f", path]
+    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    public = next(line for line in made.splitlines() if line.startswith("ssh-ed25519"))
+    return " ".join(public.split()[:2])
+
+
+def _new_key(path: Path) -> None:
+    key = paramiko.RSAKey.generate(2048)
+    key.write_private_key_file(str(path))
+    path.with_suffix(".pub").write_text(f"{key.get_name()} {key.get_base64()} site\n")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,228 @@
+"""What tests may change on the worker, and back again. It runs there, by ``python3 -``.
+
+``show`` writes the state as JSON; ``restore STATE`` makes it so again and writes what was not so, as
+``[was, is]``; ``baseline`` makes it what ``lab up`` leaves.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PCI = Path("/sys/bus/pci/devices")
+RECORDS = Path("/var/lib/fabric-direct/devices")
+UPLINKS = {"enp1s0": "0000:01:00.0", "enp2s0": "0000:02:00.0"}
+BASELINE_DRIVERS = {"10c9": "igb", "10ca": "igbvf", "10d3": "e1000e", "0010": "nvme"}
+
+
+def command(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def tried(*argv: str) -> None:
+    subprocess.run(argv, check=False, capture_output=True)
+
+
+# ---- as it is
+def state() -> dict[str, str]:
+    return {**functions(), **uplinks(), **domains(), **networks(), **records(), **uses()}
+
+
+def functions() -> dict[str, str]:
+    """Drivers of the lab's devices, and how many VFs there are."""
+    found = {}
+    for path in sorted(PCI.iterdir()):
+        if path.name >= "0000:01":
+            driver = path / "driver"
+            found[f"driver {path.name}"] = driver.resolve().name if driver.exists() else ""
+            if (path / "sriov_numvfs").exists():
+                found[f"vfs {path.name}"] = (path / "sriov_numvfs").read_text().strip()
+    return found
+
+
+def uplinks() -> dict[str, str]:
+    found = {}
+    for link, physical in UPLINKS.items():
+        mode = (
+            command("bridge", "-d", "link", "show", "dev", link).partition("hwmode ")[2][:4].strip()
+        )
+        found[f"mode {link}"] = mode
+        (shown,) = json.loads(command("ip", "-j", "-d", "link", "show", "dev", link))
+        found[f"up {link}"] = str("UP" in shown["flags"])
+        for vf in shown.get("vfinfo_list", []):
+            found[f"vf {link} {vf['vf']}"] = vf_settings(vf, physical)
+    return found
+
+
+def vf_settings(vf: dict, physical: str) -> str:
+    """As arguments of ``ip link set … vf N``, without a MAC that the VF's driver made up itself."""
+    own = {
+        path.read_text().strip()
+        for path in (PCI / physical / f"virtfn{vf['vf']}").glob("net/*/address")
+    }
+    mac = "00:00:00:00:00:00" if vf["address"] in own else vf["address"]
+    vlan = vf["vlan_list"][0]
+    spoof, trust = ("on" if vf[key] else "off" for key in ("spoofchk", "trust"))
+    return (
+        f"mac {mac} vlan {vlan.get('vlan', 0)} qos {vlan.get('qos', 0)} spoofchk {spoof}"
+        f" trust {trust} max_tx_rate {vf['rate']['max_tx']}"
+    )
+
+
+def domains() -> dict[str, str]:
+    """Those of tests; ``l2`` is the lab's."""
+    names = command("virsh", "-q", "list", "--all", "--name").split()
+    return {f"domain {name}": "there" for name in names if name != "l2"}
+
+
+def networks() -> dict[str, str]:
+    names = command("virsh", "-q", "net-list", "--all", "--name").split()
+    return {f"network {name}": "there" for name in names}
+
+
+def records() -> dict[str, str]:
+    return {f"record {path.name}": path.read_text() for path in RECORDS.glob("*")}
+
+
+def uses() -> dict[str, str]:
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    found = {f"mount {at}": what for what, at, *_ in mounts if what.startswith("/dev/nvme")}
+    swaps = Path("/proc/swaps").read_text().splitlines()[1:]
+    return found | {f"swap {line.split()[0]}": "on" for line in swaps}
+
+
+# ---- as it was
+def restore(wanted: dict[str, str]) -> dict[str, list[str]]:
+    """Make it so again; VFs first, as making them makes all of them anew."""
+    left = difference(wanted)
+    for kind in (
+        "domain",
+        "network",
+        "mount",
+        "swap",
+        "record",
+        "vfs",
+        "driver",
+        "mode",
+        "up",
+        "vf",
+    ):
+        for key, (was, now) in left.items():
+            if key.split()[0] == kind:
+                RESTORE[kind](*key.split()[1:], was=was, now=now)
+    return left
+
+
+def difference(wanted: dict[str, str]) -> dict[str, list[str]]:
+    now = state()
+    keys = sorted(wanted.keys() | now.keys())
+    return {k: [wanted.get(k, ""), now.get(k, "")] for k in keys if wanted.get(k) != now.get(k)}
+
+
+def restore_domain(name: str, was: str, now: str) -> None:
+    if now:
+        tried("virsh", "destroy", name)
+        tried("virsh", "undefine", name, "--managed-save", "--nvram")
+
+
+def restore_network(name: str, was: str, now: str) -> None:
+    if now:
+        tried("virsh", "net-destroy", name)
+        tried("virsh", "net-undefine", name)
+
+
+def restore_mount(at: str, was: str, now: str) -> None:
+    if now:
+        command("umount", at)
+
+
+def restore_swap(device: str, was: str, now: str) -> None:
+    if now:
+        command("swapoff", device)
+
+
+def restore_record(name: str, was: str, now: str) -> None:
+    if now:
+        (RECORDS / name).unlink()
+
+
+def restore_vfs(address: str, was: str, now: str) -> None:
+    (PCI / address / "sriov_numvfs").write_text("0")
+    (PCI / address / "sriov_numvfs").write_text(was)
+    command("udevadm", "settle", "-t", "60")
+
+
+def restore_driver(address: str, was: str, now: str) -> None:
+    path = PCI / address
+    if not path.exists():
+        Path("/sys/bus/pci/rescan").write_text("1")
+        return
+    (path / "driver_override").write_text("\n")
+    if (path / "driver").exists():
+        (path / "driver/unbind").write_text(address)
+    Path("/sys/bus/pci/drivers_probe").write_text(address)
+
+
+def restore_mode(link: str, was: str, now: str) -> None:
+    if not now:
+        command("lab-devices")
+    command("bridge", "link", "set", "dev", link, "hwmode", was.lower())
+
+
+def restore_up(link: str, was: str, now: str) -> None:
+    command("ip", "link", "set", link, "up" if was == "True" else "down")
+
+
+def restore_vf(link: str, vf: str, was: str, now: str) -> None:
+    if was:
+        command("ip", "link", "set", link, "vf", vf, *was.split())
+
+
+RESTORE = {
+    "domain": restore_domain,
+    "network": restore_network,
+    "mount": restore_mount,
+    "swap": restore_swap,
+    "record": restore_record,
+    "vfs": restore_vfs,
+    "driver": restore_driver,
+    "mode": restore_mode,
+    "up": restore_up,
+    "vf": restore_vf,
+}
+
+
+# ---- as `lab up` leaves it
+def baseline() -> dict[str, list[str]]:
+    if (
+        "<hostdev"
+        in subprocess.run(
+            ("virsh", "dumpxml", "l2"), check=False, capture_output=True, text=True
+        ).stdout
+    ):
+        command("virsh", "destroy", "l2")
+    kept = {k: v for k, v in state().items() if k.split()[0] in {"vf", "up"}}
+    for link, address in UPLINKS.items():
+        kept |= {f"mode {link}": "VEB", f"vfs {address}": "4"}
+    for path in PCI.iterdir():
+        if path.name >= "0000:01":
+            kept[f"driver {path.name}"] = own_driver(path)
+    kept |= {"vfs 0000:03:00.0": "0"}
+    return restore(kept)
+
+
+def own_driver(path: Path) -> str:
+    product = (path / "device").read_text().strip().removeprefix("0x")
+    return BASELINE_DRIVERS.get(product, "")
+
+
+def main(what: str, *arguments: str) -> None:
+    answers = {
+        "show": state,
+        "baseline": baseline,
+        "restore": lambda: restore(json.loads(arguments[0])),
+    }
+    sys.stdout.write(json.dumps(answers[what]()))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,109 @@
+"""Whole slivers with devices on a real worker: made, changed, removed; a process that is killed."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.model import DeviceState, NodeSliver, PciAddress
+from fabric_direct.processor import HandlerProcessor
+from tests.outcomes import done
+from tests.worker.conftest import Worker
+
+VF, NVME = "0000:01:10.0", "0000:05:00.0"
+MAC = "52:54:00:0f:d0:11"
+
+
+def sliver(*components: dict[str, Any], **values: Any) -> NodeSliver:
+    defaults: dict[str, Any] = {
+        "id": "fdtest-life",
+        "name": "node",
+        "image": "tiny",
+        "capacities": {"core": 1, "ram": 1, "disk": 1},
+        "components": components,
+    }
+    return NodeSliver.model_validate(defaults | values)
+
+
+def nic(**interface: Any) -> dict[str, Any]:
+    wanted = {"mac": MAC, "vlan": 304, **interface}
+    return {"type": "SharedNIC", "id": "nic1", "bdf": [VF], "interface": wanted}
+
+
+DRIVE = {"type": "NVME", "id": "drive1", "bdf": [NVME]}
+
+
+@pytest.fixture
+def tidy(worker: Worker, unchanged: None) -> Iterator[None]:
+    """The uplink, which stays in VEPA, is set back afterwards."""
+    yield
+    worker.run("bridge", "link", "set", "dev", "enp1s0", "hwmode", "veb")
+
+
+def states(processor: HandlerProcessor) -> dict[str, DeviceState]:
+    wanted = {PciAddress.parse(VF), PciAddress.parse(NVME)}
+    found = processor.devices("worker1")
+    return {str(d.address): d.state for d in found if d.address in wanted}
+
+
+def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
+    make_site: Callable[..., Site], worker: Worker, tidy: None
+) -> None:
+    with HandlerProcessor(make_site()) as processor:
+        observed = done(processor.create(sliver(nic(bandwidth=100), DRIVE)).result()).observed
+        assert observed
+        card, drive = (
+            next(d for d in observed.devices if d.component == name) for name in ("nic1", "drive1")
+        )
+        assert (card.mac, card.vlan, card.bandwidth) == (MAC, 304, 100)
+        assert (card.bridge_mode, drive.bridge_mode) == ("vepa", None)
+        assert card.guest_name
+        assert drive.guest_name
+        assert len(card.guest_interfaces) == 1
+        assert states(processor) == {VF: DeviceState.USED, NVME: DeviceState.USED}
+
+        changed = sliver(nic(bandwidth=200))
+        observed = done(processor.modify(changed).result()).observed
+        assert observed
+        assert [(d.component, d.bandwidth) for d in observed.devices] == [("nic1", 200)]
+        assert states(processor) == {VF: DeviceState.USED, NVME: DeviceState.FREE}
+        assert worker.driver(NVME) == "nvme"
+
+        done(processor.delete(changed.ref()).result())
+        assert states(processor) == {VF: DeviceState.FREE, NVME: DeviceState.FREE}
+
+
+def _create_and_die(site: Site, wanted: NodeSliver) -> None:
+    """Create in this process, which is killed when the device is written down and unbound."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    HostdevDevice._attach_missing = die  # type: ignore[method-assign]
+    with HandlerProcessor(site) as processor:
+        processor.create(wanted).result()
+
+
+@pytest.mark.parametrize("operation", ["create", "delete"])
+def test_what_a_killed_creation_left_is_taken_up(
+    make_site: Callable[..., Site], tidy: None, operation: str
+) -> None:
+    site, wanted = make_site(guest="none"), sliver(DRIVE, id="fdtest-cut")
+    child = multiprocessing.get_context("fork").Process(target=_create_and_die, args=(site, wanted))
+    child.start()
+    child.join(300)
+    assert child.exitcode == -signal.SIGKILL
+    with HandlerProcessor(site) as processor:
+        assert states(processor)[NVME] is DeviceState.UNCLEAN
+
+        done(getattr(processor, operation)(wanted).result())
+        if operation == "create":
+            assert states(processor)[NVME] is DeviceState.USED
+            done(processor.delete(wanted.ref()).result())
+
+        assert states(processor)[NVME] is DeviceState.FREE
