@@ -484,7 +484,6 @@ class DeviceDriver(Protocol):
             VFs, or another function of its IOMMU group.
         :raises DeviceInUse: if the host itself uses it, or a function of its IOMMU group.
         :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
-        :raises Unsupported: if the domain has no free root port for it.
         """
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:

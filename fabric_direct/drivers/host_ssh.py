@@ -21,6 +21,7 @@ from fabric_direct.drivers.host_functions import ANSWER, HostFunctions
 from fabric_direct.drivers.host_keys import Refuse, UnknownHostKey, places, trusted
 from fabric_direct.drivers.iproute import iproute
 from fabric_direct.drivers.relay import Relay
+from fabric_direct.drivers.ssh_clients import reach
 from fabric_direct.errors import (
     Denied,
     DriverError,
@@ -133,7 +134,7 @@ class SshHost(HostFunctions):
         name = self._address if self._port == 22 else f"[{self._address}]:{self._port}"
         client.get_host_keys().update(trusted(self._site, self._settings, name))
         client.set_missing_host_key_policy(Refuse())
-        connection = _reach(self._address, self._port)
+        connection = _kept_alive(reach(self._address, self._port, CONNECT))
         try:
             client.connect(
                 self._address,
@@ -237,18 +238,11 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _reach(address: str, port: int) -> socket.socket:
-    """Return a TCP connection to a server that has said its first word."""
-    connection = socket.create_connection((address, port), CONNECT)
-    try:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _TCP.items():
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        if not connection.recv(1, socket.MSG_PEEK):
-            raise ConnectionResetError("the server closed the connection at once")
-    except OSError:
-        connection.close()
-        raise
+def _kept_alive(connection: socket.socket) -> socket.socket:
+    """Have the kernel notice when the other end is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _TCP.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
     return connection
 
 

@@ -103,14 +103,15 @@ def _lives(client: paramiko.SSHClient) -> bool:
     return False
 
 
-def reach(address: str, port: int) -> socket.socket:
+def reach(address: str, port: int, limit: float | None = None) -> socket.socket:
     """Return a TCP connection to a server that speaks first, as SSH's do.
 
     Where nothing answers, a try takes a second, not the minutes that TCP itself would take.
 
-    :raises OSError: if nothing answers within :data:`REACH` seconds.
+    :param limit: seconds for the connection, and for the server's first line; :data:`REACH` if absent.
+    :raises OSError: if nothing answers in that time.
     """
-    connection = socket.create_connection((address, port), REACH)
+    connection = socket.create_connection((address, port), limit or REACH)
     try:
         if not connection.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the server closed the connection at once")

@@ -10,12 +10,11 @@ _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
 
 def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: Tenant) -> None:
-    """Return if the host's drivers can serve each component, and all of them together.
+    """Return if the host's drivers can serve each component.
 
     :param tenant: the sliver's domain, as far as there is one.
     :raises InvalidSliver: with the path of the field that they cannot.
     :raises Conflict: if others have a device, the host uses it, or it is not clean.
-    :raises Unsupported: if the running server has too few free root ports.
     """
     for number, component in enumerate(sliver.components):
         with field_below(f"components[{number}]"):

@@ -19,7 +19,7 @@ from fabric_direct.drivers.base import PluggedDevice, Tenant
 from fabric_direct.drivers.libvirt.claims import Reading, read_domains, read_tenant
 from fabric_direct.drivers.libvirt.connection import connect
 from fabric_direct.drivers.libvirt.domain import component_of
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.hostdev import WHEN, HostdevDevice
 from fabric_direct.drivers.libvirt.plugged import CONFIG, LIVE, is_as, plugged_in
 from fabric_direct.drivers.libvirt.usb import (
     UsbDevice,
@@ -45,7 +45,6 @@ from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress, PciComponent
 
 NO_USB = "<controller type='usb' index='0' model='none'/>"
-_WHEN = {LIVE: "now", CONFIG: "at its next start"}
 
 
 class Definition(Reading):
@@ -87,26 +86,12 @@ class ColdDevice(HostdevDevice):
         found = {d.alias: d for scope in (CONFIG, LIVE) for d in there.get(scope, ())}
         return tuple(found.values())
 
-    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
-        """Say where the device is not as wanted: as defined and, unless that is pending, live."""
-        with self._translated(f"read the devices of {tenant.sliver}"):
-            own = read_tenant(connect(self._uri), tenant)
-            if own is None:
-                return ()
-            settled = Definition(own.domain) if self._is_pending(own, tenant.sliver) else own
-            wrong = (
-                *self._missing_functions(settled, tenant.sliver, component),
-                *self._missing_usb(settled, tenant.sliver, component),
-            )
-        return tuple(f"{component.type} {component.id} {text}" for text in wrong)
-
-    def _missing_functions(
-        self, own: Reading, sliver_id: str, component: PciComponent
-    ) -> Iterator[str]:
-        for scope, there in plugged_in(own, sliver_id).items():
-            for device in self._wanted(sliver_id, component):
-                if not any(is_as(found, device) for found in there):
-                    yield f"has not {device.host_address} {_WHEN[scope]}"
+    def _differing(self, own: Reading, component: PciComponent, tenant: Tenant) -> Iterator[str]:
+        """Yield where the device is not as wanted: as defined and, unless that is pending, live."""
+        settled = Definition(own.domain) if self._is_pending(own, tenant.sliver) else own
+        yield from super()._differing(settled, component, tenant)
+        for text in self._missing_usb(settled, tenant.sliver, component):
+            yield f"{component.type} {component.id} {text}"
 
     def _missing_usb(self, own: Reading, sliver_id: str, component: PciComponent) -> Iterator[str]:
         devices, there = self._usb_devices(), list(usb_hostdevs(own))
@@ -118,7 +103,7 @@ class ColdDevice(HostdevDevice):
             part = UsbPart.of(sliver_id, component.id, number, name, found[0])
             for scope in own.scopes:
                 if not any(h.scope == scope and part.is_had_by(h) for h in there):
-                    yield f"has not {part.device} {_WHEN[scope]}"
+                    yield f"has not {part.device} {WHEN[scope]}"
 
     def keeps(self, tenant: Tenant, component: str) -> bool:
         """Return whether the domain's definition has anything of the component."""

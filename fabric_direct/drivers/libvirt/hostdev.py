@@ -77,7 +77,7 @@ from fabric_direct.errors import (
 from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress, PciComponent
 
-_WHEN = {LIVE: "now", CONFIG: "at its next start"}
+WHEN = {LIVE: "now", CONFIG: "at its next start"}
 # Seconds for each function that a failed attach gives back: the guest is asked once.
 TAKE_BACK = 20.0
 
@@ -145,14 +145,16 @@ class HostdevDevice:
         """Say where the device is not as wanted, in the domain as it runs and as it is defined."""
         with self._translated(f"read the devices of {tenant.sliver}"):
             own = read_tenant(connect(self._uri), tenant)
-            plugged = plugged_in(own, tenant.sliver) if own else {}
+            return tuple(self._differing(own, component, tenant)) if own else ()
+
+    def _differing(self, own: Reading, component: PciComponent, tenant: Tenant) -> Iterator[str]:
+        """Yield where the device is not as wanted in a domain as it was read, a sentence each."""
         wanted = self._wanted(tenant.sliver, component)
-        return tuple(
-            f"{component.type} {component.id} has not {device.host_address} {_WHEN[scope]}"
-            for scope, there in plugged.items()
-            for device in wanted
-            if not any(is_as(found, device) for found in there)
-        )
+        for scope, there in plugged_in(own, tenant.sliver).items():
+            for device in wanted:
+                if not any(is_as(found, device) for found in there):
+                    what = f"{device.host_address} {WHEN[scope]}"
+                    yield f"{component.type} {component.id} has not {what}"
 
     def pending(self, tenant: Tenant) -> bool:  # noqa: ARG002 - as for all device drivers
         """Return False: what is attached or detached here is so at once."""

@@ -43,19 +43,14 @@ def one_slot(
     """
     buses = [address.bus for address in taken] or free_ports(root)[:1]
     if not buses:
-        raise no_room(1, 0, where)
+        raise Unsupported(
+            "1 PCIe root ports are needed and 0 are free",
+            where=where,
+            why="each device that is plugged into a guest takes one, and none is added while it runs",
+            remedy="take devices away first, or make the node anew with all of its components",
+        )
     # A device without function 0 is none; the functions keep their order, not their numbers.
     return [PciAddress(0, buses[0], 0, number) for number in range(len(functions))]
-
-
-def no_room(needed: int, free: int, where: str) -> Unsupported:
-    """Return the error that says that a domain has too few free root ports."""
-    return Unsupported(
-        f"{needed} PCIe root ports are needed and {free} are free",
-        where=where,
-        why="each device that is plugged into a guest takes one, and none is added while it runs",
-        remedy="take devices away first, or make the node anew with all of its components",
-    )
 
 
 def _root_ports(root: ElementTree.Element) -> dict[int, PciAddress]:

@@ -17,8 +17,10 @@ from fabric_direct.drivers.base import (
     Tenant,
     VfSettings,
 )
+from fabric_direct.drivers.libvirt.claims import Reading
 from fabric_direct.drivers.libvirt.domain import alias
 from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.plugged import LIVE
 from fabric_direct.drivers.libvirt.view import View
 from fabric_direct.drivers.moment import warn
 from fabric_direct.drivers.pools import derived_mac
@@ -58,11 +60,12 @@ class SriovDevice(HostdevDevice):
         """Return the VFs that the sliver's domain has, each with what its PF enforces on it."""
         return self._with_settings(super().plugged(tenant))
 
-    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
-        """Say where the VF, what its PF enforces, and the mode of its uplink are not as wanted."""
-        found = super().differences(component, tenant)
-        runs = self.free_ports(tenant) is not None
-        return found if found or not runs else tuple(self._unlike_wanted(component, tenant))
+    def _differing(self, own: Reading, component: PciComponent, tenant: Tenant) -> Iterator[str]:
+        """Yield where the VF, and while the domain runs its PF and uplink, are not as wanted."""
+        found = tuple(super()._differing(own, component, tenant))
+        yield from found
+        if LIVE in own.scopes and not found:
+            yield from self._unlike_wanted(component, tenant)
 
     def _unlike_wanted(self, component: PciComponent, tenant: Tenant) -> Iterator[str]:
         """Yield what the PF and the uplink do otherwise than wanted, while the domain runs."""
