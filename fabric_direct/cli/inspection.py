@@ -60,21 +60,26 @@ class _Devices(click.Group):
         return super().parse_args(context, args)
 
 
+_DEVICES_HELP = """
+List the PCI devices of hosts that may be passed through, in what state, and who has them.
+
+\b
+fabric-direct devices [HOST]... [--all] [--json]
+fabric-direct devices release HOST ADDRESS [--force]
+
+States: free; used by a sliver or another domain; host-used, by the host itself; unclean, if its last
+tenant is gone and it was not cleaned; quarantined, if it could not be; not allowed by site.yaml.
+"""
+
+
 @click.group(
     cls=_Devices,
+    help=_DEVICES_HELP,
     short_help="List devices for passing through; set one free.",
     subcommand_metavar="[HOST]...",
 )
 def devices() -> None:
-    r"""List the PCI devices of hosts that may be passed through, in what state, and who has them.
-
-    \b
-    fabric-direct devices [HOST]... [--all] [--json]
-    fabric-direct devices release HOST ADDRESS [--force]
-
-    States: free; used by a sliver or another domain; host-used, by the host itself; unclean, if its last
-    tenant is gone and it was not cleaned; quarantined, if it could not be; not allowed by site.yaml.
-    """
+    """List the PCI devices of hosts, or set one free."""
 
 
 @devices.command("list", short_help="List devices for passing through.")

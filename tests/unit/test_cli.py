@@ -420,6 +420,12 @@ PASSED = {"id": "gpu", "type": "GPU", "bdf": [str(GPU)]}
 
 
 class TestDevices:
+    def test_help_shows_each_form_on_a_line_of_its_own(self) -> None:
+        output = CliRunner().invoke(main, ["devices", "--help"]).output
+
+        assert "\n  fabric-direct devices [HOST]... [--all] [--json]\n" in output
+        assert "\n  fabric-direct devices release HOST ADDRESS [--force]\n" in output
+
     @pytest.fixture
     def site_path(self, site_path: Path) -> Path:
         """A site that may pass devices through."""
