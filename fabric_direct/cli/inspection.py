@@ -164,6 +164,9 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
     log_to_stderr(settings)
     with HandlerProcessor(settings.site()) as processor:
         processor.release(host, address, force=force)
+    if settings.as_json:
+        print_json({"host": host, "address": str(address), "cleaned": not force})
+        return
     done = "free, without having been cleaned" if force else "clean and free"
     show.say(show.console(), f"{address} of {host} is {done}.")
 

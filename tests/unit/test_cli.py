@@ -518,6 +518,12 @@ class TestDevices:
         assert (result.exit_code, fakes.records) == (0, {})
         assert "is clean and free" in result.stdout
 
+    def test_that_are_released_are_told_as_json(self, run: Run) -> None:
+        result = run("devices", "release", "localhost", str(GPU), "--json")
+
+        told = {"host": "localhost", "address": str(GPU), "cleaned": True}
+        assert json.loads(result.stdout) == told
+
     @pytest.mark.parametrize(
         ("words", "code"),
         [
