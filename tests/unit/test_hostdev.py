@@ -1,6 +1,7 @@
 """Passing PCI functions through: what libvirt is asked, in which order, and what is refused."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import Mock, call
 
@@ -907,6 +908,23 @@ class TestRelease:
             devices.release(GPU, force=False)
 
         assert host.ledger.records()[GPU].quarantined == "block 8 is not zero"
+
+    def test_leaves_alone_what_somebody_else_released_meanwhile(
+        self, devices: HostdevDevice, host: Worker, clean: Mock, mocker: MockerFixture
+    ) -> None:
+        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+        locked = devices._locked_to_clean
+
+        def late(of: DeviceRecord) -> AbstractContextManager[None]:
+            lock = locked(of)
+            host.ledger.known = {}
+            return lock
+
+        mocker.patch.object(devices, "_locked_to_clean", late)
+
+        devices.release(GPU, force=False)
+
+        assert list(names(host.calls)) == []
 
     def test_by_force_strikes_the_record_alone(
         self, devices: HostdevDevice, host: Worker, clean: Mock

@@ -418,8 +418,11 @@ class HostdevDevice:
                 return
             with self._locked_to_clean(record):
                 view = self._view()
+                there = view.records.get(address)
+                if there is None:
+                    return
                 if not force:
-                    self._clean(view, record)
+                    self._clean(view, there)
                 else:
                     self._refuse_held(view, address)
                     self._ledger.strike(address)
