@@ -180,7 +180,8 @@ class TestTime:
         script = 'sleep 60 & echo $! >"$1"; wait'
         with pytest.raises(TimedOut, match="did not end in 1 s"):
             sh(host, script, str(tmp_path / "pid"), timeout=1)
-        assert not runs(int((tmp_path / "pid").read_text()))
+        started = int((tmp_path / "pid").read_text())
+        wait_until("what it started to end", lambda: not runs(started), timeout=10)
 
     def test_a_call_that_gets_no_answer_ends_and_holds_up_no_other(
         self, host: SshHost, tmp_path: Path
@@ -474,7 +475,8 @@ class TestNetlink:
     @pytest.fixture
     def netns(self, host: SshHost) -> Iterator[str]:
         name = f"fdtest-{os.getpid()}"
-        namespaces.create(name)
+        # there, for what is mounted here later need not be seen by the server
+        assert host.run(("ip", "netns", "add", name), timeout=LIMIT).code == 0
         try:
             with host.netlink(name) as ip:
                 for number in range(20):
@@ -482,7 +484,7 @@ class TestNetlink:
                 ip.link("add", ifname="fdtv0", kind="veth", peer="fdtv1")
             yield name
         finally:
-            namespaces.remove(name)
+            host.run(("ip", "netns", "del", name), timeout=LIMIT)
 
     def test_links_are_listed_and_found(self, host: SshHost, netns: str) -> None:
         with host.netlink(netns) as ip:
