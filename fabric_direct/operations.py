@@ -179,8 +179,8 @@ class Operations:
             entry=entry,
             on_step=self._reporter(job),
         )
-        left = self._left(job, result, entry, deadline) if result.error else ()
-        outcome = _failure(job, result, left) if result.error else _success(job, result)
+        left = self._left(job, result, entry, deadline)
+        outcome = _failure(job, result, left) if result.error else _success(job, result, left)
         if not outcome.left:
             self._journal.end(job.sliver.id)
         return outcome
@@ -188,7 +188,9 @@ class Operations:
     def _left(
         self, job: "_Job", result: engine.Result, entry: Entry, deadline: Deadline
     ) -> tuple[str, ...]:
-        """Name what a failed operation left, after taking back what unfinished ones before it made."""
+        """Name what an operation left, after taking back what unfinished ones before it made."""
+        if not result.error:
+            return self._still_there(job, entry, deadline)
         if job.operation is Operation.MODIFY:
             return _not_taken_back(result) or (_drift(job) if entry.resumed else ())
         if job.operation is Operation.CREATE and not entry.whole:
@@ -197,6 +199,20 @@ class Operations:
             deadline.renew(self._site.limits.undo)
             removal = job.handler.delete(job.sliver.ref())
             engine.run(removal, self._steps, deadline=deadline)
+        return _leftovers(job)
+
+    def _still_there(self, job: "_Job", entry: Entry, deadline: Deadline) -> tuple[str, ...]:
+        """Name what a deletion left.
+
+        A request of a process that was killed may have been carried out after this deletion looked for
+        what to remove: what has come since is removed as well.
+        """
+        if job.operation is not Operation.DELETE:
+            return ()
+        left = _leftovers(job)
+        if not left or not entry.resumed:
+            return left
+        engine.run(job.handler.delete(job.sliver.ref()), self._steps, deadline=deadline)
         return _leftovers(job)
 
     def _reporter(self, job: "_Job") -> engine.OnStep:
@@ -370,16 +386,9 @@ class _Job:
         )
 
 
-def _success(job: _Job, result: engine.Result) -> Outcome:
-    if job.operation is Operation.DELETE:
-        return _absence(job, result)
-    return job.outcome(Status.DONE, result, observed=job.handler.observed)
-
-
-def _absence(job: _Job, result: engine.Result) -> Outcome:
-    left = _leftovers(job)
+def _success(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:
     if not left:
-        return job.outcome(Status.DONE, result)
+        return job.outcome(Status.DONE, result, observed=job.handler.observed)
     error = NotVerified(f"sliver {job.sliver.id} was deleted, but is not gone", why=", ".join(left))
     return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
 

@@ -369,6 +369,27 @@ class TestAfterAKill:
         assert set(fakes.ports) == {("sliver-1", "nic1")}
         assert not fakes.volumes
 
+    def test_a_deletion_removes_what_a_request_of_the_killed_one_made_meanwhile(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        processor.create(vm()).result()
+        late = fakes.ports.pop(("sliver-1", "nic1"))
+        self.begun(processor, Operation.CREATE, vm())
+        inner = fakes.call
+
+        def call(method: str, effect: Callable[[], object]) -> object:
+            if method == "compute.delete":
+                fakes.ports["sliver-1", "nic1"] = late
+            return inner(method, effect)
+
+        fakes.call = call  # type: ignore[method-assign,assignment]
+
+        outcome = processor.delete(vm()).result()
+
+        assert outcome.ok, outcome.left
+        assert not fakes.ports
+        assert processor.unfinished() == ()
+
     def test_a_modification_that_fails_does_not_touch_what_the_killed_creation_made(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
