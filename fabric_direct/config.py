@@ -155,6 +155,22 @@ class Limits(Frozen):
     """Waiting for another process that works on the same sliver."""
 
 
+class ActorSettings(Frozen):
+    """What the handlers of the FABRIC AM actor need to know beside its slivers."""
+
+    management_network: Name | None = None
+    """Network of each VM's first NIC, by which people reach it; the cloud's or one named here."""
+    floating_ip: bool = False
+    """Whether that NIC has a floating IP, unless the sliver declines; its own address, of the cloud the
+    global IPv6 one, is the management address otherwise."""
+    max_flavor: Annotated[str, StringConstraints(pattern=r"^fabric\.c\d+\.m\d+\.d\d+$")] | None = None
+    """The largest size of a VM: what asks for more gets this."""
+    network_prefix: Name = "dataplane"
+    """L2Bridge services use the network ``<prefix>-<vlan>``."""
+    limit: Annotated[float, Field(gt=0)] = 1200.0
+    """Seconds after which the actor gives an operation up; each ends before, with what it takes back."""
+
+
 class FakeSettings(Frozen):
     """How the in-memory drivers behave."""
 
@@ -191,6 +207,7 @@ class Site(Frozen):
     images: dict[Name, ImageSettings] = {}
     networks: dict[Name, SiteNetwork] = {}
     guest_access: GuestSettings = GuestSettings()
+    actor: ActorSettings = ActorSettings()
     limits: Limits = Limits()
     journal: str | None = None
     """URL of a database for the journal; a directory below ``state_dir`` if absent."""

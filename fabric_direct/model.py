@@ -153,6 +153,9 @@ class Interface(Frozen):
     """Address with prefix length; from the network's pool if absent."""
     bandwidth: Mbps | None = None
     """Limit in Mbit/s in each direction; none if absent."""
+    auto_config: bool = False
+    """Whether the addresses given here are set in the guest, there to stay; of a SmartNIC on its VLAN,
+    which the guest tags."""
 
 
 class VNicInterface(Interface):
@@ -189,6 +192,8 @@ class Storage(_Component):
     """GiB of a volume that lives and dies with the component."""
     volume: Name | None = None
     """Name, or the cloud's id, of an existing volume: attached and detached, never made or deleted."""
+    mount: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._-]*)+$")] | None = None
+    """Directory of the guest where its file system is mounted, now and at each boot."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
