@@ -366,6 +366,14 @@ def test_a_server_of_ours_without_a_stamp_is_no_reason_for_a_second(nova: Nova) 
     assert nova.calls == [BY_TAG, BY_TAG]
 
 
+def test_a_server_that_nova_begins_to_build_is_looked_at_until_it_shows_its_stamp(
+    nova: Nova,
+) -> None:
+    nova.lists([server(metadata={}, status="BUILD")], [server(status="BUILD")])
+    nova.compute().check(sliver(), IMAGE)
+    assert nova.calls[:2] == [BY_TAG, BY_TAG]
+
+
 # --- flavors
 
 SIZES = [

@@ -18,7 +18,7 @@ from fabric_direct.drivers.openstack.errors import make_once, translated, words
 from fabric_direct.drivers.openstack.flavors import MIB, flavor_of, had_flavor
 from fabric_direct.drivers.openstack.held import ports_of
 from fabric_direct.drivers.openstack.hotplug import Hotplug, volumes_in_use
-from fabric_direct.drivers.openstack.life import Life, refuse_unreadable
+from fabric_direct.drivers.openstack.life import Life
 from fabric_direct.drivers.openstack.names import names
 from fabric_direct.drivers.openstack.server import (
     attached_ids,
@@ -104,8 +104,7 @@ class OpenStackCompute:
         encoded(user_data(sliver))
         with translated(f"look whether sliver {sliver.id} can be had", self._where):
             life = self._life(sliver.id)
-            ours = life.servers()
-            refuse_unreadable(ours, self._where)
+            ours = life.readable()
             flavor = flavor_of(life.cloud, sliver, make=self._settings.make_flavors)
             _refuse_image(names(life.cloud).image(image.name), flavor, sliver)
             self._refuse_host(life.cloud, sliver.host)

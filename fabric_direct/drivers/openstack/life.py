@@ -1,6 +1,7 @@
 """The life of a sliver's server in Nova: found, started, stopped, resized, removed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from openstack.compute.v2.flavor import Flavor
@@ -9,7 +10,7 @@ from openstack.connection import Connection
 from openstack.exceptions import ConflictException
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.openstack import actions
 from fabric_direct.drivers.openstack.poller import wait_for
 from fabric_direct.drivers.openstack.server import (
@@ -20,9 +21,11 @@ from fabric_direct.drivers.openstack.server import (
 )
 from fabric_direct.drivers.openstack.session import uncached
 from fabric_direct.drivers.openstack.stamp import read_stamp, sliver_tag
-from fabric_direct.errors import Conflict, DriverError, NotFound, NotVerified
+from fabric_direct.errors import Conflict, DriverError, NotFound, NotVerified, TimedOut
 
 Done = Callable[[NovaServer | None], bool]
+# Seconds; Nova writes a server's metadata with the server, but its list has been seen without them.
+_INCOMPLETE = 20.0
 
 
 class Life:
@@ -45,6 +48,27 @@ class Life:
     def server(self) -> NovaServer | None:
         """Return the server with the sliver's stamp, if there is one."""
         return first_stamped(self.servers())
+
+    def readable(self) -> list[NovaServer]:
+        """Return all servers that bear the sliver's tag, the oldest first.
+
+        One that Nova has just begun to build may be shown without its metadata: it is looked at again.
+
+        :raises NotVerified: if one has no stamp that can be read.
+        """
+        found = self.servers()
+
+        def complete() -> bool:
+            nonlocal found
+            with uncached():
+                found = self.servers()
+            return not any(map(_is_incomplete, found))
+
+        if any(map(_is_incomplete, found)):
+            with suppress(TimedOut):
+                wait_until("Nova to show the server whole", complete, timeout=_INCOMPLETE)
+        _refuse_unreadable(found, self.where)
+        return found
 
     def the(self) -> NovaServer:
         """Return the server.
@@ -71,8 +95,7 @@ class Life:
 
         :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
         """
-        found = self.servers()
-        refuse_unreadable(found, self.where)
+        found = self.readable()
         stillborn = [s for s in found if s.status == "ERROR" and not s.launched_at]
         if found and stillborn == found:
             self.remove(stillborn)
@@ -255,11 +278,11 @@ class Life:
         return found
 
 
-def refuse_unreadable(servers: Sequence[NovaServer], where: str) -> None:
-    """Return unless a server bears our tag without a stamp that can be read.
+def _is_incomplete(server: NovaServer) -> bool:
+    return server.status == "BUILD" and first_stamped([server]) is None
 
-    :raises NotVerified: if one does.
-    """
+
+def _refuse_unreadable(servers: Sequence[NovaServer], where: str) -> None:
     for server in servers:
         if first_stamped([server]) is None:
             raise NotVerified(
