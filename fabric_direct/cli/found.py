@@ -10,7 +10,13 @@ from fabric_direct.cli.options import printable
 from fabric_direct.cli.show import say, style_of, table
 
 if TYPE_CHECKING:
-    from fabric_direct.model import NodeSliver, Observed, ObservedInterface, SliverRef
+    from fabric_direct.model import (
+        NodeSliver,
+        Observed,
+        ObservedDevice,
+        ObservedInterface,
+        SliverRef,
+    )
 
 
 def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
@@ -82,11 +88,21 @@ def _volumes(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
 
 
 def _devices(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    rows = [
-        [d.component, str(d.host_address), str(d.guest_address or ""), d.alias] for d in of.devices
-    ]
+    headers = ["DEVICE", "HOST PCI", "MAC", "VLAN", "MBIT/S", "UPLINK", "IN THE GUEST"]
+    rows = [_device(device) for device in of.devices]
     ids = [device.id for device in wanted.devices()] if wanted else None
-    _section(out, ["DEVICE", "HOST PCI", "GUEST PCI", "ALIAS"], rows, ids)
+    _section(out, headers, rows, ids)
+
+
+def _device(device: "ObservedDevice") -> list[str]:
+    of_vf = [device.mac, device.vlan, device.bandwidth, device.bridge_mode]
+    inside = [device.guest_name or "", ", ".join(device.guest_interfaces)]
+    return [
+        device.component,
+        str(device.host_address),
+        *(str(value or "") for value in of_vf),
+        ": ".join(filter(None, inside)),
+    ]
 
 
 def _section(

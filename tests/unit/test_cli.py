@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 from rich.console import Console
 
-from fabric_direct.cli import main, progress, running, show
+from fabric_direct.cli import found, main, progress, running, show
 from fabric_direct.cli.options import PLACES, Settings, printable
 from fabric_direct.config import Site, load_site
 from fabric_direct.drivers.base import HostDevice, PciFunction
@@ -25,6 +25,7 @@ from fabric_direct.journal import Journal
 from fabric_direct.model import (
     DeviceState,
     Observed,
+    ObservedDevice,
     Operation,
     Outcome,
     PciAddress,
@@ -634,6 +635,27 @@ class TestExitCodes:
             observed=observed,
         )
         assert running.exit_code(running.Answers([probed])) == 1
+
+
+def test_a_device_is_shown_with_what_the_guest_has_of_it() -> None:
+    vf = ObservedDevice(
+        component="vf1",
+        host_address=PciAddress.parse("0000:03:10.0"),
+        guest_name="0000:05:00.0",
+        guest_interfaces=("enp5s0",),
+        alias="ua-x-vf1-0",
+        mac="52:54:00:00:00:01",
+        vlan=100,
+        bridge_mode="vepa",
+    )
+    text = io.StringIO()
+    observed = Observed(state=State.RUNNING, instance="x-node", devices=(vf,))
+    found.show(observed, SliverRef(id="x"), Console(file=text, width=120))
+    table = [" ".join(line.split()) for line in text.getvalue().splitlines()[-2:]]
+    assert table == [
+        "DEVICE HOST PCI MAC VLAN UPLINK IN THE GUEST",
+        "vf1 0000:03:10.0 52:54:00:00:00:01 100 vepa 0000:05:00.0: enp5s0",
+    ]
 
 
 class TestInterrupts:
