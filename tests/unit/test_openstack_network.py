@@ -706,6 +706,20 @@ class TestWhenARequestGoesWrong:
         assert neutron.asked() == [*HELD, post("lan"), PORTS]
         assert len(neutron.things["ports"]) == 1
 
+    @pytest.mark.parametrize("plugged", [False, True])
+    def test_of_two_ports_the_one_counts_that_is_plugged_in_or_has_the_floating_ip(
+        self, warm: OpenStackNetwork, neutron: Neutron, plugged: bool
+    ) -> None:
+        """A killed process's request was carried out beside the one of the next."""
+        server = {"device_id": "vm-7", "device_owner": "compute:nova"}
+        older = hold(neutron, **(server if plugged else {}))
+        newer = hold(neutron)
+        neutron.add("floatingips", description=STAMP, port_id=newer["id"])
+
+        (found,) = warm.ports("s1")
+
+        assert found.source == (older if plugged else newer)["id"]
+
     def test_a_port_that_was_not_made_is_not_asked_for_again(
         self, warm: OpenStackNetwork, neutron: Neutron
     ) -> None:

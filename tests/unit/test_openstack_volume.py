@@ -269,6 +269,16 @@ class TestMaking:
         assert driver.create("s1", "data", 2) == MINE
         assert api.calls == [LIST, MAKE, LIST]
 
+    def test_of_two_the_one_counts_that_is_attached(
+        self, api: OpenStackApi, driver: OpenStackVolume
+    ) -> None:
+        """A killed process's request was carried out beside the one of the next."""
+        used = volume("in-use", attachments=attached("vm-7"))
+        listed(api, volume(id=OTHER), used)
+        found = driver.find("s1", "data")
+        assert found is not None
+        assert found.source == ID
+
     def test_one_that_never_becomes_available_runs_out_of_time(self, api: OpenStackApi) -> None:
         driver = OpenStackVolume(api.site(limits={"call": 0.5}), "")
         listed(api, volume("creating"))

@@ -40,7 +40,8 @@ class Held:
     sliver: str
     component: str
     ports: tuple[NeutronPort, ...]
-    """One; more after a request whose answer got lost, none if only a floating IP is left."""
+    """One; more after a request whose answer got lost, none if only a floating IP is left. The first is
+    the one that counts: which is plugged in, or else has a floating IP, or else is the oldest."""
     floating: tuple[FloatingIP, ...]
 
     def names(self) -> Iterator[str]:
@@ -72,9 +73,10 @@ def find_held(neutron: Neutron, sliver_id: str, component: str) -> Held | None:
 def _nic(
     sliver_id: str, component: str, ports: list[NeutronPort], floating: list[FloatingIP]
 ) -> Held:
-    ids = {port.id for port in ports}
-    mine = tuple(ip for ip in floating if ip.port_id in ids)
-    return Held(sliver_id, component, tuple(ports), mine)
+    with_ip = {ip.port_id for ip in floating}
+    ports = sorted(ports, key=lambda port: (not port.device_id, port.id not in with_ip))
+    mine = [ip for port in ports for ip in floating if ip.port_id == port.id]
+    return Held(sliver_id, component, tuple(ports), tuple(mine))
 
 
 def _stray(sliver_id: str, ip: FloatingIP) -> Held:

@@ -45,11 +45,13 @@ def volumes_of(
 ) -> list[CinderVolume]:
     """List the volumes of a sliver, or of the whole site, by their stamp: always the same request.
 
+    Those that are attached come first, then the oldest: the answer of a request may have been lost.
     The stamp is looked at again, for a cloud may be set up to ignore the filter.
     """
     stamp = {SITE: site} if sliver_id is None else {SITE: site, SLIVER: sliver_id}
     found = _cinder(connection).volumes(details=True, properties=json.dumps(stamp))
-    return [volume for volume in found if stamp.items() <= volume.metadata.items()]
+    ours = [volume for volume in found if stamp.items() <= volume.metadata.items()]
+    return sorted(ours, key=lambda v: (not v.attachments, str(v.created_at), v.id))
 
 
 def _cinder(connection: Connection) -> Cinder:
