@@ -103,7 +103,7 @@ class NetlinkUplink:
         :raises NotFound: if there is no such link.
         """
         with self._session("read the bridge mode", link) as ip:
-            return self._bridge_mode(ip, link, link_index(ip, link))
+            return self._bridge_mode(ip, link)
 
     def set_bridge_mode(self, link: str, mode: str) -> None:
         """Set ``veb`` or ``vepa`` and read it back.
@@ -115,9 +115,8 @@ class NetlinkUplink:
         if mode not in _MODES:
             raise Unsupported(f"no bridge mode {mode!r}", where=link, why="known: veb, vepa")
         with self._session(f"set the bridge mode {mode}", link) as ip:
-            index = link_index(ip, link)
-            _set_bridge_mode(ip, index, _MODES[mode])
-            found = self._bridge_mode(ip, link, index)
+            _set_bridge_mode(ip, link_index(ip, link), _MODES[mode])
+            found = self._bridge_mode(ip, link)
         if found != mode:
             raise NotVerified(f"{link} is in mode {found}, not {mode}", where=self._host)
 
@@ -158,11 +157,13 @@ class NetlinkUplink:
                 why=", ".join(f"{n} is {found[n]}, not {value}" for n, value in wrong.items()),
             )
 
-    def _bridge_mode(self, ip: Any, link: str, index: int) -> str:
+    def _bridge_mode(self, ip: Any, link: str) -> str:
+        """Return a link's bridge mode, by one request: the answer has the names of all such links."""
         for message in ip.get_links(family=AF_BRIDGE):
             mode = message.get_nested("IFLA_AF_SPEC", "IFLA_BRIDGE_MODE")
-            if message["index"] == index and mode is not None:
+            if message.get("ifname") == link and mode is not None:
                 return _mode_name(mode)
+        index = link_index(ip, link)
         raise Unsupported(
             f"{link} has no bridge mode",
             where=self._host,
