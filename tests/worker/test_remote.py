@@ -1,8 +1,6 @@
 """What is done on a worker without any program of its own but Python: netlink, files, commands."""
 
 import json
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -155,19 +153,3 @@ class TestRelay:
     def test_what_it_runs_there_gets_its_arguments_as_they_are(self, host: SshHost) -> None:
         found = host.run(("printf", "%s|", "two words", "$HOME", "ü'\n"), timeout=LIMIT)
         assert found.stdout == "two words|$HOME|ü'\n|".encode()
-
-    def test_how_long_a_mode_takes(self, uplink: NetlinkUplink) -> None:
-        def took(call: Callable[[], object]) -> float:
-            began = time.perf_counter()
-            call()
-            return 1000 * (time.perf_counter() - began)
-
-        uplink.bridge_mode(UPLINK)
-        sets = [
-            took(lambda mode=mode: uplink.set_bridge_mode(UPLINK, mode))  # type: ignore[misc]
-            for mode in ("vepa", "veb") * 25
-        ]
-        print(  # noqa: T201 - for who runs it with -s
-            f"\nVEPA set and read: {statistics.median(sets):.1f} ms (least {min(sets):.1f} ms)"
-        )
-        assert uplink.bridge_mode(UPLINK) == "veb"
