@@ -174,7 +174,7 @@ class TestGettingIn:
         self, api: OpenStackApi, tmp_path: Path, mocker: MockerFixture
     ) -> None:
         mocker.patch("openstack.config.loader.CONFIG_FILES", [str(tmp_path / "none.yaml")])
-        found = self.entry(OpenStackSettings(cloud="test"))
+        found = self.entry(OpenStackSettings(cloud="nowhere"))
         assert found.found.startswith("is in none of ")
         assert "/etc/openstack" in found.found
 

@@ -318,6 +318,29 @@ class TestCloudsYaml:
         assert refusal.field == "openstack.cloud"
         assert "auth_url" in str(refusal)
 
+    def test_without_a_password_is_refused_before_anything_is_asked(
+        self, api: OpenStackApi, path: Path
+    ) -> None:
+        path.write_text(api.clouds.read_text().replace(PASSWORD, ""))
+
+        refusal = self.refusal(path)
+
+        assert "test has no password" in str(refusal)
+        assert refusal.remedy == "put it into a file secure.yaml beside clouds.yaml"
+        assert api.documents == []
+
+    def test_may_have_its_password_in_a_file_of_its_own(
+        self, api: OpenStackApi, path: Path
+    ) -> None:
+        nothing(api)
+        path.write_text(api.clouds.read_text().replace(PASSWORD, ""))
+        path.with_name("secure.yaml").write_text(
+            f"clouds: {{test: {{auth: {{password: {PASSWORD}}}}}}}"
+        )
+        settings = OpenStackSettings(cloud="test", clouds_file=path)
+
+        assert list(cloud(settings).network.ports()) == []
+
     def test_that_is_not_text_is_refused(self, path: Path) -> None:
         path.write_bytes(b"\xff\xfe\x00hunter2")
 

@@ -18,6 +18,7 @@ from keystoneauth1.plugin import BaseAuthPlugin
 from keystoneauth1.session import Session
 from openstack.config import OpenStackConfig
 from openstack.config.cloud_region import CloudRegion
+from openstack.config.loader import SECURE_FILES
 from openstack.connection import Connection
 from openstack.exceptions import NotSupported
 from openstack.service_description import ServiceDescription
@@ -145,13 +146,28 @@ def _region(settings: OpenStackSettings) -> CloudRegion:
         _check(path)
     config = OpenStackConfig(
         config_files=None if path is None else [str(path)],
+        secure_files=None if path is None else [str(path.with_name("secure.yaml")), *SECURE_FILES],
         # OS_CLIENT_CONFIG_FILE would be preferred to the file that site.yaml names.
         load_envvars=path is None,
         session_constructor=_Session,
         app_name="fabric-direct",
         app_version=importlib.metadata.version("fabric-direct"),
     )
-    return config.get_one(cloud=settings.cloud)
+    found = config.get_one(cloud=settings.cloud)
+    _refuse_without_password(found, str(config.config_filename))
+    return found
+
+
+def _refuse_without_password(region: CloudRegion, file: str) -> None:
+    """Say it before keystoneauth raises a bare Exception at the first request."""
+    wanted = "password" in (region.config.get("auth_type") or "")
+    if wanted and not region.config["auth"].get("password"):
+        raise InvalidSite(
+            f"{region.name} has no password",
+            field="openstack.cloud",
+            where=file,
+            remedy="put it into a file secure.yaml beside clouds.yaml",
+        )
 
 
 def _check(path: Path) -> None:
