@@ -29,7 +29,13 @@ def problems(invalid: ValidationError, model: type[BaseModel], tree: Tree) -> li
 
 
 def _follows_from_another(detail: ErrorDetails) -> bool:
-    """Tell whether a list is called too short only because its items are wrong themselves."""
+    """Tell whether this is no mistake of its own.
+
+    A list is called too short because its items are wrong, and a default that depends on other fields
+    cannot be found while any of them is.
+    """
+    if detail["type"] == "default_factory_not_called":
+        return True
     return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 

@@ -404,6 +404,10 @@ class TestFieldsThatAreRefused:
         error = refusal(VM.replace(NIC1, "{id: g, type: GPU, bdf: [1]}"))
         assert [line.split(": ")[1] for line in str(error).splitlines()] == ["components[0].bdf[0]"]
 
+    def test_a_default_that_depends_on_what_is_wrong_is_not_told_beside_it(self) -> None:
+        said = str(site_refusal("site: X\ndrivers: 5\n"))
+        assert said == "site.yaml:2: drivers: must be a mapping of fields, is 5"
+
     def test_a_long_value_is_not_repeated_in_full(self) -> None:
         assert len(str(refusal(VM.replace("name: node", f"name: {'a' * 10_000}")))) < 300
 
