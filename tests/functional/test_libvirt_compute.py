@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -192,6 +193,17 @@ def test_a_nic_comes_and_goes_while_the_guest_runs(
     texts = definitions(find_domain(connection, SLIVER)).values()
     assert len(texts) == 2
     assert all("nic2" not in text for text in texts)
+
+
+def test_two_nics_go_at_once(booted: LibvirtCompute) -> None:
+    for number in (2, 3):
+        booted.attach_port(SLIVER, port(f"nic{number}", number), Interface())
+
+    with ThreadPoolExecutor(2) as pool:
+        names = ["nic2", "nic3"]
+        list(pool.map(lambda name: booted.detach_port(SLIVER, name, timeout=60), names))
+
+    assert [p.component for p in booted.find(SLIVER).ports] == ["nic1"]
 
 
 def test_a_volume_comes_and_goes_while_the_guest_runs(

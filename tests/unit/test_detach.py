@@ -67,10 +67,10 @@ class Libvirt:
 
     def lets_go(self) -> None:
         self.held -= {LIVE}
-        self.callbacks[REMOVED](self.connection, self.domain, ALIAS, ALIAS)
+        self.callbacks[REMOVED](self.connection, self.domain, ALIAS, None)
 
     def refuses(self) -> None:
-        self.callbacks[REFUSED](self.connection, self.domain, ALIAS, ALIAS)
+        self.callbacks[REFUSED](self.connection, self.domain, ALIAS, None)
 
     def stops(self) -> None:
         self.live = False
@@ -116,8 +116,9 @@ def test_the_answer_is_listened_for_before_the_guest_is_asked(running: Libvirt) 
 
     assert running.calls.mock_calls == [
         call.domain.isActive(),
-        call.connection.domainEventRegisterAny(running.domain, REMOVED, ANY, ALIAS),
-        call.connection.domainEventRegisterAny(running.domain, REFUSED, ANY, ALIAS),
+        call.domain.UUIDString(),
+        call.connection.domainEventRegisterAny(running.domain, REMOVED, ANY, None),
+        call.connection.domainEventRegisterAny(running.domain, REFUSED, ANY, None),
         call.domain.detachDeviceAlias(ALIAS, LIVE),
         call.domain.XMLDesc(0),
         call.domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE),
@@ -216,8 +217,8 @@ def test_if_the_second_event_cannot_be_registered_the_first_is_deregistered(
 
 def test_another_devices_event_is_no_answer(running: Libvirt) -> None:
     def another() -> None:
-        running.callbacks[REFUSED](running.connection, running.domain, "ua-other-0", ALIAS)
-        running.callbacks[REMOVED](running.connection, running.domain, "ua-other-0", ALIAS)
+        running.callbacks[REFUSED](running.connection, running.domain, "ua-other-0", None)
+        running.callbacks[REMOVED](running.connection, running.domain, "ua-other-0", None)
 
     running.guest = [another]
 

@@ -4,6 +4,7 @@ libvirt answers a live detach at once, while the guest still holds the device. S
 guest is listened for before it is asked, the domain is read again, and the guest is asked again.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -72,7 +73,8 @@ def _detach_live(
 class _Answer:
     """What the guest answered: libvirt's event thread writes it, the detaching thread reads it."""
 
-    def __init__(self) -> None:
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
         self._heard = threading.Event()
         self._refused = threading.Event()
 
@@ -80,18 +82,54 @@ class _Answer:
     def refused(self) -> bool:
         return self._refused.is_set()
 
-    def on_removed(self, _connection: object, _domain: object, alias: str, ours: str) -> None:
-        if alias == ours:
-            self._heard.set()
-
-    def on_refused(self, _connection: object, _domain: object, alias: str, ours: str) -> None:
-        if alias == ours:
+    def tell(self, *, refused: bool) -> None:
+        if refused:
             self._refused.set()
-            self._heard.set()
+        self._heard.set()
 
     def wait(self, seconds: float) -> None:
         if self._heard.wait(seconds):
             self._heard.clear()
+
+
+class _Ear:
+    """Hears the guest of one domain, for all who wait for it: libvirt takes a callback only once."""
+
+    def __init__(self, connection: libvirt.virConnect, domain: libvirt.virDomain) -> None:
+        self.answers: list[_Answer] = []
+        events = {
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: self._on_removed,
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: self._on_refused,
+        }
+        with ExitStack() as stack:
+            for event, callback in events.items():
+                number = connection.domainEventRegisterAny(domain, event, callback, None)
+                stack.callback(connection.domainEventDeregisterAny, number)
+            self.close = stack.pop_all().close
+
+    def _on_removed(self, _connection: object, _domain: object, alias: str, _: object) -> None:
+        self._tell(alias, refused=False)
+
+    def _on_refused(self, _connection: object, _domain: object, alias: str, _: object) -> None:
+        self._tell(alias, refused=True)
+
+    def _tell(self, alias: str, *, refused: bool) -> None:
+        for answer in tuple(self.answers):
+            if answer.alias == alias:
+                answer.tell(refused=refused)
+
+
+_ears: dict[tuple[int, str], _Ear] = {}
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - a thread that the child does not have may hold it
+    _lock = threading.Lock()
+    _ears.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager
@@ -99,16 +137,19 @@ def _listening(
     connection: libvirt.virConnect, domain: libvirt.virDomain, alias: str
 ) -> Iterator[_Answer]:
     """Hear the guest's answers."""
-    answer = _Answer()
-    events = {
-        libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: answer.on_removed,
-        libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: answer.on_refused,
-    }
-    with ExitStack() as stack:
-        for event, callback in events.items():
-            number = connection.domainEventRegisterAny(domain, event, callback, alias)
-            stack.callback(connection.domainEventDeregisterAny, number)
+    answer, key = _Answer(alias), (id(connection), domain.UUIDString())
+    with _lock:
+        ear = _ears.get(key) or _Ear(connection, domain)
+        _ears[key] = ear
+        ear.answers.append(answer)
+    try:
         yield answer
+    finally:
+        with _lock:
+            ear.answers.remove(answer)
+            if not ear.answers:
+                del _ears[key]
+                ear.close()
 
 
 def _ask(domain: libvirt.virDomain, alias: str, scope: int) -> None:
