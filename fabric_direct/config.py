@@ -17,6 +17,8 @@ from fabric_direct.model import Frozen, Name, PciAddress, SshPublicKey
 from fabric_direct.networks import LinkName, SiteNetwork
 
 DriverName = Name
+# Whose cloud images let a user in that is called like the distribution.
+_DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora")
 
 
 def _ssh_address(text: str) -> str:
@@ -95,8 +97,8 @@ class Host(Frozen):
 class ImageSettings(Frozen):
     """An image that slivers may name."""
 
-    user: Name = "root"
-    """The user that logs in to its guests."""
+    user: Name | None = None
+    """The user that logs in to its guests; by the distribution in the image's name if absent."""
     path: Path | None = None
     """File on the host (libvirt); OpenStack finds its images by name."""
 
@@ -160,10 +162,12 @@ class ActorSettings(Frozen):
 
     management_network: Name | None = None
     """Network of each VM's first NIC, by which people reach it; the cloud's or one named here."""
-    floating_ip: bool = False
-    """Whether that NIC has a floating IP, unless the sliver declines; its own address, of the cloud the
-    global IPv6 one, is the management address otherwise."""
-    max_flavor: Annotated[str, StringConstraints(pattern=r"^fabric\.c\d+\.m\d+\.d\d+$")] | None = None
+    floating_ip: bool | None = None
+    """Whether that NIC has a floating IP, unless the sliver declines; if absent, where the site has a
+    cloud. The management address is otherwise its global IPv6 address, or else its IPv4 one."""
+    max_flavor: Annotated[str, StringConstraints(pattern=r"^fabric\.c\d+\.m\d+\.d\d+$")] | None = (
+        None
+    )
     """The largest size of a VM: what asks for more gets this."""
     network_prefix: Name = "dataplane"
     """L2Bridge services use the network ``<prefix>-<vlan>``."""
@@ -229,6 +233,16 @@ class Site(Frozen):
     def driver_for(self, resource_type: str, model: str | None = None) -> str | None:
         """Return the driver for ``Type_Model`` or else ``Type``, or None if the site names none."""
         return self.drivers.get(f"{resource_type}_{model}", self.drivers.get(resource_type))
+
+    def image(self, name: str) -> ImageSettings:
+        """Return an image's settings with the user that logs in to its guests.
+
+        It is the one that the site names, else the first of rocky, ubuntu, centos, debian and fedora
+        that the image's name contains, else root.
+        """
+        settings = self.images.get(name, ImageSettings())
+        usual = next((user for user in _DISTRIBUTIONS if user in name), "root")
+        return settings.model_copy(update={"user": settings.user or usual})
 
     def host(self, name: str) -> Host:
         """Return a worker by its name.

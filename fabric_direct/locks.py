@@ -36,6 +36,11 @@ def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
         os.close(held[0])
 
 
+def sliver_lock(state_dir: Path, sliver_id: str) -> Path:
+    """Return the lock of a sliver: who holds it may change what is the sliver's."""
+    return state_dir / "locks" / f"sliver-{sliver_id}"
+
+
 def _take(path: Path, held: list[int]) -> bool:
     """Lock the file, if it is free and still the one of that name."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

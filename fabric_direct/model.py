@@ -192,7 +192,9 @@ class Storage(_Component):
     """GiB of a volume that lives and dies with the component."""
     volume: Name | None = None
     """Name, or the cloud's id, of an existing volume: attached and detached, never made or deleted."""
-    mount: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._-]*)+$")] | None = None
+    mount: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._-]*)+$")] | None = (
+        None
+    )
     """Directory of the guest where its file system is mounted, now and at each boot."""
 
     @model_validator(mode="after")
@@ -286,9 +288,9 @@ class NodeSliver(SliverRef):
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
-        _refuse_twice("components: id", [c.id for c in self.components])
-        _refuse_twice("components: mac", [i.mac for i in self.interfaces() if i.mac])
-        _refuse_twice("components: bdf", [str(a) for c in self.devices() for a in c.bdf])
+        refuse_twice("components: id", [c.id for c in self.components])
+        refuse_twice("components: mac", [i.mac for i in self.interfaces() if i.mac])
+        refuse_twice("components: bdf", [str(a) for c in self.devices() for a in c.bdf])
         return self
 
     def vnics(self) -> tuple[VNic, ...]:
@@ -318,7 +320,11 @@ class NodeSliver(SliverRef):
         )
 
 
-def _refuse_twice(what: str, values: list[str]) -> None:
+def refuse_twice(what: str, values: list[str]) -> None:
+    """Return if no value is given twice.
+
+    :raises ValueError: with the first that is.
+    """
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{what} {value} is given twice")
@@ -393,6 +399,8 @@ class ObservedVolume(Frozen):
     """GiB."""
     guest_name: str | None = None
     """Device name that the guest itself has for it, told by its serial number."""
+    mounted: tuple[str, ...] = ()
+    """Directories of the guest where its file system is mounted."""
 
 
 class ObservedDevice(Frozen):
@@ -406,6 +414,9 @@ class ObservedDevice(Frozen):
     """Where the guest itself sees it, for example ``0000:01:00.0``."""
     guest_interfaces: tuple[str, ...] = ()
     """Names of the network interfaces that the guest has of it."""
+    guest_addresses: tuple[str, ...] = ()
+    """Addresses with prefix length that the guest has on these, or on what it made on top of them: a
+    VLAN interface, a bridge."""
     alias: str
     mac: str | None = None
     vlan: int | None = None

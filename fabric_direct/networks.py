@@ -1,4 +1,4 @@
-"""Networks: the three strategies by which they are made, and the sliver that is one.
+"""Networks: the three strategies by which they are made; slivers that are one, or ports of one.
 
 ====================  ===================================  =========================================
 strategy              on a libvirt host                    in a cloud (Neutron)
@@ -15,7 +15,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fabric_direct.model import Frozen, Name, SliverRef, Vlan
+from fabric_direct.model import (
+    ComponentId,
+    Frozen,
+    Name,
+    SliverId,
+    SliverRef,
+    Vlan,
+    VNic,
+    VNicInterface,
+    refuse_twice,
+)
 
 # A Linux interface name: IFNAMSIZ (16) less the terminating zero.
 LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
@@ -107,3 +117,42 @@ class NetworkSliver(SliverRef):
     name: Name
     """Name of the network; vNICs of other slivers name it by that."""
     network: SiteNetwork
+
+
+class ServerPort(Frozen):
+    """A port of a network, plugged into the server of another sliver."""
+
+    id: ComponentId
+    """Unique within the sliver; what a modification is told apart by."""
+    server: SliverId
+    """The sliver whose server has it: a VM."""
+    interface: VNicInterface = VNicInterface()
+
+
+class VNicPortsSliver(SliverRef):
+    """Ports of one network (``vNICPorts``): made with the sliver, and deleted with it."""
+
+    type: Literal["vNICPorts"] = "vNICPorts"
+    host: Name | None = None
+    """The worker that the servers are on; may be absent in a cloud, or where the site has only one."""
+    network: Name
+    """A network named in site.yaml, or of the cloud by its name or id."""
+    ports: Annotated[tuple[ServerPort, ...], Field(max_length=128)] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        refuse_twice("ports: id", [port.id for port in self.ports])
+        refuse_twice("ports: mac", [p.interface.mac for p in self.ports if p.interface.mac])
+        if self.id in self.servers():
+            raise ValueError(
+                "ports: server is the sliver itself; a port is for another one's server"
+            )
+        return self
+
+    def servers(self) -> tuple[str, ...]:
+        """Return the slivers whose servers have ports, each once."""
+        return tuple(sorted({port.server for port in self.ports}))
+
+    def vnic(self, port: ServerPort) -> VNic:
+        """Return a port as the virtual NIC that it is."""
+        return VNic(id=port.id, network=self.network, interface=port.interface)

@@ -1,8 +1,9 @@
 """What each operation consists of, from the sliver to the outcome."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -21,6 +22,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
+from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
     ErrorReport,
     NodeSliver,
@@ -168,7 +170,29 @@ class Operations:
         )
 
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
-        """Run a flow and say what came of it."""
+        """Run a flow and say what came of it.
+
+        :raises SliverBusy: if others work on a sliver that it touches, all the time.
+        """
+        with self._alone(job, deadline):
+            return self._run(job, deadline)
+
+    @contextmanager
+    def _alone(self, job: "_Job", deadline: Deadline) -> Iterator[None]:
+        """Keep others from changing the slivers that a flow touches beside its own.
+
+        They are waited for here and not in a step: many steps that wait could keep those from running
+        which they wait for. All take them in the same order, so that no two wait for each other.
+        """
+        with ExitStack() as stack:
+            for sliver in sorted(set(job.flow.touches)):
+                path = sliver_lock(self._site.state_dir, sliver)
+                limit = deadline.remaining()
+                stack.enter_context(exclusive(path, f"sliver {sliver}", timeout=limit))
+                job.moment.over()
+            yield
+
+    def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
         sliver = job.sliver.model_dump(mode="json", exclude_none=True)
         entry = self._journal.begin(job.operation, sliver, whole=job.flow.whole)
         result = engine.run(

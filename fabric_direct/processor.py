@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from fabric_direct import engine, registry
@@ -24,7 +25,7 @@ from fabric_direct.drivers.base import HostDevice, Server
 from fabric_direct.errors import Conflict, FabricDirectError, Refused
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
-from fabric_direct.locks import exclusive
+from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import Operation, Outcome, PciAddress, SliverRef, Status
 from fabric_direct.operations import Operations, Progress, report
 
@@ -37,6 +38,15 @@ class _Invocation:
     sliver: SliverRef
     work: Callable[[Deadline], Outcome]
     future: "Future[Outcome]"
+    context: Context = field(default_factory=copy_context)
+    """Of who asked for it; the operation's threads have it, so that a log can tell whose it is."""
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads that work in the context of who gave them the work."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        return super().submit(copy_context().run, fn, *args, **kwargs)
 
 
 class HandlerProcessor:
@@ -84,7 +94,7 @@ class HandlerProcessor:
         self._pending: set[Future[Outcome]] = set()
         self._closed = False
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
-        self._steps = ThreadPoolExecutor(self._step_workers, "fabric-direct-step")
+        self._steps = _Threads(self._step_workers, "fabric-direct-step")
         self._operations = Operations(self.site, self._journal, self._steps, self._on_progress)
 
     # --- operations
@@ -224,7 +234,8 @@ class HandlerProcessor:
         queue = self._queues[sliver_id]
         invocation = queue[0]
         if invocation.future.set_running_or_notify_cancel():
-            invocation.future.set_result(self._invoke(invocation))
+            outcome = invocation.context.run(self._invoke, invocation)
+            invocation.future.set_result(outcome)
         with self._lock:
             queue.popleft()
             while queue and queue[0].future.cancelled():
@@ -267,7 +278,7 @@ class HandlerProcessor:
             yield
             return
         sliver = invocation.sliver.id
-        path = self.site.state_dir / "locks" / f"sliver-{sliver}"
+        path = sliver_lock(self.site.state_dir, sliver)
         with exclusive(path, f"sliver {sliver}", timeout=self.site.limits.busy):
             yield
 

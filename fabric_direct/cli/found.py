@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Observed,
         ObservedDevice,
         ObservedInterface,
+        ObservedVolume,
         SliverRef,
     )
 
@@ -68,23 +69,32 @@ def _nic(nic: "ObservedInterface") -> list[str]:
     return [nic.component, nic.network or "", nic.mac, addresses, floating, limit, _inside(nic)]
 
 
+def _worth_a_word(addresses: Iterable[str]) -> list[str]:
+    """Return the addresses but those that are link-local."""
+    return [address for address in addresses if not address.startswith("fe80:")]
+
+
 def _inside(nic: "ObservedInterface") -> str:
-    """Say what the guest has on the NIC: its link-local address is not worth a word."""
+    """Say what the guest has on the NIC."""
     if not nic.guest_name:
         return ""
-    has = [a for a in nic.guest_addresses if not a.startswith("fe80:")]
+    has = _worth_a_word(nic.guest_addresses)
     if set(nic.addresses) <= set(has):
         has = ["the same", *(a for a in has if a not in nic.addresses)]
     return f"{nic.guest_name}: {', '.join(has) or 'no address'}"
 
 
 def _volumes(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    rows = [
-        [v.component, v.target, f"{v.size} GiB" if v.size else "", v.source, v.guest_name or ""]
-        for v in of.volumes
-    ]
+    rows = [_volume(volume) for volume in of.volumes]
     ids = [volume.id for volume in wanted.volumes()] if wanted else None
     _section(out, ["VOLUME", "DEVICE", "SIZE", "SOURCE", "IN THE GUEST"], rows, ids)
+
+
+def _volume(volume: "ObservedVolume") -> list[str]:
+    size = f"{volume.size} GiB" if volume.size else ""
+    mounted = ", ".join(volume.mounted)
+    inside = ": ".join(filter(None, [volume.guest_name, mounted]))
+    return [volume.component, volume.target, size, volume.source, inside]
 
 
 def _devices(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
@@ -96,7 +106,8 @@ def _devices(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
 
 def _device(device: "ObservedDevice") -> list[str]:
     of_vf = [device.mac, device.vlan, device.bandwidth, device.bridge_mode]
-    inside = [device.guest_name or "", ", ".join(device.guest_interfaces)]
+    addresses = ", ".join(_worth_a_word(device.guest_addresses))
+    inside = [device.guest_name or "", ", ".join(device.guest_interfaces), addresses]
     return [
         device.component,
         str(device.host_address),

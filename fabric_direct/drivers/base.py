@@ -48,9 +48,10 @@ class HostCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A place on a network, held for one NIC of one sliver."""
+    """A place on a network, held for one NIC."""
 
     sliver: str
+    """Whose it is: the server's own sliver, or one of type ``vNICPorts``."""
     component: str
     network: str
     """Its name."""
@@ -99,6 +100,19 @@ class PluggedPort:
 
 
 @dataclass(frozen=True, slots=True)
+class Plug:
+    """A NIC of a server whose port another sliver holds, as found."""
+
+    server: str
+    """The server's sliver; empty if the server is not ours."""
+    instance: str
+    """Domain name or server id."""
+    nic: PluggedPort
+    whole: bool = True
+    """Whether it is there now and for later starts."""
+
+
+@dataclass(frozen=True, slots=True)
 class PluggedVolume:
     """A data volume of a server, as found."""
 
@@ -125,6 +139,7 @@ class Server:
     host: str = ""
     """Name of the worker; empty if the API does not tell."""
     ports: tuple[PluggedPort, ...] = ()
+    """Its own NICs; those whose ports other slivers hold are left out."""
     volumes: tuple[PluggedVolume, ...] = ()
     domain: str | None = None
     """Name of its libvirt domain on the worker; None if the API does not tell."""
@@ -213,16 +228,33 @@ class ComputeDriver(Protocol):
         """
 
     def attach_port(self, sliver_id: str, port: Port, interface: VNicInterface) -> None:
-        """Plug a NIC in, now and for later starts."""
+        """Plug a NIC in, now and for later starts.
 
-    def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:
+        :param sliver_id: the server's sliver; the port may be held for another one.
+        """
+
+    def detach_port(
+        self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
+    ) -> None:
         """Unplug a NIC, now and for later starts; the guest has let go of it on return.
 
+        :param holder: the sliver that holds its port; the server's own if absent.
         :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
         """
 
-    def set_bandwidth(self, sliver_id: str, component: str, bandwidth: Mbps | None) -> None:
-        """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit."""
+    def set_bandwidth(
+        self, sliver_id: str, component: str, bandwidth: Mbps | None, holder: str | None = None
+    ) -> None:
+        """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit.
+
+        :param holder: the sliver that holds its port; the server's own if absent.
+        """
+
+    def plugs(self, holder: str) -> tuple[Plug, ...]:
+        """Return the NICs that servers have by ports which another sliver holds.
+
+        :param holder: that sliver.
+        """
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a data volume in, now and for later starts."""
@@ -722,15 +754,19 @@ class TuningDriver(Protocol):
     """Placement of a running server's CPUs and memory on its host."""
 
     def cpu_info(self, instance: str) -> dict[str, Any]:
-        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], "host_cpus"}``.
+        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], …}``.
 
-        ``cpu_time`` is in nanoseconds; ``affinity`` lists host CPUs.
+        Beside it ``host_cpus``, their number, and ``pinned``: those that exactly one virtual CPU of
+        another running domain is pinned to. ``cpu_time`` is in nanoseconds; ``affinity`` lists host
+        CPUs.
         """
 
     def numa_info(self, instance: str) -> dict[str, Any]:
-        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode"}``.
+        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
 
-        ``memory`` and ``free`` are in MiB, of the host's nodes.
+        ``memory`` and ``free`` are in MiB, of the host's nodes. ``usage`` has the MiB that the server's
+        process has on each node, by their kind: ``{0: {"Private": 1.5, "Heap": …, "Stack", "Huge"}}``;
+        it is empty while the server does not run, and None, with a warning, if it cannot be read.
         """
 
     def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fabric_direct.handlers.guestconfig.wanted import Nic, nics
 from fabric_direct.model import (
     NodeSliver,
     Observed,
@@ -25,8 +26,9 @@ def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tu
         *(_power(found) if runs else ()),
         *_size(wanted, found),
         *_missing_and_unwanted(wanted, found),
-        *(text for vnic in wanted.vnics() for text in _vnic(vnic, found)),
+        *(text for vnic in wanted.vnics() for text in vnic_differences(vnic, found)),
         *(text for storage in wanted.volumes() for text in _storage(storage, found)),
+        *_inside(wanted, found),
     )
 
 
@@ -59,7 +61,8 @@ def _missing_and_unwanted(wanted: NodeSliver, found: Observed) -> Iterator[str]:
         yield f"{have[component]} {component} is there and not wanted"
 
 
-def _vnic(vnic: VNic, found: Observed) -> Iterator[str]:
+def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:
+    """Yield where a NIC that is there is not what was wanted."""
     nic = next((i for i in found.interfaces if i.component == vnic.id), None)
     if nic is None:
         return
@@ -87,3 +90,26 @@ def _storage(storage: Storage, found: Observed) -> Iterator[str]:
     volume = next((v for v in found.volumes if v.component == storage.id), None)
     if volume and storage.size is not None and volume.size != storage.size:
         yield f"volume {storage.id} has {volume.size} GiB, not {storage.size}"
+
+
+def _inside(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Compare what is set in the guest, if the guest could be asked."""
+    if found.state is not State.RUNNING or not (found.guest and found.guest.reachable):
+        return
+    for nic in nics(wanted):
+        has = _guest_addresses(nic, found)
+        for address in nic.addresses if has is not None else ():
+            if address not in (has or ()):
+                yield f"{nic.component.type} {nic.label} does not have {address} in the guest"
+    for storage in wanted.volumes():
+        volume = next((v for v in found.volumes if v.component == storage.id), None)
+        if volume and storage.mount and storage.mount not in volume.mounted:
+            yield f"volume {storage.id} is not mounted at {storage.mount} in the guest"
+
+
+def _guest_addresses(nic: Nic, found: Observed) -> tuple[str, ...] | None:
+    """Return what the guest has on all interfaces of the component; None if it is missing."""
+    vnics = [i.guest_addresses for i in found.interfaces if i.component == nic.component.id]
+    devices = [d.guest_addresses for d in found.devices if d.component == nic.component.id]
+    every = vnics + devices
+    return tuple(address for addresses in every for address in addresses) if every else None

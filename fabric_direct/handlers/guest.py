@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.base import (
+    CommandResult,
     GuestAddress,
     GuestDriver,
     GuestInterface,
     PluggedDevice,
     Port,
 )
+from fabric_direct.drivers.guest_scripts import DISKS, LINKS
 from fabric_direct.errors import DriverError, TimedOut
 from fabric_direct.model import ObservedGuest
 
@@ -22,7 +24,6 @@ from fabric_direct.model import ObservedGuest
 VIRTIO_SERIAL = 20
 # Seconds for one look into a guest.
 _LOOK = 30.0
-_SERIALS = ("find", "-L", "/sys/block", "-mindepth", "2", "-maxdepth", "2", "-name", "serial")
 # Seconds until a guest should have noticed a new device by itself: Linux alone waits 5 s after a slot's
 # attention button before it powers the slot (pciehp).
 _HOTPLUG = 10.0
@@ -46,6 +47,7 @@ _RESCAN = """if [ -w "$1" ]; then echo 1 >"$1"; else echo 1 | sudo -n tee "$1" >
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NAME = re.compile(r"[!-~]{1,255}")
+_OCTAL = re.compile(r"\\([0-7]{3})")
 # Class of a bridge between PCI buses.
 _BRIDGE = "0x0604"
 # A drive that could be reached by several controllers: Linux shows its paths below them, and hides them.
@@ -69,6 +71,35 @@ class GuestDevice:
         """Return whether the guest made of it what its class promises: an interface, a disk."""
         promised = {"0x02": self.interfaces, "0x01": self.disks}
         return promised.get(self.kind[:4]) != ()
+
+
+@dataclass(frozen=True, slots=True)
+class GuestLink:
+    """A network interface, real or made by the guest."""
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...] = ()
+    """With prefix length."""
+    real: bool = True
+    """Whether it is a device's, and not one that the guest made: a VLAN interface, a bridge."""
+    below: tuple[str, ...] = ()
+    """Names of the interfaces that it was made on top of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDisk:
+    """A disk as the guest sees it."""
+
+    name: str
+    """For example ``vdb``."""
+    mounted: tuple[str, ...] = ()
+    """Directories where its file system is mounted."""
+
+    @property
+    def path(self) -> str:
+        """Return its device file."""
+        return f"/dev/{self.name}"
 
 
 class Guest:
@@ -116,19 +147,45 @@ class Guest:
     def interfaces(self) -> dict[str, GuestInterface]:
         """Return the guest's interfaces by MAC address; none if it does not answer."""
         try:
-            return {i.mac.lower(): i for i in self.driver.interfaces(self.address)}
+            # (what is made on top of an interface comes after it, and has its MAC)
+            found = reversed(self.driver.interfaces(self.address))
+            return {interface.mac.lower(): interface for interface in found}
         except DriverError:
             return {}
 
-    def disks(self) -> dict[str, str]:
-        """Return the names of the guest's virtio disks by serial number; none if it does not say."""
+    def links(self) -> tuple[GuestLink, ...]:
+        """Return the guest's interfaces, and which of them it made on top of others.
+
+        Of a guest without sysfs (FreeBSD) the first one with a MAC address counts as real.
+
+        :raises DriverError: if it does not answer.
+        """
+        kinds = dict(_kinds(self._look(LINKS, "/sys").stdout))
+        found = self.driver.interfaces(self.address)
+        macs = [interface.mac.lower() for interface in found]
+        return tuple(
+            GuestLink(
+                interface.name,
+                interface.mac.lower(),
+                interface.addresses,
+                kinds[interface.name][0] if kinds else macs.index(macs[number]) == number,
+                kinds[interface.name][1] if kinds else (),
+            )
+            for number, interface in enumerate(found)
+            if not kinds or interface.name in kinds
+        )
+
+    def disks(self) -> dict[str, GuestDisk]:
+        """Return the guest's virtio disks by serial number; none if it does not say."""
         try:
-            read = ("-exec", "grep", "-H", ".", "{}", "+")
-            answer = self.driver.run(self.address, (*_SERIALS, *read), timeout=_LOOK)
+            answer = self._look(DISKS, "/sys", "/proc/self/mountinfo")
         except DriverError:
             return {}
-        lines = (line.partition(":") for line in answer.stdout.decode(errors="replace").split("\n"))
-        return {serial: path.split("/")[3] for path, _, serial in lines if serial}
+        return _disks(answer.stdout.decode(errors="replace"))
+
+    def _look(self, script: str, *arguments: str) -> CommandResult:
+        argv = ("sh", "-c", script, "sh", *arguments)
+        return self.driver.run(self.address, argv, timeout=_LOOK)
 
     def devices(self, devices: Sequence[PluggedDevice]) -> dict[str, GuestDevice]:
         """Return by alias those of the devices that the guest sees; none if it does not say.
@@ -137,7 +194,7 @@ class Guest:
         the numbers of the buses below are the guest's own.
         """
         try:
-            answer = self.driver.run(self.address, ("sh", "-c", _PCI, "sh", "/sys"), timeout=_LOOK)
+            answer = self._look(_PCI, "/sys")
         except DriverError:
             return {}
         entries = tuple(_entries(answer.stdout))
@@ -225,6 +282,36 @@ class Guest:
     def _has(self, ports: Sequence[Port]) -> bool:
         found = self.interfaces()
         return all(_on(found.get(port.mac), port) for port in ports)
+
+
+def _kinds(answer: bytes) -> Iterator[tuple[str, tuple[bool, tuple[str, ...]]]]:
+    """Read what :data:`LINKS` wrote."""
+    for line in answer.decode(errors="replace").splitlines():
+        name, *kinds = line.split() or [""]
+        if kinds:
+            yield name, (kinds[0] == "real", tuple(kinds[1:]))
+
+
+def _disks(text: str) -> dict[str, GuestDisk]:
+    """Read what :data:`DISKS` wrote: lines of mountinfo(5) after the disks."""
+    lines = [line.split() for line in text.splitlines()]
+    mounts = [line[1:] for line in lines if line[:1] == ["mount"] and len(line) > 9]
+    return {
+        serial: GuestDisk(name, tuple(_plain(m[4]) for m in mounts if _is_of(m, name, number)))
+        for kind, name, number, serial in (line for line in lines if len(line) == 4)
+        if kind == "disk" and _NAME.fullmatch(name)
+    }
+
+
+def _is_of(mount: list[str], name: str, number: str) -> bool:
+    """Return whether a mount is of a disk: by its number, or of btrfs, which has none, by its name."""
+    source = mount[mount.index("-") + 2] if "-" in mount[:-2] else ""
+    return mount[2] == number or source == f"/dev/{name}"
+
+
+def _plain(directory: str) -> str:
+    """Return a directory of mountinfo(5), which has blanks in octal."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), directory)
 
 
 def _on(interface: GuestInterface | None, port: Port) -> bool:

@@ -10,7 +10,8 @@ from fabric_direct.drivers.base import (
     Server,
     Tenant,
 )
-from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDevice
+from fabric_direct.errors import DriverError
+from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDevice, GuestLink
 from fabric_direct.model import (
     Observed,
     ObservedDevice,
@@ -60,12 +61,13 @@ def _interfaces(
     inside = guest.interfaces() if guest else {}
     for plugged in server.ports:
         seen = inside.get(plugged.mac)
-        yield _interface(plugged, ports.get(plugged.component)).model_copy(
+        yield observed_interface(plugged, ports.get(plugged.component)).model_copy(
             update={"guest_name": seen.name, "guest_addresses": seen.addresses} if seen else {}
         )
 
 
-def _interface(plugged: PluggedPort, port: Port | None) -> ObservedInterface:
+def observed_interface(plugged: PluggedPort, port: Port | None) -> ObservedInterface:
+    """Return a NIC as found, with what its port says."""
     addresses = (port.ipv4, port.ipv6) if port else ()
     return ObservedInterface(
         component=plugged.component,
@@ -85,12 +87,14 @@ def _volumes(drivers: HostDrivers, server: Server, guest: Guest | None) -> Itera
     sizes = {volume.component: volume.size for volume in drivers.volume.volumes(server.sliver)}
     inside = guest.disks() if guest else {}
     for plugged in server.volumes:
+        disk = inside.get(plugged.serial[:VIRTIO_SERIAL])
         yield ObservedVolume(
             component=plugged.component,
             source=plugged.source,
             target=plugged.target,
             size=sizes.get(plugged.component, 0),
-            guest_name=inside.get(plugged.serial[:VIRTIO_SERIAL]),
+            guest_name=disk.name if disk else None,
+            mounted=disk.mounted if disk else (),
         )
 
 
@@ -100,8 +104,32 @@ def _devices(
     components = (*server.stamp.sliver.devices(), *others)
     plugged = plugged_devices(drivers, tenant_of(drivers, server), components)
     inside = guest.devices(plugged) if guest and plugged else {}
+    links = _links(guest) if guest and plugged else ()
     for device in plugged:
-        yield _device(device, inside.get(device.alias))
+        seen = inside.get(device.alias)
+        names = seen.interfaces if seen else _named_by_mac(device, links)
+        update = {"guest_interfaces": names, "guest_addresses": _on_top(names, links)}
+        yield _device(device, seen).model_copy(update=update)
+
+
+def _links(guest: Guest) -> tuple[GuestLink, ...]:
+    try:
+        return guest.links()
+    except DriverError:
+        return ()
+
+
+def _named_by_mac(device: PluggedDevice, links: Iterable[GuestLink]) -> tuple[str, ...]:
+    """Return the interfaces of a device that the guest does not show on its buses (FreeBSD)."""
+    return tuple(link.name for link in links if device.mac and link.real and link.mac == device.mac)
+
+
+def _on_top(names: tuple[str, ...], links: Iterable[GuestLink]) -> tuple[str, ...]:
+    """Return the addresses on interfaces, and on all that the guest made on top of them."""
+    links, known = tuple(links), set(names)
+    for _ in links:
+        known |= {link.name for link in links if known & set(link.below)}
+    return tuple(a for link in links if link.name in known for a in link.addresses)
 
 
 def plugged_devices(
@@ -125,7 +153,6 @@ def _device(plugged: PluggedDevice, seen: GuestDevice | None) -> ObservedDevice:
         host_address=plugged.host_address,
         guest_address=plugged.guest_address,
         guest_name=seen.name if seen else None,
-        guest_interfaces=seen.interfaces if seen else (),
         alias=plugged.alias,
         mac=plugged.mac,
         vlan=plugged.vlan,

@@ -3,8 +3,18 @@
 from fabric_direct.drivers.base import HostDrivers, Server, Tenant
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
-from fabric_direct.model import Component, NodeSliver, SharedNic, Storage, VNic
+from fabric_direct.model import (
+    Component,
+    Interface,
+    NodeSliver,
+    SharedNic,
+    SmartNic,
+    Storage,
+    VNic,
+)
 
+# Of a device's interface, what can be set anew.
+_SETTINGS = {"ipv4": None, "ipv6": None, "auto_config": False, "bandwidth": None}
 # What a modification may not touch: the guest was made from it.
 _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
@@ -81,18 +91,36 @@ def _refuse_other_kinds(was: NodeSliver, sliver: NodeSliver) -> None:
                 f"{component.type} {component.id} cannot become another one",
                 field=f"components[{number}]",
                 remedy="give the new one another id; what can be changed are network and interface of a "
-                "vNIC, and the bandwidth of a SharedNIC",
+                "vNIC, the bandwidth of a SharedNIC, and what is set in the guest: a NIC's addresses, "
+                "and whether a volume is mounted",
             )
 
 
 def _changeable(was: Component, wanted: Component) -> bool:
     if isinstance(was, VNic) and isinstance(wanted, VNic):
         return was.model == wanted.model
-    if isinstance(was, SharedNic) and isinstance(wanted, SharedNic):
-        return _without_bandwidth(was) == _without_bandwidth(wanted)
-    return was == wanted
+    if isinstance(was, Storage) and isinstance(wanted, Storage):
+        moved = was.mount and wanted.mount and was.mount != wanted.mount
+        return not moved and _on_host(was) == _on_host(wanted)
+    if isinstance(was, SmartNic) and isinstance(wanted, SmartNic):
+        pairs = zip(was.interfaces, wanted.interfaces, strict=False)
+        return _on_host(was) == _on_host(wanted) and not any(_moved(*pair) for pair in pairs)
+    return _on_host(was) == _on_host(wanted)
 
 
-def _without_bandwidth(nic: SharedNic) -> SharedNic:
-    interface = nic.interface.model_copy(update={"bandwidth": None})
-    return nic.model_copy(update={"interface": interface})
+def _moved(was: Interface, wanted: Interface) -> bool:
+    """Return whether an interface is configured on another VLAN than it was."""
+    return was.auto_config and wanted.auto_config and was.vlan != wanted.vlan
+
+
+def _on_host(component: Component) -> Component:
+    """Return a component without what is set in the guest, and without a VF's bandwidth."""
+    if isinstance(component, Storage):
+        return component.model_copy(update={"mount": None})
+    if isinstance(component, SharedNic):
+        interface = component.interface.model_copy(update=_SETTINGS)
+        return component.model_copy(update={"interface": interface})
+    if isinstance(component, SmartNic):
+        kept = tuple(i.model_copy(update=_SETTINGS | {"vlan": None}) for i in component.interfaces)
+        return component.model_copy(update={"interfaces": kept})
+    return component

@@ -3,10 +3,12 @@
 ::
 
     create   hold ports, make volumes → server → power → attach devices (→ power cycle)
-             → (host key →) guest answers and sees its devices → verify
+             → (host key →) guest answers and sees its devices → configure NICs, mount volumes
+             → verify
     modify   hold new ports, make volumes → unplug what changes → hold its ports anew
              → plug in, attach, bandwidth (→ power cycle)
-             → guest has its addresses → verify → unplug what is unwanted (→ power cycle)
+             → guest has its addresses → configure NICs, mount volumes → verify
+             → unconfigure and unmount, then unplug what is unwanted (→ power cycle)
              → remove its ports and volumes, clean its devices → stamp
     delete   server (and with it NICs, disks, devices) → ports, volumes, clean the devices
              → networks that nobody uses → nothing is left
@@ -19,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
-from fabric_direct.config import ImageSettings, Site
+from fabric_direct.config import Site
 from fabric_direct.drivers.base import (
     DeviceRecord,
     GuestAddress,
@@ -38,6 +40,8 @@ from fabric_direct.handlers import actions
 from fabric_direct.handlers.compare import differences
 from fabric_direct.handlers.devices import components_of
 from fabric_direct.handlers.guest import Guest
+from fabric_direct.handlers.guestconfig.stages import GuestStages
+from fabric_direct.handlers.guestconfig.wanted import refuse_settings
 from fabric_direct.handlers.observation import observe_server, plugged_devices, tenant_of
 from fabric_direct.handlers.refusal import refuse_components, refuse_crowd, refuse_fixed
 from fabric_direct.model import (
@@ -85,6 +89,7 @@ class VMHandler:
         self._compute, self._network = drivers.compute, drivers.network
         self._volume = drivers.volume
         self._detach = site.limits.detach
+        self._stages: GuestStages | None = None
 
     def create(self, sliver: NodeSliver) -> Flow:
         """Return what makes the server with everything that belongs to it."""
@@ -98,6 +103,8 @@ class VMHandler:
                 remedy="use modify, or delete it first",
             )
         refuse_components(self._drivers, sliver, self._tenant(sliver, server))
+        refuse_settings(self._drivers, sliver)
+        self._stages = self._guest_stages(sliver)
         return Flow.of(
             self._removals(sliver.id, self._unwanted((), sliver)) if server is None else [],
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
@@ -107,6 +114,7 @@ class VMHandler:
             self._power_cycle(sliver, sliver.devices()),
             self._know_guest(sliver),
             self._await_guest(sliver),
+            *self._stages.wanted(sliver),
             [Verify(lambda: self._differences(sliver))],
             whole=server is None,
         )
@@ -122,11 +130,13 @@ class VMHandler:
         refuse_fixed(server, sliver)
         tenant = self._tenant(sliver, server)
         refuse_components(self._drivers, sliver, tenant)
+        refuse_settings(self._drivers, sliver)
         refuse_crowd(self._drivers, was, sliver, tenant)
         gone = self._unwanted(was.components, sliver)
         runs = server.state is State.RUNNING
         kept = [vnic for vnic in sliver.vnics() if vnic.id in {v.id for v in was.vnics()}]
         added = [vnic for vnic in sliver.vnics() if vnic not in kept]
+        self._stages = self._guest_stages(sliver)
         return Flow.of(
             self._ports(sliver, added) + self._volumes(sliver),
             self._unplug_changed(was, sliver),
@@ -134,7 +144,9 @@ class VMHandler:
             self._plugs(sliver) + self._attachments(sliver, was),
             self._power_cycle(sliver, sliver.devices()) if runs else [],
             self._await_guest(sliver) if runs else [],
+            *(self._stages.wanted(sliver, was) if runs else []),
             [Verify(lambda: self._differences(sliver, gone, runs=runs))],
+            *(self._stages.unwanted(was, sliver) if runs else []),
             [self._unplug(sliver, component) for component in gone],
             self._power_cycle(sliver, _devices(gone), "power cycle without them") if runs else [],
             self._removals(sliver.id, gone),
@@ -282,8 +294,12 @@ class VMHandler:
 
         def wait() -> None:
             guest = Guest(driver, self._guest_address(self._server(sliver)))
-            wanted = {vnic.id for vnic in sliver.vnics()}
-            ports = [p for p in self._network.ports(sliver.id) if p.component in wanted]
+            wanted = {vnic.id: vnic for vnic in sliver.vnics()}
+            ports = [
+                port
+                for port in self._network.ports(sliver.id)
+                if port.component in wanted and _comes_by_itself(port, wanted[port.component])
+            ]
             limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
             guest.wait_ready(ports, timeout=limit)
             if sliver.devices():
@@ -307,6 +323,15 @@ class VMHandler:
         plugged = plugged_devices(self._drivers, self._tenant(sliver), sliver.devices())
         guest.wait_devices(plugged, timeout=self._drivers.deadline.remaining(GUEST_DEVICES))
 
+    def _guest_stages(self, sliver: NodeSliver) -> GuestStages:
+        def guest() -> Guest:
+            server = self._server(sliver)
+            found = self._guest(server)
+            assert found  # noqa: S101 - what needs a guest was refused where none is looked into
+            return found
+
+        return GuestStages(self._drivers, sliver.id, guest, partial(self._tenant, sliver))
+
     def _spec(self, sliver: NodeSliver) -> ServerSpec:
         ports = {p.component: p for p in self._network.ports(sliver.id)}
         volumes = [
@@ -322,9 +347,9 @@ class VMHandler:
         )
 
     def _image(self, sliver: NodeSliver) -> Image:
-        settings = self._site.images.get(sliver.image, ImageSettings())
+        settings = self._site.image(sliver.image)
         path = str(settings.path) if settings.path else None
-        return Image(name=sliver.image, user=settings.user, path=path)
+        return Image(name=sliver.image, user=str(settings.user), path=path)
 
     # --- looking
 
@@ -363,7 +388,8 @@ class VMHandler:
         self.observed = self.observe(sliver)
         known = differences(sliver, self.observed)
         others = [d for d in self.observed.differences if d not in known]
-        return (*differences(sliver, _without(gone, self.observed), runs=runs), *others)
+        wanted = self._stages.but_bare(sliver) if self._stages else sliver
+        return (*differences(wanted, _without(gone, self.observed), runs=runs), *others)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
@@ -406,6 +432,11 @@ class VMHandler:
 
 def _vnic(port: Port) -> VNic:
     return VNic(id=port.component, network=port.network, interface=held_by(port))
+
+
+def _comes_by_itself(port: Port, vnic: VNic) -> bool:
+    """Return whether the guest gets the port's address without us; what we set is not waited for."""
+    return port.dhcp or not vnic.interface.auto_config
 
 
 def _devices(components: Iterable[Component]) -> list[PciComponent]:

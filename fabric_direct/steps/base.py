@@ -53,11 +53,16 @@ class Flow:
     stages: tuple[tuple[Step, ...], ...]
     whole: bool = False
     """Whether it is about all of the sliver: if it fails, nothing of the sliver may be left."""
+    touches: tuple[str, ...] = ()
+    """Other slivers that something is plugged into: nobody else changes them while it runs."""
 
     @classmethod
-    def of(cls, *stages: Iterable[Step], whole: bool = False) -> "Flow":
+    def of(
+        cls, *stages: Iterable[Step], whole: bool = False, touches: Iterable[str] = ()
+    ) -> "Flow":
         """Return the flow of these stages, without the empty ones."""
-        return cls(tuple(steps for steps in map(tuple, stages) if steps), whole)
+        steps = tuple(steps for steps in map(tuple, stages) if steps)
+        return cls(steps, whole, tuple(touches))
 
     def steps(self) -> tuple[Step, ...]:
         """Return all steps in order."""

@@ -1,8 +1,10 @@
-"""What is kept of a guest outside of it: its pinned host keys."""
+"""What is kept of a guest outside of it, its pinned host keys, and what is set inside of it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from fabric_direct.drivers.base import GuestAddress, GuestDriver
+from fabric_direct.errors import NotFound, Unreachable
 from fabric_direct.model import Finding
 from fabric_direct.steps.base import Step
 
@@ -46,3 +48,50 @@ class ForgetGuest(Step):
     def make(self) -> None:
         """Remove them."""
         self._driver.forget(self._guest)
+
+
+class Setting(Protocol):
+    """Something that can be set in a guest, and taken back."""
+
+    def is_so(self) -> bool:
+        """Return whether the guest has it so."""
+
+    def make(self) -> None:
+        """Set it."""
+
+    def take_back(self) -> None:
+        """Have it as it was before."""
+
+    def is_taken_back(self) -> bool:
+        """Return whether the guest has it as it was before."""
+
+
+class SetInGuest(Step):
+    """Something is set in the guest, there to stay.
+
+    While the guest cannot be asked (it is not there yet, or does not answer), it is not so.
+    """
+
+    def __init__(self, name: str, setting: Setting) -> None:
+        super().__init__(name)
+        self._setting = setting
+
+    def check(self) -> Finding:
+        """Read it back from the guest."""
+        try:
+            so = self._setting.is_so()
+        except (NotFound, Unreachable):
+            so = False
+        return Finding.ALREADY_SO if so else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Set it."""
+        self._setting.make()
+
+    def undo(self) -> None:
+        """Take it back."""
+        self._setting.take_back()
+
+    def is_undone(self) -> bool:
+        """Ask the guest again."""
+        return self._setting.is_taken_back()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fabric_direct.drivers.base import (
     CommandResult,
     GuestAddress,
+    GuestInterface,
     HostDrivers,
     PluggedDevice,
     Server,
@@ -80,6 +81,13 @@ class Sysfs:
         self._link("class/net", interface)
         return interface
 
+    def made(self, name: str, below: str) -> None:
+        """An interface that the guest made on top of another."""
+        directory = self.root / "devices/virtual/net" / name
+        directory.mkdir(parents=True)
+        self._link("class/net", directory)
+        (directory / f"lower_{below}").symlink_to(directory)
+
     def disk(self, directory: Path) -> None:
         directory.mkdir(parents=True)
         self._link("block", directory)
@@ -98,6 +106,11 @@ class ShellGuest:
         self.after: Callable[[], object] = lambda: None
         """What happens in the guest after a look."""
         self.looks = 0
+        self.has: dict[str, tuple[str, ...]] = {}
+        """Addresses by interface."""
+
+    def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
+        return tuple(GuestInterface(name, MAC, addresses) for name, addresses in self.has.items())
 
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
@@ -550,7 +563,17 @@ class TestObservation:
     ) -> None:
         nic = sysfs.function(*sysfs.root_port(), "0000:09:00.0", kind=ETHERNET)
         sysfs.interface(nic, "enp9s0", MAC)
-        guest = guest_of(ShellGuest(sysfs))
+        sysfs.made("enp9s0.100", "enp9s0")
+        sysfs.made("br0", "enp9s0.100")
+        sysfs.made("br1", "eth0")
+        shell = ShellGuest(sysfs)
+        shell.has = {
+            "enp9s0": (),
+            "enp9s0.100": ("10.1.0.5/24",),
+            "br0": ("fd01::5/64",),
+            "br1": ("10.2.0.5/24",),
+        }
+        guest = guest_of(shell)
         monkeypatch.setattr(guest, "observe", lambda: ObservedGuest(reachable=True))
         monkeypatch.setattr(guest, "interfaces", dict)
 
@@ -562,6 +585,7 @@ class TestObservation:
             "guest_address": "0000:04:00.0",
             "guest_name": "0000:09:00.0",
             "guest_interfaces": ["enp9s0"],
+            "guest_addresses": ["10.1.0.5/24", "fd01::5/64"],
             "alias": "ua-sliver-1-dev-0",
             "mac": MAC,
             "vlan": 304,

@@ -12,7 +12,15 @@ from lxml import etree
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.base import Image, PluggedPort, PluggedVolume, Port, ServerSpec, Volume
+from fabric_direct.drivers.base import (
+    Image,
+    Plug,
+    PluggedPort,
+    PluggedVolume,
+    Port,
+    ServerSpec,
+    Volume,
+)
 from fabric_direct.drivers.libvirt import compute as module
 from fabric_direct.drivers.libvirt import power
 from fabric_direct.drivers.libvirt.compute import LibvirtCompute
@@ -756,6 +764,95 @@ def test_an_attachment_that_is_not_read_back_is_no_success(
 
     with pytest.raises(NotVerified):
         compute.attach_port("s-1", port("nic2"), Interface())
+
+
+# --- ports that another sliver holds
+
+
+def held_port(component: str = "p1", holder: str = "net-1") -> Port:
+    return replace(port(component, mac="52:54:00:00:00:07"), sliver=holder)
+
+
+def test_a_port_of_another_sliver_bears_the_stamp_of_its_holder(
+    compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock
+) -> None:
+    connection.listAllDomains.return_value = [domain]
+
+    compute.attach_port("s-1", held_port(), Interface(bandwidth=8))
+
+    nic = PluggedPort("p1", "52:54:00:00:00:07", "red-net", bandwidth=8)
+    assert compute.plugs("net-1") == (Plug("s-1", "s-1-node", nic),)
+    assert "ua-net-1-p1-p5" in domain.xml[0]
+
+
+def test_the_server_does_not_count_a_port_that_another_sliver_holds(
+    compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock
+) -> None:
+    """Not even where the holder's id begins with the server's own."""
+    connection.listAllDomains.return_value = [domain]
+
+    compute.attach_port("s-1", held_port(holder="s-1-net"), Interface())
+
+    assert [nic.component for nic in compute.find("s-1").ports] == ["nic1"]
+    assert [plug.nic.component for plug in compute.plugs("s-1-net")] == ["p1"]
+    assert compute.plugs("s-1") == ()
+
+
+def test_ports_whose_ids_come_to_the_same_words_are_told_apart(
+    compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock
+) -> None:
+    connection.listAllDomains.return_value = [domain]
+
+    compute.attach_port("s-1", held_port("b-c", holder="a"), Interface())
+
+    assert compute.plugs("a-b") == ()
+    compute.attach_port("s-1", held_port("c", holder="a-b"), Interface())
+    assert [plug.nic.component for plug in compute.plugs("a-b")] == ["c"]
+    assert [plug.nic.component for plug in compute.plugs("a")] == ["b-c"]
+
+
+@pytest.mark.parametrize("scope", [LIVE, CONFIG])
+def test_a_port_of_another_sliver_that_is_there_by_half_is_found_and_completed(
+    compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock, scope: int
+) -> None:
+    connection.listAllDomains.return_value = [domain]
+    domain._attach(port_xml("s-1", held_port(), None), scope)
+    assert [plug.whole for plug in compute.plugs("net-1")] == [False]
+
+    compute.attach_port("s-1", held_port(), Interface())
+
+    assert [plug.whole for plug in compute.plugs("net-1")] == [True]
+
+
+def test_a_port_of_another_sliver_is_detached_by_the_stamp_of_its_holder(
+    compute: LibvirtCompute, domain: FakeDomain
+) -> None:
+    compute.attach_port("s-1", held_port(), Interface())
+    domain.active = False
+
+    with pytest.raises(NotVerified):  # this domain only says that it detached
+        compute.detach_port("s-1", "p1", timeout=1, holder="net-1")
+
+    domain.detachDeviceAlias.assert_called_once_with("ua-net-1-p1-p5", CONFIG)
+
+
+def test_a_port_of_another_sliver_is_detached_from_a_server_that_is_gone(
+    compute: LibvirtCompute, connection: MagicMock
+) -> None:
+    compute.detach_port("s-1", "p1", timeout=1, holder="net-1")
+
+
+def test_a_domain_that_is_not_ours_or_goes_meanwhile_has_no_port_of_ours(
+    compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock
+) -> None:
+    compute.attach_port("s-1", held_port(), Interface())
+    foreign, gone = MagicMock(), MagicMock()
+    unstamped = domain.xml[0].replace(STAMP_NAMESPACE, "urn:other")
+    foreign.XMLDesc.return_value = unstamped
+    gone.XMLDesc.side_effect = native(libvirt.VIR_ERR_NO_DOMAIN)
+    connection.listAllDomains.return_value = [foreign, gone]
+
+    assert compute.plugs("net-1") == ()
 
 
 def test_a_volume_is_attached_at_the_next_target(

@@ -8,6 +8,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.host_local import LocalHost
 from fabric_direct.drivers.libvirt.tuning import LibvirtTuning
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 
@@ -17,6 +18,15 @@ CAPABILITIES = """
   <cell id='0'><memory unit='KiB'>4096</memory><cpus num='2'><cpu id='0'/><cpu id='1'/></cpus></cell>
   <cell id='1'><memory unit='KiB'>8192</memory><cpus num='2'><cpu id='2'/><cpu id='3'/></cpus></cell>
 </cells></topology></host></capabilities>
+"""
+
+NUMA_MAPS = b"""\
+55d0 default file=/usr/bin/qemu-system-x86_64 mapped=4 N0=128 kernelpagesize_kB=4
+55d1 default heap anon=4 dirty=4 N0=4 kernelpagesize_kB=4
+7f00 bind:0-1 anon=128 dirty=128 N0=128 kernelpagesize_kB=4
+7f01 default file=/anon_hugepage huge dirty=1 N1=1 kernelpagesize_kB=2048
+7ffc default stack anon=1 N1=1 kernelpagesize_kB=4
+7ffd default
 """
 
 
@@ -46,8 +56,16 @@ def domain(connection: MagicMock) -> MagicMock:
 
 
 @pytest.fixture
-def tuning() -> LibvirtTuning:
+def tuning(mocker: MockerFixture) -> LibvirtTuning:
+    files = {"/run/libvirt/qemu/vm.pid": b"42", "/proc/42/numa_maps": NUMA_MAPS}
+    mocker.patch.object(LocalHost, "read_file", side_effect=lambda path, timeout: files[path])
     return LibvirtTuning(Site(site="TEST"), "localhost")
+
+
+def another(*pins: tuple[bool, ...]) -> MagicMock:
+    domain = MagicMock()
+    domain.vcpuPinInfo.return_value = list(pins)
+    return domain
 
 
 def native(code: int) -> libvirt.libvirtError:
@@ -56,7 +74,10 @@ def native(code: int) -> libvirt.libvirtError:
     return error
 
 
-def test_cpus_are_read_from_libvirt(tuning: LibvirtTuning, domain: MagicMock) -> None:
+def test_cpus_are_read_from_libvirt(
+    tuning: LibvirtTuning, connection: MagicMock, domain: MagicMock
+) -> None:
+    connection.listAllDomains.return_value = [domain, another((False, False, False, True))]
     domain.vcpus.return_value = ([(0, 1, 99, 2), (1, 2, 7, 0)], [(True, False), (True, True)])
 
     assert tuning.cpu_info("vm") == {
@@ -65,15 +86,36 @@ def test_cpus_are_read_from_libvirt(tuning: LibvirtTuning, domain: MagicMock) ->
             {"vcpu": 1, "cpu": 0, "state": "blocked", "cpu_time": 7, "affinity": [0, 1]},
         ],
         "host_cpus": 4,
+        "pinned": [3],
     }
+
+
+def test_a_domain_that_may_run_on_several_cpus_is_pinned_to_none(
+    tuning: LibvirtTuning, connection: MagicMock, domain: MagicMock
+) -> None:
+    connection.listAllDomains.return_value = [another((True, True, False, False))]
+    domain.vcpus.return_value = ([], [])
+
+    assert tuning.cpu_info("vm")["pinned"] == []
+
+
+def test_a_domain_that_ends_meanwhile_is_pinned_to_none(
+    tuning: LibvirtTuning, connection: MagicMock, domain: MagicMock
+) -> None:
+    gone = another()
+    gone.vcpuPinInfo.side_effect = native(libvirt.VIR_ERR_NO_DOMAIN)
+    connection.listAllDomains.return_value = [gone]
+    domain.vcpus.return_value = ([], [])
+
+    assert tuning.cpu_info("vm")["pinned"] == []
 
 
 def test_a_domain_is_looked_up_by_name(
     tuning: LibvirtTuning, connection: MagicMock, domain: MagicMock
 ) -> None:
-    tuning.numa_info("instance-0001")
+    tuning.numa_info("vm")
 
-    connection.lookupByName.assert_called_once_with("instance-0001")
+    connection.lookupByName.assert_called_once_with("vm")
 
 
 def test_an_unknown_domain_is_not_found(tuning: LibvirtTuning, connection: MagicMock) -> None:
@@ -91,7 +133,22 @@ def test_numa_nodes_are_given_in_mib(tuning: LibvirtTuning, domain: MagicMock) -
         ],
         "node_set": "0-1",
         "mode": "restrictive",
+        "usage": {0: {"Heap": 4 / 256, "Private": 1.0}, 1: {"Huge": 2.0, "Stack": 1 / 256}},
     }
+
+
+def test_memory_that_cannot_be_read_is_not_known(
+    tuning: LibvirtTuning, domain: MagicMock, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(LocalHost, "read_file", side_effect=NotFound("no such file"))
+
+    assert tuning.numa_info("vm")["usage"] is None
+
+
+def test_a_stopped_domain_has_no_memory(tuning: LibvirtTuning, domain: MagicMock) -> None:
+    domain.isActive.return_value = False
+
+    assert tuning.numa_info("vm")["usage"] == {}
 
 
 def test_cpus_are_pinned_now_and_for_later_starts(tuning: LibvirtTuning, domain: MagicMock) -> None:

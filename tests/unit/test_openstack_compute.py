@@ -4,6 +4,7 @@ import base64
 import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha512
 from ipaddress import IPv4Interface
 from typing import Any
@@ -17,6 +18,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import (
     Image,
+    Plug,
     PluggedPort,
     PluggedVolume,
     Port,
@@ -949,7 +951,8 @@ def test_all_servers_are_listed_by_the_sites_tag_with_one_list_of_ports(nova: No
             server(id=OLD, metadata={}),
         ]
     )
-    nova.has(ports=[neutron_port(), neutron_port(id=PORT2, name="s-2-nic9", device_id=OTHER)])
+    of_second = {"description": "fabric-direct TEST/s-2", "device_id": OTHER}
+    nova.has(ports=[neutron_port(), neutron_port(id=PORT2, name="s-2-nic9", **of_second)])
 
     found = {one.sliver: one for one in nova.compute().servers()}
 
@@ -1415,6 +1418,96 @@ def test_a_port_of_no_server_is_not_unplugged(nova: Nova) -> None:
     nova.lists([])
     nova.compute().detach_port("s-1", "nic1", timeout=5)
     assert nova.calls == [BY_TAG]
+
+
+# --- ports that another sliver holds
+
+HELD: Call = ("GET", "network", "/ports", {"description": "fabric-direct TEST/net-1"})
+
+
+def held_port(component: str = "p1", **values: Any) -> dict[str, Any]:
+    whose = {"name": f"net-1-{component}", "description": HELD[3]["description"]}
+    return neutron_port(component, **(whose | values))
+
+
+def test_a_port_of_another_sliver_is_plugged_in_by_the_stamp_of_its_holder(nova: Nova) -> None:
+    nova.lists([server()])
+    nova.api.answer("POST", "compute", f"/servers/{ID}/os-interface", {"interfaceAttachment": {}})
+    sees_ports(nova, [held_port(device_id="", status="DOWN")], [held_port()])
+
+    nova.compute().attach_port("s-1", replace(port("p1"), sliver="net-1"), VNicInterface())
+
+    assert nova.calls == [BY_TAG, HELD, PLUG_PORT, PORT_POLL]
+
+
+def test_a_port_of_another_sliver_is_unplugged_by_the_stamp_of_its_holder(nova: Nova) -> None:
+    nova.lists([server()])
+    nova.api.answer("DELETE", "compute", f"/servers/{ID}/os-interface/{PORT}", status=202)
+    sees_ports(nova, [held_port()], [held_port(device_id="")])
+
+    nova.compute().detach_port("s-1", "p1", timeout=5, holder="net-1")
+
+    assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, PORT_POLL]
+
+
+def test_a_port_of_a_server_that_is_being_deleted_goes_with_it(nova: Nova) -> None:
+    nova.lists([server()], [server(task="deleting")], [])
+    nova.refuses("DELETE", f"/servers/{ID}/os-interface/{PORT}", 409, "task_state deleting")
+    sees_ports(nova, [held_port()], [held_port(device_id="")])
+
+    nova.compute().detach_port("s-1", "p1", timeout=5, holder="net-1")
+
+    assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, POLL, POLL, PORT_POLL]
+
+
+def test_a_port_of_a_server_that_is_being_rebooted_is_unplugged_afterwards(nova: Nova) -> None:
+    nova.lists([server()], [server(task="rebooting")], [server()])
+    refusal = {"conflictingRequest": {"code": 409, "message": "task_state rebooting"}}
+    nova.answers(UNPLUG_PORT, (409, refusal), (202, None))
+    sees_ports(nova, [held_port()], [held_port(device_id="")])
+
+    nova.compute().detach_port("s-1", "p1", timeout=5, holder="net-1")
+
+    assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, POLL, POLL, UNPLUG_PORT, PORT_POLL]
+
+
+def test_ports_are_found_plugged_into_servers_of_ours_and_of_others(nova: Nova) -> None:
+    foreign = server(id=OTHER, tags=[], name="somebody's")
+    held = [held_port(), held_port("p2", id=PORT2, device_id=OTHER), held_port("p3", device_id="")]
+    sees_ports(nova, held)
+    nova.tells(server())
+    nova.answers(("GET", "compute", f"/servers/{OTHER}", {}), {"server": foreign})
+
+    plugs = {plug.nic.component: plug for plug in nova.compute().plugs("net-1")}
+
+    nic = PluggedPort("p1", "fa:16:3e:00:00:01", PORT)
+    assert plugs["p1"] == Plug("s-1", ID, nic)
+    assert (plugs["p2"].server, plugs["p2"].instance) == ("", OTHER)
+    assert nova.calls[0] == HELD
+    assert len(nova.calls) == 3
+
+
+def test_a_port_of_a_server_that_is_gone_is_plugged_into_none(nova: Nova) -> None:
+    sees_ports(nova, [held_port()])
+    nova.refuses("GET", f"/servers/{ID}", 404, f"Instance {ID} could not be found.")
+
+    assert nova.compute().plugs("net-1") == ()
+
+
+def test_a_sliver_without_ports_asks_for_no_server(nova: Nova) -> None:
+    sees_ports(nova, [])
+
+    assert nova.compute().plugs("net-1") == ()
+    assert nova.calls == [HELD]
+
+
+def test_a_listed_server_does_not_count_the_ports_that_others_hold(nova: Nova) -> None:
+    nova.lists([server()])
+    nova.has(ports=[neutron_port(), held_port(id=PORT2)])
+
+    (found,) = nova.compute().servers()
+
+    assert [nic.component for nic in found.ports] == ["nic1"]
 
 
 def test_a_nic_that_the_guest_keeps_is_told_so(nova: Nova) -> None:

@@ -25,7 +25,9 @@ from fabric_direct.model import (
     NodeSliver,
     PciAddress,
     SharedNic,
+    SmartNic,
     State,
+    Storage,
     VNic,
 )
 
@@ -76,6 +78,50 @@ class TestASharedNic:
 
     def test_that_stays_as_it_is_passes(self) -> None:
         refuse_fixed(server(node(nic(vlan=304))), node(nic(vlan=304)))
+
+    def test_may_get_other_addresses_in_the_guest(self) -> None:
+        was = node(nic(vlan=304, ipv4="10.0.0.5/24", auto_config=True))
+
+        refuse_fixed(server(was), node(nic(vlan=304)))
+        refuse_fixed(server(was), node(nic(vlan=304, ipv6="fd00::5/64", auto_config=True)))
+
+
+def card(*interfaces: dict[str, Any]) -> NodeSliver:
+    return node(SmartNic.model_validate({"id": "nic", "bdf": [GPU], "interfaces": interfaces}))
+
+
+class TestASmartNic:
+    SET = {"vlan": 100, "ipv4": "10.0.0.5/24", "auto_config": True}
+
+    @pytest.mark.parametrize(
+        ("was", "wanted"),
+        [({}, SET), (SET, {}), (SET, SET | {"ipv4": "10.0.0.6/24"})],
+        ids=["now", "no longer", "other addresses"],
+    )
+    def test_may_be_configured_otherwise(self, was: dict[str, Any], wanted: dict[str, Any]) -> None:
+        refuse_fixed(server(card(was)), card(wanted))
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [(SET | {"vlan": 200},), (SET | {"mac": "52:54:00:00:00:07"},), (SET, {})],
+        ids=["another VLAN", "another MAC", "more interfaces"],
+    )
+    def test_is_not_changed_in_place(self, wanted: tuple[dict[str, Any], ...]) -> None:
+        with pytest.raises(InvalidSliver, match="cannot become another one"):
+            refuse_fixed(server(card(self.SET)), card(*wanted))
+
+
+class TestAVolume:
+    @pytest.mark.parametrize(("was", "wanted"), [(None, "/data"), ("/data", None)])
+    def test_may_be_mounted_or_not(self, was: str | None, wanted: str | None) -> None:
+        stored = node(Storage(id="data", size=1, mount=was))
+        refuse_fixed(server(stored), node(Storage(id="data", size=1, mount=wanted)))
+
+    @pytest.mark.parametrize("changed", [{"mount": "/other"}, {"size": 2}])
+    def test_is_not_changed_in_place(self, changed: dict[str, Any]) -> None:
+        was = {"id": "data", "size": 1, "mount": "/data"}
+        with pytest.raises(InvalidSliver, match="cannot become another one"):
+            refuse_fixed(server(node(Storage(**was))), node(Storage(**(was | changed))))
 
 
 @pytest.mark.parametrize(

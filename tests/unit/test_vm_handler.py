@@ -627,7 +627,8 @@ class TestActions:
 
         outcome = processor.poa(vm(), "cpupin", {"vcpu_cpu_map": [{"vcpu": "0", "cpu": "3"}]})
 
-        assert outcome.result().data["vcpus"] == [{"vcpu": 0, "cpu": 3, "affinity": [3]}]
+        [vcpu] = outcome.result().data["vcpus"]
+        assert (vcpu["vcpu"], vcpu["cpu"], vcpu["affinity"]) == (0, 3, [3])
 
     def test_take_memory_from_one_node(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         created(processor, vm())

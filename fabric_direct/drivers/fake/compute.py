@@ -5,6 +5,7 @@ from typing import Any
 
 from fabric_direct.drivers.base import (
     Image,
+    Plug,
     PluggedPort,
     PluggedVolume,
     Port,
@@ -13,10 +14,8 @@ from fabric_direct.drivers.base import (
     Volume,
 )
 from fabric_direct.drivers.capacity import refuse_size
-from fabric_direct.drivers.fake.substrate import Fake, public_key, the
-from fabric_direct.errors import (
-    InvalidSliver,
-)
+from fabric_direct.drivers.fake.substrate import Fake, Key, public_key, the
+from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
 
@@ -62,7 +61,12 @@ class FakeCompute(Fake):
             host=self.host,
             domain=f"{sliver.id}-{sliver.name}",
             ports=tuple(_plug(port, _interface(spec, port)) for port in spec.ports),
-            volumes=tuple(_plug_volume(v, n) for n, v in enumerate(spec.volumes)),
+            volumes=tuple(
+                _plug_volume(replace(volume, component=storage.id), number)
+                for number, (storage, volume) in enumerate(
+                    zip(spec.sliver.volumes(), spec.volumes, strict=True)
+                )
+            ),
         )
         self.substrate.keys[sliver.id] = {public_key(line): line for line in sliver.ssh_keys}
         return self.substrate.servers.setdefault(sliver.id, server)
@@ -74,7 +78,10 @@ class FakeCompute(Fake):
             for plugged in self.substrate.plugged.pop(sliver_id, ()):
                 self.substrate.own(plugged.host_address, None)
             self.substrate.servers.pop(sliver_id, None)
+            for key in [k for k, p in self.substrate.plugs.items() if p.server == sliver_id]:
+                del self.substrate.plugs[key]
             self.substrate.keys.pop(sliver_id, None)
+            self.substrate.inside.pop(sliver_id, None)
 
         self._call("delete", delete)
 
@@ -112,23 +119,43 @@ class FakeCompute(Fake):
         """Plug a NIC in."""
 
         def attach() -> None:
-            kept = self._ports_but(sliver_id, port.component)
-            self._change(sliver_id, ports=(*kept, _plug(port, interface)))
+            server, nic = the(self.substrate.servers, sliver_id), _plug(port, interface)
+            if port.sliver != sliver_id:
+                self._plug_in(port, Plug(sliver_id, server.instance, nic))
+                return
+            self._change(sliver_id, ports=(*self._ports_but(sliver_id, port.component), nic))
 
         self._call("attach_port", attach)
 
-    def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:  # noqa: ARG002
+    def detach_port(
+        self,
+        sliver_id: str,
+        component: str,
+        *,
+        timeout: float,  # noqa: ARG002
+        holder: str | None = None,
+    ) -> None:
         """Unplug a NIC."""
 
         def detach() -> None:
-            self._change(sliver_id, ports=self._ports_but(sliver_id, component))
+            if holder not in {None, sliver_id}:
+                self._unplug(sliver_id, (str(holder), component))
+            elif sliver_id in self.substrate.servers:
+                self._change(sliver_id, ports=self._ports_but(sliver_id, component))
 
         self._call("detach_port", detach)
 
-    def set_bandwidth(self, sliver_id: str, component: str, bandwidth: int | None) -> None:
+    def set_bandwidth(
+        self, sliver_id: str, component: str, bandwidth: int | None, holder: str | None = None
+    ) -> None:
         """Limit a NIC."""
 
         def limit() -> None:
+            plug = self.substrate.plugs.get((holder or sliver_id, component))
+            if plug:
+                limited = replace(plug, nic=replace(plug.nic, bandwidth=bandwidth))
+                self.substrate.plugs[holder or sliver_id, component] = limited
+                return
             ports = the(self.substrate.servers, sliver_id).ports
             changed = (
                 replace(p, bandwidth=bandwidth) if p.component == component else p for p in ports
@@ -136,6 +163,13 @@ class FakeCompute(Fake):
             self._change(sliver_id, ports=tuple(changed))
 
         self._call("set_bandwidth", limit)
+
+    def plugs(self, holder: str) -> tuple[Plug, ...]:
+        """Return the NICs by ports of another sliver."""
+        return self._call(
+            "plugs",
+            lambda: tuple(p for (of, _), p in self.substrate.plugs.items() if of == holder),
+        )
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a disk in."""
@@ -168,6 +202,17 @@ class FakeCompute(Fake):
 
         return self._call("console", read)
 
+    def _plug_in(self, port: Port, plug: Plug) -> None:
+        there = self.substrate.plugs.get((port.sliver, port.component), plug)
+        if there.server != plug.server:
+            raise Conflict(f"port {port.component} is plugged into the server of {there.server}")
+        self.substrate.plugs[port.sliver, port.component] = plug
+
+    def _unplug(self, sliver_id: str, key: Key) -> None:
+        plug = self.substrate.plugs.get(key)
+        if plug and plug.server == sliver_id:
+            del self.substrate.plugs[key]
+
     def _change(self, sliver_id: str, **values: Any) -> None:
         server = the(self.substrate.servers, sliver_id)
         self.substrate.servers[sliver_id] = replace(server, **values)
@@ -190,4 +235,5 @@ def _plug(port: Port, interface: VNicInterface) -> PluggedPort:
 
 
 def _plug_volume(volume: Volume, number: int) -> PluggedVolume:
-    return PluggedVolume(volume.component, volume.source, f"vd{chr(ord('b') + number)}")
+    target, serial = f"vd{chr(ord('b') + number)}", volume.component[:20]
+    return PluggedVolume(volume.component, volume.source, target, serial)

@@ -5,7 +5,7 @@ from typing import ClassVar
 from fabric_direct.drivers.base import DeviceRecord, HostDevice, PluggedDevice, Tenant, VfSettings
 from fabric_direct.drivers.fake.substrate import Fake, the
 from fabric_direct.errors import DeviceClaimed, DeviceUnclean, InvalidSliver
-from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic
+from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic
 
 
 class FakeDevice(Fake):
@@ -163,13 +163,14 @@ class FakeColdDevice(FakeDevice):
 
 def _plugged(tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
     interface = component.interface if isinstance(component, SharedNic) else None
+    macs = [each.mac for each in component.interfaces] if isinstance(component, SmartNic) else []
     settings = VfSettings(max_tx_rate=interface.bandwidth or 0) if interface else None
     return tuple(
         PluggedDevice(
             component.id,
             f"ua-{tenant.sliver}-{component.id}-{number}",
             address,
-            mac=interface.mac if interface else None,
+            mac=interface.mac if interface else next(iter(macs[number:]), None),
             vlan=interface.vlan if interface else None,
             settings=settings,
         )

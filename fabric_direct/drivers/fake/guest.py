@@ -1,5 +1,6 @@
 """Guests in memory."""
 
+from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
 
 from fabric_direct.drivers.base import (
@@ -7,6 +8,7 @@ from fabric_direct.drivers.base import (
     GuestAddress,
     GuestInterface,
 )
+from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.drivers.fake.substrate import Fake, public_key
 from fabric_direct.errors import (
     Unreachable,
@@ -59,28 +61,48 @@ class FakeGuest(Fake):
         return self._call("ssh_host_key", lambda: f"ssh-ed25519 {guest.sliver}")
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
-        """Return the plugged NICs with the addresses that are held for them."""
-        return self._call("interfaces", lambda: tuple(self._interfaces(guest)))
+        """Return the plugged NICs with their addresses: held for them, or set in the guest."""
+        return self._call("interfaces", lambda: tuple(self._links(guest)))
 
     def _interfaces(self, guest: GuestAddress) -> list[GuestInterface]:
-        plugged = self.substrate.servers[guest.sliver].ports
-        ports = [self.substrate.ports.get((guest.sliver, p.component)) for p in plugged]
+        own = [(guest.sliver, p.component) for p in self.substrate.servers[guest.sliver].ports]
+        others = [k for k, p in self.substrate.plugs.items() if p.server == guest.sliver]
+        ports = [self.substrate.ports.get(key) for key in (*own, *others)]
         return [
             GuestInterface(f"eth{n}", port.mac, _texts(port.ipv4, port.ipv6))
             for n, port in enumerate(ports)
             if port
         ]
 
+    def _links(self, guest: GuestAddress) -> list[GuestInterface]:
+        """Return the interfaces of vNICs and of devices that have a MAC address of ours."""
+        nics, inside = self._interfaces(guest), self._inside(guest)
+        devices = self.substrate.plugged.get(guest.sliver, ())
+        nics += [GuestInterface(f"ens{n}", d.mac) for n, d in enumerate(devices) if d.mac]
+        return [
+            replace(nic, addresses=tuple(dict.fromkeys(nic.addresses + inside.addresses(nic.mac))))
+            for nic in nics
+        ]
+
+    def _inside(self, guest: GuestAddress) -> Inside:
+        return self.substrate.inside.setdefault(guest.sliver, Inside())
+
     def run(
         self,
-        guest: GuestAddress,  # noqa: ARG002
-        argv: tuple[str, ...],  # noqa: ARG002
-        stdin: bytes = b"",  # noqa: ARG002
+        guest: GuestAddress,
+        argv: tuple[str, ...],
+        stdin: bytes = b"",
         *,
         timeout: float,  # noqa: ARG002
     ) -> CommandResult:
-        """Say that a command succeeded."""
-        return self._call("run", lambda: CommandResult(0))
+        """Run one of the commands that a fake guest knows, see :mod:`.inside`."""
+
+        def run() -> CommandResult:
+            server = self.substrate.servers.get(guest.sliver)
+            volumes = server.volumes if server else ()
+            return self._inside(guest).run(argv, stdin, volumes)
+
+        return self._call("run", run)
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the keys that were let in."""

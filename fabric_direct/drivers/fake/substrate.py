@@ -12,12 +12,14 @@ from fabric_direct.drivers.base import (
     DeviceRecord,
     HostCapacity,
     HostDevice,
+    Plug,
     PluggedDevice,
     Port,
     Server,
     VfSettings,
     Volume,
 )
+from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.errors import (
     DriverError,
     NotFound,
@@ -52,6 +54,8 @@ class Substrate:
     """Names of the images there are; None takes any."""
     servers: dict[str, Server] = field(default_factory=dict)
     ports: dict[Key, Port] = field(default_factory=dict)
+    plugs: dict[Key, Plug] = field(default_factory=dict)
+    """NICs of servers whose ports other slivers hold, by holder and component."""
     networks: dict[str, NetworkSliver] = field(default_factory=dict)
     """Networks that are slivers of their own, by the sliver's id."""
     unused: set[str] = field(default_factory=set)
@@ -73,6 +77,8 @@ class Substrate:
     """Bridge mode by link."""
     vfs: dict[str, list[VfSettings]] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    inside: dict[str, Inside] = field(default_factory=dict)
+    """What guests have, by sliver."""
     keys: dict[str, dict[str, str]] = field(default_factory=dict)
     """Authorized keys of each sliver's guest: the whole line by the key itself."""
     pins: dict[str, dict[int, int]] = field(default_factory=dict)

@@ -22,10 +22,11 @@ class FakeTuning(Fake):
         def read() -> dict[str, Any]:
             pins = self.substrate.pins.get(instance, {})
             cores = range(self._server(instance).cores)
-            vcpus = [
-                {"vcpu": n, "cpu": pins.get(n, 0), "affinity": [pins.get(n, 0)]} for n in cores
-            ]
-            return {"vcpus": vcpus, "host_cpus": self.substrate.capacity.cores}
+            vcpus = [_vcpu(number, pins.get(number, 0)) for number in cores]
+            others = [p for name, p in self.substrate.pins.items() if name != instance]
+            pinned = sorted({cpu for pins in others for cpu in pins.values()})
+            cpus = self.substrate.capacity.cores
+            return {"vcpus": vcpus, "host_cpus": cpus, "pinned": pinned}
 
         return self._call("cpu_info", read)
 
@@ -33,10 +34,15 @@ class FakeTuning(Fake):
         """Return the host's nodes and those that memory is taken from."""
 
         def read() -> dict[str, Any]:
-            self._server(instance)
-            nodes = [{"node": n, "memory": self.substrate.capacity.ram // 2} for n in (0, 1)]
+            server, has = self._server(instance), self.substrate.capacity
+            half, cpus = has.ram // 2, range(has.cores)
+            nodes = [
+                {"node": n, "memory": half, "free": half, "cpus": [c for c in cpus if c % 2 == n]}
+                for n in (0, 1)
+            ]
             node_set = sorted(self.substrate.nodes.get(instance, frozenset()))
-            return {"nodes": nodes, "node_set": node_set, "mode": "strict"}
+            usage = {node: {"Private": server.ram} for node in node_set[:1] or (0,)}
+            return {"nodes": nodes, "node_set": node_set, "mode": "strict", "usage": usage}
 
         return self._call("numa_info", read)
 
@@ -64,3 +70,7 @@ class FakeTuning(Fake):
 
     def _server(self, instance: str) -> Server:
         return the({s.instance: s for s in self.substrate.servers.values()}, instance)
+
+
+def _vcpu(number: int, cpu: int) -> dict[str, Any]:
+    return {"vcpu": number, "cpu": cpu, "state": "running", "cpu_time": 0, "affinity": [cpu]}

@@ -7,17 +7,27 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import HostCapacity, Image, Port, Server, ServerSpec, Volume
+from fabric_direct.drivers.base import (
+    HostCapacity,
+    Image,
+    Plug,
+    Port,
+    Server,
+    ServerSpec,
+    Volume,
+)
 from fabric_direct.drivers.capacity import refuse_size
 from fabric_direct.drivers.cloudinit import nocloud_seed
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.detach import detach
 from fabric_direct.drivers.libvirt.domain import (
+    absent_domain_is_fine,
     alias,
     definitions,
     devices_xml,
     domain_name,
     find_domain,
+    nic_alias,
     read_stamp,
     scope,
     the_domain,
@@ -27,6 +37,7 @@ from fabric_direct.drivers.libvirt.server import (
     KILOBYTES,
     domain_xml,
     port_xml,
+    read_plugs,
     read_server,
     stamp_xml,
     targets_of,
@@ -213,31 +224,47 @@ class LibvirtCompute:
         with translated(f"attach {port.component} to the domain of {sliver_id}", self._uri):
             domain = the_domain(connect(self._uri), sliver_id)
             xml = port_xml(sliver_id, port, interface.bandwidth)
-            self._attach(domain, alias(sliver_id, port.component), xml)
+            self._attach(domain, nic_alias(sliver_id, port.component, port.sliver), xml)
 
-    def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:
+    def detach_port(
+        self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
+    ) -> None:
         """Unplug a NIC, now and for later starts; the guest has let go of it on return.
 
+        :param holder: the sliver that holds its port; the server's own if absent.
         :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
         """
-        self._detach(sliver_id, component, timeout)
+        self._detach(sliver_id, nic_alias(sliver_id, component, holder or sliver_id), timeout)
 
-    def set_bandwidth(self, sliver_id: str, component: str, bandwidth: int | None) -> None:
+    def set_bandwidth(
+        self, sliver_id: str, component: str, bandwidth: int | None, holder: str | None = None
+    ) -> None:
         """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit.
 
         It holds now and for later starts.
 
+        :param holder: the sliver that holds its port; the server's own if absent.
         :raises NotFound: if there is no such server or NIC.
         :raises NotVerified: if libvirt says otherwise afterwards.
         """
         with translated(f"limit {component} of {sliver_id}", self._uri):
             domain = the_domain(connect(self._uri), sliver_id)
-            mac, rate = self._mac(domain, alias(sliver_id, component)), (bandwidth or 0) * KILOBYTES
+            name = nic_alias(sliver_id, component, holder or sliver_id)
+            mac, rate = self._mac(domain, name), (bandwidth or 0) * KILOBYTES
             wanted = {"inbound.average": rate, "outbound.average": rate}
             # libvirt takes one scope at a time here.
             for flag in (flag for flag in _SCOPES if scope(domain) & flag):
                 domain.setInterfaceParameters(mac, wanted, flag)
                 self._verify_rate(domain, mac, wanted, flag)
+
+    def plugs(self, holder: str) -> tuple[Plug, ...]:
+        """Return the NICs that domains of ours have by ports which another sliver holds."""
+        found: list[Plug] = []
+        with translated(f"look for the NICs of {holder}", self._uri):
+            for domain in connect(self._uri).listAllDomains():
+                with absent_domain_is_fine():
+                    found += read_plugs(domain, holder)
+        return tuple(found)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a data volume in, now and for later starts, unless it is.
@@ -261,7 +288,7 @@ class LibvirtCompute:
 
         :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
         """
-        self._detach(sliver_id, component, timeout)
+        self._detach(sliver_id, alias(sliver_id, component), timeout)
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
         """Replace what the domain says of its sliver, now and for later starts.
@@ -386,12 +413,11 @@ class LibvirtCompute:
         if _scopes_without(domain, name):
             raise NotVerified(f"{name} is not in domain {domain.name()}", where=self._uri)
 
-    def _detach(self, sliver_id: str, component: str, timeout: float) -> None:
-        with translated(f"detach {component} from the domain of {sliver_id}", self._uri):
+    def _detach(self, sliver_id: str, name: str, timeout: float) -> None:
+        with translated(f"detach {name} from the domain of {sliver_id}", self._uri):
             connection = connect(self._uri)
             domain = find_domain(connection, sliver_id)
         if domain is not None:
-            name = alias(sliver_id, component)
             detach(connection, domain, name, timeout=timeout, where=self._uri)
 
     def _mac(self, domain: libvirt.virDomain, name: str) -> str:

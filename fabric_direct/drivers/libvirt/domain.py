@@ -1,5 +1,6 @@
 """Domains that are ours: how they are named, stamped and found."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -12,6 +13,8 @@ from fabric_direct.errors import NotFound, NotOurs
 from fabric_direct.model import NodeSliver, Stamp
 
 _NAMESPACE = uuid5(NAMESPACE_URL, STAMP_NAMESPACE)
+# How the alias of a NIC ends whose port another sliver holds.
+_HELD = re.compile(r"p[0-9]+")
 
 
 def domain_uuid(sliver_id: str) -> UUID:
@@ -29,12 +32,36 @@ def alias(sliver_id: str, component: str, number: int = 0) -> str:
     return f"ua-{sliver_id}-{component}-{number}"
 
 
+def nic_alias(sliver_id: str, component: str, holder: str) -> str:
+    """Return the stamp of a NIC: of one whose port another sliver holds, this ``holder``'s stamp.
+
+    That is ``ua-<holder>-<component>-p<length of the holder's id>``: ids may have a ``-``, so that
+    without the length two of them could come to the same alias in one domain.
+    """
+    if holder == sliver_id:
+        return alias(sliver_id, component)
+    return f"ua-{holder}-{component}-p{len(holder)}"
+
+
 def component_of(device_alias: str | None, sliver_id: str) -> str | None:
     """Return the component that a device's alias names, or None if it is not this sliver's."""
+    component, end = _parts(device_alias, sliver_id)
+    return None if _HELD.fullmatch(end) else component or None
+
+
+def held_component(device_alias: str | None, holder: str) -> str | None:
+    """Return the component that a NIC's alias names if its port is held by this sliver, or None."""
+    component, end = _parts(device_alias, holder)
+    return component or None if end == f"p{len(holder)}" else None
+
+
+def _parts(device_alias: str | None, sliver_id: str) -> tuple[str, str]:
+    """Return what follows the sliver in an alias: the component, and what comes last."""
     prefix = f"ua-{sliver_id}-"
     if device_alias is None or not device_alias.startswith(prefix):
-        return None
-    return device_alias.removeprefix(prefix).rpartition("-")[0] or None
+        return "", ""
+    component, _, end = device_alias.removeprefix(prefix).rpartition("-")
+    return component, end
 
 
 def find_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDomain | None:

@@ -221,6 +221,7 @@ class LibvirtNetwork:
             dns=tuple(str(address) for address in settings.dns),
             dhcp=by.dhcp,
             bridge=by.bridge,
+            port_security=False,
         )
 
     def _alone(self, network: str) -> AbstractContextManager[None]:

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import string
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import PurePath
 from xml.etree import ElementTree
@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.drivers.base import (
+    Plug,
     PluggedPort,
     PluggedVolume,
     Port,
@@ -25,6 +26,9 @@ from fabric_direct.drivers.libvirt.domain import (
     definitions,
     domain_name,
     domain_uuid,
+    held_component,
+    nic_alias,
+    stamp_in,
 )
 from fabric_direct.drivers.libvirt.storage import CONSOLE, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
@@ -38,6 +42,9 @@ SPARE_SLOTS = 10
 _OWN_SLOTS = 5
 # What a virtio disk's serial number holds (VIRTIO_BLK_ID_BYTES).
 _SERIAL_LENGTH = 20
+
+ComponentIn = Callable[[str], str | None]
+"""Says which component an alias names, if any that is looked for."""
 
 _STATES = {
     libvirt.VIR_DOMAIN_RUNNING: State.RUNNING,
@@ -144,6 +151,27 @@ def read_server(domain: libvirt.virDomain, host: str) -> Server | None:
     )
 
 
+def read_plugs(domain: libvirt.virDomain, holder: str) -> Iterator[Plug]:
+    """Yield the NICs of a domain that is ours whose ports this other sliver holds.
+
+    One that is only live, or only defined, is not whole: a call was killed midway.
+    """
+    scopes = [_plugs_in(text, domain.name(), holder) for text in definitions(domain).values()]
+    for component in sorted({component for scope in scopes for component in scope}):
+        plugs = [scope[component] for scope in scopes if component in scope]
+        yield replace(plugs[-1], whole=len(plugs) == len(scopes))
+
+
+def _plugs_in(text: str, name: str, holder: str) -> dict[str, Plug]:
+    # Most domains have none: reading XML takes longer than libvirt takes to send it.
+    if f"ua-{holder}-" not in text:
+        return {}
+    xml = ElementTree.fromstring(text)
+    stamp = stamp_in(xml)
+    nics = _nics(xml, lambda alias_: held_component(alias_, holder))
+    return {nic.component: Plug(stamp.sliver.id, name, nic) for nic in nics} if stamp else {}
+
+
 def targets_of(domain: libvirt.virDomain) -> set[str]:
     """Return the target names that the domain's disks have, live or as defined."""
     return {
@@ -192,7 +220,7 @@ def _nic(sliver_id: str, port: Port, bandwidth: int | None) -> _Nic:
         source=port.source,
         mac=port.mac,
         rate=None if bandwidth is None else bandwidth * KILOBYTES,
-        alias=alias(sliver_id, port.component),
+        alias=nic_alias(sliver_id, port.component, port.sliver),
     )
 
 
@@ -208,7 +236,11 @@ def _first_targets(number: int) -> list[str]:
 
 
 def _ports(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedPort]:
-    for element, component in _plugged(xml, "interface", sliver_id):
+    return _nics(xml, lambda name: component_of(name, sliver_id))
+
+
+def _nics(xml: ElementTree.Element, component_in: ComponentIn) -> Iterator[PluggedPort]:
+    for element, component in _plugged(xml, "interface", component_in):
         kind = element.attrib["type"]
         if kind in {"network", "bridge"}:
             yield PluggedPort(
@@ -220,7 +252,7 @@ def _ports(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedPort]:
 
 
 def _volumes(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedVolume]:
-    for element, component in _plugged(xml, "disk", sliver_id):
+    for element, component in _plugged(xml, "disk", lambda name: component_of(name, sliver_id)):
         yield PluggedVolume(
             component=component,
             source=_attribute(element, "source", "file"),
@@ -230,10 +262,10 @@ def _volumes(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedVolume
 
 
 def _plugged(
-    xml: ElementTree.Element, kind: str, sliver_id: str
+    xml: ElementTree.Element, kind: str, component_in: ComponentIn
 ) -> Iterator[tuple[ElementTree.Element, str]]:
     for element in xml.iterfind(f"devices/{kind}"):
-        component = component_of(_attribute(element, "alias", "name"), sliver_id)
+        component = component_in(_attribute(element, "alias", "name"))
         if component is not None:
             yield element, component
 

@@ -1,16 +1,20 @@
 """Which host CPUs and NUMA nodes a domain's CPUs and memory are on."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from xml.etree import ElementTree
 
 import libvirt
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.host import host_driver
 from fabric_direct.drivers.libvirt.connection import connect, translated
 from fabric_direct.drivers.libvirt.domain import scope
-from fabric_direct.errors import InvalidSliver, NotVerified
+from fabric_direct.drivers.moment import warn
+from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 
 _VCPU_STATES = {
     libvirt.VIR_VCPU_OFFLINE: "offline",
@@ -24,6 +28,9 @@ _MODES = {
     libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE: "restrictive",
 }
 _NODESET = libvirt.VIR_DOMAIN_NUMA_NODESET
+_PID_FILE = "/run/libvirt/qemu/{}.pid"
+_PAGES = re.compile(r"\bN(\d+)=(\d+)")
+_PAGE_SIZE = re.compile(r"\bkernelpagesize_kB=(\d+)")
 
 
 class LibvirtTuning:
@@ -36,12 +43,15 @@ class LibvirtTuning:
     """
 
     def __init__(self, site: Site, host: str) -> None:
+        self._site, self._host = site, host
         self._uri = site.host(host).libvirt
 
     def cpu_info(self, instance: str) -> dict[str, Any]:
-        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], "host_cpus"}``.
+        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], …}``.
 
-        ``cpu_time`` is in nanoseconds; ``affinity`` lists host CPUs. From virDomainGetVcpus.
+        Beside it ``host_cpus``, their number, and ``pinned``, those of other running domains.
+        ``cpu_time`` is in nanoseconds; ``affinity`` lists host CPUs. From virDomainGetVcpus and
+        virDomainGetVcpuPinInfo.
 
         :raises NotFound: if there is no such domain.
         :raises DriverError: if it does not run.
@@ -51,23 +61,27 @@ class LibvirtTuning:
             return {
                 "vcpus": [_vcpu(*both) for both in zip(vcpus, affinities, strict=True)],
                 "host_cpus": domain.connect().getInfo()[2],
+                "pinned": sorted(_pinned(domain)),
             }
 
     def numa_info(self, instance: str) -> dict[str, Any]:
-        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode"}``.
+        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
 
         ``memory`` and ``free`` are in MiB, of the host's nodes (virNodeGetMemoryStats); ``node_set`` is
-        in libvirt's form, for example ``0-1,3``, and empty if the domain may use all.
+        in libvirt's form, for example ``0-1,3``, and empty if the domain may use all. ``usage`` has the
+        MiB of QEMU's process on each node by their kind, as ``/proc/<pid>/numa_maps`` says;
+        None, with a warning, if that cannot be read.
 
         :raises NotFound: if there is no such domain.
         """
         with self._domain("read the NUMA nodes", instance) as domain:
-            tuning = domain.numaParameters()
-            return {
+            tuning, runs = domain.numaParameters(), bool(domain.isActive())
+            found = {
                 "nodes": _nodes(domain.connect()),
                 "node_set": tuning[_NODESET],
                 "mode": _MODES[tuning[libvirt.VIR_DOMAIN_NUMA_MODE]],
             }
+        return {**found, "usage": self._usage(instance) if runs else {}}
 
     def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
         """Pin virtual CPUs to host CPUs, now and for later starts, and read it back.
@@ -116,6 +130,16 @@ class LibvirtTuning:
         if _node_set(found) != wanted:
             raise NotVerified(f"memory is taken from the nodes {found!r}", where=self._uri)
 
+    def _usage(self, instance: str) -> dict[int, dict[str, float]] | None:
+        host, limit = host_driver(self._site, self._host), self._site.limits.call
+        try:
+            pid = host.read_file(_PID_FILE.format(instance), timeout=limit).decode()
+            maps = host.read_file(f"/proc/{int(pid)}/numa_maps", timeout=limit)
+        except FabricDirectError as error:
+            warn(f"the memory that {instance} has on each node is not known: {error}")
+            return None
+        return memory_by_node(maps.decode(errors="replace"))
+
     @contextmanager
     def _domain(self, what: str, instance: str) -> Iterator[libvirt.virDomain]:
         with translated(f"{what} of domain {instance}", self._uri):
@@ -152,6 +176,34 @@ def _node(connection: libvirt.virConnect, cell: ElementTree.Element) -> dict[str
         "free": memory[libvirt.VIR_NODE_MEMORY_STATS_FREE] // 1024,
         "cpus": [int(cpu.attrib["id"]) for cpu in cell.iterfind("cpus/cpu")],
     }
+
+
+def _pinned(domain: libvirt.virDomain) -> set[int]:
+    """Return the host CPUs that exactly a virtual CPU of another running domain is pinned to."""
+    active = domain.connect().listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+    others = [other for other in active if other.UUID() != domain.UUID()]
+    pins = [pin for other in others for pin in _pins(other)]
+    return {pin.index(True) for pin in pins if sum(pin) == 1}
+
+
+def _pins(domain: libvirt.virDomain) -> list[tuple[bool, ...]]:
+    with suppress(libvirt.libvirtError):  # it may have ended meanwhile
+        return list(domain.vcpuPinInfo())
+    return []
+
+
+def memory_by_node(numa_maps: str) -> dict[int, dict[str, float]]:
+    """Return the MiB that a process has on each node by their kind, as ``numastat -p`` counts them."""
+    found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for line in numa_maps.splitlines():
+        size, words = _PAGE_SIZE.search(line), set(line.split())
+        if size:
+            kind = next(
+                (k for k in ("huge", "heap", "stack") if k in words), "private"
+            ).capitalize()
+            for node, pages in _PAGES.findall(line):
+                found[int(node)][kind] += int(pages) * int(size[1]) / 1024
+    return {node: dict(kinds) for node, kinds in found.items()}
 
 
 def _only(cpu: int, cpus: int) -> tuple[bool, ...]:

@@ -6,12 +6,17 @@ from typing import ClassVar
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.connection import Connection
-from openstack.exceptions import BadRequestException, ForbiddenException, HttpException
+from openstack.exceptions import (
+    BadRequestException,
+    ForbiddenException,
+    HttpException,
+    NotFoundException,
+)
 from openstack.image.v2.image import Image as GlanceImage
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
-from fabric_direct.drivers.base import Image, Port, Server, ServerSpec, Volume
+from fabric_direct.drivers.base import Image, Plug, Port, Server, ServerSpec, Volume
 from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.moment import Moment
 from fabric_direct.drivers.openstack.errors import make_once, translated, words
@@ -24,6 +29,7 @@ from fabric_direct.drivers.openstack.server import (
     attached_ids,
     encoded,
     ports_of_project,
+    read_plug,
     read_server,
     read_volumes,
     server_name,
@@ -357,15 +363,24 @@ class OpenStackCompute:
         with translated(f"plug {port.component} into the server of {sliver_id}", self._where):
             self._hotplug(sliver_id).plug_port(port, self._limits.modify)
 
-    def detach_port(self, sliver_id: str, component: str, *, timeout: float) -> None:
+    def detach_port(
+        self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
+    ) -> None:
         """Unplug a NIC, now and for later starts; the guest has let go of it on return.
 
+        :param holder: the sliver that holds its port; the server's own if absent.
         :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
         """
         with translated(f"unplug {component} from the server of {sliver_id}", self._where):
-            self._hotplug(sliver_id).unplug_port(component, timeout)
+            self._hotplug(sliver_id).unplug_port(component, timeout, holder or sliver_id)
 
-    def set_bandwidth(self, sliver_id: str, component: str, bandwidth: int | None) -> None:
+    def set_bandwidth(
+        self,
+        sliver_id: str,
+        component: str,
+        bandwidth: int | None,
+        holder: str | None = None,  # noqa: ARG002 - none can be limited
+    ) -> None:
         """Return if no limit is asked for: a NIC in a cloud has none.
 
         :raises Unsupported: if one is.
@@ -376,6 +391,19 @@ class OpenStackCompute:
                 where=self._where,
                 why="bandwidths are not set in a cloud yet",
             )
+
+    def plugs(self, holder: str) -> tuple[Plug, ...]:
+        """Return the NICs that servers have by ports which another sliver holds.
+
+        A server is ours if it has the site's tag and a stamp that can be read. One that is gone has no
+        NIC, even while Neutron still says so.
+        """
+        with translated(f"look where the ports of {holder} are plugged in", self._where):
+            cloud, site = self._connection(), self._site.site
+            bound = [port for port in ports_of(cloud, site, holder) if port.device_id]
+            servers = {name: _server(cloud, name) for name in {port.device_id for port in bound}}
+            pairs = [(server, port) for port in bound if (server := servers[port.device_id])]
+            return tuple(read_plug(site, server, port, holder) for server, port in pairs)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a data volume in, now and for later starts, unless it is.
@@ -403,6 +431,13 @@ class OpenStackCompute:
                 f"the server of {sliver_id} is {state}, not running", where=self._where
             )
         return server
+
+
+def _server(cloud: Connection, server_id: str) -> NovaServer | None:
+    try:
+        return cloud.compute.get_server(server_id)
+    except NotFoundException:
+        return None
 
 
 def _refuse_image(image: GlanceImage, flavor: Flavor | None, sliver: NodeSliver) -> None:

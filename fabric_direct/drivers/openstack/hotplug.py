@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from openstack.compute.v2.server import Server as NovaServer
-from openstack.exceptions import BadRequestException
+from openstack.exceptions import BadRequestException, ConflictException
 
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import Port, Volume
@@ -18,6 +18,7 @@ from fabric_direct.drivers.openstack.poller import Kind, wait_for
 from fabric_direct.drivers.openstack.server import (
     attached_ids,
     component_of,
+    is_settled,
     read_volumes,
     state_of,
 )
@@ -44,7 +45,7 @@ class Hotplug:
     def plug_port(self, port: Port, timeout: float) -> None:
         """Plug a port in unless it is; it is up on return, if the server runs."""
         server = self._life.now()
-        find = partial(self._port, server, lambda found: found.id == port.source)
+        find = partial(self._port, server, port.sliver, lambda found: found.id == port.source)
         with uncached():
             there = find()
         if there is None:
@@ -54,26 +55,40 @@ class Hotplug:
         if self._wait("port", port.source, partial(_is_up, server), timeout, what) is None:
             raise NotFound(f"port {port.source} is gone", where=self._life.where)
 
-    def unplug_port(self, component: str, timeout: float) -> None:
-        """Unplug a component's port if it is plugged in; the guest has let go of it on return."""
+    def unplug_port(self, component: str, timeout: float, holder: str) -> None:
+        """Unplug a port if it is plugged in; the guest has let go of it on return.
+
+        :param holder: the sliver that holds the port for this component.
+        """
         with uncached():
             server = self._life.server()
-            port = self._port(server, self._is_for(component)) if server else None
+            wanted = partial(_is_for, holder, component)
+            port = self._port(server, holder, wanted) if server else None
         if server is None or port is None:
             return
-        self._compute.delete_server_interface(port.id, server.id, ignore_missing=True)
-        gone = partial(_is_unbound, server)
+        deadline, gone = Deadline.within(timeout), partial(_is_unbound, server)
+        self._release(server, port.id, deadline)
+        what = f"port {port.id} to be unplugged"
         try:
-            self._wait("port", port.id, gone, timeout, f"port {port.id} to be unplugged")
+            self._wait("port", port.id, gone, deadline.remaining(), what)
         except TimedOut as error:
             raise self._kept(server, f"NIC {component}", "detach_interface") from error
 
-    def _port(self, server: NovaServer, wanted: Callable[[Any], bool]) -> Any:
-        held = ports_of(self._life.cloud, self._life.site, self._life.sliver)
-        return next((p for p in held if p.device_id == server.id and wanted(p)), None)
+    def _release(self, server: NovaServer, port_id: str, deadline: Deadline) -> None:
+        """Have Nova begin to unplug a port; what else it does with the server is waited for."""
+        release = partial(
+            self._compute.delete_server_interface, port_id, server.id, ignore_missing=True
+        )
+        try:
+            release()
+        except ConflictException:
+            what = f"server {server.id} to be left alone"
+            if self._life.wait(is_settled, deadline, what) is not None:
+                release()
 
-    def _is_for(self, component: str) -> Callable[[Any], bool]:
-        return lambda port: component_of(port, self._life.sliver) == component
+    def _port(self, server: NovaServer, holder: str, wanted: Callable[[Any], bool]) -> Any:
+        held = ports_of(self._life.cloud, self._life.site, holder)
+        return next((p for p in held if p.device_id == server.id and wanted(p)), None)
 
     # --- volumes
 
@@ -166,6 +181,10 @@ def volumes_in_use(where: str) -> Iterator[None]:
         if not said.startswith("Invalid volume"):
             raise
         raise Conflict("a volume cannot be plugged in", where=where, why=said) from error
+
+
+def _is_for(holder: str, component: str, port: Any) -> bool:
+    return component_of(port, holder) == component
 
 
 def _is_up(server: NovaServer, port: Any) -> bool:

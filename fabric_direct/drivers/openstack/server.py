@@ -11,9 +11,18 @@ from openstack.compute.v2.server import Server as NovaServer
 from openstack.connection import Connection
 
 from fabric_direct.config import OpenStackSettings
-from fabric_direct.drivers.base import PluggedPort, PluggedVolume, Server, ServerSpec, Volume
+from fabric_direct.drivers.base import (
+    Plug,
+    PluggedPort,
+    PluggedVolume,
+    Server,
+    ServerSpec,
+    Volume,
+)
 from fabric_direct.drivers.openstack.stamp import (
     COMPONENT,
+    SITE,
+    description,
     read_stamp,
     server_metadata,
     site_tag,
@@ -116,7 +125,8 @@ def read_server(
 ) -> Server | None:
     """Return a server as found, or None if its stamp cannot be read.
 
-    :param ports: the ports held for its sliver; those plugged into it are its NICs.
+    :param ports: ports, those held for its sliver among them; of these, its NICs are those that are
+        plugged into it.
     """
     stamp, flavor = read_stamp(found.metadata or {}), found.flavor
     if stamp is None:
@@ -139,9 +149,19 @@ def read_server(
 def _plugged(found: NovaServer, stamp: Stamp, ports: Iterable[Any]) -> Iterator[PluggedPort]:
     """Yield the server's NICs in the order of the sliver, and then what it does not want."""
     order = {vnic.id: number for number, vnic in enumerate(stamp.sliver.vnics())}
-    mine = {component_of(p, stamp.sliver.id): p for p in ports if p.device_id == found.id}
+    held = description(found.metadata[SITE], stamp.sliver.id)
+    plugged = (p for p in ports if p.device_id == found.id and p.description == held)
+    mine = {component_of(p, stamp.sliver.id): p for p in plugged}
     for component in sorted(mine, key=lambda name: order.get(name, len(order))):
         yield PluggedPort(component, mine[component].mac_address, mine[component].id)
+
+
+def read_plug(site: str, found: NovaServer, port: Any, holder: str) -> Plug:
+    """Return the NIC of a server that a port which another sliver holds is plugged into."""
+    stamp = read_stamp(found.metadata or {})
+    ours = stamp is not None and sliver_tag(site, stamp.sliver.id) in (found.tags or ())
+    nic = PluggedPort(component_of(port, holder), port.mac_address, port.id)
+    return Plug(stamp.sliver.id if stamp and ours else "", found.id, nic)
 
 
 def read_volumes(

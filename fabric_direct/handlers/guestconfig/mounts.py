@@ -1,0 +1,238 @@
+"""A volume's file system in its guest: mounted now and at each boot, never lost."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers import guest_scripts as scripts
+from fabric_direct.drivers.base import ComputeDriver
+from fabric_direct.drivers.moment import Moment, warn
+from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
+from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDisk
+from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.model import Storage
+from fabric_direct.steps.volumes import plugged_volume
+
+FSTAB = "/etc/fstab"
+# Bytes at the beginning of a volume that are zero if nobody has written to it.
+_BEGINNING = 1024**2
+# Seconds until the guest should have noticed a disk.
+_HOTPLUG = 30.0
+_VALUE = re.compile(r'\b(UUID|TYPE|PTTYPE)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """What is on a disk."""
+
+    uuid: str
+    kind: str
+
+
+class MountSetting:
+    """The file system of a volume is mounted in the guest, and will be at its next boot."""
+
+    def __init__(
+        self,
+        guest: Callable[[], Guest],
+        compute: ComputeDriver,
+        moment: Moment,
+        sliver_id: str,
+        storage: Storage,
+        bare: set[str],
+    ) -> None:
+        """Make the setting; ``guest`` is asked when the server is there.
+
+        :param bare: takes the ids of volumes that have no file system and get none.
+        """
+        self._guest, self._compute, self._moment = guest, compute, moment
+        self._sliver, self._storage, self._bare = sliver_id, storage, bare
+        self._directory = storage.mount or ""
+
+    def is_so(self) -> bool:
+        """Read it back from the guest."""
+        if self._storage.id in self._bare:
+            return True
+        root = Root(self._guest())
+        disk = self._disk(root.guest)
+        entry = _entry(root.read(FSTAB), self._storage.id)
+        if entry is None or self._directory not in disk.mounted:
+            return False
+        return entry == _line(self._file_system(root, disk), self._directory)
+
+    def make(self) -> None:
+        """Mount it; an empty volume of ours gets a file system, another one is left as it is."""
+        root = Root(self._guest())
+        _refuse_without_blkid(root)
+        wait_until("the guest to see its disk", lambda: self._seen(root.guest), timeout=_HOTPLUG)
+        disk = self._disk(root.guest)
+        found = self._file_system(root, disk) or self._made(root, disk)
+        if found is None:
+            self._bare.add(self._storage.id)
+            return
+        self._enter(root, _line(found, self._directory))
+        if self._directory not in disk.mounted:
+            root.do("mkdir", "-p", self._directory)
+            root.do("mount", self._directory)
+
+    def take_back(self) -> None:
+        """Unmount it, if it is still there, and let no boot mount it."""
+        root = Root(self._guest())
+        if self._directory in self._mounted(root.guest):
+            root.do("umount", self._directory)
+        self._enter(root, None)
+
+    def is_taken_back(self) -> bool:
+        """Return whether it is neither mounted nor will be."""
+        root = Root(self._guest())
+        if self._directory in self._mounted(root.guest):
+            return False
+        return _entry(root.read(FSTAB), self._storage.id) is None
+
+    def _mounted(self, guest: Guest) -> tuple[str, ...]:
+        """Return where it is mounted; a volume that is unplugged is nowhere."""
+        try:
+            return self._disk(guest).mounted
+        except NotFound:
+            return ()
+
+    def _seen(self, guest: Guest) -> bool:
+        return self._serial() in guest.disks()
+
+    def _serial(self) -> str:
+        plugged = plugged_volume(self._compute, self._sliver, self._storage.id)
+        if plugged is None:
+            raise NotFound(f"volume {self._storage.id} is not plugged in")
+        return plugged.serial[:VIRTIO_SERIAL]
+
+    def _disk(self, guest: Guest) -> GuestDisk:
+        disk = guest.disks().get(self._serial())
+        if disk is None:
+            raise NotFound(
+                f"the guest does not see volume {self._storage.id}", where=guest.address.instance
+            )
+        return disk
+
+    def _file_system(self, root: Root, disk: GuestDisk) -> FileSystem | None:
+        """Return what is on the disk, if the guest knows it and can tell it by its UUID."""
+        values = _values(root, disk)
+        return (
+            FileSystem(values["UUID"], values["TYPE"]) if {"UUID", "TYPE"} <= set(values) else None
+        )
+
+    def _made(self, root: Root, disk: GuestDisk) -> FileSystem | None:
+        """Make a file system on a volume of ours that nobody has written to."""
+        why = self._why_not(root, disk)
+        if why:
+            with self._moment.lasting():
+                warn(f"volume {self._storage.id} is not mounted at {self._directory}: {why}")
+            return None
+        root.do("mkfs.ext4", "-q", disk.path)
+        return self._file_system(root, disk)
+
+    def _why_not(self, root: Root, disk: GuestDisk) -> str:
+        if self._storage.volume is not None:
+            return f"{self._storage.volume} has no file system, and is not ours to format"
+        if _values(root, disk) or not _is_blank(root, disk):
+            return "it holds something that is no file system with a UUID"
+        if not root.has("mkfs.ext4"):
+            return "it is empty, and the guest has no mkfs.ext4"
+        return ""
+
+    def _enter(self, root: Root, line: str | None) -> None:
+        """Have our entry in the table of file systems, or none."""
+        text = root.read(FSTAB)
+        wanted = _without(text, self._storage.id)
+        if line:
+            _refuse_other(wanted, self._directory)
+            wanted = f"{wanted}{_mark(self._storage.id)}\n{line}\n"
+        if wanted != text:
+            root.write(FSTAB, wanted)
+            root.script(scripts.REREAD_FSTAB)
+
+
+class UnmountSetting:
+    """A volume that is to be unplugged is not mounted any more, now and at the next boot."""
+
+    def __init__(self, mount: MountSetting) -> None:
+        """Make the opposite of a mount."""
+        self._mount = mount
+
+    def is_so(self) -> bool:
+        """Read it back from the guest."""
+        return self._mount.is_taken_back()
+
+    def make(self) -> None:
+        """Unmount it; what the guest still uses stays, and is an error in the guest's words."""
+        self._mount.take_back()
+
+    def take_back(self) -> None:
+        """Mount it again."""
+        self._mount.make()
+
+    def is_taken_back(self) -> bool:
+        """Return whether it is mounted again."""
+        return self._mount.is_so()
+
+
+def _refuse_without_blkid(root: Root) -> None:
+    if not root.has("blkid"):
+        raise Unsupported(
+            "no volume can be mounted in the guest",
+            where=root.guest.address.instance,
+            why="it has no blkid, so it cannot tell a file system by its UUID",
+            remedy="use an image with util-linux, or mount it in the boot script",
+        )
+
+
+def _values(root: Root, disk: GuestDisk) -> dict[str, str]:
+    """Return what blkid finds on a disk: nothing on an empty one, which is an exit status of 2."""
+    answer = root.run("blkid", disk.path)
+    if answer.code not in {0, 2}:
+        raise DriverError(
+            f"blkid cannot tell what is on {disk.path} of guest {root.guest.address.instance}",
+            why=answer.stderr.decode(errors="replace").strip() or f"exit status {answer.code}",
+        )
+    return dict(_VALUE.findall(answer.stdout.decode(errors="replace")))
+
+
+def _is_blank(root: Root, disk: GuestDisk) -> bool:
+    answer = root.run("sh", "-c", scripts.IS_BLANK, "sh", disk.path, str(_BEGINNING))
+    return answer.code == 0
+
+
+def _mark(component: str) -> str:
+    return f"# fabric-direct {component}: the next line is replaced, and removed with the volume"
+
+
+def _line(found: FileSystem | None, directory: str) -> str | None:
+    return f"UUID={found.uuid} {directory} {found.kind} defaults,nofail 0 2" if found else None
+
+
+def _entry(text: str, component: str) -> str | None:
+    lines = text.splitlines()
+    if _mark(component) not in lines:
+        return None
+    return next(iter(lines[lines.index(_mark(component)) + 1 :]), None)
+
+
+def _without(text: str, component: str) -> str:
+    """Return the table without our entry, with an end to its last line."""
+    lines = text.splitlines()
+    if _mark(component) in lines:
+        number = lines.index(_mark(component))
+        del lines[number : number + 2]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _refuse_other(text: str, directory: str) -> None:
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) > 1 and not fields[0].startswith("#") and fields[1] == directory:
+            raise Conflict(
+                f"the guest mounts something else at {directory}",
+                where=FSTAB,
+                why=line,
+                remedy="remove the line in the guest, or choose another directory",
+            )

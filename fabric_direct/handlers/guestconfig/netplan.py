@@ -1,0 +1,89 @@
+"""netplan: a file of our own beside those of the image, for systemd-networkd."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import yaml
+
+from fabric_direct.drivers.guest_scripts import NETPLAN
+from fabric_direct.errors import DriverError
+from fabric_direct.handlers.guestconfig.files import FileManager
+from fabric_direct.handlers.guestconfig.network import HEAD, Link, texts
+from fabric_direct.handlers.guestconfig.root import Root
+
+
+class Netplan(FileManager):
+    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by a YAML file."""
+
+    name: ClassVar[str] = "netplan"
+    path: ClassVar[str] = "/etc/netplan/90-fabric-direct-{}.yaml"
+    mode: ClassVar[str] = "0600"
+
+    def says(self, text: str, link: Link) -> bool:
+        """Compare the addresses; the definition's name is the guest's."""
+        kind = "vlans" if link.vlan else "ethernets"
+        wanted = texts(link.addresses)
+        return any(
+            _mapping(definition).get("addresses") == wanted
+            for document in _loaded(text)
+            for definition in _mapping(_mapping(document.get("network")).get(kind)).values()
+        )
+
+    def content(self, root: Root, link: Link) -> str:
+        """Return the interface's definition, or what is added to the one that the guest has of it."""
+        name = _name_of(link, root.script(NETPLAN))
+        nic = {} if name else _new(link)
+        name = name or link.parent
+        network: dict[str, Any] = {"version": 2, "ethernets": {name: nic}}
+        if link.vlan:
+            vlan = {"id": link.vlan, "link": name, "addresses": texts(link.addresses)}
+            network["vlans"] = {link.name: vlan}
+        else:
+            nic["addresses"] = texts(link.addresses)
+        return HEAD + yaml.safe_dump({"network": network}, sort_keys=False)
+
+    def apply(self, root: Root, link: Link) -> None:  # noqa: ARG002 - all files at once
+        """Have all files read."""
+        root.do("netplan", "apply")
+
+    def forget(self, root: Root, label: str) -> None:
+        """Remove the file, and have the others read."""
+        if self.has(root, label):
+            root.remove(self.path.format(label))
+            root.do("netplan", "apply")
+
+
+def _new(link: Link) -> dict[str, Any]:
+    """Define a NIC that nothing else defines; a boot does not wait for it."""
+    match = {"match": {"macaddress": link.mac}} if link.mac else {}
+    return {"renderer": "networkd", **match, "dhcp4": link.dhcp, "optional": True}
+
+
+def _name_of(link: Link, files: str) -> str | None:
+    """Return by what name the guest defines the NIC: files are merged by name, not by NIC."""
+    for name, definition in _definitions(files):
+        settings = _mapping(definition)
+        match = _mapping(settings.get("match"))
+        mac = str(match.get("macaddress", "")).lower()
+        named = (settings.get("set-name"), match.get("name"), None if match else name)
+        if link.parent in named or (link.mac and mac == link.mac):
+            return str(name)
+    return None
+
+
+def _definitions(text: str) -> Iterator[tuple[Any, Any]]:
+    for document in _loaded(text):
+        yield from _mapping(_mapping(document.get("network")).get("ethernets")).items()
+
+
+def _loaded(text: str) -> list[dict[Any, Any]]:
+    try:
+        return [_mapping(document) for document in yaml.safe_load_all(text)]
+    except yaml.YAMLError as error:
+        raise DriverError(
+            "netplan's configuration in the guest is no YAML", why=str(error)
+        ) from error
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}

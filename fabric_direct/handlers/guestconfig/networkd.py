@@ -1,0 +1,71 @@
+"""systemd-networkd: a file of our own that comes before the image's."""
+
+from typing import ClassVar
+
+from fabric_direct.handlers.guestconfig.files import FileManager
+from fabric_direct.handlers.guestconfig.network import HEAD, Link, texts
+from fabric_direct.handlers.guestconfig.root import Root
+
+# What is common to both: no boot waits for it, and a cable that is not plugged in does not matter.
+_EASY = "[Link]\nRequiredForOnline=no\n\n[Network]\nConfigureWithoutCarrier=yes\n"
+_VLAN = "/etc/systemd/network/05-fabric-direct-{}-vlan"
+
+
+class Networkd(FileManager):
+    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by ``.network`` files."""
+
+    name: ClassVar[str] = "networkd"
+    path: ClassVar[str] = "/etc/systemd/network/05-fabric-direct-{}.network"
+
+    def keep(self, root: Root, link: Link) -> None:
+        """Write the files, those of a VLAN interface first, and have them read."""
+        if link.vlan:
+            root.write(f"{_VLAN.format(link.label)}.netdev", _netdev(link))
+            root.write(f"{_VLAN.format(link.label)}.network", _network(f"Name={link.name}", link))
+        super().keep(root, link)
+
+    def keeps(self, root: Root, link: Link) -> bool:
+        """Compare the files."""
+        vlan = f"{_VLAN.format(link.label)}.network"
+        if link.vlan and root.read(vlan) != _network(f"Name={link.name}", link):
+            return False
+        return super().keeps(root, link)
+
+    def says(self, text: str, link: Link) -> bool:
+        """Compare the whole file."""
+        return text == _content(link)
+
+    def content(self, root: Root, link: Link) -> str:  # noqa: ARG002 - it takes none of the guest's
+        """Return what the NIC is given."""
+        return _content(link)
+
+    def apply(self, root: Root, link: Link) -> None:
+        """Have the files read, and the interface configured by them."""
+        root.do("networkctl", "reload")
+        root.do("networkctl", "reconfigure", link.parent)
+
+    def forget(self, root: Root, label: str) -> None:
+        """Remove the files, and have the others read."""
+        if self.has(root, label):
+            for end in (".netdev", ".network"):
+                root.remove(_VLAN.format(label) + end)
+            root.remove(self.path.format(label))
+            root.do("networkctl", "reload")
+
+
+def _content(link: Link) -> str:
+    # (a VLAN interface has the MAC of its NIC, but is not of the type ether)
+    match = f"MACAddress={link.mac}" if link.mac else f"Name={link.parent}"
+    if not link.vlan:
+        return _network(f"{match}\nType=ether", link)
+    return f"{HEAD}[Match]\n{match}\nType=ether\n\n{_EASY}VLAN={link.name}\n"
+
+
+def _network(match: str, link: Link) -> str:
+    dhcp = "DHCP=ipv4\n" if link.dhcp else ""
+    addresses = "".join(f"Address={address}\n" for address in texts(link.addresses))
+    return f"{HEAD}[Match]\n{match}\n\n{_EASY}{dhcp}{addresses}"
+
+
+def _netdev(link: Link) -> str:
+    return f"{HEAD}[NetDev]\nName={link.name}\nKind=vlan\n\n[VLAN]\nId={link.vlan}\n"

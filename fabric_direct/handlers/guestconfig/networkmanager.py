@@ -1,0 +1,64 @@
+"""NetworkManager: a connection profile of our own, by nmcli."""
+
+from typing import ClassVar
+
+from fabric_direct.errors import DriverError
+from fabric_direct.handlers.guestconfig.network import Link, texts
+from fabric_direct.handlers.guestconfig.root import Root
+
+_SHOWN = "ipv4.addresses,ipv6.addresses"
+
+
+class NetworkManager:
+    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by nmcli."""
+
+    name: ClassVar[str] = "networkmanager"
+
+    def has(self, root: Root, label: str) -> bool:
+        """Look for the profile."""
+        return root.run(*_show(_unit(label))).code == 0
+
+    def keeps(self, root: Root, link: Link) -> bool:
+        """Compare the profile's addresses."""
+        shown = root.run(*_show(link.unit))
+        words = shown.stdout.decode(errors="replace").replace("\\", "").replace(",", " ").split()
+        return shown.code == 0 and set(words) == set(texts(link.addresses))
+
+    def keep(self, root: Root, link: Link) -> None:
+        """Make the profile anew and bring it up."""
+        self.forget(root, link.label)
+        root.do("nmcli", "connection", "add", *_profile(link), "connection.autoconnect", "yes")
+        root.do("nmcli", "--wait", "60", "connection", "up", "id", link.unit)
+
+    def forget(self, root: Root, label: str) -> None:
+        """Delete the profile."""
+        if self.has(root, label):
+            root.do("nmcli", "connection", "delete", "id", _unit(label))
+            if self.has(root, label):
+                raise DriverError(f"NetworkManager deleted {_unit(label)}, but still has it")
+
+
+def _unit(label: str) -> str:
+    return f"fabric-direct-{label}"
+
+
+def _show(unit: str) -> tuple[str, ...]:
+    return ("nmcli", "-g", _SHOWN, "connection", "show", "id", unit)
+
+
+def _profile(link: Link) -> list[str]:
+    told = ["ifname", link.parent]
+    if link.vlan:
+        told = ["ifname", link.name, "dev", link.parent, "id", str(link.vlan)]
+    elif link.mac:
+        told = ["ifname", "*", "mac", link.mac]
+    kind = ["type", "vlan" if link.vlan else "ethernet", "con-name", link.unit]
+    without = "auto" if link.dhcp else "disabled"
+    return [*kind, *told, *_family(link, 4, without), *_family(link, 6, "auto")]
+
+
+def _family(link: Link, version: int, without: str) -> list[str]:
+    addresses = ",".join(texts(link.of(version)))
+    if not addresses:
+        return [f"ipv{version}.method", without]
+    return [f"ipv{version}.method", "manual", f"ipv{version}.addresses", addresses]

@@ -1,0 +1,237 @@
+"""The addresses of a sliver's NIC in its guest: found, set, read back, taken away."""
+
+from collections.abc import Callable
+from ipaddress import ip_interface
+
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers import guest_scripts as scripts
+from fabric_direct.drivers.base import HostDrivers, PluggedDevice, Tenant
+from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
+from fabric_direct.handlers.guest import Guest
+from fabric_direct.handlers.guestconfig.freebsd import FreeBsd
+from fabric_direct.handlers.guestconfig.ifupdown import Ifupdown
+from fabric_direct.handlers.guestconfig.iproute import IpRoute
+from fabric_direct.handlers.guestconfig.netplan import Netplan
+from fabric_direct.handlers.guestconfig.network import Link, Manager
+from fabric_direct.handlers.guestconfig.networkd import Networkd
+from fabric_direct.handlers.guestconfig.networkmanager import NetworkManager
+from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.handlers.guestconfig.wanted import Nic
+from fabric_direct.handlers.observation import plugged_devices
+from fabric_direct.model import VNic
+
+MANAGERS: tuple[Manager, ...] = (FreeBsd(), NetworkManager(), Netplan(), Networkd(), Ifupdown())
+# Seconds until an interface should have the addresses that it was given.
+_SET = 60.0
+
+
+def manager(root: Root, interface: str) -> Manager:
+    """Return what configures the interface in the guest; ``ip`` alone if nothing does."""
+    found = managers(root, interface)
+    return found[0] if found else IpRoute()
+
+
+def managers(root: Root, interface: str) -> list[Manager]:
+    """Return all that could, the best first."""
+    words = root.script(scripts.MANAGERS, interface).split()
+    return [each for each in MANAGERS if each.name in words]
+
+
+class NicSetting:
+    """An interface has its addresses in the guest, there to stay."""
+
+    def __init__(
+        self,
+        guest: Callable[[], Guest],
+        drivers: HostDrivers,
+        tenant: Callable[[], Tenant],
+        nic: Nic,
+        was: Nic | None = None,
+    ) -> None:
+        """Make the setting of an interface that ``was`` configured so before, if it was.
+
+        :param guest: is asked when the server is there; so is ``tenant``.
+        """
+        self._guest, self._drivers, self._tenant = guest, drivers, tenant
+        self._nic, self._was = nic, was
+
+    def is_so(self) -> bool:
+        """Read it back from the guest; of a vNIC that has its addresses it does not matter why."""
+        root = Root(self._guest())
+        link = self._link(root, self._nic)
+        if not has_addresses(root, link):
+            return False
+        return isinstance(self._nic.component, VNic) or manager(root, link.parent).keeps(root, link)
+
+    def make(self) -> None:
+        """Set it.
+
+        :raises DriverError: with the interface, in the guest's words.
+        :raises NotVerified: if the interface has not got its addresses then.
+        """
+        self._give(self._nic, instead_of=self._was)
+
+    def take_back(self) -> None:
+        """Give it its former addresses, or none."""
+        if self._was:
+            self._give(self._was, instead_of=self._nic)
+        else:
+            NicRemoval(self._guest, self._drivers, self._tenant, self._nic).make()
+
+    def is_taken_back(self) -> bool:
+        """Return whether it is as it was."""
+        if self._was:
+            return NicSetting(self._guest, self._drivers, self._tenant, self._was).is_so()
+        return NicRemoval(self._guest, self._drivers, self._tenant, self._nic).is_so()
+
+    def _give(self, nic: Nic, instead_of: Nic | None) -> None:
+        root = Root(self._guest())
+        link = self._link(root, nic)
+        by = manager(root, link.parent)
+        try:
+            with self._drivers.moment.lasting():
+                by.keep(root, link)
+        except DriverError as error:
+            raise DriverError(
+                f"{nic.label} ({link.name} in the guest) could not be given {_list(link)}",
+                where=root.guest.address.instance,
+                why=f"{by.name}: {error}",
+                remedy="look into the guest, or set auto_config to false and configure it there",
+            ) from error
+        _await_addresses(root, link, by.name, self._drivers.deadline.remaining(_SET))
+        if instead_of and by.name != FreeBsd.name:
+            _take(root, self._link(root, instead_of), but=link)
+
+    def _link(self, root: Root, nic: Nic) -> Link:
+        return link_of(root.guest, self._drivers, self._tenant(), nic)
+
+
+class NicRemoval:
+    """The guest keeps nothing of ours for an interface that is no longer wanted."""
+
+    def __init__(
+        self,
+        guest: Callable[[], Guest],
+        drivers: HostDrivers,
+        tenant: Callable[[], Tenant],
+        nic: Nic,
+    ) -> None:
+        """Make the removal; ``guest`` and ``tenant`` are asked when the server is there."""
+        self._guest, self._drivers, self._tenant, self._nic = guest, drivers, tenant, nic
+
+    def is_so(self) -> bool:
+        """Look for anything of ours."""
+        root = Root(self._guest())
+        found = managers(root, self._parent(root))
+        return not any(manager.has(root, self._nic.label) for manager in found)
+
+    def make(self) -> None:
+        """Remove it, and the addresses."""
+        root = Root(self._guest())
+        found = managers(root, self._parent(root))
+        for each in found:
+            each.forget(root, self._nic.label)
+        if FreeBsd.name not in [each.name for each in found]:
+            self._take_addresses(root)
+
+    def take_back(self) -> None:
+        """Set it again."""
+        NicSetting(self._guest, self._drivers, self._tenant, self._nic).make()
+
+    def is_taken_back(self) -> bool:
+        """Return whether it is set again."""
+        return NicSetting(self._guest, self._drivers, self._tenant, self._nic).is_so()
+
+    def _parent(self, root: Root) -> str:
+        try:
+            return link_of(root.guest, self._drivers, self._tenant(), self._nic).parent
+        except NotFound:
+            return ""
+
+    def _take_addresses(self, root: Root) -> None:
+        try:
+            link = link_of(root.guest, self._drivers, self._tenant(), self._nic)
+        except NotFound:
+            return
+        _take(root, link)
+
+
+def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: Nic) -> Link:
+    """Return a NIC as the guest has it: found by its MAC address, or else by its PCI function.
+
+    :raises NotFound: if the guest has no such interface.
+    """
+    ports = {port.component: port for port in drivers.network.ports(tenant.sliver)}
+    port = ports.get(nic.component.id) if isinstance(nic.component, VNic) else None
+    device = None if isinstance(nic.component, VNic) else _function(drivers, tenant, nic)
+    mac = nic.interface.mac or (port.mac if port else None) or (device.mac if device else None)
+    name = _by_mac(guest, mac) if mac else _by_function(guest, device)
+    if name is None:
+        raise NotFound(
+            f"the guest has no interface for {nic.label}",
+            where=guest.address.instance,
+            why=f"none has the MAC address {mac}" if mac else "its function has none, or several",
+            remedy="see whether the image has a driver for it; if it has several, give the MAC address",
+        )
+    handed_out = port is not None and port.dhcp
+    given = tuple(map(ip_interface, nic.addresses))
+    kept = tuple(a for a in given if not (handed_out and a.version == 4))
+    return Link(nic.label, name, mac.lower() if mac else None, nic.vlan, kept, dhcp=handed_out)
+
+
+def has_addresses(root: Root, link: Link) -> bool:
+    """Return whether the guest's interface has all of its addresses now."""
+    return set(map(str, link.addresses)) <= set(_addresses(root, link.name))
+
+
+def _addresses(root: Root, interface: str) -> tuple[str, ...]:
+    return next((each.addresses for each in root.guest.links() if each.name == interface), ())
+
+
+def _function(drivers: HostDrivers, tenant: Tenant, nic: Nic) -> PluggedDevice | None:
+    if isinstance(nic.component, VNic) or nic.number >= len(nic.component.bdf):
+        return None
+    where = nic.component.bdf[nic.number]
+    plugged = plugged_devices(drivers, tenant, [nic.component])
+    return next((device for device in plugged if device.host_address == where), None)
+
+
+def _by_mac(guest: Guest, mac: str) -> str | None:
+    real = (link for link in guest.links() if link.real and link.mac == mac.lower())
+    return next((link.name for link in real), None)
+
+
+def _by_function(guest: Guest, device: PluggedDevice | None) -> str | None:
+    seen = guest.devices([device]).get(device.alias) if device else None
+    return seen.interfaces[0] if seen and len(seen.interfaces) == 1 else None
+
+
+def _await_addresses(root: Root, link: Link, by: str, timeout: float) -> None:
+    try:
+        wait_until("it", lambda: has_addresses(root, link), timeout=timeout)
+    except TimedOut as error:
+        has = ", ".join(_addresses(root, link.name)) or "no address"
+        raise NotVerified(
+            f"{link.label} was given {_list(link)}, but has not got them",
+            where=f"{link.name} in {root.guest.address.instance}",
+            why=f"{by} succeeded; after {timeout:.0f} s it has {has}",
+            remedy="look into the guest",
+        ) from error
+
+
+def _take(root: Root, link: Link, but: Link | None = None) -> None:
+    """Take addresses from an interface that still has them, or a VLAN interface of ours as a whole.
+
+    :param but: what has addresses instead; those that it has in common stay.
+    """
+    wanted = set(map(str, but.addresses)) if but else set()
+    there = [a for a in map(str, link.addresses) if a in _addresses(root, link.name)]
+    for address in there:
+        if address not in wanted:
+            root.do("ip", "addr", "del", address, "dev", link.name)
+    if link.vlan and but is None and link.name in {each.name for each in root.guest.links()}:
+        root.do("ip", "link", "del", link.name)
+
+
+def _list(link: Link) -> str:
+    return ", ".join(map(str, link.addresses))

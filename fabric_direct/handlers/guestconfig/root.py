@@ -1,0 +1,71 @@
+"""Commands and files of a guest's root."""
+
+from fabric_direct.drivers import guest_scripts as scripts
+from fabric_direct.drivers.base import CommandResult
+from fabric_direct.errors import DriverError
+from fabric_direct.handlers.guest import Guest
+
+# Seconds for a command in a guest: ``netplan apply`` takes a small one several.
+COMMAND = 120.0
+# What a guest's own words are cut to, for its errors are part of ours.
+_WORDS = 500
+
+
+class Root:
+    """The root of a guest: the agent itself, or by SSH its user through sudo without a password."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self._by: tuple[str, ...] = ()
+        if guest.driver.name == "ssh" and guest.address.user != "root":
+            self._by = ("sudo", "-n")
+
+    def run(self, *argv: str, stdin: bytes = b"") -> CommandResult:
+        """Run a command; no shell reads its arguments."""
+        return self.guest.driver.run(self.guest.address, (*self._by, *argv), stdin, timeout=COMMAND)
+
+    def do(self, *argv: str, stdin: bytes = b"") -> str:
+        """Run a command that has to succeed and return what it writes.
+
+        :raises DriverError: in the guest's words if it fails.
+        """
+        answer = self.run(*argv, stdin=stdin)
+        if answer.code != 0:
+            raise DriverError(
+                f"{_named(argv)} failed in guest {self.guest.address.instance}",
+                why=_words(answer) or f"exit status {answer.code}",
+            )
+        return answer.stdout.decode(errors="replace")
+
+    def script(self, script: str, *arguments: str, stdin: bytes = b"") -> str:
+        """Run one of our scripts, which has to succeed, and return what it writes."""
+        return self.do("sh", "-c", script, "sh", *arguments, stdin=stdin)
+
+    def has(self, command: str) -> bool:
+        """Return whether the guest has a command."""
+        return self.script(scripts.HAS, command).strip() == "yes"
+
+    def read(self, path: str) -> str:
+        """Return the content of a file; nothing if there is none."""
+        return self.script(scripts.READ, path)
+
+    def write(self, path: str, text: str, mode: str = "0644") -> None:
+        """Replace a file in one step, and make its directory."""
+        content = text.encode()
+        self.script(scripts.WRITE, path, mode, str(len(content)), stdin=content)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        self.do("rm", "-f", path)
+
+
+def _named(argv: tuple[str, ...]) -> str:
+    """Name a command, and of one of our scripts what it is about."""
+    if argv[:2] != ("sh", "-c"):
+        return " ".join(argv)
+    return " ".join(["a script", *(f"on {each}" for each in argv[4:5])])
+
+
+def _words(answer: CommandResult) -> str:
+    said = (answer.stderr.strip() or answer.stdout.strip()).decode(errors="replace")
+    return " ".join(said.split())[:_WORDS]

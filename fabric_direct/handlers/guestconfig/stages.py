@@ -1,0 +1,73 @@
+"""The stages of a flow that set something in a guest.
+
+One after the other: two at once would overwrite each other's ``/etc/fstab``, or have the guest's network
+configured anew in the middle.
+"""
+
+from collections.abc import Callable
+
+from fabric_direct.drivers.base import HostDrivers, Tenant
+from fabric_direct.handlers.guest import Guest
+from fabric_direct.handlers.guestconfig.mounts import MountSetting, UnmountSetting
+from fabric_direct.handlers.guestconfig.nics import NicRemoval, NicSetting
+from fabric_direct.handlers.guestconfig.wanted import mounts, nics
+from fabric_direct.model import Component, NodeSliver, Storage
+from fabric_direct.steps.base import Step
+from fabric_direct.steps.guest import SetInGuest
+
+
+class GuestStages:
+    """What is set in the guest of one sliver."""
+
+    def __init__(
+        self,
+        drivers: HostDrivers,
+        sliver_id: str,
+        guest: Callable[[], Guest],
+        tenant: Callable[[], Tenant],
+    ) -> None:
+        """Make the stages; ``guest`` and ``tenant`` are asked when the server is there."""
+        self._drivers, self._sliver = drivers, sliver_id
+        self._guest, self._tenant = guest, tenant
+        self._bare: set[str] = set()
+
+    def wanted(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[list[Step]]:
+        """Return what sets all that the sliver wants, of one that ``was`` so before."""
+        former = {nic.label: nic for nic in nics(was)} if was else {}
+        setting = {
+            f"configure {nic.label}": NicSetting(
+                self._guest, self._drivers, self._tenant, nic, former.get(nic.label)
+            )
+            for nic in nics(sliver)
+        }
+        mounting = {f"mount {storage.id}": self._mount(storage) for storage in mounts(sliver)}
+        return [[SetInGuest(name, each)] for name, each in (setting | mounting).items()]
+
+    def unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[list[Step]]:
+        """Return what takes away what the sliver wanted before and does not want any more."""
+        kept = {nic.label for nic in nics(sliver)} | {storage.id for storage in mounts(sliver)}
+        removing = {
+            f"unconfigure {nic.label}": NicRemoval(self._guest, self._drivers, self._tenant, nic)
+            for nic in nics(was)
+            if nic.label not in kept
+        }
+        unmounting = {
+            f"unmount {storage.id}": UnmountSetting(self._mount(storage))
+            for storage in mounts(was)
+            if storage.id not in kept
+        }
+        return [[SetInGuest(name, each)] for name, each in (removing | unmounting).items()]
+
+    def but_bare(self, sliver: NodeSliver) -> NodeSliver:
+        """Return the sliver without mounts of volumes that were found to have no file system."""
+        components = tuple(map(self._unless_bare, sliver.components))
+        return sliver.model_copy(update={"components": components})
+
+    def _unless_bare(self, component: Component) -> Component:
+        if isinstance(component, Storage) and component.id in self._bare:
+            return component.model_copy(update={"mount": None})
+        return component
+
+    def _mount(self, storage: Storage) -> MountSetting:
+        compute, moment = self._drivers.compute, self._drivers.moment
+        return MountSetting(self._guest, compute, moment, self._sliver, storage, self._bare)

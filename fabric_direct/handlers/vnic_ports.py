@@ -1,0 +1,285 @@
+"""Ports of a network service, plugged into the servers of other slivers (``vNICPorts``).
+
+::
+
+    create   hold ports → plug them in → verify
+    modify   hold new ports → unplug what changes → hold its ports anew → plug in, bandwidth → verify
+             → unplug what is unwanted → remove its ports
+    delete   unplug and remove ports → networks that nobody uses → nothing is left
+
+Each port bears this sliver's stamp, and so does the NIC. A server's own sliver lets such a NIC be, and
+when it deletes the server the port stays, plugged into nothing. While ports are plugged in, or moved,
+nobody else changes the servers' slivers: the flow names them as touched.
+
+Where the ports are plugged in is read from the substrate; nothing else says what the sliver was. So a
+sliver that has no port is the same as none.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import (
+    ComputeDriver,
+    HostDrivers,
+    NetworkDriver,
+    Plug,
+    PluggedPort,
+    Port,
+    Server,
+)
+from fabric_direct.errors import Conflict, InvalidSliver
+from fabric_direct.handlers.base import field_below
+from fabric_direct.handlers.compare import vnic_differences
+from fabric_direct.handlers.observation import observed_interface
+from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, VNicInterface
+from fabric_direct.networks import ServerPort, VNicPortsSliver
+from fabric_direct.steps.base import Flow, Step
+from fabric_direct.steps.bridge import RemoveUnused
+from fabric_direct.steps.ports import HoldPort, ReleasePort, same_place
+from fabric_direct.steps.server_ports import (
+    MoveServerPort,
+    PlugServerPort,
+    RemoveServerPort,
+    UnplugServerPort,
+)
+from fabric_direct.steps.verify import Verified, Verify
+
+
+class VNicPortsHandler:
+    """Makes, changes, removes and looks at ports in the servers of other slivers."""
+
+    sliver_model: ClassVar[type[SliverRef]] = VNicPortsSliver
+    actions: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, site: Site, drivers: HostDrivers) -> None:
+        """Make a handler whose drivers keep the operation's deadline."""
+        self.observed: Observed | None = None
+        self._drivers = drivers
+        self._compute, self._network = drivers.compute, drivers.network
+        self._detach = site.limits.detach
+
+    def create(self, sliver: VNicPortsSliver) -> Flow:
+        """Return what makes the ports and plugs them in."""
+        self._refuse(sliver)
+        held, plugs = self._network.ports(sliver.id), self._compute.plugs(sliver.id)
+        if differs := tuple(_contradictions(sliver, held, plugs)):
+            raise Conflict(
+                f"sliver {sliver.id} is there and differs from what is asked for",
+                why="; ".join(differs),
+                remedy="use modify, or delete it first",
+            )
+        return Flow.of(
+            self._holds(sliver, sliver.ports),
+            self._plug_in(sliver),
+            [Verify(lambda: self._differences(sliver))],
+            whole=not (held or plugs),
+            touches=sliver.servers(),
+        )
+
+    def modify(self, sliver: VNicPortsSliver) -> Flow:
+        """Return what turns the ports that are there into those asked for.
+
+        New ports are held before changed ones are given up: what is given up must still be free when
+        it is taken back.
+        """
+        self._refuse(sliver)
+        held, plugs = self._network.ports(sliver.id), self._compute.plugs(sliver.id)
+        there = _components(held, plugs)
+        gone = sorted(there - {port.id for port in sliver.ports})
+        kept = [port for port in sliver.ports if port.id in there]
+        added = [port for port in sliver.ports if port.id not in there]
+        return Flow.of(
+            self._holds(sliver, added),
+            self._unplug_changed(sliver, kept),
+            self._holds(sliver, kept),
+            self._plug_in(sliver),
+            [Verify(lambda: self._differences(sliver, gone))],
+            [UnplugServerPort(*self._of(sliver), name, self._detach) for name in gone],
+            [ReleasePort(self._network, sliver.id, name) for name in gone],
+            [Verified(lambda: self._differences(sliver))],
+            touches={*sliver.servers(), *_servers(plugs)},
+        )
+
+    def delete(self, ref: SliverRef) -> Flow:
+        """Return what unplugs the ports and removes them.
+
+        Servers are not kept for it: one whose guest does not let go of the NIC may be deleted meanwhile,
+        and the NIC goes with it.
+        """
+        plugs, unused = self._compute.plugs(ref.id), self._network.unused()
+        names = sorted(_components(self._network.ports(ref.id), plugs))
+        return Flow.of(
+            [RemoveServerPort(*self._of(ref), name, self._detach) for name in names],
+            [RemoveUnused(self._network, unused)] if unused else [],
+            whole=True,
+        )
+
+    def _of(self, ref: SliverRef) -> tuple[ComputeDriver, NetworkDriver, str]:
+        return self._compute, self._network, ref.id
+
+    def _holds(self, sliver: VNicPortsSliver, ports: Iterable[ServerPort]) -> list[Step]:
+        return [HoldPort(self._network, sliver.id, sliver.vnic(port)) for port in ports]
+
+    def _unplug_changed(self, sliver: VNicPortsSliver, ports: Iterable[ServerPort]) -> list[Step]:
+        of = self._of(sliver)
+        return [
+            MoveServerPort(*of, sliver.vnic(port), self._detach, server=port.server)
+            for port in ports
+        ]
+
+    def _plug_in(self, sliver: VNicPortsSliver) -> list[Step]:
+        of = self._of(sliver)
+        return [
+            PlugServerPort(*of, sliver.vnic(port), self._detach, server=port.server)
+            for port in sliver.ports
+        ]
+
+    # --- refused
+
+    def _refuse(self, sliver: VNicPortsSliver) -> None:
+        """Return if the network can serve the ports, and the servers are there.
+
+        :raises InvalidSliver: with the field: ``network``, ``ports[n].server``, ``ports[n].interface…``.
+        """
+        self._network.check(sliver.network, VNicInterface())
+        find = cache(self._compute.find)
+        for number, port in enumerate(sliver.ports):
+            with field_below(f"ports[{number}]"):
+                _refuse_in_guest(port)
+                self._refuse_server(port, find)
+                self._network.check(sliver.network, port.interface, sliver.id)
+
+    def _refuse_server(self, port: ServerPort, find: Callable[[str], Server | None]) -> None:
+        with field_below("server"):
+            if find(port.server) is None:
+                raise InvalidSliver(
+                    f"there is no server of sliver {port.server}",
+                    where=self._drivers.host,
+                    remedy="create it first; where the site has several hosts, name the sliver's host",
+                )
+
+    # --- looking
+
+    def exists(self, ref: SliverRef) -> bool:
+        """Return whether any port of it is held."""
+        return bool(self._network.ports(ref.id))
+
+    def observe(self, ref: SliverRef) -> Observed:
+        """Read the ports and where they are plugged in, and compare them with what they should be.
+
+        What they should be is not written on them: by the sliver's id alone it is seen only whether each
+        is plugged in.
+        """
+        held, plugs = self._network.ports(ref.id), self._compute.plugs(ref.id)
+        loose = [port for port in held if port.component not in _components((), plugs)]
+        found = Observed(
+            state=_state(held, plugs, loose),
+            host=self._drivers.host or None,
+            instance=next((port.network for port in held), None),
+            interfaces=tuple(_interfaces(held, plugs)),
+        )
+        sentences = (
+            _unlike(ref, found, plugs)
+            if isinstance(ref, VNicPortsSliver)
+            else (_not_plugged(port.component) for port in loose)
+        )
+        return found.model_copy(update={"differences": tuple(sentences)})
+
+    def _differences(self, sliver: VNicPortsSliver, gone: Collection[str] = ()) -> tuple[str, ...]:
+        """Read back and compare, but for ports that are removed in the end."""
+        self._drivers.moment.over()
+        self.observed = self.observe(sliver)
+        ignored = {_not_wanted(name) for name in gone}
+        return tuple(text for text in self.observed.differences if text not in ignored)
+
+    def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
+        """Name everything of the sliver that is there."""
+        self._drivers.moment.over()
+        plugs = self._compute.plugs(ref.id)
+        nics = (f"NIC {plug.nic.component} of {plug.instance}" for plug in plugs)
+        return (*nics, *self._network.leftovers(ref.id))
+
+    def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Refuse: ports have no operational actions."""
+        raise InvalidSliver(f"there is no action {action!r} on ports", field="action")
+
+
+def _refuse_in_guest(port: ServerPort) -> None:
+    if port.interface.auto_config:
+        raise InvalidSliver(
+            "the guest of another sliver is not configured",
+            field="interface.auto_config",
+            remedy="leave it out; where the network has DHCP, the guest gets the port's address",
+        )
+
+
+def _components(held: Iterable[Port], plugs: Iterable[Plug]) -> set[str]:
+    return {port.component for port in held} | {plug.nic.component for plug in plugs}
+
+
+def _servers(plugs: Iterable[Plug]) -> set[str]:
+    return {plug.server for plug in plugs if plug.server}
+
+
+def _state(held: Sequence[Port], plugs: Sequence[Plug], loose: Sequence[Port]) -> State:
+    if not (held or plugs):
+        return State.ABSENT
+    return State.ERROR if loose else State.RUNNING
+
+
+def _interfaces(held: Iterable[Port], plugs: Iterable[Plug]) -> Iterator[ObservedInterface]:
+    """Yield each port as found: one that is plugged into nothing, too, and a NIC without its port."""
+    ports = {port.component: port for port in held}
+    nics = {port.component: PluggedPort(port.component, port.mac, port.source) for port in held}
+    nics |= {plug.nic.component: plug.nic for plug in plugs}
+    for name in sorted(nics):
+        yield observed_interface(nics[name], ports.get(name))
+
+
+def _contradictions(
+    sliver: VNicPortsSliver, held: Iterable[Port], plugs: Iterable[Plug]
+) -> Iterator[str]:
+    """Yield where what is there cannot be completed to be what is asked for."""
+    wanted = {port.id: port for port in sliver.ports}
+    for name in sorted(_components(held, plugs) - wanted.keys()):
+        yield _not_wanted(name)
+    for port in (port for port in held if port.component in wanted):
+        if not same_place(port, sliver.vnic(wanted[port.component])):
+            yield f"port {port.component} is {port.mac} on {port.network}"
+    yield from _misplaced(sliver, plugs)
+
+
+def _unlike(sliver: VNicPortsSliver, found: Observed, plugs: Sequence[Plug]) -> Iterator[str]:
+    there = {interface.component for interface in found.interfaces}
+    wanted = {port.id for port in sliver.ports}
+    yield from (f"port {name} is missing" for name in sorted(wanted - there))
+    yield from map(_not_wanted, sorted(there - wanted))
+    loose = (wanted & there) - _components((), plugs)
+    yield from map(_not_plugged, sorted(loose))
+    yield from _misplaced(sliver, plugs)
+    yield from (_half_plugged(plug.nic.component) for plug in plugs if not plug.whole)
+    for port in sliver.ports:
+        yield from vnic_differences(sliver.vnic(port), found)
+
+
+def _misplaced(sliver: VNicPortsSliver, plugs: Iterable[Plug]) -> Iterator[str]:
+    servers = {port.id: port.server for port in sliver.ports}
+    for plug in plugs:
+        wanted = servers.get(plug.nic.component, plug.server)
+        if plug.server != wanted:
+            where = plug.server or f"{plug.instance}, which is not ours"
+            yield f"port {plug.nic.component} is plugged into {where}, not into {wanted}"
+
+
+def _not_wanted(component: str) -> str:
+    return f"port {component} is there and not wanted"
+
+
+def _half_plugged(component: str) -> str:
+    return f"port {component} is plugged in now or for later starts, but not both"
+
+
+def _not_plugged(component: str) -> str:
+    return f"port {component} is plugged into no server"
