@@ -3,6 +3,8 @@
 # make bench    the figures, as ratios to the bare calls of the same run
 # make lint     ruff, mypy --strict, import-linter
 # make demo-openstack, test-openstack, bench-openstack: the same on an OpenStack that is set up here
+# make test-fabric: the AM actor's handlers, with the real fabric-cf and fabric-fim, in environments of their own
+# make demo-actor: two VMs by the AM actor's processors, its own and ours, on this machine
 # make demo-worker, test-worker, bench-worker: devices, on a worker without hardware that is booted here
 #
 # What is missing is installed: system packages by apt, Python packages into .venv.
@@ -20,6 +22,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .PHONY: demo test test-unit bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker bench-worker worker
+.PHONY: test-fabric demo-actor
 
 demo: lab
 	$(SUDO) examples/demo
@@ -37,6 +40,16 @@ test-openstack: openstack
 
 bench-openstack: openstack
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
+
+test-fabric: lab
+	labs/fabric/env cf
+	labs/fabric/env fim
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python -m pytest -p no:cacheprovider tests/fabric $(PYTEST_ARGS)
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/fim/bin/python -m pytest -p no:cacheprovider tests/fabric $(PYTEST_ARGS)
+
+demo-actor: lab
+	labs/fabric/env cf
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python examples/actor/demo.py
 
 demo-worker: worker
 	$(SUDO) examples/demo worker

@@ -1,0 +1,34 @@
+"""What the FABRIC AM actor (fabric_cf) loads: its handlers, and a processor without a process pool.
+
+In the actor's configuration, below ``resources: - resource:``::
+
+    handler:
+      module: fabric_direct.actor
+      class: VMHandler              # or VnicNetHandler
+      properties:
+        config.properties.file: /etc/fabric-direct/site.yaml
+
+Nothing of fabric_cf or of fabric-fim is imported to load the handlers, and neither is a dependency:
+slivers are read by attribute (docs/decisions/0029). The names are imported at first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fabric_direct.actor.handlers import VMHandler, VnicNetHandler
+    from fabric_direct.actor.processor import DirectHandlerProcessor
+
+__all__ = ["DirectHandlerProcessor", "VMHandler", "VnicNetHandler"]
+
+_HOME_OF = {
+    "DirectHandlerProcessor": "processor",
+    "VMHandler": "handlers",
+    "VnicNetHandler": "handlers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

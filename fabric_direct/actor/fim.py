@@ -1,0 +1,436 @@
+"""FIM's slivers as our model, at once and wholly: nothing behind this reads a sliver of the actor's.
+
+What is missing or wrong is refused by the name of FIM's field, for example
+``attached_components_info.devices[nic1].labels.bdf``.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, model_name
+from fabric_direct.actor.sliver import (
+    Component,
+    Labels,
+    Node,
+    Service,
+    ServiceInfo,
+    Sliver,
+    Unit,
+)
+from fabric_direct.config import Site
+from fabric_direct.documents.reasons import problems
+from fabric_direct.documents.tree import Tree
+from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.model import (
+    Capacities,
+    Fpga,
+    Gpu,
+    Interface,
+    NodeSliver,
+    Nvme,
+    SharedNic,
+    SmartNic,
+    SshPublicKey,
+    Storage,
+    VNic,
+    VNicInterface,
+)
+from fabric_direct.model import Component as Wanted
+from fabric_direct.networks import ServerPort, VNicPortsSliver
+
+M = TypeVar("M", bound=BaseModel)
+SSH_KEYS, PROJECT = "user.ssh.key", "project_id"
+# Its ports come with the network service, not with the VM.
+PORT_OF_A_SERVICE = "OpenStack-vNIC"
+_SIZE = re.compile(r"fabric\.c(\d+)\.m(\d+)\.d(\d+)")
+_RESERVATION = re.compile(r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})-.")
+_PREFIX = {"ipv4": 24, "ipv6": 64}
+_DEVICES: dict[str, type[Gpu | Nvme | Fpga]] = {"GPU": Gpu, "NVME": Nvme, "FPGA": Fpga}
+# Which field of FIM a field of ours is made of.
+_NODE_FIELDS = {
+    "id": "reservation_id",
+    "host": "label_allocations.instance_parent",
+    "image": "image_ref",
+    "flavor": "capacity_hints.instance_type",
+    "capacities": "capacity_allocations",
+    "components": "attached_components_info.devices",
+}
+
+
+def node_of(sliver: object) -> Node:
+    """Return the sliver of a virtual machine.
+
+    :raises InvalidSliver: if there is none, or it is something else.
+    """
+    if sliver is None:
+        raise InvalidSliver("the unit has none", field="sliver")
+    node = cast(Node, sliver)
+    if str(node.get_type()) != "VM" or not hasattr(sliver, "attached_components_info"):
+        raise InvalidSliver(f"must be a VM, is {node.get_type()}", field="resource_type")
+    return node
+
+
+def vm(site: Site, unit: Unit, node: Node, parts: Node | None = None) -> NodeSliver:
+    """Return a unit's virtual machine.
+
+    :param parts: the sliver that has the components; the node itself if absent.
+    :raises InvalidSliver: with FIM's field that is missing or wrong.
+    :raises InvalidSite: if the site does not name the management network.
+    """
+    having = parts or node
+    capacities, flavor = size(site, node)
+    project = _properties(unit).get(PROJECT)
+    return _made(
+        NodeSliver,
+        _NODE_FIELDS,
+        id=str(unit.get_reservation_id()),
+        name=host_name(_text(node.get_name(), "resource_name")),
+        host=_host(site, node),
+        image=_text(node.get_image_ref(), "image_ref"),
+        flavor=flavor,
+        capacities=capacities,
+        ssh_keys=_ssh_keys(unit),
+        boot_script=_script(node),
+        components=(_management(site, having), *_components(having, project)),
+    )
+
+
+def components_of(node: Node) -> dict[str, Component]:
+    """Return a VM's own components by our id."""
+    info = node.attached_components_info
+    devices = info.devices.items() if info else ()
+    return {component_id(name): device for name, device in devices if not _of_a_service(device)}
+
+
+def interfaces_of(holder: Component) -> dict[str, Sliver]:
+    """Return a component's interfaces by name, in the order of its PCI functions."""
+    info: ServiceInfo | None = holder.network_service_info
+    services = (info.network_services or {}).values() if info else ()
+    found: dict[str, Sliver] = {}
+    for service in services:
+        found |= dict(named_interfaces(service))
+    return found
+
+
+def named_interfaces(service: Service) -> Iterable[tuple[str, Sliver]]:
+    """Return a service's interfaces with their names."""
+    info = service.interface_info
+    return (info.interfaces or {}).items() if info else ()
+
+
+def size(site: Site, node: Node) -> tuple[Capacities, str]:
+    """Return how large a VM becomes, and its flavor: as it asks, or the site's largest.
+
+    :raises InvalidSliver: if the sliver says neither its capacities nor a flavor with its numbers.
+    """
+    hints = node.capacity_hints
+    flavor = _text(hints.instance_type if hints else None, "capacity_hints.instance_type")
+    asked = node.capacity_allocations
+    numbers = {n: getattr(asked, n) for n in ("core", "ram", "disk")} if asked else _numbers(flavor)
+    largest = _numbers(site.actor.max_flavor) if site.actor.max_flavor else numbers
+    if any(numbers[name] > largest[name] for name in numbers):
+        numbers, flavor = largest, str(site.actor.max_flavor)
+    return _made(Capacities, _below("capacity_allocations", *numbers), **numbers), flavor
+
+
+def _numbers(flavor: str) -> dict[str, int]:
+    match = _SIZE.fullmatch(flavor)
+    if not match:
+        raise InvalidSliver(
+            "is missing", field="capacity_allocations", why=f"flavor {flavor} does not say it"
+        )
+    return dict(zip(("core", "ram", "disk"), map(int, match.groups()), strict=True))
+
+
+def _host(site: Site, node: Node) -> str:
+    """Return the worker as the site calls it: by its whole name, or the one before the first dot."""
+    named = node.label_allocations.instance_parent if node.label_allocations else None
+    parent = _text(named, "label_allocations.instance_parent")
+    if parent in site.hosts:
+        return parent
+    same = [host for host in site.hosts if host.split(".")[0] == parent.split(".")[0]]
+    return same[0] if len(same) == 1 else parent
+
+
+def _script(node: Node) -> str | None:
+    """Return the boot script with a first line that says who runs it; ``/bin/sh`` where it does not."""
+    script = node.get_boot_script()
+    if not script or not script.strip():
+        return None
+    return script if script.startswith("#!") else f"#!/bin/sh\n{script}"
+
+
+def _ssh_keys(unit: Unit) -> tuple[str, ...]:
+    given = str(_properties(unit).get(SSH_KEYS) or "").split(",")
+    lines = dict.fromkeys(key.strip() for key in given if key.strip())
+    for number, line in enumerate(lines):
+        _refuse_bad_key(line, f"properties[{SSH_KEYS}][{number}]")
+    return tuple(lines)
+
+
+def _refuse_bad_key(line: str, field: str) -> None:
+    try:
+        TypeAdapter(SshPublicKey).validate_python(line)
+    except ValidationError as error:
+        why = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise InvalidSliver("is no public SSH key", field=field, why=why) from None
+
+
+def _properties(unit: Unit) -> Mapping[str, object]:
+    return unit.get_properties() or {}
+
+
+# --- the management NIC
+
+
+def _management(site: Site, node: Node) -> VNic:
+    if site.actor.management_network is None:
+        raise InvalidSite(
+            "is missing",
+            field="actor.management_network",
+            remedy="name in site.yaml the network by which people reach their VMs",
+        )
+    interface = VNicInterface(floating_ip=_floats(site, node))
+    return VNic(id=MANAGEMENT, network=site.actor.management_network, interface=interface)
+
+
+def _floats(site: Site, node: Node) -> bool:
+    given = site.actor.floating_ip
+    wanted = site.openstack is not None if given is None else given
+    return wanted and (node.flags is None or bool(node.flags.ipv4_management))
+
+
+# --- components
+
+
+def _components(node: Node, project: object) -> Iterator[Wanted]:
+    for name, component in components_of(node).items():
+        field = f"attached_components_info.devices[{component.get_name()}]"
+        yield _component(name, component, field, project)
+
+
+def _of_a_service(component: Component) -> bool:
+    return str(component.get_type()) == "SharedNIC" and component.get_model() == PORT_OF_A_SERVICE
+
+
+def _component(name: str, component: Component, field: str, project: object) -> Wanted:
+    kind = str(component.get_type())
+    if kind == "Storage":
+        return _storage(name, component, field, project)
+    if kind not in {*_DEVICES, "SmartNIC", "SharedNIC"}:
+        raise InvalidSliver(f"{kind} is not served", field=f"{field}.resource_type")
+    functions = {
+        "id": name,
+        "model": model_name(component.get_model()),
+        "bdf": _functions(component, field),
+    }
+    fields = {"model": f"{field}.resource_model", **_below(f"{field}.labels", "bdf")}
+    if kind in _DEVICES:
+        return _made(_DEVICES[kind], fields, **functions)
+    return _nic(kind, functions, fields, _interfaces(component, kind, field))
+
+
+def _nic(
+    kind: str, functions: dict[str, Any], fields: dict[str, str], interfaces: tuple[Interface, ...]
+) -> Wanted:
+    if kind == "SmartNIC":
+        return _made(SmartNic, fields, **functions, interfaces=interfaces)
+    own = {"interface": interfaces[0]} if interfaces else {}
+    return _made(SharedNic, fields, **functions, **own)
+
+
+def _functions(component: Component, field: str) -> tuple[str, ...]:
+    """Return the PCI addresses on the host, from a string or any kind of list."""
+    bdf = _listed(component.labels) or _listed(component.label_allocations)
+    if not bdf:
+        raise InvalidSliver("is missing", field=f"{field}.labels.bdf")
+    return bdf
+
+
+def host_functions(node: Node, addresses: object) -> list[str]:
+    """Return the PCI addresses on the host of what somebody names by these.
+
+    People know their devices by the addresses in the guest, which are written to the allocations. One
+    that is no device's on the host, and one device's in the guest, is this device.
+    """
+    given = [addresses] if isinstance(addresses, str) else cast(list[str], addresses or [])
+    parts = [c for c in components_of(node).values() if str(c.get_type()) != "Storage"]
+    on_host = [_functions(part, str(part.get_name())) for part in parts]
+    in_guest = [_listed(part.label_allocations) for part in parts]
+    known = {address for functions in on_host for address in functions}
+    found: dict[str, None] = {}
+    for address in given:
+        having = [
+            functions
+            for functions, guest in zip(on_host, in_guest, strict=True)
+            if address in guest
+        ]
+        meant = having[0] if address not in known and len(having) == 1 else (address,)
+        found |= dict.fromkeys(meant)
+    return list(found)
+
+
+def _listed(labels: Labels | None) -> tuple[str, ...]:
+    bdf = labels.bdf if labels else None
+    return (bdf,) if isinstance(bdf, str) else tuple(map(str, cast(Iterable[object], bdf or ())))
+
+
+def _storage(name: str, component: Component, field: str, project: object) -> Storage:
+    labels = component.label_allocations
+    volume = _text(labels.local_name if labels else None, f"{field}.label_allocations.local_name")
+    mounts = component.flags is not None and component.flags.auto_mount
+    fields = dict.fromkeys(("volume", "mount"), f"{field}.label_allocations.local_name")
+    return _made(
+        Storage,
+        fields,
+        id=name,
+        volume=f"{_text(project, f'properties[{PROJECT}]')}-{volume}",
+        mount=f"/{volume}" if mounts else None,
+    )
+
+
+def _interfaces(component: Component, kind: str, field: str) -> tuple[Interface, ...]:
+    below = f"{field}.interfaces"
+    return tuple(
+        _interface(sliver, kind, f"{below}[{name}]")
+        for name, sliver in interfaces_of(component).items()
+    )
+
+
+def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
+    """Return an interface; of a SharedNIC the VF tags, of a SmartNIC the guest.
+
+    Its capacity is no wish of the user's: FIM's catalogue has there what the port of the NIC can do.
+    """
+    labels, shared = sliver.label_allocations, kind == "SharedNIC"
+    addresses = _addresses(labels, f"{field}.label_allocations") if _configures(sliver) else {}
+    return _made(
+        Interface,
+        _below(f"{field}.label_allocations", "mac", "vlan", "ipv4", "ipv6"),
+        mac=labels.mac if labels else None,
+        vlan=_vlan(labels) if shared or addresses else None,
+        auto_config=bool(addresses),
+        **addresses,
+    )
+
+
+def _configures(sliver: Sliver) -> bool:
+    return sliver.flags is not None and bool(sliver.flags.auto_config)
+
+
+def _vlan(labels: Labels | None) -> object:
+    """Return the VLAN's id; FIM has text, and 0 for untagged."""
+    vlan = labels.vlan if labels else None
+    number = int(vlan) if isinstance(vlan, str) and vlan.isdecimal() else vlan
+    return number or None
+
+
+def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
+    """Return those of the two addresses that are given, each with its subnet's prefix length."""
+    found: dict[str, str] = {}
+    for family in _PREFIX:
+        address = getattr(labels, family, None)
+        if address:
+            subnet = getattr(labels, f"{family}_subnet", None)
+            found[family] = f"{address}/{_prefix(subnet, family, field)}"
+    return found
+
+
+def _prefix(subnet: object, family: str, field: str) -> str:
+    if not subnet:
+        return str(_PREFIX[family])
+    _, slash, prefix = str(subnet).partition("/")
+    if not slash:
+        raise InvalidSliver("has no prefix length", field=f"{field}.{family}_subnet")
+    return prefix
+
+
+# --- a network service
+
+
+def service_of(sliver: object) -> Service:
+    """Return the sliver of a network service whose ports are vNICs.
+
+    :raises InvalidSliver: if there is none, or it is something else.
+    """
+    if sliver is None:
+        raise InvalidSliver("the unit has none", field="sliver")
+    service = cast(Service, sliver)
+    if str(service.get_type()) != "L2Bridge" or not hasattr(sliver, "interface_info"):
+        raise InvalidSliver(f"must be an L2Bridge, is {service.get_type()}", field="resource_type")
+    return service
+
+
+def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicPortsSliver:
+    """Return a unit's ports.
+
+    :param allocated: the sliver that has the VLAN; a modified one may lack it.
+    :raises InvalidSliver: with FIM's field that is missing or wrong.
+    """
+    vlan = _vlan(allocated.label_allocations)
+    if vlan is None:
+        raise InvalidSliver("is missing", field="label_allocations.vlan")
+    return _made(
+        VNicPortsSliver,
+        {"id": "reservation_id", "network": "label_allocations.vlan", "ports": "interface_info"},
+        id=str(unit.get_reservation_id()),
+        network=f"{site.actor.network_prefix}-{vlan}",
+        ports=tuple(_port(name, sliver) for name, sliver in named_interfaces(service)),
+    )
+
+
+def _port(name: str, sliver: Sliver) -> ServerPort:
+    field = f"interface_info.interfaces[{name}]"
+    mac = _text(sliver.labels.mac if sliver.labels else None, f"{field}.labels.mac")
+    interface = _made(
+        VNicInterface,
+        {"mac": f"{field}.labels.mac", **_below(f"{field}.label_allocations", *_PREFIX)},
+        mac=mac,
+        port_security=False,
+        **_one_address(sliver, field),
+    )
+    server = _server(sliver, f"{field}.labels.instance_parent")
+    return _made(ServerPort, {}, id=component_id(name), server=server, interface=interface)
+
+
+def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
+    """Return the IPv4 address, or else the IPv6 one, of an interface that shall be configured."""
+    if not _configures(sliver):
+        return {}
+    found = _addresses(sliver.label_allocations, f"{field}.label_allocations")
+    return dict(list(found.items())[:1])
+
+
+def _server(sliver: Sliver, field: str) -> str:
+    """Return the reservation of the VM that an interface belongs to: ``<reservation>-<VM's name>``."""
+    parent = _text(sliver.labels.instance_parent if sliver.labels else None, field)
+    match = _RESERVATION.match(parent)
+    if not match:
+        raise InvalidSliver("must begin with the reservation's UUID and '-'", field=field)
+    return match.group(1)
+
+
+# --- what is read
+
+
+def _text(value: object, field: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidSliver("is missing" if not value else "must be text", field=field)
+    return value
+
+
+def _below(prefix: str, *names: str) -> dict[str, str]:
+    return {name: f"{prefix}.{name}" for name in names}
+
+
+def _made(model: type[M], fields: Mapping[str, str], /, **values: Any) -> M:
+    """Return a model, or refuse it by the field of FIM that its first wrong value came from."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first, *_ = problems(error, model, Tree(values, {}))
+        own = re.split(r"[.\[]", first.field, maxsplit=1)[0]
+        raise InvalidSliver(first.text, field=fields.get(own, first.field)) from error

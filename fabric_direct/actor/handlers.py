@@ -1,0 +1,281 @@
+"""The handlers that the actor loads: its unit in, its result dictionary out; nothing is ever raised.
+
+::
+
+    unit ─ fim ─► our sliver ─ HandlerProcessor ─► outcome ─ written ─► unit
+                                                      └───── results ─► result
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from typing import Any, ClassVar
+
+from fabric_direct import engine
+from fabric_direct.actor import fim, poa, results, written
+from fabric_direct.actor.log import told_to
+from fabric_direct.actor.results import Result
+from fabric_direct.actor.site import actor_limits, processor_of
+from fabric_direct.actor.sliver import Node, Unit
+from fabric_direct.config import Site
+from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.journal import Unfinished
+from fabric_direct.model import Operation, Outcome, SliverRef
+from fabric_direct.processor import HandlerProcessor
+
+log = logging.getLogger(__name__)
+
+
+class NotDone(FabricDirectError):
+    """An operation came to its end without having done what was asked."""
+
+
+class _Handler:
+    """What both handlers have in common.
+
+    :param logger: the actor's; gets our records while an operation runs.
+    :param properties: ``config.properties.file`` is the path of ``site.yaml``.
+    :param process_lock: of the actor's pool; not needed.
+    """
+
+    resource_type: ClassVar[str]
+
+    def __init__(
+        self,
+        logger: logging.Logger | None,
+        properties: dict[str, Any] | None,
+        process_lock: object = None,  # noqa: ARG002 - the actor gives it
+    ) -> None:
+        self._logger = logger or log
+        self._properties = properties
+
+    def get_logger(self) -> logging.Logger:
+        """Return the actor's logger."""
+        return self._logger
+
+    def create(self, unit: Any) -> tuple[Result, Any]:
+        """Make the unit's sliver; if that fails, nothing of it is left, or the message names it."""
+        return self._answered(results.CREATE, unit, self._create), unit
+
+    def modify(self, unit: Any) -> tuple[Result, Any]:
+        """Turn the unit's sliver into its modified one; if that fails, what is left is named."""
+        return self._answered(results.MODIFY, unit, self._modify), unit
+
+    def delete(self, unit: Any) -> tuple[Result, Any]:
+        """Remove all that is the reservation's; the reservation's id is all that is needed for it."""
+        return self._answered(results.DELETE, unit, self._delete), unit
+
+    def poa(self, unit: Any, data: Mapping[str, Any] | None) -> tuple[Result, Any]:
+        """Carry an operational action out; ``data`` names it as ``operation``."""
+        asked = data if isinstance(data, Mapping) else {}
+        info: list[dict[str, Any] | None] = []
+        message = self._attempt(results.POA, unit, lambda u: info.append(self._act(u, asked)))
+        if message is not None:
+            return results.poa_failure(asked, message), unit
+        return results.poa_success(asked, info[0]), unit
+
+    def clean_restart(self) -> Result:
+        """Delete what this AM made: each server that bears our stamp, and all that was begun.
+
+        Code 0 says that all of it is gone. Nothing is deleted if what there is cannot be read, or lacks
+        what the journal says must be there. The ports of network services that were made whole are
+        left to the services' own deletion: no server tells of them any more.
+        """
+        message = self._attempt(results.CLEAN_RESTART, None, lambda _: self._clean())
+        if message is not None:
+            return results.failure(results.CLEAN_RESTART, message)
+        return results.success(results.CLEAN_RESTART)
+
+    # --- what differs
+
+    def _create(self, unit: Unit) -> None:
+        raise NotImplementedError
+
+    def _modify(self, unit: Unit) -> None:
+        raise NotImplementedError
+
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        raise NotImplementedError
+
+    def _delete(self, unit: Unit) -> None:
+        self._ended(self._processor().delete(self._ref(unit)))
+        self._complain(unit.get_sliver())
+
+    def _complain(self, sliver: Any) -> None:
+        """Tell the actor, once all is gone, of a unit that it should not have."""
+        if sliver is None:
+            raise InvalidSliver("the unit has none; all of the reservation is gone", field="sliver")
+        if not sliver.get_name():
+            raise InvalidSliver("is missing; all of the reservation is gone", field="resource_name")
+
+    # --- how
+
+    def _ref(self, unit: Unit) -> SliverRef:
+        return SliverRef(id=str(unit.get_reservation_id()), type=self.resource_type)
+
+    def _processor(self) -> HandlerProcessor:
+        return processor_of(self._properties)
+
+    @property
+    def _site(self) -> Site:
+        return self._processor().site
+
+    def _answered(self, target: str, unit: Unit, work: Callable[[Unit], None]) -> Result:
+        message = self._attempt(target, unit, work)
+        return results.success(target) if message is None else results.failure(target, message)
+
+    def _attempt(self, target: str, unit: Any, work: Callable[[Any], None]) -> str | None:
+        """Run it with the actor's log; return why it was not done, or None."""
+        with told_to(self._logger, target, _reservation(unit)):
+            log.info("begins")
+            error = engine.attempt(work, unit)
+            if error is None:
+                log.info("is done")
+                return None
+            message = str(error) or type(error).__name__
+            known = isinstance(error, FabricDirectError)
+            log.error("%s", message, exc_info=None if known else error)
+            return message
+
+    def _ended(self, future: "Future[Outcome]") -> Outcome:
+        """Return the outcome of what was done.
+
+        :raises NotDone: with its error, what is left, and whether it was the actor's limit.
+        """
+        outcome = future.result()
+        if not outcome.ok:
+            raise NotDone(_why_not(outcome, self._site))
+        return outcome
+
+    # --- clean restart
+
+    def _clean(self) -> None:
+        processor = self._processor()
+        unfinished = processor.unfinished()
+        there = {server.sliver for server in processor.slivers()}
+        _refuse_short(unfinished, there)
+        refs = {sliver: SliverRef(id=sliver) for sliver in there}
+        refs |= {
+            e.sliver["id"]: SliverRef(id=e.sliver["id"], type=e.sliver["type"]) for e in unfinished
+        }
+        self._delete_all(processor, list(refs.values()))
+
+    def _delete_all(self, processor: HandlerProcessor, refs: list[SliverRef]) -> None:
+        log.info("deletes %d slivers", len(refs))
+        futures = {ref.id: processor.delete(ref) for ref in refs}
+        wait(futures.values(), timeout=actor_limits(processor.site).total)
+        left = [f"{name}: {why}" for name, f in futures.items() if (why := _not_gone(f))]
+        if left:
+            raise NotVerified("not all that was made is gone", why="; ".join(left))
+
+
+class VMHandler(_Handler):
+    """Virtual machines: FIM's ``NodeSliver`` of type VM."""
+
+    resource_type = "VM"
+
+    def _create(self, unit: Unit) -> None:
+        node = fim.node_of(unit.get_sliver())
+        error = engine.attempt(self._make, unit, node)
+        if error is not None:
+            written.write_absent(node)
+            raise error
+
+    def _make(self, unit: Unit, node: Node) -> None:
+        wanted = fim.vm(self._site, unit, node)
+        outcome = self._ended(self._processor().create(wanted))
+        error = engine.attempt(written.write_made, node, wanted, outcome.observed)
+        if error is not None:
+            self._ended(self._processor().delete(wanted))
+            raise error
+
+    def _modify(self, unit: Unit) -> None:
+        """Take the components of the modified sliver, and all else of the one that was made."""
+        node = fim.node_of(unit.get_sliver())
+        modified = fim.node_of(unit.get_modified() or node)
+        wanted = fim.vm(self._site, unit, node, modified)
+        outcome = self._ended(self._processor().modify(wanted))
+        written.write_changed(node, modified, outcome.observed)
+
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        node = fim.node_of(unit.get_sliver())
+        action, data = poa.data_of(asked)
+        if action == "rescan":
+            data = {"bdf": fim.host_functions(node, data["bdf"])}
+        answer = self._answer(unit, action, data)
+        labels = node.label_allocations
+        host = str(labels.instance_parent if labels else "")
+        instance = str((labels.instance if labels else None) or unit.get_reservation_id())
+        if action == "cpuinfo":
+            numa = self._answer(unit, "numainfo", {})
+            return {action: poa.cpu_info(host, instance, answer, numa)}
+        return {action: poa.numa_info(host, instance, answer)} if action == "numainfo" else None
+
+    def _answer(self, unit: Unit, action: str, data: dict[str, Any]) -> dict[str, Any]:
+        return self._ended(self._processor().poa(self._ref(unit), action, data)).data
+
+
+class VnicNetHandler(_Handler):
+    """Ports of VMs on a network: FIM's ``NetworkServiceSliver`` of type L2Bridge."""
+
+    resource_type = "vNICPorts"
+
+    def _create(self, unit: Unit) -> None:
+        service = fim.service_of(unit.get_sliver())
+        self._ended(self._processor().create(fim.ports(self._site, unit, service, service)))
+
+    def _modify(self, unit: Unit) -> None:
+        service = fim.service_of(unit.get_sliver())
+        modified = fim.service_of(unit.get_modified() or service)
+        wanted = fim.ports(self._site, unit, modified, service)
+        self._ended(self._processor().modify(wanted))
+
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        what = f"{asked.get('operation')} of {unit.get_reservation_id()}"
+        raise InvalidSliver(f"{what}: ports have no operational actions", field="operation")
+
+
+def _reservation(unit: Any) -> str:
+    """Return whose reservation it is, for the log; ``-`` if nobody's, or the unit does not say."""
+    found: list[str] = []
+    engine.attempt(lambda: found.append(str(unit.get_reservation_id())) if unit else None)
+    return found[0] if found else "-"
+
+
+def _why_not(outcome: Outcome, site: Site) -> str:
+    error = outcome.error
+    parts = [error.message if error else f"ended {outcome.status}"]
+    parts += [f"left: {', '.join(outcome.left)}"] if outcome.left else []
+    limits = actor_limits(site)
+    spent = error is not None and error.kind == "TimedOut" and outcome.seconds >= limits.operation
+    if spent and limits.cut(outcome.operation):
+        parts.append(limits.sentence)
+    return "; ".join(part.rstrip(".") for part in parts)
+
+
+def _not_gone(future: "Future[Outcome]") -> str:
+    """Say why a sliver is not gone, if it is not."""
+    if not future.done():
+        future.cancel()
+        return "not deleted within the actor's limit"
+    outcome = future.result()
+    return "" if outcome.ok else str(outcome.error.message if outcome.error else outcome.status)
+
+
+def _refuse_short(unfinished: tuple[Unfinished, ...], there: set[str]) -> None:
+    """Return if what was read has every server that an unfinished modification says was there.
+
+    :raises NotVerified: with those that are missing.
+    """
+    changed = [e.sliver["id"] for e in unfinished if _was_there(e)]
+    missing = [name for name in changed if name not in there]
+    if missing:
+        raise NotVerified(
+            "nothing was deleted: servers are missing that the journal says were there",
+            why=", ".join(missing),
+            remedy="look whether hosts and cloud show all there is, then run `fabric-direct recover`",
+        )
+
+
+def _was_there(entry: Unfinished) -> bool:
+    return entry.operation is Operation.MODIFY and entry.sliver["type"] == VMHandler.resource_type

@@ -1,0 +1,333 @@
+"""The actor's handlers in threads of its own process; each is answered the moment it is done.
+
+fabric_cf's own ``AnsibleHandlerProcessor`` runs handlers in a pool of ten forked processes and looks
+every five seconds for what has ended. :class:`DirectHandlerProcessor` takes the same handlers,
+registered by resource type as before: any that are made by ``Class(logger, properties, process_lock)``.
+
+fabric_cf 1.9 has no setting that names the processor: it makes an AM's itself. It lets the configuration
+name the policy, and makes that before the actor is initialized, so a policy puts the processor in::
+
+    actor:
+      policy:
+        module: fabric_direct.actor.processor
+        class: DirectCalendarPolicy     # AuthorityCalendarPolicy, with this processor
+      resources:
+        - resource:
+            type: VM
+            handler:
+              module: fabric_direct.actor
+              class: VMHandler
+              properties:
+                config.properties.file: /etc/fabric/actor/config/site.yaml
+                handler.threads: 5      # how many of this type run at once; 10 if absent
+
+The handlers of this package share one :class:`~fabric_direct.processor.HandlerProcessor` for each
+``site.yaml``, which runs ten operations at once, whatever their types.
+
+An actor that is restarted with its state has its policy and its handlers from its database: there this
+takes effect at the next fresh start. Where the processor is made by hand, it is an argument:
+``AuthoritySubstrate(actor=…, db=…, handler_processor=DirectHandlerProcessor())``.
+"""
+
+import copy
+import logging
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fabric_direct.actor import results
+from fabric_direct.actor.results import CLEAN_RESTART, CREATE, DELETE, MODIFY, POA, Result
+from fabric_direct.engine import attempt
+from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
+
+if TYPE_CHECKING:
+    # What is used here of fabric_cf: it is the actor's, and no dependency of this package.
+
+    class HandlerProcessor:
+        """Knows the handlers by resource type, and the plugin that is told of their ends."""
+
+        plugin: Any
+        logger: logging.Logger
+        lock: threading.Lock
+        config_mappings: dict[str, Any]
+
+        def __getstate__(self) -> dict[str, Any]: ...
+        def __setstate__(self, state: dict[str, Any]) -> None: ...
+
+    class AuthorityCalendarPolicy:
+        """Assigns an AM's resources to reservations."""
+
+        actor: Any
+
+        def initialize(self, *, config: Any) -> None:
+            """Initialize the policy."""
+else:
+    from fabric_cf.actor.core.plugins.handlers.handler_processor import HandlerProcessor
+    from fabric_cf.actor.core.policy.authority_calendar_policy import AuthorityCalendarPolicy
+
+THREADS = "handler.threads"
+
+
+@dataclass
+class _Invocation:
+    operation: str
+    unit: Any  # None: clean_restart, which is about all of them
+    data: dict[str, Any] | None = None
+    after: "Future[None]" = field(default_factory=Future)  # it does not begin before this
+    over: "Future[None]" = field(default_factory=Future)
+
+    @property
+    def key(self) -> str:
+        """What is in line with it."""
+        return CLEAN_RESTART if self.unit is None else str(self.unit.get_reservation_id())
+
+
+class DirectHandlerProcessor(HandlerProcessor):
+    """Runs the handlers of the actor's resource types in threads.
+
+    The plugin's ``configuration_complete`` is called exactly once for each create, modify, delete and
+    poa, by one thread at a time: with the handler's result, or with one of code -1 that says in
+    ``exception.message`` why there is none.
+
+    What is asked for one unit runs strictly in that order, different units in parallel, and everything
+    that is asked for after a clean restart runs after it. A handler works on a copy of the unit that is
+    made when its turn comes; the actor's own gets the sliver's new values before the actor is told.
+    """
+
+    def __init__(self, threads: int = 10) -> None:
+        """Make a processor; it starts no thread before the first call.
+
+        :param threads: how many handlers run at once of each resource type whose properties do not say.
+        """
+        super().__init__()
+        self.threads = threads
+        self._begin()
+
+    def _begin(self) -> None:
+        self._order = threading.Condition()
+        self._queues: dict[str, deque[_Invocation]] = {}
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._cleaned: Future[None] = Future()
+        self._cleaned.set_result(None)
+        self._process_lock = threading.Lock()
+        self._closed = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what the actor's database keeps: the handlers by resource type, and the default."""
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if not name.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._begin()
+
+    def start(self) -> None:
+        """Take invocations, also after a shutdown."""
+        with self._order:
+            self._closed = False
+
+    def shutdown(self) -> None:
+        """Wait for the handlers that run; what has not begun is answered with an error."""
+        with self._order:
+            self._closed = True
+            self._order.wait_for(lambda: not self._queues)
+            pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.shutdown()
+
+    # --- what the actor asks for
+
+    def create(self, unit: Any) -> None:
+        """Have the unit's sliver made."""
+        self._invoke(_Invocation(CREATE, unit))
+
+    def modify(self, unit: Any) -> None:
+        """Have the unit's sliver turned into its modified one."""
+        self._invoke(_Invocation(MODIFY, unit))
+
+    def delete(self, unit: Any) -> None:
+        """Have the unit's sliver removed."""
+        self._invoke(_Invocation(DELETE, unit))
+
+    def poa(self, unit: Any, data: dict[str, Any]) -> None:
+        """Have an operational action carried out; the unit's sliver stays as it is."""
+        self._invoke(_Invocation(POA, unit, data))
+
+    def clean_restart(self) -> None:
+        """Have the first handler remove what it made; the actor is told nothing, the log is."""
+        if self.config_mappings:
+            self._invoke(_Invocation(CLEAN_RESTART, None))
+
+    # --- order
+
+    def _invoke(self, invocation: _Invocation) -> None:
+        error = attempt(self._enqueue, invocation)
+        if error:
+            self._complete(invocation, self._failed(invocation, error))
+
+    def _enqueue(self, invocation: _Invocation) -> None:
+        mapping = self._mapping(invocation)
+        with self._order:
+            if self._closed:
+                raise _shut_down()
+            pool = self._pool(mapping)
+            invocation.after = self._cleaned
+            if invocation.unit is None:
+                self._cleaned = invocation.over
+            queue = self._queues.setdefault(invocation.key, deque())
+            queue.append(invocation)
+            if len(queue) == 1:
+                self._submit(invocation, pool)
+
+    def _submit(self, invocation: _Invocation, pool: ThreadPoolExecutor) -> None:
+        invocation.after.add_done_callback(lambda _: pool.submit(self._run_first, invocation, pool))
+
+    def _run_first(self, invocation: _Invocation, pool: ThreadPoolExecutor) -> None:
+        """Run the first of a unit's queue; it stays in it meanwhile, so that the next one waits."""
+        try:
+            self._run(invocation)
+        finally:
+            with self._order:
+                self._leave(invocation, pool)
+
+    def _leave(self, invocation: _Invocation, pool: ThreadPoolExecutor) -> None:
+        queue = self._queues[invocation.key]
+        queue.popleft()
+        if queue:
+            self._submit(queue[0], pool)
+        else:
+            del self._queues[invocation.key]
+            self._order.notify_all()
+        invocation.over.set_result(None)
+
+    def _mapping(self, invocation: _Invocation) -> Any:
+        if invocation.unit is None:
+            return next(iter(self.config_mappings.values()))
+        name = str(invocation.unit.get_resource_type())
+        mapping = self.config_mappings.get(name)
+        if mapping is None:
+            raise NotFound(
+                f"no handler for resource type {name}",
+                remedy="name one in the actor's configuration",
+            )
+        return mapping
+
+    def _pool(self, mapping: Any) -> ThreadPoolExecutor:
+        name = mapping.get_key()
+        if name not in self._pools:
+            threads = (mapping.get_properties() or {}).get(THREADS, self.threads)
+            if not str(threads).isdecimal() or not int(threads):
+                raise Refused(
+                    f"must be a number from 1 on, is {threads!r}", field=THREADS, where=name
+                )
+            self._pools[name] = ThreadPoolExecutor(int(threads), f"handler-{name}")
+        return self._pools[name]
+
+    # --- one invocation
+
+    def _run(self, invocation: _Invocation) -> None:
+        result = _failure(invocation, "the handler ended its thread")  # by SystemExit
+        try:
+            result = self._result(invocation)
+        finally:
+            self._complete(invocation, result)
+
+    def _result(self, invocation: _Invocation) -> Result:
+        answers: list[Result] = []
+        error = attempt(lambda: answers.append(self._handle(invocation)))
+        return answers[0] if error is None else self._failed(invocation, error)
+
+    def _handle(self, invocation: _Invocation) -> Result:
+        if self._closed:
+            raise _shut_down()
+        handler = self._handler(self._mapping(invocation))
+        if invocation.unit is None:
+            return {"result": handler.clean_restart()}
+        arguments = copy.deepcopy(
+            (invocation.unit, invocation.data)
+            if invocation.operation == POA
+            else (invocation.unit,)
+        )
+        answer = getattr(handler, invocation.operation)(*arguments)
+        result, unit = _checked(answer, invocation.operation)
+        if invocation.operation != POA:
+            invocation.unit.update_sliver(sliver=unit.get_sliver())
+        return result
+
+    def _handler(self, mapping: Any) -> Any:
+        handler = getattr(import_module(mapping.get_module_name()), mapping.get_class_name())
+        return handler(self.logger, mapping.get_properties(), self._process_lock)
+
+    def _failed(self, invocation: _Invocation, error: Exception) -> Result:
+        unexpected = not isinstance(error, FabricDirectError)
+        self.logger.error(
+            "%s of %s: %s",
+            invocation.operation,
+            invocation.key,
+            error,
+            exc_info=error if unexpected else None,
+        )
+        return _failure(
+            invocation, f"{type(error).__name__}: {error}" if unexpected else str(error)
+        )
+
+    def _complete(self, invocation: _Invocation, result: Result) -> None:
+        """Tell the actor; what goes wrong there is logged, for it must not be told twice."""
+        unit = invocation.unit
+        if unit is None:
+            self.logger.info("%s: %s", invocation.operation, result)
+            return
+        with self.lock:
+            error = attempt(
+                lambda: self.plugin.configuration_complete(token=unit, properties=result)
+            )
+        if error:
+            self.logger.error(
+                "the actor did not hear of the end of %s of %s",
+                invocation.operation,
+                invocation.key,
+                exc_info=error,
+            )
+
+
+class DirectCalendarPolicy(AuthorityCalendarPolicy):
+    """The AM's calendar policy, with whose actor handlers run in threads."""
+
+    def initialize(self, *, config: Any) -> None:
+        """Initialize the policy, and give the actor's plugin a :class:`DirectHandlerProcessor`."""
+        plugin = self.actor.get_plugin()
+        if not isinstance(plugin.handler_processor, DirectHandlerProcessor):
+            plugin.handler_processor.shutdown()
+            plugin.handler_processor = DirectHandlerProcessor()
+        super().initialize(config=config)
+
+
+def _shut_down() -> Conflict:
+    return Conflict("the processor was shut down before the handler began")
+
+
+def _failure(invocation: _Invocation, message: str) -> Result:
+    if invocation.operation == POA:
+        return results.poa_failure(invocation.data or {}, message)
+    return results.failure(invocation.operation, message)
+
+
+def _checked(answer: Any, operation: str) -> tuple[Result, Any]:
+    """Return a handler's answer, if it is one that the actor can read: at another the unit would hang.
+
+    :raises FabricDirectError: if it is not.
+    """
+    match answer:
+        case (dict() as result, unit) if _is_result(result, operation):
+            return result, unit
+    raise FabricDirectError(f"the handler's answer is no result of {operation} with its unit")
+
+
+def _is_result(result: Result, operation: str) -> bool:
+    numbers = (str(result.get("target.code")), str(result.get("action.sequence")))
+    return result.get("target.name") == operation and all(
+        n.removeprefix("-").isdecimal() for n in numbers
+    )

@@ -1,0 +1,100 @@
+"""The actor's site and its processor, made once in a process, with limits that the actor's leaves."""
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fabric_direct.config import Limits, Site, load_site
+from fabric_direct.errors import InvalidSite
+from fabric_direct.model import Operation
+from fabric_direct.processor import HandlerProcessor
+
+CONFIG = "config.properties.file"
+# What is left of the actor's limit, in parts of it: starting, answering, and what is not counted.
+MARGIN = 0.05
+_OPERATIONS = ("create", "modify", "delete", "poa")
+
+
+@dataclass(frozen=True, slots=True)
+class ActorLimits:
+    """How the actor's limit is divided, in seconds."""
+
+    site: Site
+    total: float
+    """All of an operation."""
+    busy: float
+    undo: float
+    operation: float
+    """The operation itself, without waiting for its turn and without undoing."""
+
+    def cut(self, operation: Operation) -> bool:
+        """Return whether it is the actor's limit that ends such an operation, and not the site's own."""
+        return bool(getattr(self.site.limits, operation.value) >= self.operation)
+
+    @property
+    def sentence(self) -> str:
+        """Say so."""
+        return (
+            f"it had {self.operation:.0f} s of the actor's limit of {self.site.actor.limit:.0f} s"
+            " (site.yaml: actor.limit)"
+        )
+
+
+_processors: dict[Path, tuple[int, HandlerProcessor]] = {}
+_lock = threading.Lock()
+
+
+def processor_of(properties: dict[str, Any] | None) -> HandlerProcessor:
+    """Return this process's processor for the site that a handler's properties name.
+
+    It is made anew when the file has changed; what the former one has begun goes on.
+
+    :raises InvalidSite: if no file is named, or it cannot be read.
+    """
+    named = (properties or {}).get(CONFIG)
+    if not named:
+        raise InvalidSite("is missing", field=CONFIG, remedy="name site.yaml in the properties")
+    path = Path(str(named))
+    with _lock:
+        changed = _changed(path)
+        known = _processors.get(path)
+        if known is None or known[0] != changed:
+            _processors[path] = (changed, HandlerProcessor(bounded(load_site(path))))
+        return _processors[path][1]
+
+
+def actor_limits(site: Site) -> ActorLimits:
+    """Return what the actor's limit leaves to each part of an operation.
+
+    A creation may be undone twice: by its steps, and by what is removed after them.
+    """
+    total = site.actor.limit * (1 - MARGIN)
+    busy, undo = min(site.limits.busy, total / 10), min(site.limits.undo, total / 5)
+    return ActorLimits(site, total, busy, undo, total - busy - 2 * undo)
+
+
+def bounded(site: Site) -> Site:
+    """Return the site with limits by which each operation ends before the actor's, undone as well."""
+    has = actor_limits(site)
+    cut = {name: min(getattr(site.limits, name), has.operation) for name in _OPERATIONS}
+    values: dict[str, float] = {**site.limits.model_dump(), **cut}
+    values |= {"busy": has.busy, "undo": has.undo}
+    return site.model_copy(update={"limits": Limits(**values)})
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise InvalidSite(f"cannot read {path}", why=error.strerror or "") from error
+
+
+def _forget_lock() -> None:
+    """Begin anew in a forked child, whose parent's thread may hold the lock."""
+    global _lock  # noqa: PLW0603 - a lock that is held for ever can only be replaced
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)

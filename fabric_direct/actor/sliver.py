@@ -1,0 +1,123 @@
+"""What is read of the actor's units and of FIM's slivers, by attribute: no class of theirs is needed.
+
+Values that FIM does not check are ``object`` here; :mod:`fabric_direct.actor.fim` checks them.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Labels(Protocol):
+    """``fim.slivers.capacities_labels.Labels``: strings."""
+
+    bdf: object
+    mac: object
+    vlan: object
+    ipv4: object
+    ipv4_subnet: object
+    ipv6: object
+    ipv6_subnet: object
+    instance: object
+    instance_parent: object
+    local_name: object
+    device_name: object
+
+
+class Capacities(Protocol):
+    """``fim.slivers.capacities_labels.Capacities``: 0 is none."""
+
+    core: int
+    ram: int
+    disk: int
+
+
+class CapacityHints(Protocol):
+    """``fim.slivers.capacities_labels.CapacityHints``."""
+
+    instance_type: object
+
+
+class Flags(Protocol):
+    """``fim.slivers.capacities_labels.Flags``."""
+
+    auto_config: bool
+    auto_mount: bool
+    ipv4_management: bool
+
+
+class Sliver(Protocol):
+    """What all slivers have."""
+
+    labels: Labels | None
+    label_allocations: Labels | None
+    flags: Flags | None
+
+    def get_name(self) -> str | None:
+        """Return the name."""
+
+    def get_type(self) -> object:
+        """Return an enumeration's value, whose text is the type's name."""
+
+    def get_model(self) -> str | None:
+        """Return the hardware model."""
+
+
+class InterfaceInfo(Protocol):
+    """Interfaces by name."""
+
+    interfaces: Mapping[str, Sliver] | None
+
+
+class Service(Sliver, Protocol):
+    """A network service."""
+
+    interface_info: InterfaceInfo | None
+
+
+class ServiceInfo(Protocol):
+    """Network services by name."""
+
+    network_services: Mapping[str, Service] | None
+
+
+class Component(Sliver, Protocol):
+    """A device, or a volume."""
+
+    network_service_info: ServiceInfo | None
+
+
+class ComponentInfo(Protocol):
+    """Components by name."""
+
+    devices: Mapping[str, Component]
+
+
+class Node(Sliver, Protocol):
+    """A virtual machine."""
+
+    capacity_allocations: Capacities | None
+    capacity_hints: CapacityHints | None
+    attached_components_info: ComponentInfo | None
+    management_ip: object
+
+    def get_image_ref(self) -> str | None:
+        """Return the image's name."""
+
+    def get_boot_script(self) -> str | None:
+        """Return what is run at first boot."""
+
+
+class Unit(Protocol):
+    """The actor's ``ConfigToken``."""
+
+    def get_sliver(self) -> object:
+        """Return the sliver as it is."""
+
+    def get_modified(self) -> object:
+        """Return the sliver as it shall become."""
+
+    def get_reservation_id(self) -> object:
+        """Return what is the sliver's id as text."""
+
+    def get_properties(self) -> Mapping[str, object] | None:
+        """Return the slice's properties."""
