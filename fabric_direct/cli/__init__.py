@@ -6,6 +6,7 @@
     inputs       files and ids on the command line -> slivers
     operations   plan create modify delete probe poa recover
     inspection   list devices doctor schema
+    migrate      fabric_am's configuration -> site.yaml
     running      waits for outcomes, interrupts, exit codes
     progress     a live display on a terminal, plain lines elsewhere
     show         tables and sentences
@@ -17,6 +18,7 @@ shell completion are quick.
 import click
 
 from fabric_direct.cli.inspection import COMMANDS as INSPECTION
+from fabric_direct.cli.migrate import COMMANDS as MIGRATION
 from fabric_direct.cli.operations import COMMANDS as OPERATIONS
 from fabric_direct.cli.options import Root, shared_options
 
@@ -53,5 +55,5 @@ def main() -> None:
     """
 
 
-for _command in (*OPERATIONS, *INSPECTION):
+for _command in (*OPERATIONS, *INSPECTION, *MIGRATION):
     main.add_command(_command)

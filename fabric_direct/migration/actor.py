@@ -1,0 +1,54 @@
+"""What is to be changed in the AM actor's own configuration; it is not changed here."""
+
+import re
+
+from fabric_direct.migration.draft import Draft
+from fabric_direct.migration.findings import Place
+from fabric_direct.migration.values import Fields
+
+# The classes that `fabric_direct.actor` has in place of fabric_am's.
+_SERVED = {
+    ("fabric_am.handlers.vm_handler", "VMHandler"),
+    ("fabric_am.handlers.vnic_net_handler", "VnicNetHandler"),
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_FILE = "config.properties.file"
+
+
+def name(document: Fields) -> str:
+    """Return the actor's name, empty if it has none that a site can have."""
+    text = document.get("actor").text("name")
+    return text if _NAME.fullmatch(text) else ""
+
+
+def translate(document: Fields, draft: Draft) -> None:
+    """Name the lines of the configuration that change, and the handlers that stay.
+
+    :raises Refused: if the resources have another form.
+    """
+    for item in document.get("actor", "resources").items():
+        _resource(item.get("resource"), draft)
+
+
+def _resource(resource: Fields, draft: Draft) -> None:
+    label = resource.text("type") or "a resource without a type"
+    handler = resource.get("handler")
+    named = handler.text("class")
+    if (handler.text("module"), named) in _SERVED:
+        _change(label, handler, draft)
+    else:
+        _stays(label, named, handler.place(), draft)
+
+
+def _change(label: str, handler: Fields, draft: Draft) -> None:
+    why = "this line makes the actor use fabric_direct"
+    draft.to_do(handler.place("module"), f"module of {label}", why, "module: fabric_direct.actor")
+    why = "the handler reads the site instead of its old file"
+    remedy = f"{_FILE}: /etc/fabric-direct/site.yaml"
+    place = handler.get("properties").place(_FILE)
+    draft.to_do(place, f"{_FILE} of {label}", why, remedy)
+
+
+def _stays(label: str, handler: str, place: Place, draft: Draft) -> None:
+    why = f"{handler or 'its handler'} has no counterpart here"
+    draft.skip(place, f"handler of {label}", why, "leave it as it is")

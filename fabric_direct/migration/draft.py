@@ -1,0 +1,120 @@
+"""The site that is being put together: what is put where, from which line, and what was left out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabric_direct.config import Site
+from fabric_direct.documents import parse
+from fabric_direct.documents.tree import Path as Steps
+from fabric_direct.documents.tree import dotted
+from fabric_direct.errors import InvalidSite
+from fabric_direct.migration import render
+from fabric_direct.migration.findings import Finding, Kind, Place
+from fabric_direct.migration.values import Value, as_text
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass
+class Draft:
+    """A site in the making."""
+
+    secure: Path
+    """The ``secure.yaml`` that the cloud's password will be in."""
+    name: str = ""
+    """Of the site and of its cloud's entry."""
+    site: dict[str, Any] = field(default_factory=dict)
+    """Sections and fields of site.yaml."""
+    auth: dict[str, str] = field(default_factory=dict)
+    """How to log in to the cloud; never the password."""
+    origins: dict[Steps, Place] = field(default_factory=dict)
+    """Where the fields of the site come from."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def put(self, path: Steps, content: Any, place: Place) -> None:
+        """Set a field of the site; of two that differ the first counts."""
+        section = self._section(path[:-1])
+        if section.setdefault(path[-1], content) == content:
+            self.origins.setdefault(path, place)
+            return
+        why = f"differs from {self.origins[path]}, which was taken"
+        self.skip(place, dotted(path), why, "see which of both is meant, and correct site.yaml")
+
+    def take(
+        self, path: Steps, variable: str, value: Value | None, convert: Convert = as_text
+    ) -> None:
+        """Set a field of the site to a value, or say why it cannot be."""
+        if value and self.usable(variable, value, f"set {dotted(path)} in site.yaml yourself"):
+            try:
+                self.put(path, convert(value.content), value.place)
+            except ValueError as error:
+                remedy = f"set {dotted(path)} in site.yaml yourself"
+                self.skip(value.place, variable, str(error), remedy)
+
+    def usable(self, variable: str, value: Value, remedy: str) -> bool:
+        """Tell whether a value can be known; if not, the operator is told."""
+        why = "has no value" if value.empty else value.hidden()
+        if why:
+            self.skip(value.place, variable, why, remedy)
+        return not why
+
+    def skip(self, place: Place | None, what: str, why: str, remedy: str) -> None:
+        """Say what could not be translated."""
+        self.findings.append(Finding(Kind.NOT_TRANSLATED, place, what, why, remedy))
+
+    def to_do(self, place: Place | None, what: str, why: str, remedy: str) -> None:
+        """Say what is left to the operator."""
+        self.findings.append(Finding(Kind.TO_DO, place, what, why, remedy))
+
+    def not_needed(self, place: Place, what: str, why: str) -> None:
+        """Say what has no counterpart because it needs none."""
+        self.findings.append(Finding(Kind.NOT_NEEDED, place, what, why))
+
+    def drop(self, complaints: list[str]) -> bool:
+        """Take out what a complaint begins with, or the nearest that encloses it, and say why.
+
+        :param complaints: ``field: what is wrong``.
+        :return: whether one of them is about what was put here.
+        """
+        for path in sorted(self.origins, key=lambda path: len(dotted(path)), reverse=True):
+            begins = tuple(f"{dotted(path)}{sign}" for sign in (": ", ".", "["))
+            complaint = next((line for line in complaints if line.startswith(begins)), None)
+            if complaint:
+                del self._section(path[:-1])[path[-1]]
+                why = f"site.yaml would be refused: {complaint}"
+                place = self.origins.pop(path)
+                self.skip(place, dotted(path), why, "set it in site.yaml yourself")
+                return True
+        return False
+
+    def told(self) -> tuple[Finding, ...]:
+        """Return the findings, each once: what is left to do first."""
+        order = list(Kind)
+        once = dict.fromkeys(self.findings)
+        return tuple(sorted(once, key=lambda finding: order.index(finding.kind)))
+
+    def _section(self, path: Steps) -> dict[Any, Any]:
+        section: dict[Any, Any] = self.site
+        for step in path:
+            section = section.setdefault(step, {})
+        return section
+
+
+def settle(draft: Draft) -> str:
+    """Return the text of site.yaml, which loads; what it refuses is taken out and told.
+
+    :raises InvalidSite: if it refuses what no file said.
+    """
+    while True:
+        text = render.site(draft.name, draft.site)
+        try:
+            parse(text, "site.yaml", Site, InvalidSite)
+        except InvalidSite as refusal:
+            # `site.yaml:LINE: ` is of no use to anybody: this text is not written.
+            complaints = [line.partition(" ")[2] for line in str(refusal).splitlines()]
+            if not draft.drop(complaints):
+                raise
+        else:
+            return text

@@ -1,0 +1,103 @@
+"""Which driver does what a playbook did."""
+
+from pathlib import PurePosixPath
+
+from fabric_direct.migration.draft import Draft
+from fabric_direct.migration.values import Fields, Value, as_text
+
+_VM, _PCI = "head_vm_provisioning.yml", "worker_pci_provisioning.yml"
+_PORT, _LIBVIRT = "head_port_provisioning.yml", "worker_libvirt_operations.yml"
+
+# Resource type -> its field below `drivers:`, and the driver for each of upstream's playbooks.
+_TYPES = {
+    "VM": ("VM", {_VM: "openstack"}),
+    "Storage": ("Storage", {"head_volume_provisioning.yml": "openstack"}),
+    "SharedNIC-OpenStack-vNIC": ("vNIC", {_PORT: "openstack"}),
+    "L2Bridge": ("vNIC", {_PORT: "openstack"}),
+    "GPU": ("GPU", {_PCI: "hostdev"}),
+    "SmartNIC": ("SmartNIC", {_PCI: "hostdev"}),
+    "NVME": ("NVME", {_PCI: "hostdev"}),
+    "SharedNIC": ("SharedNIC", {_PCI: "sriov"}),
+    "FPGA": (
+        "FPGA",
+        {
+            "fpga_provisioning.yml": "fpga",
+            _PCI: "fpga",
+            "sn1022_fpga_provisioning.yml": "sn1022",
+        },
+    ),
+}
+# What is done by a playbook there, and by the VM's handler itself here.
+_WITHIN = {
+    "operation": {
+        **dict.fromkeys(("cpuinfo", "cpupin", "numainfo", "numatune", "delete"), _LIBVIRT),
+        "is_deleted": _LIBVIRT,
+        "reboot": _VM,
+        "rescan": "pci_rescan.yml",
+    },
+    "config": {
+        "post_boot": "head_vm_post_boot_config.yml",
+        "SmartNIC": "nmcli_config_nw_interface.yml",
+        "SharedNIC": "nmcli_config_nw_interface.yml",
+        "Storage": "storage_config.yml",
+        "ssh_keys": "ssh_keys_config.yml",
+    },
+    "cleanup": {"NVME": "nvme_cleanup.yml", "ALL": _VM},
+}
+_OTHERS = {
+    "head_switch_provisioning.yml": "SwitchHandler",
+    "netam_nso_data.yml": "NetHandler",
+    "al2s.yml": "Al2sHandler",
+}
+
+
+def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
+    """Put the driver of a resource type into the draft, or say what is done otherwise.
+
+    :raises Refused: if a section of playbooks is no mapping.
+    """
+    if name in _WITHIN:
+        for action, playbook in fields.values().items():
+            _within(f"playbooks.{name}.{action}", playbook, _WITHIN[name].get(action), draft)
+    elif draft.usable(f"playbooks.{name}", value, "name the driver in site.yaml: drivers"):
+        _type(name, value, draft)
+
+
+def _type(name: str, value: Value, draft: Draft) -> None:
+    label, playbook = f"playbooks.{name}", _file(value)
+    kind, _, model = name.partition("_")
+    if playbook in _OTHERS or kind not in _TYPES:
+        _not_served(label, value, draft)
+        return
+    key, drivers = _TYPES[kind]
+    usual = next(iter(drivers.values()))
+    path = ("drivers", f"{key}_{model}" if model else key)
+    draft.put(path, drivers.get(playbook, usual), value.place)
+    if playbook not in drivers:
+        _own(label, value, f"{'.'.join(path)}: {usual} does what fabric_am's playbook does", draft)
+
+
+def _within(label: str, value: Value, usual: str | None, draft: Draft) -> None:
+    if not draft.usable(label, value, "see what was meant") or _file(value) == usual:
+        return
+    if usual is None:
+        _not_served(label, value, draft)
+    else:
+        _own(label, value, f"the handler does what fabric_am's {usual} does", draft)
+
+
+def _own(label: str, value: Value, instead: str, draft: Draft) -> None:
+    why = f"{_file(value)} is not the playbook that fabric_am brings for it; {instead}"
+    draft.skip(value.place, label, why, "see what your playbook does beyond that")
+
+
+def _not_served(label: str, value: Value, draft: Draft) -> None:
+    handler = _OTHERS.get(_file(value))
+    whose = f"; fabric_am's {handler} serves it" if handler else ""
+    remedy = "leave the handler of this type as it is in the actor's configuration"
+    draft.skip(value.place, label, f"is not served here{whose}", remedy)
+
+
+def _file(value: Value) -> str:
+    content = value.content
+    return "" if isinstance(content, dict | list) else PurePosixPath(as_text(content)).name

@@ -1,0 +1,69 @@
+"""``vm_handler_config.yml`` and ``vnic_net_handler_config.yml``."""
+
+from fabric_direct.migration import playbooks
+from fabric_direct.migration.draft import Convert, Draft
+from fabric_direct.migration.values import Fields, Value, as_bool, as_path, as_text
+
+
+def _denied(content: object) -> bool:
+    return not as_bool(content)
+
+
+_RUNTIME: dict[str, tuple[tuple[str, ...], Convert]] = {
+    "disable_fip": (("actor", "floating_ip"), _denied),
+    "max_flavor": (("actor", "max_flavor"), as_text),
+    "network_name_prefix": (("actor", "network_prefix"), as_text),
+}
+_NOT_NEEDED = {
+    ("ansible", "ansible_python_interpreter"): "there is no Ansible",
+    ("runtime", "ssh_retries"): "a guest is waited for by time: limits.guest_boot",
+    ("runtime", "delete_retries"): "a delete ends when nothing is left: limits.delete",
+    ("playbooks", "location"): "there are no playbooks",
+    ("playbooks", "inventory_location"): "the workers are in site.yaml",
+    ("playbooks", "hostname_suffix"): "the workers have the inventory's names",
+}
+_SECTIONS = ("ansible", "runtime", "playbooks")
+
+
+def translate(document: Fields, draft: Draft) -> None:
+    """Put what a handler's configuration says into the draft.
+
+    :raises Refused: if a section is no mapping.
+    """
+    for name, value in document.values().items():
+        if name not in _SECTIONS:
+            _unknown(name, value, draft)
+    for section in _SECTIONS:
+        for name, value in document.get(section).values().items():
+            _field(section, name, value, document, draft)
+
+
+def _field(section: str, name: str, value: Value, document: Fields, draft: Draft) -> None:
+    label = f"{section}.{name}"
+    if (section, name) in _NOT_NEEDED:
+        draft.not_needed(value.place, label, _NOT_NEEDED[section, name])
+    elif section == "runtime" and name in _RUNTIME:
+        path, convert = _RUNTIME[name]
+        draft.take(path, label, value, convert)
+    elif label == "runtime.images":
+        _images(document.get("runtime", "images"), draft)
+    elif label == "playbooks.admin_ssh_key":
+        draft.take(("guest_access", "ssh_key"), label, value, as_path)
+    elif section == "playbooks":
+        playbooks.translate(name, value, document.get("playbooks", name), draft)
+    else:
+        _unknown(label, value, draft)
+
+
+def _images(images: Fields, draft: Draft) -> None:
+    for name, user in images.values().items():
+        draft.take(("images", name), f"runtime.images.{name}", user, _image)
+
+
+def _image(user: object) -> dict[str, str]:
+    return {"user": as_text(user)}
+
+
+def _unknown(label: str, value: Value, draft: Draft) -> None:
+    why = "is none of the fields that fabric_am's VM and vNIC handlers read"
+    draft.skip(value.place, label, why, "see whether anything of yours relies on it")

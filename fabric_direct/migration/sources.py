@@ -1,0 +1,95 @@
+"""An inventory's path -> its files: one file, or a directory, with group_vars and host_vars beside."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fabric_direct.errors import Refused
+from fabric_direct.migration import ini, tree
+from fabric_direct.migration.draft import Draft
+from fabric_direct.migration.inventory import Inventory, Variables, start_of
+from fabric_direct.migration.values import VAULT, parse_document, read_text
+
+_YAML = (".yml", ".yaml", ".json")
+# What Ansible passes over in an inventory's directory.
+_PASSED = (".pyc", ".pyo", ".swp", ".bak", "~", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg")
+_PASSED_TOO = (".retry", ".ini~", ".sample")
+_VARIABLES = ("group_vars", "host_vars")
+
+
+def read_inventory(path: Path, draft: Draft) -> Inventory:
+    """Return what all files of an inventory say.
+
+    What cannot be read for a good reason, a vault or a program, is a finding of the draft.
+
+    :raises Refused: if a file cannot be read or is broken.
+    """
+    if not path.exists():
+        raise Refused(f"cannot read {path}", why="No such file or directory")
+    found = Inventory()
+    for file in _files(path):
+        _read(file, draft, found)
+    base = path if path.is_dir() else path.parent
+    found.group_vars.update(_beside(base / "group_vars", draft))
+    found.host_vars.update(_beside(base / "host_vars", draft))
+    return found
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for entry in sorted(path.iterdir()):
+        if entry.name not in _VARIABLES and not _passed(entry):
+            yield from _files(entry)
+
+
+def _passed(path: Path) -> bool:
+    return path.name.startswith(".") or path.name.endswith((*_PASSED, *_PASSED_TOO))
+
+
+def _read(path: Path, draft: Draft, into: Inventory) -> None:
+    text = read_text(path)
+    if _withheld(path, text, draft):
+        return
+    if not path.name.endswith(_YAML):
+        ini.read(text, str(path), into)
+        return
+    document = parse_document(text, str(path))
+    plugin = document.values().get("plugin")
+    if plugin:
+        why = "asks an inventory plugin of Ansible, which is not run"
+        draft.skip(plugin.place, "plugin", why, _INSTEAD)
+    else:
+        tree.read(document, into)
+
+
+_INSTEAD = "write what `ansible-inventory --list --yaml` prints into a file, and give that instead"
+
+
+def _withheld(path: Path, text: str, draft: Draft) -> bool:
+    """Tell whether a file holds nothing that can be read here, and say why."""
+    if text.startswith(VAULT):
+        why = "is encrypted with ansible-vault: nothing of it was read"
+        draft.skip(start_of(path), "the file", why, f"read it with `ansible-vault view {path}`")
+    elif text.startswith("#!") and os.access(path, os.X_OK):
+        draft.skip(start_of(path), "the file", "is a program, which is not run", _INSTEAD)
+    else:
+        return False
+    return True
+
+
+def _beside(folder: Path, draft: Draft) -> dict[str, Variables]:
+    """Return the variables by group or host: of ``NAME``, ``NAME.yml``, or all files in ``NAME/``."""
+    found: dict[str, Variables] = {}
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not _passed(entry):
+            name = entry.stem if entry.suffix in _YAML else entry.name
+            for file in _files(entry):
+                found.setdefault(name, {}).update(_variables(file, draft))
+    return found
+
+
+def _variables(path: Path, draft: Draft) -> Variables:
+    text = read_text(path)
+    return {} if _withheld(path, text, draft) else parse_document(text, str(path)).values()

@@ -1,0 +1,38 @@
+"""An inventory's file in YAML form: groups with ``hosts``, ``vars`` and ``children``."""
+
+from fabric_direct.migration.inventory import Inventory
+from fabric_direct.migration.ranges import expand
+from fabric_direct.migration.values import Fields
+
+
+def read(document: Fields, into: Inventory) -> None:
+    """Add what a document says to an inventory.
+
+    :raises Refused: if it has another form; the message names the line.
+    """
+    for name in document.values():
+        _group(name, document.get(name), into)
+
+
+def _group(name: str, fields: Fields, into: Inventory) -> None:
+    group = into.group(name, fields.place())
+    unknown = fields.values().keys() - {"hosts", "vars", "children"}
+    if unknown:
+        raise fields.get(min(unknown)).refusal("a group has hosts, vars and children only")
+    for pattern in fields.get("hosts").values():
+        hosts = _hosts(pattern, fields.get("hosts", pattern), into)
+        group.hosts += [host for host in hosts if host not in group.hosts]
+    group.variables |= fields.get("vars").values()
+    for child in fields.get("children").values():
+        group.children.append(child)
+        _group(child, fields.get("children", child), into)
+
+
+def _hosts(pattern: str, fields: Fields, into: Inventory) -> list[str]:
+    try:
+        names = expand(pattern)
+    except ValueError as error:
+        raise fields.refusal(f"the host's name {error}") from None
+    for name in names:
+        into.host(name, fields.place()).update(fields.values())
+    return names

@@ -1,0 +1,203 @@
+"""Values of an AM's files, each with its place, and what may hide them: a vault, Jinja2."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabric_direct.documents.tree import LIMIT, Malformed, Tree, dotted, read
+from fabric_direct.documents.tree import Path as Steps
+from fabric_direct.errors import Refused
+from fabric_direct.migration.findings import Place
+
+VAULT = "$ANSIBLE_VAULT"
+# Ansible's two tags. A vaulted value is told by what it begins with, also without its tag.
+_TAG = re.compile(r"^([^#\n'\"]*?[:-] +)!(?:vault|unsafe)(?=\s)", re.MULTILINE)
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What stands at a place; its representation does not show it, for it may be a secret."""
+
+    content: Any = field(repr=False)
+    place: Place
+
+    @property
+    def empty(self) -> bool:
+        """Whether a name stands there without a value."""
+        return self.content is None or self.content == ""
+
+    def hidden(self) -> str:
+        """Say why the value cannot be known, or nothing if it can."""
+        texts = tuple(_texts(self.content))
+        if any(text.startswith(VAULT) for text in texts):
+            return "is encrypted with ansible-vault"
+        if any(re.search(r"\blookup\s*\(|\bquery\s*\(", t) for t in texts if "{{" in t):
+            return "is looked up by Ansible when a playbook runs"
+        if any("{{" in text or "{%" in text for text in texts):
+            return "is a Jinja2 expression, which is not evaluated"
+        return ""
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, dict | list):
+        for item in content.values() if isinstance(content, dict) else content:
+            yield from _texts(item)
+    elif isinstance(content, str):
+        yield content
+
+
+def as_text(content: Any) -> str:
+    """Return a single value as text.
+
+    :raises ValueError: if it is a list or mapping.
+    """
+    if isinstance(content, dict | list):
+        raise ValueError("must be a single value")  # noqa: TRY004 - all of these say what is wrong
+    return str(content).lower() if isinstance(content, bool) else str(content)
+
+
+def as_bool(content: Any) -> bool:
+    """Return what Ansible takes for true or false.
+
+    :raises ValueError: if it is neither.
+    """
+    word = as_text(content).lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError("must be true or false")
+    return word in _TRUE
+
+
+def as_list(content: Any) -> list[str]:
+    """Return a list, or what a text names between commas."""
+    items = content if isinstance(content, list) else as_text(content).split(",")
+    return [as_text(item).strip() for item in items if as_text(item).strip()]
+
+
+def as_path(content: Any) -> str:
+    """Return a path that means the same to everybody.
+
+    :raises ValueError: if it begins with ``~``.
+    """
+    path = as_text(content)
+    if path.startswith("~"):
+        raise ValueError("begins with ~; site.yaml needs the absolute path")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A document, or a mapping in it."""
+
+    tree: Tree
+    file: str
+    path: Steps = ()
+
+    def values(self) -> dict[str, Value]:
+        """Return the fields of the mapping, each with its line.
+
+        :raises Refused: if there is no mapping.
+        """
+        content = self._content()
+        if content is None:
+            return {}
+        if not isinstance(content, dict):
+            raise self.refusal("must be a mapping of fields")
+        return {str(k): Value(v, self.place(str(k))) for k, v in content.items()}
+
+    def text(self, name: str) -> str:
+        """Return a field as text, empty if it is not there.
+
+        :raises Refused: if it is a list or mapping.
+        """
+        value = self.values().get(name)
+        try:
+            return as_text(value.content) if value and not value.empty else ""
+        except ValueError as error:
+            raise self.get(name).refusal(str(error)) from None
+
+    def get(self, *names: str) -> "Fields":
+        """Return the mapping below, which is empty if it is not there."""
+        return Fields(self.tree, self.file, (*self.path, *names))
+
+    def items(self) -> "list[Fields]":
+        """Return the items of the list, which is empty if it is not there.
+
+        :raises Refused: if there is something else.
+        """
+        content = self._content()
+        if content is not None and not isinstance(content, list):
+            raise self.refusal("must be a list")
+        return [Fields(self.tree, self.file, (*self.path, n)) for n in range(len(content or ()))]
+
+    def place(self, *names: str) -> Place:
+        """Return where a field stands."""
+        return Place(self.file, self.tree.line((*self.path, *names)))
+
+    def refusal(self, what: str) -> Refused:
+        """Return the error that says what is wrong here."""
+        here = f"{dotted(self.path)}: " if self.path else ""
+        return Refused(f"{self.place()}: {here}{what}")
+
+    def _content(self) -> Any:
+        content = self.tree.value
+        for step in self.path:
+            if isinstance(content, list) and isinstance(step, int):
+                content = content[step]
+            elif content is None or (isinstance(content, dict) and step not in content):
+                return None
+            elif isinstance(content, dict):
+                content = content[step]
+            else:
+                raise self.refusal("stands below what is no mapping of fields")
+        return content
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of at most 1 MiB.
+
+    :raises Refused: if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(LIMIT + 1).decode("utf-8-sig")
+    except OSError as error:
+        raise Refused(f"cannot read {path}", why=error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise Refused(f"{path}:{line}: is no text in UTF-8") from None
+
+
+def read_document(path: Path) -> Fields:
+    """Return a YAML document.
+
+    :raises Refused: if it cannot be read or is broken.
+    """
+    return parse_document(read_text(path), str(path))
+
+
+def _says_nothing(line: str) -> bool:
+    return line in ("", "---", "...") or line.startswith("#")
+
+
+def parse_document(text: str, file: str) -> Fields:
+    """Return a YAML document; Ansible's tags are passed over.
+
+    :raises Refused: if it is no YAML, or of the kinds that are refused in all documents. The cause is
+        not kept: its words are the file's.
+    """
+    if text.startswith(VAULT):
+        raise Refused(
+            f"{file}:1: is encrypted with ansible-vault",
+            remedy="decrypt it with `ansible-vault view` into a file that only you can read",
+        )
+    if all(_says_nothing(line.strip()) for line in text.splitlines()):
+        return Fields(Tree(None, {}), file)
+    try:
+        return Fields(read(_TAG.sub(r"\1", text), file), file)
+    except Malformed as malformed:
+        problem = malformed.problem
+        named = f"{problem.field}: " if problem.field else ""
+        raise Refused(f"{file}:{problem.line}: {named}{problem.text}") from None
