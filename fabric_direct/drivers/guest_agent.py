@@ -188,7 +188,7 @@ class AgentGuest:
 
     def _domain(self, guest: GuestAddress) -> libvirt.virDomain:
         """Return the guest's domain; libvirt's own calls to its agent are limited as well."""
-        domain = the_domain(connect(self._uri), guest.sliver)
+        domain = the_domain(connect(self._uri), guest.sliver, self._site.site)
         domain.agentSetResponseTimeout(ANSWER)
         return domain
 
@@ -221,7 +221,7 @@ class AgentGuest:
         """Hear when an agent comes or goes."""
         heard = threading.Event()
         connection = connect(self._uri)
-        domain = the_domain(connection, guest.sliver)
+        domain = the_domain(connection, guest.sliver, self._site.site)
         event = libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE
         number = connection.domainEventRegisterAny(domain, event, lambda *_: heard.set(), None)
         try:

@@ -35,7 +35,7 @@ GUEST = GuestAddress(SLIVER, NAME, "fabric")
 DOMAIN = """
 <domain type='qemu'>
   <name>{name}</name><uuid>{uuid}</uuid>
-  <metadata><fd:sliver xmlns:fd='{namespace}'>{stamp}</fd:sliver></metadata>
+  <metadata><fd:stamp xmlns:fd='{namespace}' site='TEST'>{stamp}</fd:stamp></metadata>
   <memory unit='MiB'>192</memory><vcpu>1</vcpu>
   <os><type arch='x86_64' machine='q35'>hvm</type></os>
   <features><acpi/></features>

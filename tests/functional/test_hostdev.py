@@ -98,7 +98,7 @@ def node(sliver: str = SLIVER) -> NodeSliver:
 def define_sliver(define: Callable[..., libvirt.virDomain]) -> Callable[[str], libvirt.virDomain]:
     def define_one(sliver: str) -> libvirt.virDomain:
         stamp = escape(node(sliver).stamp().model_dump_json())
-        metadata = f"<fd:sliver xmlns:fd='{STAMP_NAMESPACE}'>{stamp}</fd:sliver>"
+        metadata = f"<fd:stamp xmlns:fd='{STAMP_NAMESPACE}'>{stamp}</fd:stamp>"
         return define(domain_name(node(sliver)), domain_uuid(sliver), metadata)
 
     return define_one

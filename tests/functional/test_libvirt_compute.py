@@ -26,7 +26,7 @@ from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import Interface, NodeSliver, State
 from tests.functional.conftest import IMAGE as GUEST
 
-SLIVER = "fdtest-s1"
+SITE, SLIVER = "TEST", "fdtest-s1"
 NETWORK, BRIDGE = "fdtest-compute", "fdtcompute"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN ana <&>"
 # Seconds that a guest without KVM may take to boot on a busy machine.
@@ -46,7 +46,7 @@ def network(connection: libvirt.virConnect) -> Iterator[str]:
 def site(connection: libvirt.virConnect) -> Iterator[Site]:
     directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
     directory.chmod(0o711)
-    site = Site(site="TEST", volume_pool=directory / "volumes")
+    site = Site(site=SITE, volume_pool=directory / "volumes")
     yield site
     pool = Store.of(site, "localhost").pool()
     pool.destroy()
@@ -145,7 +145,7 @@ def wait_until(what: str, happened: Callable[[], bool], timeout: float = BOOT) -
 
 
 def domain_id(connection: libvirt.virConnect) -> int:
-    return int(find_domain(connection, SLIVER).ID())
+    return int(find_domain(connection, SLIVER, SITE).ID())
 
 
 # --- with a guest
@@ -190,7 +190,7 @@ def test_a_nic_comes_and_goes_while_the_guest_runs(
         booted.detach_port(SLIVER, "nic2", timeout=60)
 
     assert plugged == ["nic1", "nic2"]
-    texts = definitions(find_domain(connection, SLIVER)).values()
+    texts = definitions(find_domain(connection, SLIVER, SITE)).values()
     assert len(texts) == 2
     assert all("nic2" not in text for text in texts)
 
@@ -241,7 +241,7 @@ def test_a_guest_that_is_stopped_shuts_down_by_itself(
     booted: LibvirtCompute, connection: libvirt.virConnect
 ) -> None:
     booted.stop(SLIVER, timeout=BOOT)
-    state, reason = find_domain(connection, SLIVER).state()
+    state, reason = find_domain(connection, SLIVER, SITE).state()
     booted.stop(SLIVER, timeout=BOOT)
     boots = booted.console(SLIVER, 9999).count("guest: READY")
     booted.start(SLIVER)
@@ -320,7 +320,7 @@ def test_a_deletion_that_was_interrupted_is_finished(
     compute: LibvirtCompute, empty_image: Image, connection: libvirt.virConnect
 ) -> None:
     compute._define(spec(empty_image))
-    find_domain(connection, SLIVER).undefine()
+    find_domain(connection, SLIVER, SITE).undefine()
 
     compute.delete(SLIVER)
 

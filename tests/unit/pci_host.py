@@ -100,7 +100,7 @@ class FakeDomain:
         size = Capacities(core=1, ram=1, disk=1)
         node = NodeSliver(id=self.sliver, name="node", image="none", capacities=size)
         stamp = escape(node.stamp().model_dump_json())
-        return f"<metadata><s xmlns='{STAMP_NAMESPACE}'>{stamp}</s></metadata>"
+        return f"<metadata><stamp xmlns='{STAMP_NAMESPACE}'>{stamp}</stamp></metadata>"
 
     def attachDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802 - libvirt's name
         device = ElementTree.fromstring(xml)

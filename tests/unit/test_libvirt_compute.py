@@ -40,6 +40,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
 
+SITE = "TEST"
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 HOSTILE = """<>&"' ]]> {{ 7 * 7 }} \u2028 \U0001f600"""
@@ -82,7 +83,7 @@ def spec(*ports: Port, volumes: tuple[Volume, ...] = (), **values: Any) -> Serve
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    return Site(site="TEST", volume_pool=tmp_path, hosts={"w1": Host(virt_type="qemu")})
+    return Site(site=SITE, volume_pool=tmp_path, hosts={"w1": Host(virt_type="qemu")})
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ class FakeDomain(MagicMock):
 def domain(connection: MagicMock, store: Store) -> FakeDomain:
     """The sliver's domain, running, with one NIC and one volume."""
     domain = FakeDomain()
-    domain.runs(domain_xml(spec(port(), volumes=(volume(),)), store, "qemu"))
+    domain.runs(domain_xml(spec(port(), volumes=(volume(),)), SITE, store, "qemu"))
     connection.lookupByUUID.side_effect = None
     connection.lookupByUUID.return_value = domain
     return domain
@@ -215,11 +216,11 @@ def text(document: etree._Element, path: str) -> list[str]:
 def test_a_definition_is_valid_libvirt_xml(
     store: Store, wanted: ServerSpec, virt_type: str, nodes: list[int]
 ) -> None:
-    valid(domain_xml(wanted, store, virt_type, nodes))
+    valid(domain_xml(wanted, SITE, store, virt_type, nodes))
 
 
 def test_a_definition_says_what_the_sliver_wants(store: Store) -> None:
-    document = etree.fromstring(domain_xml(spec(), store, "qemu"))
+    document = etree.fromstring(domain_xml(spec(), SITE, store, "qemu"))
 
     assert document.get("type") == "qemu"
     assert document.findtext("name") == "s-1-node"
@@ -231,7 +232,7 @@ def test_a_definition_says_what_the_sliver_wants(store: Store) -> None:
 def test_the_stamp_comes_back_unharmed_from_hostile_text(store: Store) -> None:
     wanted = spec(ssh_keys=[f"{KEY} {HOSTILE}"], boot_script="secret <&>")
 
-    xml = domain_xml(wanted, store, "qemu")
+    xml = domain_xml(wanted, SITE, store, "qemu")
 
     found = etree.fromstring(xml).findtext(f"metadata/{{{STAMP_NAMESPACE}}}stamp")
     assert Stamp.model_validate_json(found) == wanted.sliver.stamp()
@@ -240,7 +241,7 @@ def test_the_stamp_comes_back_unharmed_from_hostile_text(store: Store) -> None:
 
 def test_a_guest_with_kvm_has_the_hosts_cpu(store: Store) -> None:
     modes = [
-        etree.fromstring(domain_xml(spec(), store, kind)).find("cpu").get("mode")
+        etree.fromstring(domain_xml(spec(), SITE, store, kind)).find("cpu").get("mode")
         for kind in ("kvm", "qemu")
     ]
 
@@ -250,7 +251,7 @@ def test_a_guest_with_kvm_has_the_hosts_cpu(store: Store) -> None:
 def test_the_disks_are_root_then_data_then_seed(store: Store) -> None:
     wanted = spec(volumes=(volume(), volume("more", "/pool/archive")))
 
-    document = etree.fromstring(domain_xml(wanted, store, "qemu"))
+    document = etree.fromstring(domain_xml(wanted, SITE, store, "qemu"))
 
     assert text(document, "//disk/target/@dev") == ["vda", "vdb", "vdc", "vdd"]
     assert text(document, "//disk/source/@file") == [
@@ -270,7 +271,7 @@ def test_a_present_volume_is_known_by_the_component_that_names_it(store: Store) 
     components = [{"type": "Storage", "id": "old", "volume": "archive"}]
 
     document = etree.fromstring(
-        domain_xml(spec(volumes=(present,), components=components), store, "qemu")
+        domain_xml(spec(volumes=(present,), components=components), SITE, store, "qemu")
     )
 
     assert text(document, "//disk/alias/@name") == ["ua-s-1-old-0"]
@@ -279,7 +280,7 @@ def test_a_present_volume_is_known_by_the_component_that_names_it(store: Store) 
 def test_ten_slots_are_free_for_hot_plug(store: Store) -> None:
     components = [{"type": "GPU", "id": "gpu", "bdf": ["0000:25:00.0", "0000:25:00.1"]}]
 
-    document = etree.fromstring(domain_xml(spec(port(), components=components), store, "qemu"))
+    document = etree.fromstring(domain_xml(spec(port(), components=components), SITE, store, "qemu"))
 
     slots = len(document.xpath("//controller[@model='pcie-root-port']"))
     boot_devices = ["root", "seed", "rng", "serial controller", "usb controller", "nic1"]
@@ -347,7 +348,7 @@ def test_a_server_is_read_from_its_domain(compute: LibvirtCompute, domain: FakeD
 
 def test_a_limit_is_read_in_mbit(compute: LibvirtCompute, domain: FakeDomain, store: Store) -> None:
     components = [{"type": "vNIC", "id": "nic1", "network": "red", "interface": {"bandwidth": 100}}]
-    domain.runs(domain_xml(spec(port(), components=components), store, "qemu"))
+    domain.runs(domain_xml(spec(port(), components=components), SITE, store, "qemu"))
 
     assert [p.bandwidth for p in compute.find("s-1").ports] == [100]
 
@@ -388,6 +389,19 @@ def test_only_stamped_domains_are_servers(
     assert [server.sliver for server in compute.servers()] == ["s-1"]
 
 
+def test_a_domain_of_another_site_is_none_of_ours(
+    compute: LibvirtCompute, connection: MagicMock, domain: FakeDomain, store: Store
+) -> None:
+    domain.runs(domain_xml(spec(), "ELSEWHERE", store, "qemu"))
+    connection.listAllDomains.return_value = [domain]
+
+    assert compute.servers() == ()
+    for method in (compute.find, compute.delete, lambda _: compute.create(spec())):
+        with pytest.raises(NotOurs):
+            method("s-1")
+    assert not domain.destroy.called
+
+
 def test_libvirts_silence_is_told(compute: LibvirtCompute, connection: MagicMock) -> None:
     connection.lookupByUUID.side_effect = native(libvirt.VIR_ERR_NO_CONNECT)
 
@@ -424,7 +438,7 @@ def test_creation_makes_disks_then_defines_then_starts(
     compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock, store: Store
 ) -> None:
     made = FakeDomain()
-    made.runs(domain_xml(spec(), store, "qemu"))
+    made.runs(domain_xml(spec(), SITE, store, "qemu"))
     made.active = False
     events = MagicMock()
     events.attach_mock(fake_store, "store")
@@ -562,7 +576,7 @@ def test_kvm_is_taken_where_it_is_good(
 ) -> None:
     module._offers_kvm.cache_clear()
     connection.getDomainCapabilities.side_effect = [offer]
-    automatic = LibvirtCompute(Site(site="TEST", hosts={"w1": Host()}), "w1")
+    automatic = LibvirtCompute(Site(site=SITE, hosts={"w1": Host()}), "w1")
 
     assert automatic._effective_virt_type(connection) == virt_type
     assert automatic._effective_virt_type(connection) == virt_type

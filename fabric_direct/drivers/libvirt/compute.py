@@ -84,7 +84,7 @@ class LibvirtCompute:
     cloud = False
 
     def __init__(self, site: Site, host: str) -> None:
-        self._host = host
+        self._host, self._site = host, site.site
         self._uri = site.host(host).libvirt
         self._virt_type = site.host(host).virt_type
         self._store = Store.of(site, host)
@@ -119,12 +119,12 @@ class LibvirtCompute:
             suppress(NotFound),
             translated(f"look for the domain of {sliver_id}", self._uri),
         ):
-            domain = find_domain(connect(self._uri), sliver_id)
-            return None if domain is None else read_server(domain, self._host)
+            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            return None if domain is None else read_server(domain, self._host, self._site)
         return None
 
     def servers(self) -> tuple[Server, ...]:
-        """Return all servers of the host that bear a stamp of ours."""
+        """Return all servers of the host that bear a stamp of the site."""
         with translated("list the domains", self._uri):
             found = (self._read(domain) for domain in connect(self._uri).listAllDomains())
             return tuple(server for server in found if server is not None)
@@ -139,7 +139,9 @@ class LibvirtCompute:
         :raises NotOurs: if a domain of the server's name or UUID is not the sliver's.
         """
         with translated(f"create the domain of {spec.sliver.id}", self._uri):
-            domain = find_domain(connect(self._uri), spec.sliver.id) or self._define(spec)
+            domain = find_domain(connect(self._uri), spec.sliver.id, self._site) or self._define(
+                spec
+            )
             power_on(domain)
         return self._running(spec.sliver.id)
 
@@ -149,7 +151,7 @@ class LibvirtCompute:
         :raises NotOurs: if a domain has its UUID without our stamp; nothing is removed then.
         """
         with translated(f"delete the domain of {sliver_id}", self._uri):
-            domain = find_domain(connect(self._uri), sliver_id)
+            domain = find_domain(connect(self._uri), sliver_id, self._site)
             if domain is not None:
                 power_off(domain)
                 _undefine(domain)
@@ -161,7 +163,7 @@ class LibvirtCompute:
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything of the server that is still there: domain, root disk, seed, console log."""
         with translated(f"look for what is left of {sliver_id}", self._uri):
-            domain = find_domain(connect(self._uri), sliver_id)
+            domain = find_domain(connect(self._uri), sliver_id, self._site)
             left = [] if domain is None else [f"domain {domain.name()}"]
             left += [f"file {self._store.file(name)}" for name in self._files(sliver_id)]
             console = self._store.console(sliver_id)
@@ -174,7 +176,7 @@ class LibvirtCompute:
         :raises NotVerified: if it does not run then, for example because it is paused.
         """
         with translated(f"start the domain of {sliver_id}", self._uri):
-            power_on(the_domain(connect(self._uri), sliver_id))
+            power_on(the_domain(connect(self._uri), sliver_id, self._site))
         self._running(sliver_id)
 
     def stop(self, sliver_id: str, *, timeout: float) -> None:
@@ -183,7 +185,7 @@ class LibvirtCompute:
         :raises NotFound: if there is no such server.
         """
         with translated(f"stop the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id)
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
             if not shut_down(domain, timeout):
                 power_off(domain)
 
@@ -197,7 +199,7 @@ class LibvirtCompute:
         :raises TimedOut: if the guest did not shut down within ``timeout`` seconds.
         """
         with translated(f"reboot the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id)
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
             if hard:
                 power_off(domain)
             elif not shut_down(domain, timeout):
@@ -222,7 +224,7 @@ class LibvirtCompute:
         :raises NotFound: if there is no such server.
         """
         with translated(f"attach {port.component} to the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id)
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
             xml = port_xml(sliver_id, port, interface.bandwidth)
             self._attach(domain, nic_alias(sliver_id, port.component, port.sliver), xml)
 
@@ -248,7 +250,7 @@ class LibvirtCompute:
         :raises NotVerified: if libvirt says otherwise afterwards.
         """
         with translated(f"limit {component} of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id)
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
             name = nic_alias(sliver_id, component, holder or sliver_id)
             mac, rate = self._mac(domain, name), (bandwidth or 0) * KILOBYTES
             wanted = {"inbound.average": rate, "outbound.average": rate}
@@ -263,7 +265,7 @@ class LibvirtCompute:
         with translated(f"look for the NICs of {holder}", self._uri):
             for domain in connect(self._uri).listAllDomains():
                 with absent_domain_is_fine():
-                    found += read_plugs(domain, holder)
+                    found += read_plugs(domain, holder, self._site)
         return tuple(found)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
@@ -272,7 +274,7 @@ class LibvirtCompute:
         :raises NotFound: if there is no such server.
         """
         with translated(f"attach {component} to the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id)
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
             taken = targets_of(domain)
             xml = volume_xml(sliver_id, component, volume, taken)
             try:
@@ -297,10 +299,11 @@ class LibvirtCompute:
         :raises NotVerified: if something else is read back.
         """
         with translated(f"write the stamp of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id)
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
             kind, key = libvirt.VIR_DOMAIN_METADATA_ELEMENT, "fabric"
-            domain.setMetadata(kind, stamp_xml(stamp), key, STAMP_NAMESPACE, scope(domain))
-            if read_stamp(domain) != stamp:
+            xml = stamp_xml(stamp, self._site)
+            domain.setMetadata(kind, xml, key, STAMP_NAMESPACE, scope(domain))
+            if read_stamp(domain, self._site) != stamp:
                 raise NotVerified(f"domain {domain.name()} has another stamp", where=self._uri)
 
     def console(self, sliver_id: str, lines: int) -> str:
@@ -315,7 +318,7 @@ class LibvirtCompute:
         :raises DriverError: if the guest has written what libvirt cannot stand as a file's first bytes.
         """
         with translated(f"read the console of {sliver_id}", self._uri):
-            the_domain(connect(self._uri), sliver_id)
+            the_domain(connect(self._uri), sliver_id, self._site)
             store, text = self._store.console(sliver_id), b""
             for name in (CONSOLE, f"{CONSOLE}.0"):
                 if text.count(b"\n") <= lines:
@@ -324,7 +327,7 @@ class LibvirtCompute:
 
     def _read(self, domain: libvirt.virDomain) -> Server | None:
         try:
-            return read_server(domain, self._host)
+            return read_server(domain, self._host, self._site)
         except libvirt.libvirtError as error:
             if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
@@ -349,7 +352,7 @@ class LibvirtCompute:
         self._store.upload(f"{sliver.id}.seed", seed)
         self._store.console(sliver.id).pool()
         virt_type = self._effective_virt_type(connection)
-        xml = domain_xml(spec, self._store, virt_type, _memory_nodes(connection))
+        xml = domain_xml(spec, self._site, self._store, virt_type, _memory_nodes(connection))
         return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def _refuse_taken_name(self, connection: libvirt.virConnect, name: str) -> None:
@@ -416,7 +419,7 @@ class LibvirtCompute:
     def _detach(self, sliver_id: str, name: str, timeout: float) -> None:
         with translated(f"detach {name} from the domain of {sliver_id}", self._uri):
             connection = connect(self._uri)
-            domain = find_domain(connection, sliver_id)
+            domain = find_domain(connection, sliver_id, self._site)
         if domain is not None:
             detach(connection, domain, name, timeout=timeout, where=self._uri)
 

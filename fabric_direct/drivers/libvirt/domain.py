@@ -64,14 +64,16 @@ def _parts(device_alias: str | None, sliver_id: str) -> tuple[str, str]:
     return component, end
 
 
-def find_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDomain | None:
-    """Return the sliver's domain, or None if there is none.
+def find_domain(
+    connection: libvirt.virConnect, sliver_id: str, site: str
+) -> libvirt.virDomain | None:
+    """Return the domain of the site's sliver, or None if there is none.
 
-    :raises NotOurs: if a domain has its UUID without our stamp.
+    :raises NotOurs: if a domain has its UUID without its stamp, or with another site's.
     """
     try:
         domain = connection.lookupByUUID(domain_uuid(sliver_id).bytes)
-        check_stamp(read_stamp(domain), domain.name(), sliver_id)
+        check_stamp(read_stamp(domain, site), domain.name(), sliver_id)
     except libvirt.libvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
             return None
@@ -89,12 +91,12 @@ def absent_domain_is_fine() -> Iterator[None]:
             raise
 
 
-def the_domain(connection: libvirt.virConnect, sliver_id: str) -> libvirt.virDomain:
-    """Return the sliver's domain.
+def the_domain(connection: libvirt.virConnect, sliver_id: str, site: str) -> libvirt.virDomain:
+    """Return the domain of the site's sliver.
 
     :raises NotFound: if there is none.
     """
-    domain = find_domain(connection, sliver_id)
+    domain = find_domain(connection, sliver_id, site)
     if domain is None:
         raise NotFound(f"sliver {sliver_id} has no domain", where=connection.getURI())
     return domain
@@ -109,21 +111,30 @@ def check_stamp(stamp: Stamp | None, name: str, sliver_id: str) -> None:
         raise NotOurs(f"domain {name} is not ours", why="it bears no stamp of the sliver")
 
 
-def read_stamp(domain: libvirt.virDomain) -> Stamp | None:
-    """Return what the domain says of its sliver, or None if it bears no stamp."""
+def read_stamp(domain: libvirt.virDomain, site: str) -> Stamp | None:
+    """Return what the domain says of its sliver, or None if it bears no stamp of the site."""
     try:
         xml = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, STAMP_NAMESPACE)
     except libvirt.libvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
             return None
         raise
-    return Stamp.model_validate_json(ElementTree.fromstring(xml).text or "")
+    return _stamp(ElementTree.fromstring(xml), site)
 
 
-def stamp_in(root: ElementTree.Element) -> Stamp | None:
-    """Return what a domain's whole XML says of its sliver, or None if it bears no stamp."""
-    text = root.findtext(f"metadata/{{{STAMP_NAMESPACE}}}*")
-    return Stamp.model_validate_json(text) if text is not None else None
+def stamp_in(root: ElementTree.Element, site: str | None = None) -> Stamp | None:
+    """Return what a domain's whole XML says of its sliver, or None if it bears no stamp.
+
+    :param site: whose stamp alone counts; any site's if absent.
+    """
+    element = root.find(f"metadata/{{{STAMP_NAMESPACE}}}stamp")
+    return None if element is None else _stamp(element, site)
+
+
+def _stamp(element: ElementTree.Element, site: str | None) -> Stamp | None:
+    if site not in {None, element.get("site")}:
+        return None
+    return Stamp.model_validate_json(element.text or "")
 
 
 def scope(domain: libvirt.virDomain) -> int:

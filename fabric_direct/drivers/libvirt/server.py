@@ -31,7 +31,7 @@ from fabric_direct.drivers.libvirt.domain import (
     stamp_in,
 )
 from fabric_direct.drivers.libvirt.storage import CONSOLE, Store
-from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
+from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.model import NodeSliver, Stamp, State
 
 # kB/s, libvirt's unit of bandwidth, for one Mbit/s.
@@ -86,9 +86,12 @@ def serial_number(component: str) -> str:
     return f"{component[:11]}-{hashlib.sha256(component.encode()).hexdigest()[:8]}"
 
 
-def domain_xml(spec: ServerSpec, store: Store, virt_type: str, nodes: Sequence[int] = ()) -> str:
+def domain_xml(
+    spec: ServerSpec, site: str, store: Store, virt_type: str, nodes: Sequence[int] = ()
+) -> str:
     """Return the definition of the server's domain.
 
+    :param site: name of the site, for the stamp.
     :param virt_type: ``kvm`` or ``qemu``.
     :param nodes: the host's NUMA nodes that have memory; none if the host does not tell.
     """
@@ -100,6 +103,7 @@ def domain_xml(spec: ServerSpec, store: Store, virt_type: str, nodes: Sequence[i
         virt_type=virt_type,
         name=domain_name(sliver),
         uuid=domain_uuid(sliver.id),
+        site=site,
         stamp=_stamp_json(sliver.stamp()),
         memory=sliver.capacities.ram,
         vcpus=sliver.capacities.core,
@@ -122,21 +126,20 @@ def port_xml(sliver_id: str, port: Port, bandwidth: int | None) -> str:
     return render("interface.xml.j2", nic=_nic(sliver_id, port, bandwidth))
 
 
-def stamp_xml(stamp: Stamp) -> str:
+def stamp_xml(stamp: Stamp, site: str) -> str:
     """Return the element that libvirt keeps in the domain's metadata."""
-    element = ElementTree.Element("stamp")
+    element = ElementTree.Element("stamp", site=site)
     element.text = _stamp_json(stamp)
     return ElementTree.tostring(element, encoding="unicode")
 
 
-def read_server(domain: libvirt.virDomain, host: str) -> Server | None:
-    """Return the server that a domain is, or None if it bears no stamp of ours."""
+def read_server(domain: libvirt.virDomain, host: str, site: str) -> Server | None:
+    """Return the server that a domain is, or None if it bears no stamp of the site."""
     state, _, memory, cores, _ = domain.info()
     xml = ElementTree.fromstring(domain.XMLDesc(0))
-    text = xml.findtext(f"metadata/{{{STAMP_NAMESPACE}}}stamp")
-    if text is None:
+    stamp = stamp_in(xml, site)
+    if stamp is None:
         return None
-    stamp = Stamp.model_validate_json(text)
     return Server(
         sliver=stamp.sliver.id,
         instance=domain.name(),
@@ -151,23 +154,23 @@ def read_server(domain: libvirt.virDomain, host: str) -> Server | None:
     )
 
 
-def read_plugs(domain: libvirt.virDomain, holder: str) -> Iterator[Plug]:
-    """Yield the NICs of a domain that is ours whose ports this other sliver holds.
+def read_plugs(domain: libvirt.virDomain, holder: str, site: str) -> Iterator[Plug]:
+    """Yield the NICs of a domain of the site whose ports this other sliver holds.
 
     One that is only live, or only defined, is not whole: a call was killed midway.
     """
-    scopes = [_plugs_in(text, domain.name(), holder) for text in definitions(domain).values()]
+    scopes = [_plugs_in(text, domain.name(), holder, site) for text in definitions(domain).values()]
     for component in sorted({component for scope in scopes for component in scope}):
         plugs = [scope[component] for scope in scopes if component in scope]
         yield replace(plugs[-1], whole=len(plugs) == len(scopes))
 
 
-def _plugs_in(text: str, name: str, holder: str) -> dict[str, Plug]:
+def _plugs_in(text: str, name: str, holder: str, site: str) -> dict[str, Plug]:
     # Most domains have none: reading XML takes longer than libvirt takes to send it.
     if f"ua-{holder}-" not in text:
         return {}
     xml = ElementTree.fromstring(text)
-    stamp = stamp_in(xml)
+    stamp = stamp_in(xml, site)
     nics = _nics(xml, lambda alias_: held_component(alias_, holder))
     return {nic.component: Plug(stamp.sliver.id, name, nic) for nic in nics} if stamp else {}
 
