@@ -15,6 +15,18 @@ import yaml
 from fabric_direct.drivers.base import Port
 from fabric_direct.model import NodeSliver
 
+# FreeBSD listens for IPv6 routers, and starts its SSH server, only if it is told to; any other guest
+# passes by. Both hold at later starts, too.
+_FREEBSD = """[ "$(uname)" = FreeBSD ] || exit 0
+sysrc ipv6_activate_all_interfaces=YES rtsold_enable=YES sshd_enable=YES
+for interface in $(ifconfig -l ether); do
+  sysrc "ifconfig_${interface}_ipv6=inet6 accept_rtadv"
+  ifconfig "$interface" inet6 accept_rtadv
+done
+service rtsold restart
+service sshd onestatus || service sshd start
+"""
+
 # All parts are base64, so that no line of theirs can be taken for the boundary.
 _BOUNDARY = "==fabric-direct=="
 
@@ -22,8 +34,9 @@ _BOUNDARY = "==fabric-direct=="
 def user_data(sliver: NodeSliver, extra_keys: Iterable[str] = ()) -> str:
     """Return the sliver's user data, a MIME ``multipart/mixed`` document.
 
-    Its parts are a ``text/cloud-config`` (host name, public keys) and, if the sliver has a boot script,
-    a ``text/x-shellscript`` with the script byte for byte in UTF-8. The same input gives the same text.
+    Its parts are a ``text/cloud-config`` (host name, public keys, what FreeBSD needs beside) and, if the
+    sliver has a boot script, a ``text/x-shellscript`` with the script byte for byte in UTF-8. The same
+    input gives the same text.
 
     :param extra_keys: public keys beside the sliver's own that may log in, in OpenSSH's one-line form.
     """
@@ -67,6 +80,7 @@ def _cloud_config(sliver: NodeSliver, extra_keys: Iterable[str]) -> str:
         "hostname": sliver.name,
         "manage_etc_hosts": "localhost",
         "ssh_authorized_keys": _each_once((*sliver.ssh_keys, *extra_keys)),
+        "runcmd": [["sh", "-c", _FREEBSD]],
     }
     # (a key on one line: not only cloud-init reads this)
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False, width=inf)

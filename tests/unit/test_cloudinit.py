@@ -2,9 +2,11 @@
 
 import io
 import json
+import subprocess
 from email import message_from_string
 from email.message import Message
 from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
 from typing import Any
 
 import pycdlib
@@ -105,6 +107,46 @@ def test_without_a_boot_script_there_is_no_part_for_it() -> None:
     assert set(parts(user_data(sliver()))) == {"multipart/mixed", "text/cloud-config"}
 
 
+FREEBSD = """#!/bin/sh
+case $(basename "$0"),$* in
+uname,) echo FreeBSD ;;
+ifconfig,-l*) echo "vtnet0 vtnet1" ;;
+service,"sshd onestatus") exit 1 ;;
+*) echo "$(basename "$0") $*" >>"$SAID" ;;
+esac
+"""
+
+
+def run_commands(tmp_path: Path, *programs: str) -> list[str]:
+    """Run what cloud-init would, with these programs as FreeBSD has them; return what they were told."""
+    for program in programs:
+        (tmp_path / program).write_text(FREEBSD)
+        (tmp_path / program).chmod(0o755)
+    (command,) = yaml.safe_load(payload(user_data(sliver()), "text/cloud-config"))["runcmd"]
+    said = tmp_path / "said"
+    said.touch()
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SAID": str(said)}
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    return said.read_text().splitlines()
+
+
+def test_freebsd_listens_for_routers_and_starts_its_ssh_server(tmp_path: Path) -> None:
+    """By programs that stand in for FreeBSD's: a real one is not at hand."""
+    assert run_commands(tmp_path, "uname", "sysrc", "ifconfig", "service") == [
+        "sysrc ipv6_activate_all_interfaces=YES rtsold_enable=YES sshd_enable=YES",
+        "sysrc ifconfig_vtnet0_ipv6=inet6 accept_rtadv",
+        "ifconfig vtnet0 inet6 accept_rtadv",
+        "sysrc ifconfig_vtnet1_ipv6=inet6 accept_rtadv",
+        "ifconfig vtnet1 inet6 accept_rtadv",
+        "service rtsold restart",
+        "service sshd start",
+    ]
+
+
+def test_any_other_guest_passes_that_by(tmp_path: Path) -> None:
+    assert run_commands(tmp_path, "sysrc", "ifconfig", "service") == []
+
+
 def test_a_key_comment_cannot_become_yaml() -> None:
     hostile = f"{KEY}\u2028'\"]}} #: &x *y \U0001f600"
 
@@ -112,7 +154,7 @@ def test_a_key_comment_cannot_become_yaml() -> None:
 
     config = yaml.safe_load(payload(document, "text/cloud-config"))
     assert config["ssh_authorized_keys"] == [hostile]
-    assert set(config) == {"hostname", "manage_etc_hosts", "ssh_authorized_keys"}
+    assert set(config) == {"hostname", "manage_etc_hosts", "ssh_authorized_keys", "runcmd"}
 
 
 def test_the_same_sliver_gives_the_same_user_data() -> None:
