@@ -280,7 +280,9 @@ def test_a_present_volume_is_known_by_the_component_that_names_it(store: Store) 
 def test_ten_slots_are_free_for_hot_plug(store: Store) -> None:
     components = [{"type": "GPU", "id": "gpu", "bdf": ["0000:25:00.0", "0000:25:00.1"]}]
 
-    document = etree.fromstring(domain_xml(spec(port(), components=components), SITE, store, "qemu"))
+    document = etree.fromstring(
+        domain_xml(spec(port(), components=components), SITE, store, "qemu")
+    )
 
     slots = len(document.xpath("//controller[@model='pcie-root-port']"))
     boot_devices = ["root", "seed", "rng", "serial controller", "usb controller", "nic1"]
