@@ -67,7 +67,7 @@ class ConsoleGuest:
 def domain(worker: Worker) -> libvirt.virDomain:
     """The domain ``l2``, made ready once: its shell keeps what was typed."""
     worker.run("lab-l2")
-    return worker.libvirt.lookupByName("l2")
+    return worker.connection.lookupByName("l2")
 
 
 @pytest.fixture(scope="module")
