@@ -356,7 +356,8 @@ def _run(
 
     def expire() -> None:
         expired.set()
-        channel.close()
+        with suppress(OSError, EOFError):  # the connection may be gone by then
+            channel.close()
 
     # Whatever waits then, be it for input, output or the end, ends with the channel.
     timer = threading.Timer(deadline.remaining(), expire)

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import GuestSettings, Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers import guest_ssh
 from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guest_ssh import SshGuest
@@ -234,6 +235,25 @@ def test_a_command_that_leaves_its_input_is_no_error(ssh: SshGuest) -> None:
 def test_a_command_that_does_not_end_is_not_waited_for(ssh: SshGuest) -> None:
     with pytest.raises(TimedOut, match="did not end in time"):
         ssh.run(GUEST, ("sleep", "30"), timeout=0.3)
+
+
+def test_a_connection_that_is_gone_when_the_time_is_over_ends_the_command_all_the_same(
+    mocker: MockerFixture,
+) -> None:
+    over, client = threading.Event(), mocker.Mock(spec=paramiko.SSHClient)
+    channel = client.get_transport.return_value.open_session.return_value
+
+    def gone() -> None:
+        over.set()
+        raise EOFError
+
+    channel.close.side_effect = gone
+    channel.exec_command.side_effect = lambda _: over.wait(10)
+    mocker.patch.object(guest_ssh, "_communicate", return_value=CommandResult(0))
+    with pytest.raises(TimedOut):
+        guest_ssh._run(client, "sleep 9", b"", Deadline.within(0.05))
+    for timer in [t for t in threading.enumerate() if isinstance(t, threading.Timer)]:
+        timer.join(10)
 
 
 def test_the_end_of_the_boot_is_seen_by_its_mark(
