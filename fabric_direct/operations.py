@@ -219,10 +219,15 @@ class Operations:
             return _not_taken_back(result) or (_drift(job) if entry.resumed else ())
         if job.operation is Operation.CREATE and not entry.whole:
             return _not_taken_back(result)
-        if job.operation is Operation.CREATE and _leftovers(job):
+        left = _leftovers(job)
+        if job.operation is Operation.CREATE and left:
             deadline.renew(self._site.limits.undo)
-            removal = job.handler.delete(job.sliver.ref())
-            engine.run(removal, self._steps, deadline=deadline)
+            return self._left_of_removal(job, deadline)
+        return left
+
+    def _left_of_removal(self, job: "_Job", deadline: Deadline) -> tuple[str, ...]:
+        """Remove all there is of the sliver and name what is left then."""
+        engine.run(job.handler.delete(job.sliver.ref()), self._steps, deadline=deadline)
         return _leftovers(job)
 
     def _still_there(self, job: "_Job", entry: Entry, deadline: Deadline) -> tuple[str, ...]:
@@ -234,10 +239,7 @@ class Operations:
         if job.operation is not Operation.DELETE:
             return ()
         left = _leftovers(job)
-        if not left or not entry.resumed:
-            return left
-        engine.run(job.handler.delete(job.sliver.ref()), self._steps, deadline=deadline)
-        return _leftovers(job)
+        return self._left_of_removal(job, deadline) if left and entry.resumed else left
 
     def _reporter(self, job: "_Job") -> engine.OnStep:
         operation, sliver, total = job.operation, job.sliver.id, len(job.flow.steps())
