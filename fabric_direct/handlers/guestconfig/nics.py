@@ -122,17 +122,19 @@ class NicRemoval:
     def is_so(self) -> bool:
         """Look for anything of ours."""
         root = Root(self._guest())
-        found = managers(root, self._parent(root))
+        link = self._link(root)
+        found = managers(root, link.parent if link else "")
         return not any(manager.has(root, self._nic.label) for manager in found)
 
     def make(self) -> None:
         """Remove it, and the addresses."""
         root = Root(self._guest())
-        found = managers(root, self._parent(root))
+        link = self._link(root)
+        found = managers(root, link.parent if link else "")
         for each in found:
             each.forget(root, self._nic.label)
-        if FreeBsd.name not in [each.name for each in found]:
-            self._take_addresses(root)
+        if link and FreeBsd.name not in [each.name for each in found]:
+            _take(root, link)
 
     def take_back(self) -> None:
         """Set it again."""
@@ -142,18 +144,12 @@ class NicRemoval:
         """Return whether it is set again."""
         return NicSetting(self._guest, self._drivers, self._tenant, self._nic).is_so()
 
-    def _parent(self, root: Root) -> str:
+    def _link(self, root: Root) -> Link | None:
+        """Return the NIC as the guest has it; one that is unplugged is nowhere."""
         try:
-            return link_of(root.guest, self._drivers, self._tenant(), self._nic).parent
+            return link_of(root.guest, self._drivers, self._tenant(), self._nic)
         except NotFound:
-            return ""
-
-    def _take_addresses(self, root: Root) -> None:
-        try:
-            link = link_of(root.guest, self._drivers, self._tenant(), self._nic)
-        except NotFound:
-            return
-        _take(root, link)
+            return None
 
 
 def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: Nic) -> Link:
