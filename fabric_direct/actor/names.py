@@ -3,9 +3,14 @@
 import hashlib
 import re
 
-_COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+from pydantic import TypeAdapter, ValidationError
+
+from fabric_direct.model import ComponentId, Name
+
+_COMPONENT: TypeAdapter[str] = TypeAdapter(ComponentId)
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 _FOREIGN = re.compile(r"[^A-Za-z0-9]+")
+_FOREIGN_MODEL = re.compile(r"[^A-Za-z0-9._-]+")
 _HASHED = re.compile(r".*--[0-9a-f]{12}")
 MANAGEMENT = "management"
 """The component id of each VM's management NIC, which no component of FIM gets."""
@@ -17,12 +22,12 @@ def component_id(name: str) -> str:
     The same name always gives the same id, different names give different ones.
     """
     taken = name == MANAGEMENT or _HASHED.fullmatch(name)
-    return name if _COMPONENT.fullmatch(name) and not taken else _hashed(name, 17)
+    return name if _is(_COMPONENT, name) and not taken else _hashed(name, 17)
 
 
 def host_name(name: str) -> str:
     """Return a VM's name: its own where a host may be called so, else one with a hash."""
-    plain = _NAME.fullmatch(name) and not _HASHED.fullmatch(name)
+    plain = _is(_NAME, name) and not _HASHED.fullmatch(name)
     return name if plain else _hashed(name, 48)
 
 
@@ -31,7 +36,12 @@ def model_name(model: str | None) -> str | None:
     return (_FOREIGN_MODEL.sub("-", model).strip("-._")[:63] or None) if model else None
 
 
-_FOREIGN_MODEL = re.compile(r"[^A-Za-z0-9._-]+")
+def _is(kind: TypeAdapter[str], name: str) -> bool:
+    try:
+        kind.validate_python(name)
+    except ValidationError:
+        return False
+    return True
 
 
 def _hashed(name: str, length: int) -> str:

@@ -12,7 +12,7 @@ from fabric_direct.documents.schema import json_schema
 from fabric_direct.documents.tree import LIMIT, Malformed, Problem, read
 from fabric_direct.errors import FabricDirectError
 
-__all__ = ["json_schema", "load", "parse"]
+__all__ = ["json_schema", "load", "parse", "read_text"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -26,7 +26,7 @@ def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError])
 
     :raises FabricDirectError: of the class ``error``; see :func:`parse`.
     """
-    return parse(_text(path, error), str(path), model, error)
+    return parse(read_text(path, error), str(path), model, error)
 
 
 def parse(text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
@@ -50,7 +50,12 @@ def parse(text: str, source: str, model: type[M] | Choice[M], error: type[Fabric
         raise _refusal(error, source, problems(invalid, chosen, tree)) from invalid
 
 
-def _text(path: Path, error: type[FabricDirectError]) -> str:
+def read_text(path: Path, error: type[FabricDirectError]) -> str:
+    """Return the text of a file, of which no more is read than a document may have and a byte.
+
+    :raises error: if it cannot be read; the cause of one that is no text is not kept, for it would have
+        the file's content.
+    """
     try:
         with path.open("rb") as file:
             # One byte more than is allowed is enough to be refused.
@@ -59,7 +64,7 @@ def _text(path: Path, error: type[FabricDirectError]) -> str:
         raise error(f"cannot read {path}", why=failure.strerror or str(failure)) from failure
     except UnicodeDecodeError as failure:
         line = failure.object.count(b"\n", 0, failure.start) + 1
-        raise error(f"{path}:{line}: is no text in UTF-8") from failure
+        raise error(f"{path}:{line}: is no text in UTF-8") from None
 
 
 def _refusal(

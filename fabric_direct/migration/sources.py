@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fabric_direct.documents import read_text
 from fabric_direct.errors import Refused
 from fabric_direct.migration import ini, tree
 from fabric_direct.migration.draft import Draft
 from fabric_direct.migration.inventory import Inventory, Variables, start_of
-from fabric_direct.migration.values import VAULT, parse_document, read_text
+from fabric_direct.migration.values import VAULT, parse_document
 
 _YAML = (".yml", ".yaml", ".json")
 # What Ansible passes over in an inventory's directory.
@@ -49,7 +50,7 @@ def _passed(path: Path) -> bool:
 
 
 def _read(path: Path, draft: Draft, into: Inventory) -> None:
-    text = read_text(path)
+    text = read_text(path, Refused)
     if _withheld(path, text, draft):
         return
     if not path.name.endswith(_YAML):
@@ -91,5 +92,5 @@ def _beside(folder: Path, draft: Draft) -> dict[str, Variables]:
 
 
 def _variables(path: Path, draft: Draft) -> Variables:
-    text = read_text(path)
+    text = read_text(path, Refused)
     return {} if _withheld(path, text, draft) else parse_document(text, str(path)).values()

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.documents.tree import LIMIT, Malformed, Tree, dotted, read
+from fabric_direct.documents import read_text
+from fabric_direct.documents.tree import Malformed, Tree, dotted, read
 from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.errors import Refused
 from fabric_direct.migration.findings import Place
@@ -155,27 +156,12 @@ class Fields:
         return content
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file of at most 1 MiB.
-
-    :raises Refused: if it cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            return file.read(LIMIT + 1).decode("utf-8-sig")
-    except OSError as error:
-        raise Refused(f"cannot read {path}", why=error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise Refused(f"{path}:{line}: is no text in UTF-8") from None
-
-
 def read_document(path: Path) -> Fields:
     """Return a YAML document.
 
     :raises Refused: if it cannot be read or is broken.
     """
-    return parse_document(read_text(path), str(path))
+    return parse_document(read_text(path, Refused), str(path))
 
 
 def _says_nothing(line: str) -> bool:
