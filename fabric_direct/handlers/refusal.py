@@ -50,7 +50,7 @@ def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tena
     """
     former = {component.id for component in was.components}
     added = [component for component in sliver.components if component.id not in former]
-    devices = [component for component in added if not isinstance(component, VNic | Storage)]
+    devices = [device for device in sliver.devices() if device in added]
     if not devices:
         return
     free = drivers.device(devices[0]).free_ports(tenant)

@@ -36,7 +36,6 @@ from fabric_direct.drivers.libvirt.usb import (
 )
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import (
-    DriverError,
     FabricDirectError,
     NotVerified,
     Unsupported,
@@ -212,12 +211,7 @@ class ColdDevice(HostdevDevice):
             made = [n for n in _labels(own, tenant.sliver, component) if n not in before]
             left = [label for label in made if not self._take_back(own.domain, label)]
             if left:
-                raise DriverError(
-                    "a device was attached only in part",
-                    where=self._uri,
-                    why=str(error),
-                    remedy=f"still defined, and to be detached: {', '.join(left)}",
-                ) from error
+                raise self._in_part(error, "still defined", left) from error
             raise
 
     def _take_back(self, domain: libvirt.virDomain, label: str) -> bool:

@@ -281,13 +281,16 @@ class HostdevDevice:
             made = [device.alias for device in wanted if device.alias not in before]
             left = [label for label in made if not self._take_back(domain, label)]
             if left:
-                raise DriverError(
-                    "a device was attached only in part",
-                    where=self._uri,
-                    why=str(error),
-                    remedy=f"still attached, and to be detached: {', '.join(left)}",
-                ) from error
+                raise self._in_part(error, "still attached", left) from error
             raise
+
+    def _in_part(self, error: Exception, still: str, left: list[str]) -> DriverError:
+        return DriverError(
+            "a device was attached only in part",
+            where=self._uri,
+            why=str(error),
+            remedy=f"{still}, and to be detached: {', '.join(left)}",
+        )
 
     def _take_back(self, domain: libvirt.virDomain, label: str) -> bool:
         try:
