@@ -56,7 +56,7 @@ def ssh_server(directory: Path) -> Iterator[Server]:
     home.mkdir(0o700)
     (home / ".ssh").mkdir(0o700)
     server = Server(_free_port(), _new_host_key(host_key), home, directory / "identity")
-    _new_key(server.identity)
+    new_key(server.identity)
     server.let_in()
     script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
     unshare = ["unshare", "--mount", "--propagation=slave"]
@@ -83,10 +83,13 @@ def _new_host_key(path: Path) -> str:
     return " ".join(public.split()[:2])
 
 
-def _new_key(path: Path) -> None:
+def new_key(path: Path) -> str:
+    """Make an RSA key pair in OpenSSH's form and return the public line, without a comment."""
     key = paramiko.RSAKey.generate(2048)
     key.write_private_key_file(str(path))
-    path.with_suffix(".pub").write_text(f"{key.get_name()} {key.get_base64()} site\n")
+    public = f"{key.get_name()} {key.get_base64()}"
+    path.with_suffix(".pub").write_text(f"{public} site\n")
+    return public
 
 
 def _free_port() -> int:

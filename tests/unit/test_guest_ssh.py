@@ -1,14 +1,9 @@
 """The SSH driver against a real dropbear on a loopback port, with a home directory of its own."""
 
-import os
-import pwd
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
@@ -16,7 +11,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import GuestSettings, Site
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.deadline import Deadline
 from fabric_direct.drivers import guest_ssh
 from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guest_ssh import SshGuest
@@ -29,75 +24,28 @@ from fabric_direct.errors import (
     TimedOut,
     Unreachable,
 )
+from tests.functional.ssh_server import USER, Server, new_key, ssh_server
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"
-USER = pwd.getpwuid(os.geteuid()).pw_name
 GUEST = GuestAddress("sliver", "sliver-node", USER, ("127.0.0.1",))
-
-
-def new_key(path: Path) -> str:
-    """Make an RSA key pair in OpenSSH's form and return the public line."""
-    key = paramiko.RSAKey.generate(2048)
-    key.write_private_key_file(str(path))
-    return f"{key.get_name()} {key.get_base64()}"
-
-
-@dataclass(frozen=True)
-class Server:
-    """A running dropbear."""
-
-    port: int
-    host_key: str
-    home: Path
-    identity: Path
-    """The private key that it lets in."""
-
-    @property
-    def keys(self) -> Path:
-        return self.home / ".ssh" / "authorized_keys"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Start dropbear where the user's home is a directory of the test's own."""
-    if os.geteuid() != 0 or not all(map(shutil.which, ("dropbear", "dropbearkey", "unshare"))):
-        pytest.skip("needs root, unshare, and dropbear (Debian: dropbear-bin)")
-    directory = tmp_path_factory.mktemp("sshd")
-    home, host_key = directory / "home", directory / "host"
-    home.mkdir(0o700)
-    command = ["dropbearkey", "-t", "ed25519", "-f", host_key]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    public = next(line for line in made.splitlines() if line.startswith("ssh-ed25519"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
-    command = ["unshare", "--mount", "sh", "-c", script, "sh", home, host_key, str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        wait_until("dropbear to listen", lambda: listens(port), timeout=10)
-        yield Server(port, " ".join(public.split()[:2]), home, directory / "identity")
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    with ssh_server(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def identity(server: Server) -> str:
-    return new_key(server.identity)
+    return " ".join(server.identity.with_suffix(".pub").read_text().split()[:2])
 
 
 @pytest.fixture
 def site(server: Server, identity: str, tmp_path: Path, mocker: MockerFixture) -> Site:
     """A site whose key the server lets in and whose guests listen on the server's port."""
     mocker.patch.object(guest_ssh, "PORT", server.port)
-    server.keys.parent.mkdir(mode=0o700, exist_ok=True)
     server.keys.write_text(f"# ours\n{identity} site\n")
     return Site(
         site="TEST", state_dir=tmp_path, guest_access=GuestSettings(ssh_key=server.identity)
