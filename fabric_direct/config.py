@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from fabric_direct.errors import InvalidSite, NotFound
-from fabric_direct.model import Frozen, Name, PciAddress, SshPublicKey
-from fabric_direct.networks import LinkName, SiteNetwork
+from fabric_direct.model import AUTO, Frozen, LinkName, Name, PciAddress, SshPublicKey, Trait
+from fabric_direct.networks import SiteNetwork
 
 DriverName = Name
 # Whose cloud images let a user in that is called like the distribution.
@@ -92,6 +92,10 @@ class Host(Frozen):
     virt_type: Literal["auto", "kvm", "qemu"] = "auto"
     """``auto`` takes KVM where the host offers it."""
     devices: tuple[AllowedDevice, ...] = ()
+    maintenance: str | None = None
+    """Why nothing new shall be placed here; what is there stays. In service if absent."""
+    traits: tuple[Trait, ...] = ()
+    """What placement may ask for and no API tells, as os-traits names it: ``CUSTOM_…``."""
 
 
 class ImageSettings(Frozen):
@@ -101,6 +105,9 @@ class ImageSettings(Frozen):
     """The user that logs in to its guests; by the distribution in the image's name if absent."""
     path: Path | None = None
     """File on the host (libvirt); OpenStack finds its images by name."""
+    architecture: Name | None = None
+    """Of the machines that it runs on: ``x86_64``; any if absent. OpenStack's images say it
+    themselves."""
 
 
 class OpenStackSettings(Frozen):
@@ -175,11 +182,94 @@ class ActorSettings(Frozen):
     """Seconds after which the actor gives an operation up; each ends before, with what it takes back."""
 
 
+class AllocationRatios(Frozen):
+    """How much of what a host has may be promised. Nova's own ratios count for its hosts."""
+
+    cpu: Annotated[float, Field(gt=0, le=64)] = 1.0
+    ram: Annotated[float, Field(gt=0, le=64)] = 1.0
+    disk: Annotated[float, Field(gt=0, le=64)] = 1.0
+
+
+class PlacementSettings(Frozen):
+    """How hosts are chosen where slivers leave them open."""
+
+    allocation: AllocationRatios = AllocationRatios()
+    weights: dict[Name, Annotated[int, Field(ge=0, le=1_000_000)]] = {}
+    """Cost to weight; those that are not named have their own. 0 leaves a cost out."""
+    without: tuple[Name, ...] = ()
+    """Filters that are not asked."""
+    retries: Annotated[int, Field(ge=0, le=100)] = 2
+    """How many other hosts are tried after one that refuses."""
+
+
+class TlsSettings(Frozen):
+    """With what a zone shows who it is."""
+
+    certificate: Path
+    """PEM, with the chain above it."""
+    key: Path
+    """PEM."""
+
+
+class ChildZone(Frozen):
+    """A zone below this one."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+/?$")]
+    """Where it listens."""
+    token_file: Path | None = None
+    """The bearer token to show it, on the file's first line."""
+    ca_file: Path | None = None
+    """PEM: who may have signed its certificate; the system's own authorities if absent."""
+
+
+class ZoneSettings(Frozen):
+    """The site as a zone: where it listens, who may ask, and which zones are below it."""
+
+    name: Name | None = None
+    """As other zones see it; the site's if absent."""
+    listen: Annotated[
+        str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")
+    ] = "127.0.0.1:8750"
+    """Address and port."""
+    tls: TlsSettings | None = None
+    """Must be given where it does not listen on a loopback address."""
+    token_file: Path | None = None
+    """Bearer tokens that are let in, one on each line; must be given where it does not listen on a
+    loopback address."""
+    own_hosts: bool = True
+    """Whether it offers the site's own hosts, beside those of its children."""
+    children: dict[Name, ChildZone] = {}
+    """By the names that they have here."""
+    deadline: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """Seconds for a selection, where who asks gives none."""
+    offer_lifetime: Annotated[float, Field(gt=0, le=86_400)] = 120.0
+    """Seconds for which an offer may be taken up."""
+    refresh: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """Seconds between looks at a child's capabilities; after three without an answer it is not asked."""
+
+
+class FakeHost(Frozen):
+    """A host in memory."""
+
+    cores: Annotated[int, Field(ge=1)] = 64
+    ram: Annotated[int, Field(ge=1)] = 256
+    """GiB."""
+    disk: Annotated[int, Field(ge=1)] = 4096
+    """GiB."""
+    traits: tuple[Trait, ...] = ()
+    gpus: Annotated[int, Field(ge=0, le=16)] = 0
+    """How many GPUs of the model A30 it has."""
+    vfs: Annotated[int, Field(ge=0, le=64)] = 0
+    """How many VFs the uplink ``ens1`` has, which is in VEPA."""
+
+
 class FakeSettings(Frozen):
     """How the in-memory drivers behave."""
 
     delay: Annotated[float, Field(ge=0)] = 0.0
     """Seconds that each call takes."""
+    hosts: dict[Name, FakeHost] = {}
+    """What the hosts are; one that is not named has what a host in memory usually has."""
 
 
 def _default_state_dir() -> Path:
@@ -212,6 +302,8 @@ class Site(Frozen):
     networks: dict[Name, SiteNetwork] = {}
     guest_access: GuestSettings = GuestSettings()
     actor: ActorSettings = ActorSettings()
+    placement: PlacementSettings = PlacementSettings()
+    zone: ZoneSettings = ZoneSettings()
     limits: Limits = Limits()
     journal: str | None = None
     """URL of a database for the journal; a directory below ``state_dir`` if absent."""
@@ -228,6 +320,12 @@ class Site(Frozen):
                 if clash:
                     raise ValueError(f"networks: {name} overlaps with {clash}")
                 seen.append((name, block))
+        return self
+
+    @model_validator(mode="after")
+    def _no_host_called_auto(self) -> Self:
+        if AUTO in self.hosts:
+            raise ValueError(f"hosts: none can be called {AUTO!r}, which leaves the choice open")
         return self
 
     def driver_for(self, resource_type: str, model: str | None = None) -> str | None:

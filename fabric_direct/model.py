@@ -39,8 +39,13 @@ class Frozen(BaseModel):
 SliverId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 ComponentId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,30}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+# A Linux interface name: IFNAMSIZ (16) less the terminating zero.
+LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
 Vlan = Annotated[int, Field(ge=1, le=4094, strict=True)]
 Mbps = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Trait = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,254}$")]
+AUTO = "auto"
+"""As a sliver's host: placement chooses one."""
 
 
 def _unicast_mac(text: str) -> str:
@@ -207,8 +212,8 @@ class Storage(_Component):
 
 
 class _PciComponent(_Component):
-    bdf: Annotated[tuple[PciAddress, ...], Field(min_length=1, max_length=32)]
-    """The PCI functions on the host that make up the device."""
+    bdf: Annotated[tuple[PciAddress, ...], Field(max_length=32)] = ()
+    """The PCI functions on the host that make up the device; chosen by placement if absent."""
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -246,12 +251,33 @@ class SharedNic(_PciComponent):
     """One virtual function (VF) of a NIC."""
 
     type: Literal["SharedNIC"] = "SharedNIC"
-    bdf: Annotated[tuple[PciAddress, ...], Field(min_length=1, max_length=1)]
+    bdf: Annotated[tuple[PciAddress, ...], Field(max_length=1)] = ()
+    uplink: LinkName | None = None
+    """Where ``bdf`` is absent: a VF of this uplink of the host; of any if absent."""
+    vepa: bool = False
+    """Where ``bdf`` is absent: whether the uplink must be in VEPA."""
     interface: Interface = Interface()
 
 
 PciComponent = Gpu | Nvme | Fpga | SmartNic | SharedNic
 Component = Annotated[VNic | Storage | PciComponent, Field(discriminator="type")]
+
+
+class PlacementRules(Frozen):
+    """What placement heeds beside size, image and devices."""
+
+    required_traits: tuple[Trait, ...] = ()
+    """Traits that the host must have, as os-traits names them: ``HW_CPU_X86_AVX2``, ``CUSTOM_…``."""
+    forbidden_traits: tuple[Trait, ...] = ()
+    """Traits that it must not have."""
+    affinity: tuple[SliverId, ...] = ()
+    """Slivers that it must share its host with."""
+    anti_affinity: tuple[SliverId, ...] = ()
+    """Slivers that it must not share its host with."""
+    exclude_hosts: tuple[Name, ...] = ()
+    """Hosts that will not do."""
+    same_numa_node: bool = False
+    """Whether all devices, and as many cores and as much memory, must be on one NUMA node."""
 
 
 class SliverRef(Frozen):
@@ -274,7 +300,12 @@ class NodeSliver(SliverRef):
     name: Name
     """Name of the node and host name of its guest."""
     host: Name | None = None
-    """The worker it shall run on; may be absent where the site has only one."""
+    """The worker it shall run on, ``auto`` to have one chosen; may be absent where the site has only
+    one. A cloud chooses by itself if it is absent."""
+    owner: Name | None = None
+    """The project that it is for."""
+    placement: PlacementRules = PlacementRules()
+    """What is heeded when a worker, or a device without ``bdf``, is chosen."""
     image: Name
     """An image named in site.yaml, or of the cloud."""
     flavor: Name | None = None
@@ -285,6 +316,11 @@ class NodeSliver(SliverRef):
     boot_script: Annotated[str, Field(max_length=65_536)] | None = None
     """Run once at first boot, by the interpreter that its own first line names."""
     components: Annotated[tuple[Component, ...], Field(max_length=128)] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether placement has something to choose: the host, or the functions of a device."""
+        return self.host == AUTO or any(not device.bdf for device in self.devices())
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:

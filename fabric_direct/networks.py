@@ -13,11 +13,12 @@ strategy              on a libvirt host                    in a cloud (Neutron)
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from fabric_direct.model import (
     ComponentId,
     Frozen,
+    LinkName,
     Name,
     SliverId,
     SliverRef,
@@ -26,9 +27,6 @@ from fabric_direct.model import (
     VNicInterface,
     refuse_twice,
 )
-
-# A Linux interface name: IFNAMSIZ (16) less the terminating zero.
-LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
 
 
 class _Network(Frozen):

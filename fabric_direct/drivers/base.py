@@ -12,6 +12,7 @@ first use and keeps none across a fork. What all methods guarantee:
 * ``timeout`` is in seconds and bounds the waiting for an event, given by keyword.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +45,65 @@ class HostCapacity:
     """MiB."""
     disk: int
     """GiB, free where volumes are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostNode:
+    """A NUMA node of a host."""
+
+    id: int
+    cores: int
+    ram: int
+    """MiB."""
+    distances: Mapping[int, int] = field(default_factory=dict)
+    """To each node, as ACPI's SLIT has it: 10 is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostInventory:
+    """What a host has for servers, and what those that are there take of it, whoever made them."""
+
+    host: str
+    cores: int
+    """As ``ram`` and ``disk``: in all, without what the host keeps for itself."""
+    ram: int
+    """MiB."""
+    disk: int
+    """GiB."""
+    cores_used: int = 0
+    """Promised to servers, running or not."""
+    ram_used: int = 0
+    """MiB."""
+    disk_used: int = 0
+    """GiB."""
+    cpu_ratio: float | None = None
+    """How much of it the API lets be promised; None: it does not say."""
+    ram_ratio: float | None = None
+    disk_ratio: float | None = None
+    nodes: tuple[HostNode, ...] = ()
+    architectures: frozenset[str] = frozenset()
+    """Whose machines it runs; empty: it does not say."""
+    traits: frozenset[str] = frozenset()
+    """As os-traits names them."""
+    images: frozenset[str] | None = None
+    """Names of the images that are at hand there; None: it does not say."""
+    slivers: Mapping[str, str | None] = field(default_factory=dict)
+    """The slivers that it has a server of, and their owners."""
+    enabled: bool = True
+    why_disabled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageNeeds:
+    """What the servers of an image need of their host, as the image's own properties say."""
+
+    architecture: str | None = None
+    required_traits: frozenset[str] = frozenset()
+    forbidden_traits: frozenset[str] = frozenset()
+    ram: int = 0
+    """MiB, at least."""
+    disk: int = 0
+    """GiB, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +244,18 @@ class ComputeDriver(Protocol):
         :raises InvalidSliver: with the field: ``image`` if it is missing or none, ``capacities.disk`` if
             it is larger than the disk, ``capacities.…`` if the host is too small, ``flavor`` if there is
             none that fits, ``host`` if it cannot be had.
+        """
+
+    def inventory(self) -> tuple[HostInventory, ...]:
+        """Return the host, or all workers of the cloud that the site names; all, if it names none.
+
+        :raises Denied: if only an administrator may know.
+        """
+
+    def image_needs(self, image: Image) -> ImageNeeds:
+        """Return what servers of the image need.
+
+        :raises InvalidSliver: with the field ``image`` if there is none.
         """
 
     def find(self, sliver_id: str) -> Server | None:

@@ -39,8 +39,10 @@ def _refuse_component(
     elif isinstance(component, Storage):
         if component.volume is not None:
             drivers.volume.check(component.volume)
-    else:
+    elif component.bdf:
         drivers.device(component).check(component, tenant)
+    else:
+        raise InvalidSliver("names no function", field="bdf")
 
 
 def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tenant: Tenant) -> None:

@@ -255,13 +255,6 @@ class TestFieldsThatAreRefused:
                 "components[0].bdf[0]",
                 "must have the form 0000:25:00.0, is 'x'",
             ),
-            (
-                NIC1,
-                "{id: d, type: GPU, bdf: []}",
-                6,
-                "components[0].bdf",
-                "must have at least 1 item, has 0",
-            ),
             ("id: nic1", "id: nic2", 5, "components", "id nic2 is given twice"),
             (
                 "52:54:00:12:34:56",

@@ -153,7 +153,6 @@ class TestRefused:
             {"type": "Storage", "id": "s"},
             {"type": "Storage", "id": "s", "size": 1, "volume": "v"},
             {"type": "Storage", "id": "s", "size": 0},
-            {"type": "GPU", "id": "g", "bdf": []},
             {"type": "GPU", "id": "g", "bdf": ["25:00.0", "0000:25:00.0"]},
             {"type": "SharedNIC", "id": "v", "bdf": ["25:00.1", "25:00.2"]},
             {"type": "vNIC", "id": "a.b", "network": "red"},

@@ -1,0 +1,59 @@
+"""What one instance needs of a host."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fabric_direct.model import (
+    Capacities,
+    ComponentId,
+    Frozen,
+    LinkName,
+    Name,
+    PciAddress,
+    PlacementRules,
+    SliverId,
+)
+
+
+class DeviceNeed(Frozen):
+    """One device: all functions of a GPU, a drive or a NIC, or one VF."""
+
+    component: ComponentId
+    type: Name
+    model: Name | None = None
+    """Any model if absent."""
+    bdf: tuple[PciAddress, ...] = ()
+    """Exactly these functions, on whatever host has them; any that fit if absent."""
+    uplink: LinkName | None = None
+    """A VF of this uplink."""
+    vepa: bool = False
+    """A VF of an uplink in VEPA."""
+
+
+class Needs(Frozen):
+    """What an instance needs, whichever it is."""
+
+    owner: Name | None = None
+    """The project that it is for."""
+    capacities: Capacities
+    image: Name
+    architecture: Name | None = None
+    """``x86_64``, for example; any if absent."""
+    devices: Annotated[tuple[DeviceNeed, ...], Field(max_length=128)] = ()
+    host: Name | None = None
+    """The only host that will do; any if absent."""
+    rules: PlacementRules = PlacementRules()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.host is not None and self.host in self.rules.exclude_hosts:
+            raise ValueError(f"exclude_hosts: {self.host} is the host asked for")
+        return self
+
+
+class Request(Frozen):
+    """One instance to be placed."""
+
+    id: SliverId
+    needs: Needs
