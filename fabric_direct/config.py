@@ -156,6 +156,9 @@ class Limits(Frozen):
     """Taking back what a failed operation made, on top of its own limit."""
     guest_boot: Annotated[float, Field(gt=0)] = 300.0
     """Until a new guest answers."""
+    guest_devices: Annotated[float, Field(gt=0)] = 60.0
+    """Until a guest that has booted sees its devices, plugging takes one or two each; then it is
+    restarted."""
     detach: Annotated[float, Field(gt=0)] = 160.0
     """Until a guest lets go of a device: 8 × 20 s, as in Nova."""
     clean: Annotated[float, Field(gt=0)] = 600.0

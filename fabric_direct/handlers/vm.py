@@ -72,8 +72,6 @@ from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, Un
 
 # Enough for what a guest says while it boots, host keys included.
 CONSOLE_LINES = 2000
-# Seconds until a guest that has booted sees its devices; plugging takes one or two each.
-GUEST_DEVICES = 60.0
 
 
 class VMHandler:
@@ -321,7 +319,8 @@ class VMHandler:
 
     def _see_devices(self, guest: Guest, sliver: NodeSliver) -> None:
         plugged = plugged_devices(self._drivers, self._tenant(sliver), sliver.devices())
-        guest.wait_devices(plugged, timeout=self._drivers.deadline.remaining(GUEST_DEVICES))
+        limit = self._site.limits.guest_devices
+        guest.wait_devices(plugged, timeout=self._drivers.deadline.remaining(limit))
 
     def _guest_stages(self, sliver: NodeSliver) -> GuestStages:
         def guest() -> Guest:

@@ -128,6 +128,7 @@ class TestCreate:
 
         (waited,) = seen.call_args_list
         assert {device.host_address for device in waited.args[0]} == {GPU, SECOND}
+        assert waited.kwargs["timeout"] == processor.site.limits.guest_devices
 
     def test_restarts_a_guest_that_does_not_see_them(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, seen: Mock

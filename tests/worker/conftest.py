@@ -171,6 +171,13 @@ def _answers(port: int) -> bool:
         return False
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give what waits for a guest within the emulated worker the time that such an operation has."""
+    for item in items:
+        if item.path.parent == STATE.parent:
+            item.add_marker(pytest.mark.timeout(1200))
+
+
 @pytest.fixture(scope="session")
 def worker() -> Iterator[Worker]:
     """The lab's worker as `up` leaves it, alone, or the reason why there is none."""
@@ -215,7 +222,7 @@ def make_site(worker: Worker, tmp_path_factory: Any) -> Callable[..., Site]:
             "hosts": {"worker1": _host(worker) | (host or {})},
             "images": {"tiny": {"path": IMAGE}},
             "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.231.1.0/24"}},
-            "limits": {"guest_boot": 600, "create": 1200},
+            "limits": {"guest_boot": 600, "guest_devices": 600, "create": 1200, "modify": 1200},
         }
         return Site.model_validate(defaults | values)
 
