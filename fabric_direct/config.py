@@ -331,6 +331,11 @@ class Site(Frozen):
             raise ValueError(f"hosts: none can be called {AUTO!r}, which leaves the choice open")
         return self
 
+    @property
+    def zone_name(self) -> str:
+        """What the site is called as a zone."""
+        return self.zone.name or self.site
+
     def driver_for(self, resource_type: str, model: str | None = None) -> str | None:
         """Return the driver for ``Type_Model`` or else ``Type``, or None if the site names none."""
         return self.drivers.get(f"{resource_type}_{model}", self.drivers.get(resource_type))
@@ -355,6 +360,11 @@ class Site(Frozen):
                 f"no host {name!r}", where="site.yaml: hosts", why=f"known: {', '.join(self.hosts)}"
             )
         return self.hosts[name]
+
+    def passes_devices(self, name: str) -> bool:
+        """Return whether a worker has devices to pass through: allowed ones, or some in memory."""
+        fake = self.fake.hosts.get(name, FakeHost())
+        return bool(self.host(name).devices or fake.gpus or fake.vfs)
 
 
 def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:

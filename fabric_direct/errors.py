@@ -13,6 +13,7 @@
     │   ├── DeviceClaimed        another domain, live or defined, has the device
     │   ├── DeviceInUse          the host itself uses the device
     │   ├── DeviceUnclean        the device was not cleaned after its last use, or is quarantined
+    │   ├── NoHost               no host can take it, or each that could refused
     │   ├── PoolExhausted        a network has no free address left
     │   └── QuotaExceeded        the project's quota has no room for it
     ├── DriverError              an API said no, in its own words
@@ -102,6 +103,10 @@ class DeviceInUse(Conflict):
 
 class DeviceUnclean(Conflict):
     """The device was not cleaned after its last use, or could not be: it is quarantined."""
+
+
+class NoHost(Conflict):
+    """No host can take it, or each that could has refused."""
 
 
 class PoolExhausted(Conflict):

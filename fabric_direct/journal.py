@@ -99,12 +99,27 @@ class Journal:
         """Return the latest unfinished operation of each sliver."""
         return tuple(_unfinished(book) for book in self._books() if len(book))
 
+    def of(self, sliver_id: str) -> Unfinished | None:
+        """Return the latest unfinished operation of one sliver, if any."""
+        with self._reading(sliver_id) as connection, suppress(taskflow_errors.NotFound):
+            book = connection.get_logbook(_book_uuid(sliver_id))
+            return _unfinished(book) if len(book) else None
+        return None
+
     def _books(self) -> Iterator[Any]:
+        """Yield all books but those that are ended while they are read."""
         names = [self._url] if self._url else sorted(_names(self._path))
         for name in names:
-            with closing(self._backend(name).get_connection()) as connection:
+            with self._reading(name) as connection, suppress(taskflow_errors.NotFound):
+                yield from list(connection.get_logbooks())
+
+    @contextmanager
+    def _reading(self, sliver_id: str) -> Iterator[Any]:
+        """Give a connection; a directory is not made by it."""
+        with closing(self._backend(sliver_id).get_connection()) as connection:
+            if self._url is not None:
                 connection.upgrade()
-                yield from connection.get_logbooks()
+            yield connection
 
     def _backend(self, sliver_id: str) -> Any:
         if self._url is not None:

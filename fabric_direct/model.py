@@ -576,7 +576,7 @@ class Outcome(Frozen):
     """What is still on the substrate and should not be, by name."""
     warnings: tuple[str, ...] = ()
     data: dict[str, Any] = {}
-    """The answer of an operational action."""
+    """An operational action's answer; the ``host`` that was chosen, of a sliver that left it open."""
     seconds: float = 0.0
 
     @property

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Interface, IPv6Interface
 from math import inf
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
+from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, bounded
 from fabric_direct.drivers.moment import Moment
 from fabric_direct.errors import Unsupported
@@ -218,6 +219,12 @@ class Image:
     path: str | None = None
     """Where its file is on the host; none if the API keeps it."""
 
+    @classmethod
+    def of(cls, site: Site, name: str) -> Self:
+        """Return the image that a sliver names."""
+        settings = site.image(name)
+        return cls(name, str(settings.user), str(settings.path) if settings.path else None)
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
@@ -248,6 +255,8 @@ class ComputeDriver(Protocol):
 
     def inventory(self) -> tuple[HostInventory, ...]:
         """Return the host, or all workers of the cloud that the site names; all, if it names none.
+
+        What a sliver takes that is told is counted: slivers are read before what is taken.
 
         :raises Denied: if only an administrator may know.
         """

@@ -1,24 +1,22 @@
 """Address pools that survive a restart: which NIC holds which MAC and addresses on which network.
 
 They are kept by SQLite in ``<state_dir>/pools.sqlite``. The database itself refuses to give a MAC or an
-address of a network to two NICs, whatever threads and processes ask. It is opened for each call, so that
-no connection crosses a fork.
+address of a network to two NICs, whatever threads and processes ask.
 """
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+from fabric_direct.database import Database
 from fabric_direct.drivers.addresses import candidates, candidates6
 from fabric_direct.drivers.moment import read
-from fabric_direct.errors import Conflict, DriverError, PoolExhausted, TimedOut
+from fabric_direct.errors import Conflict, PoolExhausted
 from fabric_direct.model import Interface
 from fabric_direct.networks import SiteNetwork
 
@@ -61,7 +59,7 @@ class Pools:
         :param path: the database; made with mode 0600, a missing directory with 0700.
         :param timeout: seconds to wait for another thread or process that writes.
         """
-        self._path, self._timeout = path, timeout
+        self._database = Database(path, _TABLE, what="the address pools", timeout=timeout)
 
     def hold(
         self,
@@ -82,7 +80,7 @@ class Pools:
         :raises Conflict: if something asked for is held for another NIC, or the NIC holds a place on
             another network or host, or another MAC or address than asked for.
         """
-        with self._changing() as db:
+        with self._database.changing() as db:
             held = _select(db, "sliver = ? AND component = ?", sliver, component)
             if held:
                 _refuse_other(held[0], host, name, asked)
@@ -105,7 +103,7 @@ class Pools:
 
     def release(self, sliver: str, component: str) -> None:
         """Give up what a NIC holds, if it holds anything."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             db.execute("DELETE FROM port WHERE sliver = ? AND component = ?", (sliver, component))
 
     def of_sliver(self, sliver: str, host: str) -> tuple[Held, ...]:
@@ -125,37 +123,10 @@ class Pools:
 
     @read
     def _read(self, condition: str, *values: str) -> tuple[Held, ...]:
-        if not self._path.exists():
+        if not self._database.exists():
             return ()
-        with self._open() as db:
+        with self._database.reading() as db:
             return _select(db, condition, *values)
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """Give the database, locked for writing; what is done with it is done as a whole or not."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_CREAT | os.O_CLOEXEC, 0o600))
-        with self._open() as db, db:
-            db.execute("BEGIN IMMEDIATE")
-            yield db
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        with _translated(self._path):
-            connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
-            with closing(connection) as db:
-                db.execute(_TABLE)
-                yield db
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what only refines it
-        kind = TimedOut if code == sqlite3.SQLITE_BUSY else DriverError
-        raise kind("cannot use the address pools", where=str(path), why=str(error)) from error
 
 
 def _select(db: sqlite3.Connection, condition: str, *values: str) -> tuple[Held, ...]:

@@ -74,6 +74,8 @@ def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
     """
     was, now = server.stamp, sliver.stamp()
     changed = [f for f in _FIXED if getattr(was.sliver, f) != getattr(now.sliver, f)]
+    if now.sliver.host is None:  # it is where placement, or the cloud, has put it
+        changed = [field for field in changed if field != "host"]
     if was.boot_script_sha256 != now.boot_script_sha256:
         changed.append("boot_script")
     if changed:

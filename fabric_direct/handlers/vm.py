@@ -93,7 +93,7 @@ class VMHandler:
         """Return what makes the server with everything that belongs to it."""
         server = self._compute.find(sliver.id)
         if server is None:
-            self._compute.check(sliver, self._image(sliver))
+            self._compute.check(sliver, Image.of(self._site, sliver.image))
         elif server.stamp != sliver.stamp():
             raise Conflict(
                 f"sliver {sliver.id} is there and differs from what is asked for",
@@ -220,9 +220,8 @@ class VMHandler:
     def _records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
         """Return what is written down of the sliver's devices, on a host that may pass some through."""
         drivers = tuple(self._drivers.devices.values())
-        allows = (
-            self._drivers.host in self._site.hosts and self._site.host(self._drivers.host).devices
-        )
+        host = self._drivers.host
+        allows = host in self._site.hosts and self._site.passes_devices(host)
         return drivers[0].records(sliver_id) if drivers and allows else ()
 
     def _clean(self, record: DeviceRecord) -> Step:
@@ -339,16 +338,11 @@ class VMHandler:
         ]
         return ServerSpec(
             sliver=sliver,
-            image=self._image(sliver),
+            image=Image.of(self._site, sliver.image),
             ports=tuple(ports[vnic.id] for vnic in sliver.vnics()),
             volumes=tuple(v for v in volumes if v is not None),
             user_data=user_data(sliver, self._drivers.guest.keys if self._drivers.guest else ()),
         )
-
-    def _image(self, sliver: NodeSliver) -> Image:
-        settings = self._site.image(sliver.image)
-        path = str(settings.path) if settings.path else None
-        return Image(name=sliver.image, user=str(settings.user), path=path)
 
     # --- looking
 
@@ -417,7 +411,7 @@ class VMHandler:
         return Guest(driver, self._guest_address(server)) if driver else None
 
     def _guest_address(self, server: Server) -> GuestAddress:
-        user = self._image(server.stamp.sliver).user
+        user = Image.of(self._site, server.stamp.sliver.image).user
         instance = server.domain or server.instance
         return GuestAddress(server.sliver, instance, user, self._addresses(server.sliver))
 

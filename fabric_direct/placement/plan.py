@@ -19,6 +19,8 @@ class Choice(Frozen):
     """Each cost by name, before its weight."""
     devices: dict[ComponentId, tuple[PciAddress, ...]] = {}
     """The functions for each component that left them open, and those that it named."""
+    numa_node: int | None = None
+    """The NUMA node of the host that it must be on, if the request wants it to be on one."""
 
 
 class Assignment(Frozen):
@@ -52,3 +54,25 @@ class BuildPlan(Frozen):
     def cost(self) -> int:
         """The summed cost."""
         return sum(assignment.chosen.cost for assignment in self.assignments)
+
+
+class HostVerdict(Frozen):
+    """What is said of a host for one instance."""
+
+    host: Name
+    refused_by: str | None = None
+    """The first filter that refuses it."""
+    cost: Cost | None = None
+    """The weighted sum, if none does."""
+    costs: dict[str, Cost] = {}
+    """Each cost by name, before its weight."""
+
+
+class Explanation(Frozen):
+    """What is said of all hosts for one instance."""
+
+    hosts: tuple[HostVerdict, ...] = ()
+    """The cheapest first; then those that are refused, by name."""
+    weights: dict[str, int] = {}
+    """Of each cost that counts."""
+    warnings: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """What one instance needs of a host."""
 
+from collections import Counter
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -13,7 +14,11 @@ from fabric_direct.model import (
     PciAddress,
     PlacementRules,
     SliverId,
+    refuse_twice,
 )
+
+MOST_WAYS = 8
+"""In which an instance may ask for devices of one type: so many models, or uplinks."""
 
 
 class DeviceNeed(Frozen):
@@ -49,7 +54,15 @@ class Needs(Frozen):
     def _possible(self) -> Self:
         if self.host is not None and self.host in self.rules.exclude_hosts:
             raise ValueError(f"exclude_hosts: {self.host} is the host asked for")
+        refuse_twice("devices: component", [need.component for need in self.devices])
+        self._refuse_many_ways()
         return self
+
+    def _refuse_many_ways(self) -> None:
+        asked = {(d.type, d.model, d.uplink, d.vepa) for d in self.devices if not d.bdf}
+        for type_, ways in Counter(way[0] for way in asked).items():
+            if ways > MOST_WAYS:
+                raise ValueError(f"devices: {ways} ways to ask for {type_}, more than {MOST_WAYS}")
 
 
 class Request(Frozen):

@@ -302,6 +302,29 @@ class TestJournal:
 
         assert [entry.sliver for entry in journal.unfinished()] == [other]
 
+    def test_tells_the_latest_of_one_sliver(self, journal: Journal) -> None:
+        assert journal.of("s") is None
+        journal.begin(Operation.CREATE, {"id": "s-2", "type": "VM"})
+        journal.begin(Operation.MODIFY, SLIVER)
+
+        found = journal.of("s")
+
+        assert found
+        assert (found.operation, found.sliver) == (Operation.MODIFY, SLIVER)
+        journal.end("s")
+        assert journal.of("s") is None
+
+    def test_what_another_process_ends_while_it_is_read_is_left_out(self, tmp_path: Path) -> None:
+        """Its directory is moved aside between the listing of the books and their reading."""
+        journal, other = Journal(tmp_path), {"id": "s-2", "type": "VM"}
+        journal.begin(Operation.CREATE, SLIVER)
+        journal.begin(Operation.CREATE, other)
+        for metadata in (tmp_path / "journal/s/books").rglob("metadata"):
+            metadata.unlink()
+
+        assert [entry.sliver for entry in journal.unfinished()] == [other]
+        assert journal.of("s") is None
+
     def test_can_be_read_after_a_kill_in_the_midst_of_ending(self, tmp_path: Path) -> None:
         journal = Journal(tmp_path)
         journal.begin(Operation.CREATE, SLIVER)

@@ -53,6 +53,15 @@ class TestCalls:
             host.write_file(str(tmp_path / "file"), b"new", timeout=LIMIT)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
+    def test_files_that_are_there_are_told(self, host: LocalHost, tmp_path: Path) -> None:
+        there, linked, gone = (str(tmp_path / name) for name in ("there", "linked", "gone"))
+        Path(there).touch()
+        Path(linked).symlink_to(there)
+        (tmp_path / "dangling").symlink_to(gone)
+        paths = [there, linked, gone, str(tmp_path / "dangling"), f"{there}/below"]
+
+        assert host.call("files.there", timeout=LIMIT, paths=paths) == [there, linked]
+
     def test_a_call_that_gets_no_answer_ends(self, host: LocalHost, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
         with pytest.raises(TimedOut, match=r"files\.read"):

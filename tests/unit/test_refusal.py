@@ -162,6 +162,22 @@ def test_a_device_that_is_not_allowed_is_named_by_its_component(
     assert refusal.value.field == "components[1].bdf[1]"
 
 
+def test_a_device_without_functions_is_none_for_a_handler(drivers: HostDrivers) -> None:
+    """Placement names them before."""
+    with pytest.raises(InvalidSliver, match="names no function") as refusal:
+        refuse_components(drivers, node(VNic(id="n", network="red"), Gpu(id="gpu")), TENANT)
+
+    assert refusal.value.field == "components[1].bdf"
+
+
+def test_a_modification_need_not_name_the_host_that_placement_chose() -> None:
+    was = node().model_copy(update={"host": "w1"})
+    refuse_fixed(server(was), node())
+    with pytest.raises(InvalidSliver) as refusal:
+        refuse_fixed(server(was), was.model_copy(update={"host": "w2"}))
+    assert refusal.value.field == "host"
+
+
 class TestTheRootPortsOfARunningServer:
     WAS = node(VNic(id="n1", network="red"), SharedNic(id="vf", bdf=(VF,)))
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from fabric_direct.drivers.base import (
+    HostInventory,
     Image,
+    ImageNeeds,
     Plug,
     PluggedPort,
     PluggedVolume,
@@ -14,6 +16,7 @@ from fabric_direct.drivers.base import (
     Volume,
 )
 from fabric_direct.drivers.capacity import refuse_size
+from fabric_direct.drivers.fake.inventory import inventory, refuse_full
 from fabric_direct.drivers.fake.substrate import Fake, Key, public_key, the
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
@@ -27,15 +30,27 @@ class FakeCompute(Fake):
     cloud = False
 
     def check(self, sliver: NodeSliver, image: Image) -> None:
-        """Refuse what is larger than the substrate, and an image that it does not list."""
+        """Refuse what is larger than the substrate or its rest, and an image that it does not list."""
 
         def check() -> None:
             refuse_size(self.substrate.capacity, sliver.capacities, self.host)
-            known = self.substrate.images
-            if known is not None and image.name not in known:
-                raise InvalidSliver(f"no image {image.name!r}", field="image")
+            self._refuse_image(image)
+            self._refuse_full(sliver)
 
         self._call("check", check)
+
+    def inventory(self) -> tuple[HostInventory, ...]:
+        """Return what the substrate has and what its servers take."""
+        return self._call("inventory", lambda: (inventory(self.substrate, self.host),))
+
+    def image_needs(self, image: Image) -> ImageNeeds:
+        """Return the architecture that the site names."""
+
+        def read() -> ImageNeeds:
+            self._refuse_image(image)
+            return ImageNeeds(architecture=self.site.image(image.name).architecture)
+
+        return self._call("image_needs", read)
 
     def find(self, sliver_id: str) -> Server | None:
         """Return the server."""
@@ -51,6 +66,7 @@ class FakeCompute(Fake):
 
     def _create(self, spec: ServerSpec) -> Server:
         sliver = spec.sliver
+        self._refuse_full(sliver)
         server = Server(
             sliver=sliver.id,
             instance=f"{sliver.id}-{sliver.name}",
@@ -111,6 +127,7 @@ class FakeCompute(Fake):
 
         def resize() -> None:
             size = stamp.sliver.capacities
+            self._refuse_full(stamp.sliver)
             self._change(stamp.sliver.id, cores=size.core, ram=size.ram * 1024, stamp=stamp)
 
         self._call("resize", resize)
@@ -201,6 +218,15 @@ class FakeCompute(Fake):
             return "\n".join(["booting", f"{server.instance} login:"][-lines:])
 
         return self._call("console", read)
+
+    def _refuse_image(self, image: Image) -> None:
+        known = self.substrate.images
+        if known is not None and image.name not in known:
+            raise InvalidSliver(f"no image {image.name!r}", field="image")
+
+    def _refuse_full(self, sliver: NodeSliver) -> None:
+        ratios = self.site.placement.allocation
+        refuse_full(self.substrate, sliver.capacities, sliver.id, ratios)
 
     def _plug_in(self, port: Port, plug: Plug) -> None:
         there = self.substrate.plugs.get((port.sliver, port.component), plug)

@@ -1,5 +1,6 @@
 """PCI devices in memory."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 from fabric_direct.drivers.base import DeviceRecord, HostDevice, PluggedDevice, Tenant, VfSettings
@@ -15,8 +16,23 @@ class FakeDevice(Fake):
     cold: ClassVar[bool] = False
 
     def inventory(self) -> tuple[HostDevice, ...]:
-        """Return the substrate's devices."""
-        return self._call("inventory", lambda: tuple(self.substrate.devices.values()))
+        """Return the substrate's devices as they are now."""
+
+        def read() -> tuple[HostDevice, ...]:
+            plugged = {p.host_address for has in self.substrate.plugged.values() for p in has}
+            return tuple(self._now(device, plugged) for device in self.substrate.devices.values())
+
+        return self._call("inventory", read)
+
+    def _now(self, device: HostDevice, plugged: set[PciAddress]) -> HostDevice:
+        """Return a device with its state and its uplink's mode.
+
+        :param plugged: the functions that servers have.
+        """
+        mode = device.bridge_mode or self.substrate.uplinks.get(device.uplink or "")
+        state = DeviceState.UNCLEAN if device.address in self.substrate.records else device.state
+        state = DeviceState.USED if device.address in plugged else state
+        return replace(device, state=state, bridge_mode=mode)
 
     def check(self, component: PciComponent, tenant: Tenant) -> None:
         """Refuse a device that the substrate does not have, or not for this sliver."""

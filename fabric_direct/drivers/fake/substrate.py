@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, cast
 
-from fabric_direct.config import Site
+from fabric_direct.config import FakeHost, Site
 from fabric_direct.drivers.base import (
     DeviceRecord,
     HostCapacity,
@@ -19,6 +19,7 @@ from fabric_direct.drivers.base import (
     VfSettings,
     Volume,
 )
+from fabric_direct.drivers.fake import furnished
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.errors import (
     DriverError,
@@ -49,7 +50,8 @@ class Substrate:
 
     delay: float = 0.0
     """Seconds that each call takes."""
-    capacity: HostCapacity = field(default_factory=lambda: HostCapacity(64, 256 * 1024, 4096))
+    capacity: HostCapacity = field(default_factory=lambda: furnished.capacity(FakeHost()))
+    traits: frozenset[str] = frozenset()
     images: set[str] | None = None
     """Names of the images there are; None takes any."""
     servers: dict[str, Server] = field(default_factory=dict)
@@ -133,8 +135,20 @@ def substrate(site: Site, host: str) -> Substrate:
     with _substrates_lock:
         key = (str(site.state_dir), host)
         if key not in _substrates:
-            _substrates[key] = Substrate(delay=site.fake.delay)
+            _substrates[key] = _furnished(site, host)
         return _substrates[key]
+
+
+def _furnished(site: Site, host: str) -> Substrate:
+    has = site.fake.hosts.get(host, FakeHost())
+    return Substrate(
+        delay=site.fake.delay,
+        capacity=furnished.capacity(has),
+        traits=frozenset(has.traits),
+        devices=furnished.devices(has),
+        uplinks={furnished.UPLINK: "vepa"} if has.vfs else {},
+        vfs={furnished.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
+    )
 
 
 class Fake:

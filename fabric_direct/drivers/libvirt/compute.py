@@ -9,7 +9,9 @@ import libvirt
 from fabric_direct.config import Site
 from fabric_direct.drivers.base import (
     HostCapacity,
+    HostInventory,
     Image,
+    ImageNeeds,
     Plug,
     Port,
     Server,
@@ -84,7 +86,7 @@ class LibvirtCompute:
     cloud = False
 
     def __init__(self, site: Site, host: str) -> None:
-        self._host, self._site = host, site.site
+        self._host, self._site, self._settings = host, site.site, site
         self._uri = site.host(host).libvirt
         self._virt_type = site.host(host).virt_type
         self._store = Store.of(site, host)
@@ -107,6 +109,29 @@ class LibvirtCompute:
         refuse_size(self.capacity(), sliver.capacities, self._host)
         with translated(f"look at image {image.name}", self._uri):
             _refuse_small(sliver.capacities.disk, image.name, self._backing(image))
+
+    def inventory(self) -> tuple[HostInventory, ...]:
+        """Return the host with all of its domains, running or not, whoever made them.
+
+        Of its disk it is what is free in our pool and what the volumes there have or may grow to. Its
+        traits are the features of the CPU that a domain gets.
+
+        :raises Unreachable: if libvirt does not answer, or the host that is asked for its images.
+        """
+        from fabric_direct.drivers.libvirt import inventory  # noqa: PLC0415 - os-traits is slow
+
+        with translated("read what the host has", self._uri):
+            connection = connect(self._uri)
+            virt_type = self._effective_virt_type(connection)
+            return (inventory.read_inventory(connection, self._settings, self._host, virt_type),)
+
+    def image_needs(self, image: Image) -> ImageNeeds:
+        """Return the architecture that the site names.
+
+        :raises InvalidSliver: with the field ``image`` if the site does not say where it is.
+        """
+        _path(image)
+        return ImageNeeds(architecture=self._settings.image(image.name).architecture)
 
     @read
     def find(self, sliver_id: str) -> Server | None:
@@ -365,13 +390,7 @@ class LibvirtCompute:
             )
 
     def _backing(self, image: Image) -> Backing:
-        if image.path is None or not image.path.startswith("/"):
-            raise InvalidSliver(
-                f"image {image.name} has no absolute path on the host",
-                where="site.yaml: images",
-                field="image",
-            )
-        return self._store.backing(image.path)
+        return self._store.backing(_path(image))
 
     def _effective_virt_type(self, connection: libvirt.virConnect) -> str:
         if self._virt_type != "auto":
@@ -436,6 +455,16 @@ class LibvirtCompute:
         found = domain.interfaceParameters(mac, flag)
         if any(found[key] != rate for key, rate in wanted.items()):
             raise NotVerified(f"the limit of NIC {mac} is another", where=self._uri)
+
+
+def _path(image: Image) -> str:
+    if image.path is None or not image.path.startswith("/"):
+        raise InvalidSliver(
+            f"image {image.name} has no absolute path on the host",
+            where="site.yaml: images",
+            field="image",
+        )
+    return image.path
 
 
 @cache

@@ -121,6 +121,15 @@ class Store:
         _patiently(pool.refresh, 0)
         return int(pool.info()[3])
 
+    def room(self) -> tuple[int, int]:
+        """Return the bytes that there are for volumes in all, and those that they may grow to.
+
+        What else is on the pool's file system is left out.
+        """
+        available, volumes = self.available(), self.pool().listAllVolumes()
+        sizes = [size for size in map(_sizes, volumes) if size]
+        return available + sum(now for now, _ in sizes), sum(max(size) for size in sizes)
+
     def file(self, name: str) -> str:
         """Return the absolute path that a volume of that name has or would have."""
         return str(self.path / name)
@@ -277,6 +286,17 @@ def _delete(volume: libvirt.virStorageVol) -> None:
     except libvirt.libvirtError as error:
         if error.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
             raise
+
+
+def _sizes(volume: libvirt.virStorageVol) -> tuple[int, int] | None:
+    """Return the bytes that a volume has now, and that it may grow to; None if it is gone."""
+    try:
+        _, capacity, allocation = volume.info()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
+            return None
+        raise
+    return allocation, capacity
 
 
 def _patiently(call: Callable[..., T], *args: Any) -> T:

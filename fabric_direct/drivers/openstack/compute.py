@@ -16,13 +16,23 @@ from openstack.image.v2.image import Image as GlanceImage
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
-from fabric_direct.drivers.base import Image, Plug, Port, Server, ServerSpec, Volume
+from fabric_direct.drivers.base import (
+    HostInventory,
+    Image,
+    ImageNeeds,
+    Plug,
+    Port,
+    Server,
+    ServerSpec,
+    Volume,
+)
 from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.moment import Moment
 from fabric_direct.drivers.openstack.errors import make_once, translated, words
 from fabric_direct.drivers.openstack.flavors import MIB, flavor_of, had_flavor
 from fabric_direct.drivers.openstack.held import ports_of
 from fabric_direct.drivers.openstack.hotplug import Hotplug, volumes_in_use
+from fabric_direct.drivers.openstack.inventory import image_needs, least_disk, read_inventory
 from fabric_direct.drivers.openstack.life import Life
 from fabric_direct.drivers.openstack.names import names
 from fabric_direct.drivers.openstack.server import (
@@ -56,7 +66,6 @@ from fabric_direct.model import (
     VNicInterface,
 )
 
-GIB = 1024**3
 # Seconds that libvirt may take to let go of a domain whose server Nova has removed.
 _DOMAIN_GONE = 30.0
 
@@ -138,6 +147,27 @@ class OpenStackCompute:
                     why=f"server {server.id} has not its tag",
                     remedy="rename or remove it, or give the node another name",
                 )
+
+    def inventory(self) -> tuple[HostInventory, ...]:
+        """Return the workers that the site names, or all of the cloud if it names none.
+
+        Which images a worker has is not told: Nova does not say what it has kept, and Glance serves all.
+        Neither are NUMA nodes, of which Placement has none.
+
+        :raises Denied: if the user is not an administrator.
+        """
+        with translated("read what the workers have", self._where):
+            return read_inventory(
+                self._connection(), self._site.site, self._site.hosts, self._where
+            )
+
+    def image_needs(self, image: Image) -> ImageNeeds:
+        """Return what Glance says of the image: architecture, traits, memory and disk.
+
+        :raises InvalidSliver: with the field ``image`` if there is none.
+        """
+        with translated(f"read what image {image.name} needs", self._where):
+            return image_needs(names(self._connection()).image(image.name))
 
     # --- what is there
 
@@ -444,7 +474,7 @@ def _refuse_image(image: GlanceImage, flavor: Flavor | None, sliver: NodeSliver)
     """Return if an image fits a flavor; if there is none yet, one of the sliver's capacities."""
     wanted = sliver.capacities
     disk, ram = (flavor.disk, flavor.ram) if flavor else (wanted.disk, wanted.ram * MIB)
-    needs = max(image.min_disk or 0, -(-(image.virtual_size or 0) // GIB))
+    needs = least_disk(image)
     named = "flavor" if sliver.flavor else ""
     if disk < needs:
         raise InvalidSliver(

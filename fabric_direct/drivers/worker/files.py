@@ -8,7 +8,7 @@ import tempfile
 from base64 import b64decode, b64encode
 from pathlib import Path
 
-__all__ = ["read", "resolve", "write"]
+__all__ = ["read", "resolve", "there", "write"]
 
 # Bytes of a file that is read: it is held in memory, and sent in Base64.
 LARGEST = 32 * 1024**2
@@ -34,6 +34,11 @@ def write(path: str, content: str, mode: int) -> None:
 def resolve(path: str) -> str | None:
     """Return where a path leads to, all links followed, or None if it leads nowhere."""
     return str(Path(path).resolve()) if Path(path).exists() else None
+
+
+def there(paths: list[str]) -> list[str]:
+    """Return those of these files that are there, as far as we may look."""
+    return [path for path in paths if os.access(path, os.F_OK)]
 
 
 def replace(path: str, content: bytes, mode: int) -> None:

@@ -1,0 +1,62 @@
+"""Small databases below ``state_dir``, by SQLite.
+
+They are opened for each call, so that no connection crosses a fork. What is done within
+:meth:`Database.changing` is done as a whole or not at all, whatever threads and processes do meanwhile.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fabric_direct.errors import DriverError, TimedOut
+
+
+class Database:
+    """One file with one table."""
+
+    def __init__(self, path: Path, table: str, *, what: str, timeout: float) -> None:
+        """Make no file yet.
+
+        :param path: made with mode 0600, a missing directory with 0700.
+        :param table: the statement that makes the table where it is missing.
+        :param what: what is kept in it, for messages: ``the address pools``.
+        :param timeout: seconds to wait for another thread or process that writes.
+        """
+        self._path, self._table, self._what, self._timeout = path, table, what, timeout
+
+    def exists(self) -> bool:
+        """Return whether anything was ever written."""
+        return self._path.exists()
+
+    @contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Give the database, locked for writing.
+
+        :raises TimedOut: if others write all the time.
+        """
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with self.reading() as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Give the database."""
+        with self._translated():
+            connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
+            with closing(connection) as db:
+                db.execute(self._table)
+                yield db
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what only refines it
+            kind = TimedOut if code == sqlite3.SQLITE_BUSY else DriverError
+            where, why = str(self._path), str(error)
+            raise kind(f"cannot use {self._what}", where=where, why=why) from error

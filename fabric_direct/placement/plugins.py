@@ -1,0 +1,178 @@
+"""Filters and costs, those of the library and those of others, by entry point.
+
+``fabric_direct.placement.filters`` and ``.costs`` name plain functions ``(hosts, needs) -> array``; see
+:mod:`~fabric_direct.placement.filters` for what they may look at. One of another package that cannot be
+imported, raises, or answers with anything but what is wanted is named and left out: it must not keep a
+site from placing anything.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import numpy as np
+
+from fabric_direct.config import PlacementSettings
+from fabric_direct.errors import InvalidSite
+from fabric_direct.placement.arrays import Hosts
+from fabric_direct.placement.request import Needs
+
+Rule = Callable[[Hosts, Needs], Any]
+
+FILTERS = (
+    "in_service",
+    "host",
+    "capacity",
+    "architecture",
+    "traits",
+    "devices",
+    "affinity",
+    "anti_affinity",
+)
+"""In the order in which they are asked; those of others come behind, by name."""
+ESSENTIAL = frozenset({"host", "devices"})
+"""Filters without which there is no plan that could be carried out."""
+WEIGHTS = {
+    "spread": 10,
+    "pack": 0,
+    "imbalance": 2,
+    "numa_distance": 10,
+    "scarcity": 30,
+    "other_owner": 1,
+    "image_not_at_hand": 1,
+}
+"""What the library's costs count unless the site says otherwise; those of others count 1."""
+LARGEST_COST = 1_000_000
+"""What a cost may say of a host, before its weight."""
+
+
+class Faulty(Exception):
+    """A filter or cost of another package cannot be used."""
+
+    def __init__(self, kind: str, name: str, why: str) -> None:
+        super().__init__(f"the {kind} {name} is left out: {why}")
+        self.kind, self.name = kind, name
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides."""
+
+    filters: dict[str, Rule]
+    """In the order in which they are asked."""
+    costs: dict[str, Rule]
+    """Those that count."""
+    weights: dict[str, int]
+    warnings: tuple[str, ...] = ()
+    """What is left out, and why."""
+
+    def without(self, faulty: Faulty) -> "Rules":
+        """Return the rules without one that cannot be used."""
+        kept = dict(self.filters if faulty.kind == "filter" else self.costs)
+        del kept[faulty.name]
+        warnings = (*self.warnings, str(faulty))
+        if faulty.kind == "filter":
+            return replace(self, filters=kept, warnings=warnings)
+        return replace(self, costs=kept, warnings=warnings)
+
+
+def rules(settings: PlacementSettings) -> Rules:
+    """Return the filters and costs that a site wants.
+
+    :raises InvalidSite: if it names one that is not installed, or leaves out one that must be asked.
+    """
+    filters, costs = _installed("filter"), _installed("cost")
+    _refuse_unknown("without", settings.without, [name for name, _ in filters])
+    _refuse_unknown("weights", settings.weights, [name for name, _ in costs])
+    for name in ESSENTIAL.intersection(settings.without):
+        raise InvalidSite(f"the filter {name} must be asked", field="placement.without")
+    weights = {name: settings.weights.get(name, WEIGHTS.get(name, 1)) for name, _ in costs}
+    asked = [(name, rule) for name, rule in filters if name not in settings.without]
+    counted = [(name, rule) for name, rule in costs if weights[name]]
+    return Rules(
+        filters={name: rule for name, rule in asked if not isinstance(rule, Faulty)},
+        costs={name: rule for name, rule in counted if not isinstance(rule, Faulty)},
+        weights=weights,
+        warnings=tuple(str(rule) for _, rule in (*asked, *counted) if isinstance(rule, Faulty)),
+    )
+
+
+def _refuse_unknown(setting: str, names: Collection[str], known: list[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InvalidSite(
+                f"nothing of that name is installed: {name}",
+                field=f"placement.{setting}.{name}",
+                why=f"known: {', '.join(sorted(known))}",
+                remedy="name one of these, or install the package that brings it",
+            )
+
+
+@cache
+def _installed(kind: str) -> tuple[tuple[str, Rule | Faulty], ...]:
+    """Return the installed filters or costs in the order in which they are asked."""
+    group = f"fabric_direct.placement.{kind}s"
+    points = sorted(entry_points(group=group), key=_order)
+    return tuple((name, _load(kind, name, same)) for name, same in _by_name(points))
+
+
+def _order(point: EntryPoint) -> tuple[int, str, str]:
+    ours = FILTERS.index(point.name) if point.name in FILTERS else len(FILTERS)
+    return ours, point.name, point.value
+
+
+def _by_name(points: list[EntryPoint]) -> Iterator[tuple[str, list[EntryPoint]]]:
+    for name in dict.fromkeys(point.name for point in points):
+        yield name, [point for point in points if point.name == name]
+
+
+def _load(kind: str, name: str, points: list[EntryPoint]) -> Rule | Faulty:
+    ours = [point for point in points if _is_ours(point)]
+    if ours:
+        rule: Rule = ours[0].load()
+        return rule
+    if len({point.value for point in points}) > 1:
+        return Faulty(kind, name, "several packages bring one of that name")
+    try:
+        return partial(_asked, kind, name, points[0].load())
+    except Exception as error:  # noqa: BLE001 - told to the caller, not swallowed
+        return Faulty(kind, name, f"{points[0].value}: {_said(error)}")
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.module.startswith(f"{__package__}.")
+
+
+def _asked(kind: str, name: str, rule: Rule, hosts: Hosts, needs: Needs) -> Any:
+    """Return what a filter or cost of another package says.
+
+    :raises Faulty: if it raises, or says what none can.
+    """
+    try:
+        answer = rule(hosts, needs)
+    except Exception as error:
+        raise Faulty(kind, name, f"it raised {_said(error)}") from error
+    why = _nonsense(kind, answer, len(hosts))
+    if why:
+        raise Faulty(kind, name, f"it answered with {why}")
+    return answer if kind == "filter" else answer.astype(np.int64)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _nonsense(kind: str, answer: Any, hosts: int) -> str:
+    """Return what is wrong with an answer; empty if nothing is."""
+    if not isinstance(answer, np.ndarray):
+        return f"{type(answer).__name__}, which is no array"
+    if answer.shape != (hosts,):
+        return f"an array of the shape {answer.shape} for {hosts} hosts"
+    if kind == "filter":
+        return "" if answer.dtype == np.bool_ else f"{answer.dtype}, which is not bool"
+    if not np.issubdtype(answer.dtype, np.integer):
+        return f"{answer.dtype}, which is no integer"
+    outside = answer[(answer < 0) | (answer > LARGEST_COST)]
+    return f"{outside[0]}, which is not from 0 to {LARGEST_COST}" if len(outside) else ""
