@@ -7,7 +7,7 @@ They are opened for each call, so that no connection crosses a fork. What is don
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from fabric_direct.errors import DriverError, TimedOut
@@ -37,7 +37,10 @@ class Database:
         :raises TimedOut: if others write all the time.
         """
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # Not opened and closed: a process that closes a file loses all of its locks on it, those of its
+        # other threads included.
+        with suppress(FileExistsError):
+            os.mknod(self._path, 0o600)
         with self.reading() as db, db:
             db.execute("BEGIN IMMEDIATE")
             yield db

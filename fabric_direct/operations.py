@@ -1,7 +1,7 @@
 """What each operation consists of, from the sliver to the outcome."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from fabric_direct.drivers.moment import Moment
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
-    InvalidSliver,
     NotFound,
     NotVerified,
 )
@@ -24,7 +23,6 @@ from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
-    ErrorReport,
     NodeSliver,
     Operation,
     Outcome,
@@ -34,6 +32,12 @@ from fabric_direct.model import (
     StepReport,
     StepStatus,
 )
+from fabric_direct.outcomes import Refusals, failed, report
+from fabric_direct.placement.claims import Claims
+from fabric_direct.placement.placer import Placement, Placer
+from fabric_direct.placement.plan import BuildPlan, Explanation
+from fabric_direct.placement.state import HostState
+from fabric_direct.placing import Placing, named_host, none_named, refuse_unknown
 from fabric_direct.steps.base import Flow
 
 log = logging.getLogger(__name__)
@@ -52,6 +56,8 @@ class Progress:
     done: int
     """How many steps have ended so far."""
     total: int
+    host: str = ""
+    """Which placement chose for the sliver; empty where the sliver names it."""
 
 
 class Operations:
@@ -72,16 +78,86 @@ class Operations:
         self._on_progress = on_progress
         self._lock = Lock()
         self._drivers: dict[str, HostDrivers] = {}
+        lifetime = site.limits.create + site.limits.undo
+        self._claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
 
-    def create(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Make the sliver; if that fails, nothing of it is left, or the outcome names it."""
+    def create(
+        self, sliver: SliverRef, deadline: Deadline, planned: Placement | None = None
+    ) -> Outcome:
+        """Make the sliver; if that fails, nothing of it is left, or the outcome names it.
+
+        One that leaves its host or devices open is placed. If its host refuses it, the next is tried.
+
+        :param planned: where a build plan has it, and has claimed what it takes.
+        """
+        if isinstance(sliver, NodeSliver) and (sliver.open or planned):
+            return self._create_placed(sliver, deadline, planned)
+        with self._ending(sliver):
+            return self._create(sliver, deadline)
+
+    def _create_placed(
+        self, sliver: NodeSliver, deadline: Deadline, planned: Placement | None
+    ) -> Outcome:
+        """Create the sliver on one host after the other, until one does not refuse it."""
+        refusals = Refusals(self._site.placement.retries)
+        with self._ending(sliver):
+            while True:
+                turn = Deadline.within(deadline.remaining())
+                try:
+                    placement = self._placing(turn).place(sliver, planned, without=refusals.hosts)
+                except FabricDirectError as error:
+                    return refusals.none_left(error)
+                outcome = self._create_there(placement, turn)
+                next_one = refusals.take(placement.sliver.host, outcome)
+                if not next_one or not deadline.remaining():
+                    return refusals.told(outcome)
+
+    def _create_there(self, placement: Placement, deadline: Deadline) -> Outcome:
+        sliver, host = placement.sliver, placement.sliver.host or ""
+        outcomes: list[Outcome] = []
+        error = engine.attempt(lambda: outcomes.append(self._create(sliver, deadline, host)))
+        outcome = failed(Operation.CREATE, sliver, error) if error else outcomes[0]
+        if placement.new and not (outcome.ok or outcome.left):
+            self._claims.drop(sliver.id)
+        warnings = placement.warnings + outcome.warnings
+        return outcome.model_copy(update={"warnings": warnings, "data": {"host": host}})
+
+    def _create(self, sliver: SliverRef, deadline: Deadline, host: str = "") -> Outcome:
+        """Create the sliver on the host that was chosen for it, or the one that it names."""
         moment = Moment()
-        handler = self._handler(sliver, deadline, moment)
-        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), moment)
+        handler = (
+            self._handler_on(host, sliver, deadline, moment)
+            if host
+            else self._handler(sliver, deadline, moment)
+        )
+        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), moment, host)
         return self._apply(job, deadline)
 
+    @contextmanager
+    def _ending(self, sliver: SliverRef) -> Iterator[None]:
+        """End what the sliver claims with the operation, either way."""
+        try:
+            yield
+        finally:
+            self._claims.settle(sliver.id)
+
+    def _placing(self, deadline: Deadline) -> Placing:
+        def drivers_of(host: str) -> HostDrivers:
+            return self._bounded(host, deadline)
+
+        return Placing(self._site, self._journal, self._claims, drivers_of)
+
     def modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Change the sliver; if that fails, it is as it was, or the outcome names what is not."""
+        """Change the sliver; if that fails, it is as it was, or the outcome names what is not.
+
+        What it leaves open stays as it is; of a new device the functions are chosen.
+        """
+        if not (isinstance(sliver, NodeSliver) and sliver.open):
+            return self._modify(sliver, deadline)
+        with self._ending(sliver):
+            return self._modify(self._placing(deadline).change(sliver), deadline)
+
+    def _modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         moment = Moment()
         handler = self._handler(sliver, deadline, moment)
         job = _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver), moment)
@@ -94,7 +170,10 @@ class Operations:
             self._delete_on(host, ref, deadline, moment)
             for host in self._hosts_to_clear(ref, deadline, moment)
         ]
-        return max(outcomes, key=lambda outcome: not outcome.ok)
+        worst = max(outcomes, key=lambda outcome: not outcome.ok)
+        if worst.ok:
+            self._claims.drop(ref.id)
+        return worst
 
     def _hosts_to_clear(self, ref: SliverRef, deadline: Deadline, moment: Moment) -> list[str]:
         hosts = list(self._site.hosts)
@@ -127,7 +206,9 @@ class Operations:
         return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Read the sliver."""
+        """Read the sliver; what it leaves open is as it is."""
+        if isinstance(sliver, NodeSliver) and sliver.open:
+            sliver = self._placing(deadline).known(sliver).sliver
         observed = self._handler(sliver, deadline).observe(sliver)
         return Outcome(
             operation=Operation.PROBE, sliver=sliver.ref(), status=Status.DONE, observed=observed
@@ -152,22 +233,43 @@ class Operations:
     def plan(self, sliver: SliverRef, operation: Operation | None, deadline: Deadline) -> Outcome:
         """Ask each step of an operation what it would do, within one limit for all of them.
 
+        Of a sliver that leaves its host open and is not there, the outcome's data say where it would go.
+
         :param operation: modify if the sliver is there and create if not, if absent.
         """
         make: type[Handler] = registry.handler_for(sliver.type)
         moment = Moment(still=True)
-        host = self._host_of(sliver, deadline, moment)
+        placement = self._foreseen(sliver, operation, deadline)
+        wanted = placement.sliver if placement else sliver
+        host = self._host_of(wanted, deadline, moment)
 
         def ask() -> tuple[StepReport, ...]:
             with moment.lasting():
                 handler = make(self._site, self._drivers_of(host))
-                usual = Operation.MODIFY if handler.exists(sliver) else Operation.CREATE
-                return engine.survey(getattr(handler, (operation or usual).value)(sliver))
+                usual = Operation.MODIFY if handler.exists(wanted) else Operation.CREATE
+                return engine.survey(getattr(handler, (operation or usual).value)(wanted))
 
         steps = call_within(deadline.remaining(), f"the plan to {operation or 'change it'}", ask)
         return Outcome(
-            operation=Operation.PLAN, sliver=sliver.ref(), status=Status.DONE, steps=steps
+            operation=Operation.PLAN,
+            sliver=sliver.ref(),
+            status=Status.DONE,
+            steps=steps,
+            data=placement.data() if placement else {},
+            warnings=placement.warnings if placement else (),
         )
+
+    def _foreseen(
+        self, sliver: SliverRef, operation: Operation | None, deadline: Deadline
+    ) -> Placement | None:
+        """Return where a sliver would go that leaves that open, or where it is; nothing is claimed."""
+        if not (isinstance(sliver, NodeSliver) and sliver.open) or operation is Operation.DELETE:
+            return None
+        placing = self._placing(deadline)
+        placement = placing.place(sliver, claim=False)
+        if placement.new or not placement.sliver.open:
+            return placement
+        return Placement(placing.change(sliver, claim=False))
 
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
         """Run a flow and say what came of it.
@@ -243,13 +345,16 @@ class Operations:
 
     def _reporter(self, job: "_Job") -> engine.OnStep:
         operation, sliver, total = job.operation, job.sliver.id, len(job.flow.steps())
+        where = f" on {job.host}" if job.host else ""
 
         def tell(report: StepReport | None, step: str, done: int) -> None:
             status = report.status if report else None
             seconds = report.seconds if report else 0.0
-            log.debug("%s %s: %s %s", operation, sliver, step, status or "begins")
+            log.debug("%s %s%s: %s %s", operation, sliver, where, step, status or "begins")
             if self._on_progress:
-                self._on_progress(Progress(sliver, operation, step, status, seconds, done, total))
+                self._on_progress(
+                    Progress(sliver, operation, step, status, seconds, done, total, job.host)
+                )
 
         return tell
 
@@ -276,7 +381,7 @@ class Operations:
 
         :raises Conflict: if another one has it than it names.
         """
-        wanted: str = getattr(sliver, "host", None) or ""
+        wanted = named_host(sliver) or ""
         if not issubclass(registry.handler_for(sliver.type).sliver_model, NodeSliver):
             return wanted
         server = self._bounded(wanted, deadline, moment).compute.find(sliver.id)
@@ -293,17 +398,15 @@ class Operations:
         """
         if self._cloud():
             return self._host_in_cloud(sliver, deadline, moment)
-        hosts, wanted = list(self._site.hosts), getattr(sliver, "host", None)
-        known = f"known: {', '.join(hosts)}"
-        if wanted is not None and wanted not in hosts:
-            raise InvalidSliver(f"no host {wanted!r}", field="host", why=known)
+        refuse_unknown(self._site, sliver, cloud=False)
+        hosts, wanted = list(self._site.hosts), named_host(sliver)
         if len(hosts) == 1:
             return hosts[0]
         having = self._hosts_with(sliver, deadline)
         if having and wanted not in {None, *having}:
             raise Conflict(f"sliver {sliver.id} is on {having[0]}, not on {wanted}")
-        if not having and wanted is None and isinstance(sliver, NodeSliver):
-            raise InvalidSliver("must be given, for the site has several", field="host", why=known)
+        if not having and isinstance(sliver, NodeSliver) and sliver.host is None:
+            raise none_named(self._site)
         return str(wanted or (having or hosts)[0])
 
     def _hosts_with(self, sliver: SliverRef, deadline: Deadline) -> list[str]:
@@ -311,17 +414,39 @@ class Operations:
 
         :raises Unreachable: if none of those that answer has, and one does not answer.
         """
-        having: list[str] = []
-        silent: list[Exception] = []
-        for host in self._site.hosts:
-            handler = self._handler_on(host, sliver, deadline)
-            found: list[str] = []
-            error = engine.attempt(lambda h=handler, f=found: f.extend(h.leftovers(sliver)))
-            having += [host] if found else []
-            silent += [error] if error else []
-        if silent and not having and getattr(sliver, "host", None) is None:
-            raise silent[0]
-        return having
+        holders = self._placing(deadline).holders(sliver)
+        if holders.silent and not holders.having and named_host(sliver) is None:
+            raise next(iter(holders.silent.values()))
+        return list(holders.having)
+
+    # --- many slivers
+
+    def hosts(self) -> tuple[HostState, ...]:
+        """Return the hosts as placement sees them, without what is claimed."""
+        return self._placer().hosts()
+
+    def place(self, slivers: Sequence[NodeSliver], *, partial: bool) -> BuildPlan:
+        """Say where each sliver would go, all at once; see :meth:`Placer.place`."""
+        return self._placer().place(slivers, partial=partial)
+
+    def explain(self, sliver: NodeSliver) -> Explanation:
+        """Say of each host what placement says of it; see :meth:`Placer.explain`."""
+        return self._placer().explain(sliver)
+
+    def claim(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> tuple[Placement, ...]:
+        """Check a plan again and claim what it assigns; see :meth:`Placer.claim`."""
+        return self._placer().claim(plan, slivers)
+
+    def end_claim(self, sliver: SliverRef, *, begun: bool) -> None:
+        """End what a plan has claimed for a sliver, whose creation was begun or not."""
+        end = self._claims.settle if begun else self._claims.drop
+        end(sliver.id)
+
+    def _placer(self) -> Placer:
+        deadline = Deadline.within(self._site.limits.probe)
+        return Placer(self._site, self._claims, lambda host: self._bounded(host, deadline))
+
+    # --- what there is
 
     def servers(self) -> tuple[Server, ...]:
         """Return the servers with our stamp on all hosts."""
@@ -384,12 +509,6 @@ class Operations:
             return self._drivers[host]
 
 
-def report(error: Exception | None) -> ErrorReport:
-    """Return an error as a value."""
-    field = error.field if isinstance(error, FabricDirectError) else ""
-    return ErrorReport(kind=type(error).__name__, message=str(error), field=field)
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A flow, and what it is for."""
@@ -400,6 +519,8 @@ class _Job:
     flow: Flow
     moment: Moment
     """What the handler's drivers share; it has their warnings."""
+    host: str = ""
+    """Which was chosen for the sliver; empty if it names it."""
 
     def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
         return Outcome(

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
@@ -22,12 +22,16 @@ from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.base import HostDevice, Server
-from fabric_direct.errors import Conflict, FabricDirectError, Refused
+from fabric_direct.errors import Conflict
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.locks import exclusive, sliver_lock
-from fabric_direct.model import Operation, Outcome, PciAddress, SliverRef, Status
-from fabric_direct.operations import Operations, Progress, report
+from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
+from fabric_direct.operations import Operations, Progress
+from fabric_direct.outcomes import failed
+from fabric_direct.placement.placer import Placement
+from fabric_direct.placement.plan import BuildPlan, Explanation
+from fabric_direct.placement.state import HostState
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +137,62 @@ class HandlerProcessor:
             Operation.PLAN, sliver, lambda d: self._operations.plan(sliver, operation, d)
         )
 
+    # --- many at once
+
+    def hosts(self) -> tuple[HostState, ...]:
+        """Return the hosts that answer, as placement sees them: without what is taken or claimed.
+
+        :raises FabricDirectError: if the cloud does not answer, or will not tell.
+        """
+        return self._operations.hosts()
+
+    def place(self, slivers: Sequence[NodeSliver], *, partial: bool = False) -> BuildPlan:
+        """Say where each sliver would go, all of them at once; nothing is made or claimed.
+
+        A sliver that names its host goes there or nowhere. One that is there already stays where it
+        is, at no cost.
+
+        :param partial: whether as many as fit will do; all or nothing if not.
+        :returns: the plan; what could not be placed is in it, with the filters that refused.
+        :raises InvalidSliver: if no host has the image of one, or one excludes the host that it names.
+        """
+        return self._operations.place(slivers, partial=partial)
+
+    def explain(self, sliver: NodeSliver) -> Explanation:
+        """Say of each host which filter refuses the sliver, or what it would cost there.
+
+        :raises InvalidSliver: as :meth:`place` does.
+        """
+        return self._operations.explain(sliver)
+
+    def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> "list[Future[Outcome]]":
+        """Make the slivers that a plan assigns, each where the plan says.
+
+        The plan is checked against the hosts as they are now, and all that it assigns is claimed before
+        the first sliver is begun. So no other plan or creation of this machine is given the same. A
+        host that then refuses is left for another one, as often as ``placement.retries`` says.
+
+        :param slivers: those that the plan was made for.
+        :returns: the outcomes to come, in the order of the plan's assignments.
+        :raises Conflict: if the world has moved on and an assignment cannot be had any more. Nothing was
+            begun then.
+        :raises InvalidSliver: if the plan is not for these slivers.
+        """
+        self._refuse_closed()
+        by_id = {sliver.id: sliver for sliver in slivers}
+        placements = self._operations.claim(plan, slivers)
+        return [self._create_planned(by_id[p.sliver.id], p) for p in placements]
+
+    def _create_planned(self, sliver: NodeSliver, planned: Placement) -> "Future[Outcome]":
+        def end_claim(future: "Future[Outcome]") -> None:
+            self._operations.end_claim(sliver, begun=not future.cancelled())
+
+        future = self._submit(
+            Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d, planned)
+        )
+        future.add_done_callback(end_claim)
+        return future
+
     # --- what there is
 
     def slivers(self) -> tuple[Server, ...]:
@@ -215,8 +275,7 @@ class HandlerProcessor:
     ) -> "Future[Outcome]":
         invocation = _Invocation(operation, sliver, work, Future())
         with self._lock:
-            if self._closed:
-                raise Conflict("the processor is shut down", remedy="make a new one")
+            self._refuse_closed()
             self._pending.add(invocation.future)
             queue = self._queues.setdefault(sliver.id, deque())
             queue.append(invocation)
@@ -224,6 +283,10 @@ class HandlerProcessor:
                 self._invocations.submit(self._run_next, sliver.id)
         invocation.future.add_done_callback(self._forget)
         return invocation.future
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Conflict("the processor is shut down", remedy="make a new one")
 
     def _forget(self, future: "Future[Outcome]") -> None:
         with self._lock:
@@ -269,7 +332,9 @@ class HandlerProcessor:
                 outcomes.append(invocation.work(Deadline.within(limit)))
 
         error = engine.attempt(work)
-        return outcomes[0] if error is None else _failed(invocation, error)
+        if error is None:
+            return outcomes[0]
+        return failed(invocation.operation, invocation.sliver, error)
 
     @contextmanager
     def _alone(self, invocation: _Invocation) -> Iterator[None]:
@@ -296,14 +361,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _failed(invocation: _Invocation, error: Exception) -> Outcome:
-    if not isinstance(error, FabricDirectError):
-        log.error("%s of %s", invocation.operation, invocation.sliver.id, exc_info=error)
-    return Outcome(
-        operation=invocation.operation,
-        sliver=invocation.sliver.ref(),
-        status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
-        error=report(error),
-    )

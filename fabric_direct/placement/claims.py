@@ -1,0 +1,199 @@
+"""What was promised to slivers and cannot be seen on their hosts yet, so that nobody else is given it.
+
+::
+
+    take      between plan and server: counted by everyone who places
+    settle    the server is there: the inventory shows it, and only where it was put is remembered
+    drop      nothing of it is left
+
+Claims are kept by SQLite in ``<state_dir>/placement.sqlite``. Who places does so within
+:meth:`Claims.changing`, so that all threads and processes of the machine place one after the other.
+
+A host is read before, and by many at once: what was claimed when the reading began, or later, counts,
+even if it has been settled since. So nothing falls between the two.
+"""
+
+import json
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fabric_direct.database import Database
+from fabric_direct.model import PciAddress
+from fabric_direct.placement.plan import Choice
+from fabric_direct.placement.request import Request
+from fabric_direct.placement.state import HostState
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS claim (
+    sliver TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, owner TEXT,
+    cores INTEGER NOT NULL, ram REAL NOT NULL, disk REAL NOT NULL, devices TEXT NOT NULL,
+    until REAL NOT NULL
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a sliver will take of a host."""
+
+    sliver: str
+    host: str
+    cores: int
+    ram: float
+    """GiB."""
+    disk: float
+    """GiB."""
+    devices: tuple[PciAddress, ...] = ()
+    owner: str | None = None
+
+
+class Book:
+    """The claims, while nobody else can change them."""
+
+    def __init__(self, db: sqlite3.Connection, lifetime: float) -> None:
+        """Serve one transaction."""
+        self._db, self._lifetime = db, lifetime
+
+    def since(self, moment: float) -> tuple[Claim, ...]:
+        """Return what a look at the hosts that began at ``moment`` may not have seen.
+
+        :param moment: seconds since the epoch.
+        """
+        rows = self._db.execute("SELECT * FROM claim WHERE until >= ? ORDER BY sliver", (moment,))
+        return tuple(_claim(*row) for row in rows)
+
+    def take(self, claims: Iterable[Claim]) -> None:
+        """Claim for slivers; what they claimed before is replaced."""
+        until = time.time() + self._lifetime
+        for claim in claims:
+            devices = json.dumps([str(address) for address in claim.devices])
+            self._db.execute(
+                "INSERT OR REPLACE INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(claim.sliver, claim.host, claim.owner),
+                    *(claim.cores, claim.ram, claim.disk, devices, until),
+                ),
+            )
+
+    def renew(self, sliver: str, host: str) -> bool:
+        """Let a sliver's claim on a host last from now on; return whether it has one that lasts."""
+        now = time.time()
+        changed = self._db.execute(
+            "UPDATE claim SET until = ? WHERE sliver = ? AND host = ? AND until >= ?",
+            (now + self._lifetime, sliver, host, now),
+        )
+        return changed.rowcount == 1
+
+
+class Claims:
+    """The claims of a site's slivers."""
+
+    def __init__(self, state_dir: Path, *, lifetime: float, timeout: float) -> None:
+        """Make no file yet.
+
+        :param lifetime: seconds after which a claim is void whose process has not ended it.
+        :param timeout: seconds to wait for another thread or process that places.
+        """
+        self._lifetime = lifetime
+        self._database = Database(
+            state_dir / "placement.sqlite", _TABLE, what="the claims on hosts", timeout=timeout
+        )
+
+    @contextmanager
+    def changing(self) -> Iterator[Book]:
+        """Keep others from claiming as long as the block runs; if it raises, nothing was claimed.
+
+        :raises TimedOut: if others place all the time.
+        """
+        with self._database.changing() as db:
+            yield Book(db, self._lifetime)
+
+    def since(self, moment: float) -> tuple[Claim, ...]:
+        """Return what :meth:`Book.since` does, without keeping others from anything."""
+        if not self._database.exists():
+            return ()
+        with self._database.reading() as db:
+            return Book(db, self._lifetime).since(moment)
+
+    def renew(self, sliver: str, host: str) -> bool:
+        """Do what :meth:`Book.renew` does."""
+        with self.changing() as book:
+            return book.renew(sliver, host)
+
+    def settle(self, sliver: str) -> None:
+        """End a claim, if there is one: whatever is there of the sliver is seen on its host."""
+        self._change("UPDATE claim SET until = min(until, ?) WHERE sliver = ?", time.time(), sliver)
+
+    def drop(self, sliver: str) -> None:
+        """Forget a sliver."""
+        self._change("DELETE FROM claim WHERE sliver = ?", sliver)
+
+    def _change(self, statement: str, *values: object) -> None:
+        if self._database.exists():
+            with self._database.changing() as db:
+                db.execute(statement, values)
+
+    def home(self, sliver: str) -> str | None:
+        """Return the host that was last chosen for a sliver, unless it was removed since."""
+        if not self._database.exists():
+            return None
+        with self._database.reading() as db:
+            rows = db.execute("SELECT host FROM claim WHERE sliver = ?", (sliver,)).fetchall()
+        return str(rows[0][0]) if rows else None
+
+
+def claim_of(request: Request, choice: Choice) -> Claim:
+    """Return what an instance takes of the host that was chosen for it."""
+    size = request.needs.capacities
+    devices = tuple(address for chosen in choice.devices.values() for address in chosen)
+    return Claim(
+        *(request.id, choice.host, size.core, size.ram, size.disk),
+        devices=devices,
+        owner=request.needs.owner,
+    )
+
+
+def _claim(
+    sliver: str,
+    host: str,
+    owner: str | None,
+    cores: int,
+    ram: float,
+    disk: float,
+    devices: str,
+    _until: float,
+) -> Claim:
+    addresses = tuple(PciAddress.parse(address) for address in json.loads(devices))
+    return Claim(sliver, host, cores, ram, disk, addresses, owner)
+
+
+def depleted(hosts: Sequence[HostState], claims: Iterable[Claim]) -> tuple[HostState, ...]:
+    """Return the hosts with what is claimed taken from them.
+
+    A sliver that its host shows already is not counted twice. Its devices are taken all the same: they
+    may be plugged in later than the server is seen.
+    """
+    by_host: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_host[claim.host].append(claim)
+    return tuple(_without(host, by_host[host.name]) for host in hosts)
+
+
+def _without(host: HostState, claims: Sequence[Claim]) -> HostState:
+    if not claims:
+        return host
+    unseen = [claim for claim in claims if claim.sliver not in host.slivers]
+    taken = {address for claim in claims for address in claim.devices}
+    return replace(
+        host,
+        cores_used=host.cores_used + sum(claim.cores for claim in unseen),
+        ram_used=host.ram_used + sum(claim.ram for claim in unseen),
+        disk_used=host.disk_used + sum(claim.disk for claim in unseen),
+        devices=tuple(d for d in host.devices if taken.isdisjoint(d.functions)),
+        slivers={**host.slivers, **{claim.sliver: claim.owner for claim in unseen}},
+    )

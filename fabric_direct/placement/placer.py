@@ -1,0 +1,302 @@
+"""Chooses hosts for the slivers of a site, and sees that nobody else is given the same meanwhile."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.base import HostDrivers, Image, ImageNeeds
+from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
+from fabric_direct.model import NodeSliver
+from fabric_direct.placement.claims import Claim, Claims, claim_of, depleted
+from fabric_direct.placement.inventory import host_states
+from fabric_direct.placement.nodes import placed, request_of, request_there
+from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanation
+from fabric_direct.placement.request import Request
+from fabric_direct.placement.state import FreeDevice, HostState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The hosts as they were read."""
+
+    hosts: tuple[HostState, ...]
+    silent: Mapping[str, str]
+    """Hosts that did not answer, and why."""
+    began: float
+    """When the reading began, in seconds since the epoch."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence for each host that did not answer."""
+        return tuple(f"host {name} is left out: {why}" for name, why in self.silent.items())
+
+    def where(self) -> dict[str, str]:
+        """Return the host of each sliver that is there."""
+        return {sliver: host.name for host in self.hosts for sliver in host.slivers}
+
+    def depleted(
+        self, claims: Iterable[Claim], but: Iterable[NodeSliver] = ()
+    ) -> tuple[HostState, ...]:
+        """Return the hosts without what is claimed, but for what some slivers claim themselves."""
+        own = {sliver.id for sliver in but}
+        return depleted(self.hosts, [claim for claim in claims if claim.sliver not in own])
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a sliver goes."""
+
+    sliver: NodeSliver
+    """On its host, with the functions of its devices."""
+    cost: int = 0
+    next: tuple[str, ...] = ()
+    """Hosts that would do as well, the cheapest first."""
+    warnings: tuple[str, ...] = ()
+    new: bool = False
+    """Whether it was chosen now, and nothing of the sliver is there yet."""
+
+    def data(self) -> dict[str, Any]:
+        """Return where a new sliver goes, as JSON data."""
+        where = {"host": self.sliver.host, "cost": self.cost, "next": list(self.next)}
+        return where if self.new else {}
+
+
+class Placer:
+    """The placement of a site, for one operation. What is claimed is so until the operation ends it."""
+
+    def __init__(
+        self, site: Site, claims: Claims, drivers_of: Callable[[str], HostDrivers]
+    ) -> None:
+        """Read nothing yet.
+
+        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, bounded for
+            the operation.
+        """
+        self._site, self._claims, self._drivers_of = site, claims, drivers_of
+
+    def view(self) -> View:
+        """Read the hosts; those that do not answer are left out."""
+        began = time.time()
+        found = host_states(self._site, self._drivers_of)
+        return View(found.hosts, found.silent, began)
+
+    def hosts(self) -> tuple[HostState, ...]:
+        """Return the hosts that answer, without what is claimed."""
+        view = self.view()
+        return view.depleted(self._claims.since(view.began))
+
+    # --- many slivers
+
+    def place(self, slivers: Sequence[NodeSliver], *, partial: bool) -> BuildPlan:
+        """Say where each would go, all at once; nothing is claimed.
+
+        One that is there already stays where it is, at no cost.
+        """
+        view = self.view()
+        there = view.where()
+        requests = self.requests([s for s in slivers if s.id not in there], view)
+        hosts = view.depleted(self._claims.since(view.began), slivers)
+        plan = self._place(requests, hosts, partial=partial)
+        chosen = {assignment.request: assignment for assignment in plan.assignments}
+        if partial or not plan.unplaced:
+            chosen |= {s.id: _staying(s.id, there[s.id]) for s in slivers if s.id in there}
+        assignments = tuple(chosen[s.id] for s in slivers if s.id in chosen)
+        warnings = plan.warnings + view.warnings()
+        return plan.model_copy(update={"assignments": assignments, "warnings": warnings})
+
+    def explain(self, sliver: NodeSliver) -> Explanation:
+        """Say of each host which filter refuses the sliver, or what it would cost there."""
+        from fabric_direct.placement.place import explain  # noqa: PLC0415 - NumPy only where it is needed
+
+        view = self.view()
+        (request,) = self.requests([sliver], view)
+        hosts = view.depleted(self._claims.since(view.began), [sliver])
+        told = explain(request, hosts, self._site.placement)
+        return told.model_copy(update={"warnings": told.warnings + view.warnings()})
+
+    def claim(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> tuple[Placement, ...]:
+        """Check a plan again and claim all that it assigns, or nothing.
+
+        :returns: what was assigned, in the plan's order; a sliver that is there already as it was given.
+        :raises Conflict: if the world has moved on: an assignment cannot be had any more.
+        :raises InvalidSliver: if the plan is not for these slivers.
+        """
+        from fabric_direct.placement.place import check  # noqa: PLC0415 - NumPy only where it is needed
+
+        by_id = {sliver.id: sliver for sliver in slivers}
+        _refuse_strangers(plan, by_id)
+        view = self.view()
+        there = view.where()
+        new = tuple(a for a in plan.assignments if there.get(a.request) != a.chosen.host)
+        requests = self.requests([by_id[a.request] for a in new], view)
+        with self._claims.changing() as book:
+            hosts = view.depleted(book.since(view.began), slivers)
+            check(BuildPlan(assignments=new), requests, hosts, self._site.placement)
+            book.take(map(claim_of, requests, [a.chosen for a in new]))
+        placements = {a.request: _placement(by_id[a.request], a, view) for a in new}
+        ids = [a.request for a in plan.assignments]
+        return tuple(placements.get(name, Placement(by_id[name])) for name in ids)
+
+    # --- one sliver
+
+    def choose(
+        self,
+        sliver: NodeSliver,
+        *,
+        among: Collection[str] = (),
+        without: Collection[str] = (),
+        claim: bool = True,
+    ) -> Placement:
+        """Choose a host for a sliver that has none yet, and claim what it takes of it.
+
+        :param among: the only hosts that will do; any if empty.
+        :param without: hosts that will not do.
+        :raises NoHost: if none is left that can take it.
+        """
+        view = self.view()
+        hosts = tuple(
+            host
+            for host in view.hosts
+            if host.name not in without and (not among or host.name in among)
+        )
+        (request,) = self.requests([sliver], view)
+        return self._decide(sliver, request, replace(view, hosts=hosts), claim=claim)
+
+    def resume(self, sliver: NodeSliver) -> Placement:
+        """Claim what a sliver takes of the host that it names, whether that has it or not."""
+        if sliver.host is not None:
+            devices = {device.id: device.bdf for device in sliver.devices()}
+            choice = Choice(host=sliver.host, cost=0, devices=devices)
+            with self._claims.changing() as book:
+                book.take([claim_of(request_of(sliver), choice)])
+        return Placement(sliver)
+
+    def extend(self, sliver: NodeSliver, host: str, *, claim: bool = True) -> Placement:
+        """Choose devices for a sliver that has its host, and claim them.
+
+        :raises NoHost: if the host has not what the sliver leaves open.
+        """
+        view = self.view()
+        hosts = tuple(_for_tenant(each, sliver) for each in view.hosts if each.name == host)
+        if sliver.placement.same_numa_node:
+            hosts = tuple(self._on_its_node(each, sliver) for each in hosts)
+        request = request_there(sliver, host)
+        placement = self._decide(sliver, request, replace(view, hosts=hosts), claim=claim)
+        # The host stays as the stamp has it, which says none where there is but one.
+        kept = placement.sliver.model_copy(update={"host": sliver.host})
+        return replace(placement, sliver=kept)
+
+    def _on_its_node(self, host: HostState, sliver: NodeSliver) -> HostState:
+        """Return the host with those devices only that are on the node of the sliver's own, if any."""
+        own = {address for device in sliver.devices() for address in device.bdf}
+        drivers = self._drivers_of(host.name).devices.values()
+        there = next((driver.inventory() for driver in drivers), ())
+        nodes = {device.function.numa_node for device in there if device.address in own}
+        devices = tuple(d for d in host.devices if not nodes or d.numa_node in nodes)
+        return replace(host, devices=devices)
+
+    def _decide(
+        self, sliver: NodeSliver, request: Request, view: View, *, claim: bool
+    ) -> Placement:
+        if not claim:
+            hosts = view.depleted(self._claims.since(view.began), [sliver])
+            return _placement(sliver, self._assign(request, hosts, view), view)
+        with self._claims.changing() as book:
+            hosts = view.depleted(book.since(view.began), [sliver])
+            assignment = self._assign(request, hosts, view)
+            book.take([claim_of(request, assignment.chosen)])
+        log.info(
+            "sliver %s goes to %s (cost %d)",
+            *(sliver.id, assignment.chosen.host, assignment.chosen.cost),
+        )
+        return _placement(sliver, assignment, view)
+
+    def _assign(self, request: Request, hosts: Sequence[HostState], view: View) -> Assignment:
+        plan = self._place([request], hosts, partial=False)
+        if plan.unplaced:
+            refused = plan.unplaced[0].refused
+            raise no_host(request.id, [*_counted(refused), *plan.warnings, *view.warnings()])
+        return plan.assignments[0]
+
+    def _place(
+        self, requests: Sequence[Request], hosts: Sequence[HostState], *, partial: bool
+    ) -> BuildPlan:
+        from fabric_direct.placement.place import place  # noqa: PLC0415 - NumPy only where it is needed
+
+        return place(requests, hosts, self._site.placement, partial=partial)
+
+    # --- what images need
+
+    def requests(self, slivers: Sequence[NodeSliver], view: View) -> tuple[Request, ...]:
+        """Return what slivers need that are on no host yet.
+
+        :raises InvalidSliver: if no host that answers has the image of one.
+        """
+        some = next(iter(self._site.hosts), "")
+        cloud = self._drivers_of(some).compute.cloud
+        names = [some] if cloud else [host.name for host in view.hosts]
+        needs = {image: self._image_needs(image, names) for image in {s.image for s in slivers}}
+        return tuple(request_of(s, needs[s.image], volumes=not cloud) for s in slivers)
+
+    def _image_needs(self, name: str, hosts: Iterable[str]) -> ImageNeeds:
+        """Return what an image needs, by the first host that knows it."""
+        refusal: FabricDirectError | None = None
+        for host in hosts:
+            try:
+                return self._drivers_of(host).compute.image_needs(Image.of(self._site, name))
+            except FabricDirectError as error:
+                refusal = error
+        if refusal is None:
+            return ImageNeeds()
+        raise refusal
+
+
+def no_host(sliver: str, reasons: Iterable[str]) -> NoHost:
+    """Return the error of a sliver that fits nowhere."""
+    return NoHost(
+        f"no host can take sliver {sliver}",
+        why="; ".join(reasons),
+        remedy="ask for less, or see what `fabric-direct place --explain` says of each host",
+    )
+
+
+def _counted(refused: Mapping[str, int]) -> Iterable[str]:
+    return (f"{name} refuses {n} host{'s' if n > 1 else ''}" for name, n in refused.items() if n)
+
+
+def _refuse_strangers(plan: BuildPlan, known: Collection[str]) -> None:
+    strangers = [a.request for a in plan.assignments if a.request not in known]
+    if strangers:
+        raise InvalidSliver(
+            "the plan is for other slivers", field="assignments", why=", ".join(strangers)
+        )
+
+
+def _staying(sliver: str, host: str) -> Assignment:
+    return Assignment(request=sliver, chosen=Choice(host=host, cost=0))
+
+
+def _placement(sliver: NodeSliver, assignment: Assignment, view: View) -> Placement:
+    chosen = assignment.chosen
+    free: Iterable[FreeDevice] = (d for h in view.hosts if h.name == chosen.host for d in h.devices)
+    return Placement(
+        placed(sliver, chosen, free), chosen.cost, assignment.next, view.warnings(), new=True
+    )
+
+
+def _for_tenant(host: HostState, sliver: NodeSliver) -> HostState:
+    """Return the host as it is for a sliver that has its place there: only devices are to be chosen."""
+    named = {address for device in sliver.devices() for address in device.bdf}
+    return replace(
+        host,
+        cores_used=0,
+        ram_used=0.0,
+        disk_used=0.0,
+        enabled=True,
+        slivers={name: owner for name, owner in host.slivers.items() if name != sliver.id},
+        devices=tuple(d for d in host.devices if named.isdisjoint(d.functions)),
+    )

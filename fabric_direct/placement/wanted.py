@@ -1,0 +1,76 @@
+"""The document that asks for several slivers at once, of one kind or more."""
+
+from collections.abc import Iterator
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fabric_direct.model import Frozen, NodeSliver, PlacementRules, refuse_twice
+
+MOST = 1000
+"""Slivers in one document."""
+_LONGEST = 63
+"""Characters of an id or a name."""
+
+
+class Several(Frozen):
+    """One sliver, or several that differ by their ids and names alone."""
+
+    count: Annotated[int, Field(ge=1, le=MOST, strict=True)] | None = None
+    """How many. Their ids and names end with ``-1``, ``-2`` and so on; if absent it is one, as it is."""
+    sliver: NodeSliver
+    together: bool = False
+    """Whether all of them must share a host."""
+    apart: bool = False
+    """Whether no two of them may share a host."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if self.together and self.apart:
+            raise ValueError("apart: they cannot be together and apart")
+        end = len(f"-{self.count}") if self.count else 0
+        for field in ("id", "name"):
+            if len(getattr(self.sliver, field)) + end > _LONGEST:
+                raise ValueError(f"sliver: {field} is too long to be numbered up to {self.count}")
+        return self
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the instances."""
+        ends = [f"-{number}" for number in range(1, self.count + 1)] if self.count else [""]
+        return tuple(f"{self.sliver.id}{end}" for end in ends)
+
+    def instances(self) -> Iterator[NodeSliver]:
+        """Yield the instances."""
+        ids = self.ids()
+        for own in ids:
+            name = f"{self.sliver.name}{own.removeprefix(self.sliver.id)}"
+            others = tuple(other for other in ids if other != own)
+            yield self.sliver.model_copy(
+                update={"id": own, "name": name, "placement": self._rules(others)}
+            )
+
+    def _rules(self, others: tuple[str, ...]) -> PlacementRules:
+        rules = self.sliver.placement
+        if self.together:
+            return rules.model_copy(update={"affinity": rules.affinity + others})
+        if self.apart:
+            return rules.model_copy(update={"anti_affinity": rules.anti_affinity + others})
+        return rules
+
+
+class Wanted(Frozen):
+    """Slivers that are asked for together."""
+
+    slivers: Annotated[tuple[Several, ...], Field(min_length=1, max_length=MOST)]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        ids = [own for several in self.slivers for own in several.ids()]
+        if len(ids) > MOST:
+            raise ValueError(f"slivers: {len(ids)} are more than {MOST}")
+        refuse_twice("slivers: id", ids)
+        return self
+
+    def instances(self) -> tuple[NodeSliver, ...]:
+        """Return every single one, in the order of the document."""
+        return tuple(one for several in self.slivers for one in several.instances())

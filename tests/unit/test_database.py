@@ -1,0 +1,63 @@
+"""Small databases: what is read and written in one transaction, whatever threads and processes do."""
+
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fabric_direct.database import Database
+
+TABLE = "CREATE TABLE IF NOT EXISTS count (number INTEGER NOT NULL)"
+SPAWN = multiprocessing.get_context("spawn")
+TIMES = 15
+
+
+def database(path: Path) -> Database:
+    return Database(path, TABLE, what="the count", timeout=60)
+
+
+def count_up(path: Path) -> None:
+    for _ in range(TIMES):
+        with database(path).changing() as db:
+            (number,) = db.execute("SELECT max(number) FROM count").fetchone()
+            time.sleep(0.005)
+            db.execute("INSERT INTO count VALUES (?)", ((number or 0) + 1,))
+
+
+def count_in_threads(path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(count_up, path) for _ in range(4)]:
+            done.result()
+
+
+def test_no_change_is_lost_between_threads_of_several_processes(tmp_path: Path) -> None:
+    """A file that any thread closes loses all of its process's locks: POSIX has them so."""
+    path = tmp_path / "count.sqlite"
+    with ProcessPoolExecutor(2, SPAWN) as processes:
+        for done in [processes.submit(count_in_threads, path) for _ in range(2)]:
+            done.result(120)
+
+    with database(path).reading() as db:
+        numbers = [number for (number,) in db.execute("SELECT number FROM count ORDER BY number")]
+    assert numbers == list(range(1, 2 * 4 * TIMES + 1))
+
+
+def test_it_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "count.sqlite"
+    with database(path).changing():
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_raises_changes_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with database(tmp_path / "count.sqlite").changing() as db:
+            db.execute("INSERT INTO count VALUES (1)")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    with database(tmp_path / "count.sqlite").reading() as db:
+        assert db.execute("SELECT * FROM count").fetchall() == []
