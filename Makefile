@@ -6,6 +6,7 @@
 # make test-fabric: the AM actor's handlers, with the real fabric-cf and fabric-fim, in environments of their own
 # make demo-actor: two VMs by the AM actor's processors, its own and ours, on this machine
 # make demo-worker, test-worker, bench-worker: devices, on a worker without hardware that is booted here
+# make demo-placement: a zone with two zones below it places eight VMs; two of them are made on this machine
 #
 # What is missing is installed: system packages by apt, Python packages into .venv.
 
@@ -25,7 +26,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .PHONY: demo test test-unit bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker bench-worker worker
-.PHONY: test-fabric demo-actor
+.PHONY: test-fabric demo-actor demo-placement
 
 demo: lab
 	$(SUDO) examples/demo
@@ -55,6 +56,9 @@ test-fabric: lab
 demo-actor: lab
 	labs/fabric/env cf
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python examples/actor/demo.py
+
+demo-placement: lab
+	$(SUDO) examples/placement-demo/demo
 
 demo-worker: worker
 	$(SUDO) examples/demo worker

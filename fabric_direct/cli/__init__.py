@@ -5,6 +5,9 @@
     options      what all commands have: --site, --json, --verbose; how errors are told
     inputs       files and ids on the command line -> slivers
     operations   plan create modify delete probe poa recover
+    placement    place
+    zones        zone serve, zones
+    reservations reservation show, delete; what `place --zone` does
     inspection   list devices doctor schema
     migrate      fabric_am's configuration -> site.yaml
     running      waits for outcomes, interrupts, exit codes
@@ -21,6 +24,9 @@ from fabric_direct.cli.inspection import COMMANDS as INSPECTION
 from fabric_direct.cli.migrate import COMMANDS as MIGRATION
 from fabric_direct.cli.operations import COMMANDS as OPERATIONS
 from fabric_direct.cli.options import Root, shared_options
+from fabric_direct.cli.placement import COMMANDS as PLACEMENT
+from fabric_direct.cli.reservations import COMMANDS as RESERVATIONS
+from fabric_direct.cli.zones import COMMANDS as ZONES
 
 _EPILOG = """\b
 Exit codes:
@@ -55,5 +61,5 @@ def main() -> None:
     """
 
 
-for _command in (*OPERATIONS, *INSPECTION, *MIGRATION):
+for _command in (*OPERATIONS, *PLACEMENT, *ZONES, *RESERVATIONS, *INSPECTION, *MIGRATION):
     main.add_command(_command)

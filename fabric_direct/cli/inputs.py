@@ -12,6 +12,7 @@ from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.model import PciAddress, SliverRef
+    from fabric_direct.placement.wanted import Wanted
 
 T = TypeVar("T", bound="SliverRef")
 
@@ -47,6 +48,22 @@ def _model_of(document: Any) -> "type[SliverRef]":
     except InvalidSliver:
         return NodeSliver
     return model
+
+
+def wanted(path: Path) -> "Wanted":
+    """Return what a document asks for: several slivers, or the one that a sliver's file describes.
+
+    :raises InvalidSliver: if it cannot be read or is wrong.
+    """
+    from fabric_direct.documents import load  # noqa: PLC0415 - see the package
+    from fabric_direct.model import NodeSliver  # noqa: PLC0415
+    from fabric_direct.placement.wanted import Several, Wanted  # noqa: PLC0415
+
+    def model_of(document: Any) -> "type[Wanted | NodeSliver]":
+        return Wanted if isinstance(document, dict) and "slivers" in document else NodeSliver
+
+    asked = load(path, model_of, InvalidSliver)
+    return asked if isinstance(asked, Wanted) else Wanted(slivers=(Several(sliver=asked),))
 
 
 def slivers(paths: tuple[Path, ...]) -> "list[SliverRef]":

@@ -229,10 +229,10 @@ def _tell(diagnosis: "Diagnosis", out: "Console") -> None:
 
 
 @click.command(short_help="Print the JSON Schema of a file.")
-@click.argument("kind", type=click.Choice(["sliver", "site"]))
+@click.argument("kind", type=click.Choice(["sliver", "site", "request"]))
 @shared_options
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a sliver's file or of site.yaml, for editors.
+    """Print the JSON Schema of a sliver's file, of site.yaml, or of a request for `place`, for editors.
 
     An editor with the YAML language server takes it from the file's first line:
     "# yaml-language-server: $schema=sliver.json".
@@ -240,8 +240,10 @@ def schema(kind: str) -> None:
     from fabric_direct.config import Site  # noqa: PLC0415 - see the package
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
+    from fabric_direct.placement.wanted import Wanted  # noqa: PLC0415
 
-    print_json(json_schema(NodeSliver if kind == "sliver" else Site))
+    models: dict[str, Any] = {"sliver": NodeSliver, "site": Site, "request": Wanted}
+    print_json(json_schema(models[kind]))
 
 
 def _as_data(value: Any) -> Any:

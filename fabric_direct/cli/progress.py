@@ -60,10 +60,15 @@ class _Lines:
 
     def __call__(self, progress: "Progress") -> None:
         if progress.status is not None:
-            line = Text(f"{progress.sliver}  ")
+            line = Text(f"{_named(progress)}  ")
             line.append(f"{progress.status.value:<11}", style_of(progress.status))
             line.append(f"{progress.seconds:>8.2f} s  {progress.step}", "default")
             self.console.print(line, soft_wrap=True)
+
+
+def _named(progress: "Progress") -> str:
+    """Return the sliver, and its host if that was chosen."""
+    return f"{progress.sliver} on {progress.host}" if progress.host else progress.sliver
 
 
 @dataclass
@@ -82,7 +87,7 @@ class _Bars:
         self.display.update(
             self._bar(progress),
             completed=progress.done,
-            description=f"{progress.operation.value} {progress.sliver}: {steps}",
+            description=f"{progress.operation.value} {_named(progress)}: {steps}",
         )
         _Lines(self.display.console)(progress)
 

@@ -105,11 +105,12 @@ def tell(
         values = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
         print_json(values if many or not values else values[0])
     else:
-        _tell_people(answers.outcomes, done)
+        tell_people(answers.outcomes, done)
     click.get_current_context().exit(exit_code(answers))
 
 
-def _tell_people(outcomes: "list[Outcome]", done: "Callable[[Outcome, Console], None]") -> None:
+def tell_people(outcomes: "list[Outcome]", done: "Callable[[Outcome, Console], None]") -> None:
+    """Print the outcomes."""
     out, err = show.console(), show.console(stderr=True)
     for outcome in outcomes:
         if outcome.ok:

@@ -73,7 +73,8 @@ _DONE = {
 def done(of: "Outcome", out: Console) -> None:
     """Say that an operation is done."""
     unchanged = of.steps and all(step.status.value == "already so" for step in of.steps)
-    verb = "nothing to do," if unchanged else f"{_DONE[of.operation.value]} in"
+    where = f" on {of.data['host']}" if of.data.get("host") else ""
+    verb = f"nothing to do{where}," if unchanged else f"{_DONE[of.operation.value]}{where} in"
     say(out, f"{of.sliver.id}: {verb} {of.seconds:.1f} s", "bold green")
 
 
@@ -104,7 +105,10 @@ def failure(of: "Outcome", err: Console) -> None:
 
 
 def plan(of: "Outcome", out: Console) -> None:
-    """Print what each step would do."""
+    """Print where the sliver would go, if that is open, and what each step would do."""
+    if "host" in of.data:
+        others = f"; next: {', '.join(of.data['next'])}" if of.data["next"] else ""
+        say(out, f"{of.sliver.id}: goes to {of.data['host']}, cost {of.data['cost']}{others}")
     for step in of.steps:
         found = step.finding.value if step.finding else step.status.value
         line = (

@@ -3,13 +3,19 @@
 ::
 
     wire         what zones say to each other, as values
-    sealing      what only its own zone can read: offers and reservations as sealed blobs
+    sealing      what only its own zone can read: sealed blobs
     source       where offers come from: the site's own hosts, or a child zone (the contract)
     own          the site's own hosts
+    instances    what is being made on them, on disk
     child        a child zone: asked over HTTP, and believed as far as it can be checked
+    client       one question to a zone over HTTP, and its answer
+    asking       many sources asked at once, each with its share of the time
+    children     what was last heard of each: who is silent is not asked
     merging      the offers of all sources as one list
-    zone         the zone itself: selects, boots, keeps reservations
+    booting      offers are taken up; what is refused is selected again
+    clearing     sources are told to delete what shall not be there, until they have heard
     store        reservations and offers that were taken up, on disk
+    zone         the zone itself: selects, boots, keeps reservations
     app          the HTTP interface and its OpenAPI document
     server       listening: TLS, tokens, and the end
 

@@ -4,12 +4,14 @@ No host is named in any of it: an offer says what an instance costs, and its sea
 go, to the zone that made it alone.
 """
 
+import hashlib
+from collections import Counter
 from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from fabric_direct.model import Frozen, Name, NodeSliver, refuse_twice
+from fabric_direct.model import AUTO, Frozen, Name, NodeSliver, refuse_twice
 from fabric_direct.placement.plan import Cost
 from fabric_direct.placement.request import Needs
 
@@ -22,8 +24,22 @@ ReservationId = Annotated[str, StringConstraints(pattern=r"^r-[0-9a-f]{16}$")]
 Kind = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,15}$")]
 Blob = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_=-]+$", max_length=16_384)]
 """Sealed by the zone that made it, with its own key, and of use to it alone."""
+ZoneId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""Made by a zone for itself, at random; its name is what its parents call it."""
 Count = Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
+Number = Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# What an instance's id and name have more than those of their kind's sliver: -<16 digits>-<number>.
+_LONGEST_ID, _LONGEST_NAME = 63 - 22, 63 - 5
+
+
+def reservation_of(request_id: str) -> str:
+    """Return the id of the reservation that any zone makes for a boot request with this id.
+
+    So that who gets no answer can still have it deleted.
+    """
+    return f"r-{hashlib.sha256(request_id.encode()).hexdigest()[:16]}"
 
 
 def _without_host(needs: Needs) -> Needs:
@@ -44,6 +60,16 @@ class KindNeeds(Frozen):
     """Whether no two of the kind may share a host."""
 
     _no_host = field_validator("needs")(_without_host)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        _refuse_both(together=self.together, apart=self.apart)
+        return self
+
+
+def _refuse_both(*, together: bool, apart: bool) -> None:
+    if together and apart:
+        raise ValueError("apart: they cannot be together and apart")
 
 
 class SelectRequest(Frozen):
@@ -75,7 +101,7 @@ class Offer(Frozen):
     zone: Name
     """Which of the sources of the answering zone it is from: its own name, or a child's."""
     blob: Blob
-    expires: Seconds
+    expires: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
     """Seconds from now."""
 
 
@@ -113,6 +139,34 @@ class KindSliver(Frozen):
     """Its ``id`` and ``name`` are the beginnings of those of the instances; its host is left open."""
     together: bool = False
     apart: bool = False
+    numbers: Annotated[tuple[Number, ...], Field(max_length=MOST_INSTANCES)] = ()
+    """Those that the instances' ids and names end with; counted from 1 if absent."""
+
+    @field_validator("sliver")
+    @classmethod
+    def _can_be_many(cls, sliver: NodeSliver) -> NodeSliver:
+        if sliver.host not in {None, AUTO} or sliver.placement.exclude_hosts:
+            raise ValueError("names a host; hosts have no names outside their zone")
+        if len(sliver.id) > _LONGEST_ID or len(sliver.name) > _LONGEST_NAME:
+            raise ValueError(f"id or name is longer than {_LONGEST_ID} or {_LONGEST_NAME}")
+        return sliver
+
+    @model_validator(mode="after")
+    def _numbered(self) -> Self:
+        _refuse_both(together=self.together, apart=self.apart)
+        if self.numbers and len(self.numbers) != self.num_instances:
+            raise ValueError("numbers: must be one for each instance")
+        if len(set(self.numbers)) != len(self.numbers):
+            raise ValueError("numbers: has one twice")
+        return self
+
+    def numbered(self) -> tuple[int, ...]:
+        """Return the numbers of the instances."""
+        return self.numbers or tuple(range(1, self.num_instances + 1))
+
+    def name_of(self, number: int) -> str:
+        """Return the name of an instance."""
+        return f"{self.sliver.name}-{number}"
 
 
 class BootRequest(Frozen):
@@ -122,7 +176,8 @@ class BootRequest(Frozen):
     """Asked twice with the same one, a zone answers with the same reservation."""
     kinds: Annotated[tuple[KindSliver, ...], Field(min_length=1, max_length=100)]
     offers: Annotated[tuple[Offer, ...], Field(max_length=MOST_INSTANCES)] = ()
-    """Those that are taken up; the zone selects by itself what they leave open."""
+    """Those that are taken up. The zone selects by itself what they leave open; not of a kind that must
+    share a host, or must not, if they have any of it."""
     partial: bool = False
     """Whether as many as fit will do; all or nothing if not."""
     deadline: Seconds | None = None
@@ -131,7 +186,13 @@ class BootRequest(Frozen):
     @model_validator(mode="after")
     def _sound(self) -> Self:
         refuse_twice("kinds: kind", [kind.kind for kind in self.kinds])
+        refuse_twice("kinds: sliver.id", [kind.sliver.id for kind in self.kinds])
+        refuse_twice("kinds: sliver.name", [kind.sliver.name for kind in self.kinds])
         _refuse_too_many(sum(kind.num_instances for kind in self.kinds))
+        wanted = {kind.kind: kind.num_instances for kind in self.kinds}
+        for kind, number in Counter(offer.kind for offer in self.offers).items():
+            if number > wanted.get(kind, 0):
+                raise ValueError(f"offers: has more of {kind} than are asked for")
         return self
 
 
@@ -188,12 +249,14 @@ class DeviceCount(Frozen):
 class Capabilities(Frozen):
     """What a zone has in all, with its children: not which host has it."""
 
+    zones: tuple[ZoneId, ...] = ()
+    """The zones that are counted. One that finds itself among those of a child does not count it."""
     hosts: Annotated[int, Field(ge=0)] = 0
-    cores: Annotated[float, Field(ge=0)] = 0
+    cores: Amount = 0
     """That may still be promised, as ``ram`` and ``disk``."""
-    ram: Annotated[float, Field(ge=0)] = 0
+    ram: Amount = 0
     """GiB."""
-    disk: Annotated[float, Field(ge=0)] = 0
+    disk: Amount = 0
     """GiB."""
     devices: tuple[DeviceCount, ...] = ()
     traits: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """`make bench`: every figure in one run, as a ratio to the bare calls where there are any."""
 
-from tests.bench import engine, imports, load, substrate
+from tests.bench import engine, imports, load, placement, substrate, zones
 
-for part in (imports, engine, load, substrate):
+for part in (imports, engine, load, substrate, placement, zones):
     part.main()

@@ -1,0 +1,205 @@
+"""The command that places several slivers at once."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabric_direct.cli import inputs, reservations, running, show
+from fabric_direct.cli.options import (
+    FAILED,
+    PARTLY_DONE,
+    Settings,
+    log_to_stderr,
+    pass_settings,
+    print_json,
+    shared_options,
+)
+from fabric_direct.cli.zones import access, zone_options
+from fabric_direct.errors import Refused
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fabric_direct.model import NodeSliver
+    from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation
+    from fabric_direct.placement.wanted import Wanted
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_MOST_NEXT = 3
+_REQUEST = """\b
+A REQUEST is a sliver's file, or asks for several at once:
+  slivers:
+    - count: 4
+      apart: true        # no two on one host; or together: true
+      sliver: {id: web, name: web, host: auto, ...}
+`fabric-direct schema request` says what may be in it.
+"""
+
+
+@click.command(short_help="Say which hosts slivers go to; make them.", epilog=_REQUEST)
+@click.argument("request", metavar="REQUEST", type=_FILE)
+@click.option("--boot", is_flag=True, help="Make the slivers.")
+@click.option(
+    "--explain", is_flag=True, help="Say of each host which filter refuses, or the costs."
+)
+@click.option("--partial", is_flag=True, help="As many as fit will do.")
+@click.option("--save", type=_FILE, help="Store the plan.")
+@click.option(
+    "--plan",
+    "stored",
+    type=_FILE,
+    help="Make the slivers as this stored plan says, if it still can be.",
+)
+@zone_options()
+@shared_options
+@pass_settings
+def place(
+    settings: Settings,
+    request: Path,
+    *,
+    boot: bool,
+    explain: bool,
+    partial: bool,
+    save: Path | None,
+    stored: Path | None,
+    zone: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+) -> None:
+    """Say which hosts the slivers of a REQUEST go to, all of them at once, and what that costs.
+
+    Nothing is made, unless asked for. All get a place, or none, unless as many as fit will do.
+
+    With --zone, a running zone is asked, which tells no host: what it and the zones below it offer.
+    """
+    log_to_stderr(settings)
+    wanted = inputs.wanted(request)
+    if zone:
+        _refuse_with_zone(explain, save, stored)
+        at = access(zone, token_file, ca_file)
+        reservations.place(settings, wanted, at, boot=boot, partial=partial)
+    plan = _load(stored) if stored else _plan(settings, wanted, partial=partial)
+    said = _explained(settings, wanted) if explain else {}
+    if save:
+        _save(plan, save)
+    if not settings.as_json:
+        _show(said, plan)
+    if boot or stored:
+        _boot(settings, plan, wanted.instances(), said)
+    if settings.as_json:
+        print_json(_document(plan, said))
+    click.get_current_context().exit(_code(plan))
+
+
+def _refuse_with_zone(*of_hosts: object) -> None:
+    if any(of_hosts):
+        raise click.UsageError("--explain, --save and --plan are about hosts, which no zone names.")
+
+
+def _plan(settings: Settings, wanted: "Wanted", *, partial: bool) -> "BuildPlan":
+    """Return where the slivers would go among the site's own hosts."""
+    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
+
+    with HandlerProcessor(settings.site()) as processor:
+        return processor.place(wanted.instances(), partial=partial)
+
+
+def _explained(settings: Settings, wanted: "Wanted") -> "dict[str, Explanation]":
+    """Return what is said of the hosts for each kind of sliver, by its id."""
+    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
+
+    with HandlerProcessor(settings.site()) as processor:
+        return {several.sliver.id: processor.explain(several.sliver) for several in wanted.slivers}
+
+
+def _load(path: Path) -> "BuildPlan":
+    from fabric_direct.documents import load  # noqa: PLC0415 - see the package
+    from fabric_direct.placement.plan import BuildPlan  # noqa: PLC0415
+
+    return load(path, BuildPlan, Refused)
+
+
+def _save(plan: "BuildPlan", path: Path) -> None:
+    try:
+        path.write_text(plan.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"cannot write {path}", why=error.strerror or str(error)) from error
+
+
+def _boot(
+    settings: Settings,
+    plan: "BuildPlan",
+    slivers: "tuple[NodeSliver, ...]",
+    said: "dict[str, Explanation]",
+) -> None:
+    """Make what the plan assigns, say what came of it, and leave with the exit code that fits."""
+    answers = running.run(settings, lambda processor: processor.build(plan, slivers))
+    if settings.as_json:
+        outcomes = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
+        print_json(_document(plan, said) | {"outcomes": outcomes})
+    else:
+        running.tell_people(answers.outcomes, show.done)
+    click.get_current_context().exit(running.exit_code(answers) or _code(plan))
+
+
+def _code(plan: "BuildPlan") -> int:
+    if not plan.unplaced:
+        return 0
+    return PARTLY_DONE if plan.assignments else FAILED
+
+
+def _document(plan: "BuildPlan", said: "dict[str, Explanation]") -> dict[str, Any]:
+    explained = {kind: told.model_dump(mode="json") for kind, told in said.items()}
+    return {"plan": plan.model_dump(mode="json")} | ({"explained": explained} if said else {})
+
+
+def _show(said: "dict[str, Explanation]", plan: "BuildPlan") -> None:
+    out, err = show.console(), show.console(stderr=True)
+    for kind, told in said.items():
+        _show_hosts(kind, told, out)
+    if plan.assignments:
+        headers = ["INSTANCE", "HOST", "COST", "DEVICES", "NEXT"]
+        show.table(out, headers, map(_row, plan.assignments))
+    for unplaced in plan.unplaced:
+        counts = ", ".join(f"{name} refuses {n}" for name, n in unplaced.refused.items())
+        show.say(
+            err, f"{unplaced.request}: no host can take it: {counts or 'there is none'}", "red"
+        )
+    for warning in plan.warnings:
+        show.say(err, f"warning: {warning}", "yellow")
+    every = len(plan.assignments) + len(plan.unplaced)
+    placed = len(plan.assignments)
+    show.say(out, f"{placed} of {every} have a place, at a cost of {plan.cost} in all.")
+
+
+def _row(assignment: "Assignment") -> list[str]:
+    chosen, others = assignment.chosen, assignment.next[:_MOST_NEXT]
+    devices = (f"{name} {' '.join(map(str, at))}" for name, at in chosen.devices.items())
+    return [
+        *(assignment.request, chosen.host, str(chosen.cost)),
+        *(", ".join(devices), ", ".join(others)),
+    ]
+
+
+def _show_hosts(kind: str, told: "Explanation", out: "Console") -> None:
+    """Print each host with the filter that refuses it, or its costs, each before its weight."""
+    weights = told.weights
+    headers = ["HOST", "REFUSED BY", "COST", *(f"{name} x{n}" for name, n in weights.items())]
+    show.say(out, f"{kind}:", "bold")
+    show.table(
+        out,
+        headers,
+        (
+            [
+                *(verdict.host, verdict.refused_by or ""),
+                "" if verdict.cost is None else str(verdict.cost),
+                *(str(verdict.costs.get(name, "")) for name in weights),
+            ]
+            for verdict in told.hosts
+        ),
+    )
+    show.say(out, "")
+
+
+COMMANDS: tuple[click.Command, ...] = (place,)

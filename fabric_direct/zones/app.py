@@ -1,0 +1,347 @@
+"""The HTTP interface of a zone, and its OpenAPI document."""
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Body, Depends, FastAPI, Path, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, WrapValidator
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
+from fabric_direct.zones.booting import NotPlaced
+from fabric_direct.zones.wire import (
+    Booted,
+    BootRequest,
+    Problem,
+    Reservation,
+    ReservationId,
+    Selection,
+    SelectRequest,
+    ZoneView,
+)
+from fabric_direct.zones.zone import Zone
+
+log = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+_TOO_LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+_UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
+_UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a request. A thousand offers, each with a blob of 2 KiB, are half of it."""
+_BODY_SECONDS = 10.0
+"""In which all of a body must come."""
+_STATUS: dict[type[Exception], HTTPStatus] = {
+    NotFound: HTTPStatus.NOT_FOUND,
+    Conflict: HTTPStatus.CONFLICT,
+    Refused: _UNPROCESSABLE,
+}
+_WORDS = {
+    HTTPStatus.BAD_REQUEST: "The body is no JSON.",
+    HTTPStatus.UNAUTHORIZED: "The bearer token is missing, or is none of the zone's.",
+    HTTPStatus.NOT_FOUND: "There is no such reservation.",
+    HTTPStatus.CONFLICT: "It cannot be had: places are missing, or an offer is expired, was altered "
+    "or taken up before.",
+    HTTPStatus.REQUEST_TIMEOUT: f"The body did not come within {_BODY_SECONDS:.0f} s.",
+    _TOO_LARGE: f"The body is longer than {MOST_BYTES // 2**20} MiB.",
+    _UNPROCESSABLE: "A field is wrong; the answer names it.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "A mistake of the zone. The answer has a number, by which its "
+    "operator finds it in the log.",
+    _UNAVAILABLE: "The zone cannot answer now.",
+}
+_DESCRIPTION = """A zone offers hosts and tells no one what they are called.
+
+Select first: the offers say what each instance would cost, and a sealed blob in each where it would go.
+Nothing is made. Then boot, with the offers or without: the answer comes when all instances have a
+place, and they are made in the background. The reservation says how far they are.
+"""
+
+
+_bearer = HTTPBearer(auto_error=False, description="A token of the zone's token_file.")
+_NEEDS = {"capacities": {"core": 2, "ram": 4, "disk": 20}, "image": "rocky9"}
+_SELECT = {
+    "request_id": "0b7c6f2e-4a51",
+    "kinds": [{"kind": "small", "num_instances": 2, "needs": _NEEDS, "apart": True}],
+}
+_SLIVER = {"id": "s17", "name": "node", **_NEEDS}
+_BOOT = {
+    "request_id": "5d1e9a70-77c3",
+    "kinds": [{"kind": "small", "num_instances": 2, "sliver": _SLIVER, "apart": True}],
+}
+
+
+def application(
+    zone: Zone, tokens: Sequence[str] = (), lifespan: Lifespan | None = None
+) -> ASGIApp:
+    """Return the ASGI application of a zone.
+
+    :param tokens: bearer tokens that are let in; everybody is if there are none.
+    :param lifespan: what is done before the first request and after the last one; the zone is started
+        and closed by its default.
+    """
+    return _Guard(api(zone, lifespan), tuple(tokens))
+
+
+def api(zone: Zone, lifespan: Lifespan | None = None) -> FastAPI:
+    """Return what :func:`application` guards: paths, and the document that describes them."""
+    app = FastAPI(
+        title="Zone",
+        summary="Hosts that can be had.",
+        description=_DESCRIPTION,
+        version=version("fabric-direct"),
+        lifespan=lifespan or _running(zone),
+        docs_url=None,  # the pages load scripts from elsewhere
+        redoc_url=None,
+        dependencies=[Depends(_bearer)],
+        responses={
+            status.value: _described(status)
+            for status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, _UNAVAILABLE)
+        },
+    )
+    _add_paths(app, zone)
+    for kind in (RequestValidationError, HTTPException, FabricDirectError, Exception):
+        app.add_exception_handler(kind, _ANSWERS[kind])
+    return app
+
+
+def _running(zone: Zone) -> Lifespan:
+    @asynccontextmanager
+    async def running(_: FastAPI) -> AsyncIterator[None]:
+        await zone.start()
+        yield
+        await zone.close()
+
+    return running
+
+
+def _described(status: HTTPStatus) -> dict[str, Any]:
+    return {"model": Problem, "description": _WORDS[status]}
+
+
+def _refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    return {status.value: _described(status) for status in statuses}
+
+
+def _strict(model: type[M]) -> Callable[[Any, Any], M]:
+    def validate(value: Any, _: Any) -> M:
+        """Convert nothing: a number in quotes is no number."""
+        return model.model_validate_json(to_json(value), strict=True)
+
+    return validate
+
+
+_BODY = _refusals(HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_TIMEOUT, _TOO_LARGE, _UNPROCESSABLE)
+_Select = Annotated[
+    SelectRequest,
+    WrapValidator(_strict(SelectRequest)),
+    Body(openapi_examples={"two": {"value": _SELECT}}),
+]
+_Boot = Annotated[
+    BootRequest,
+    WrapValidator(_strict(BootRequest)),
+    Body(openapi_examples={"two": {"value": _BOOT}}),
+]
+_Id = Annotated[ReservationId, Path(description="Id of a reservation.")]
+
+
+def _add_paths(app: FastAPI, zone: Zone) -> None:
+    @app.post("/zones/select", summary="Ask what could be had", responses=_BODY, tags=["zones"])
+    async def select(request: _Select) -> Selection:
+        """Return offers, the cheapest first. Nothing is made."""
+        return await zone.select(request)
+
+    @app.post(
+        "/zones/boot",
+        status_code=HTTPStatus.ACCEPTED,
+        summary="Have instances made",
+        responses=_BODY | _refusals(HTTPStatus.CONFLICT),
+        tags=["zones"],
+    )
+    async def boot(request: _Boot) -> Booted:
+        """Answer when all have a place; they are made in the background."""
+        return Booted(reservation_id=await zone.boot(request))
+
+    @app.get("/zones", summary="Ask what there is", tags=["zones"])
+    async def zones() -> ZoneView:
+        """Return what the zone has, with its children as they were last heard of."""
+        return await zone.view()
+
+    of_reservation = _refusals(HTTPStatus.NOT_FOUND, _UNPROCESSABLE)
+
+    @app.get(
+        "/reservations/{reservation_id}",
+        summary="Ask how far a reservation is",
+        responses=of_reservation,
+        tags=["reservations"],
+    )
+    async def reservation(reservation_id: _Id) -> Reservation:
+        """Return the status of each instance."""
+        return await zone.reservation(reservation_id)
+
+    @app.delete(
+        "/reservations/{reservation_id}",
+        status_code=HTTPStatus.ACCEPTED,
+        summary="Have a reservation deleted",
+        responses=of_reservation,
+        tags=["reservations"],
+    )
+    async def delete(reservation_id: _Id) -> Reservation:
+        """Have all its instances deleted. One that is still being placed will be refused."""
+        return await zone.delete(reservation_id)
+
+
+# --- what is wrong
+
+
+def _problem(status: int, problem: Problem, **headers: str) -> JSONResponse:
+    return JSONResponse(problem.model_dump(mode="json"), status, headers)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    """Tell which field is wrong; what was sent is not repeated."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _no_json()
+    field = ".".join(str(step) for step in first["loc"] if step not in {"body", "path"})
+    words = first["msg"].removeprefix("Value error, ")
+    return _problem(_UNPROCESSABLE, Problem(error="Refused", message=words, field=field[:200]))
+
+
+def _no_json() -> Response:
+    words = _WORDS[HTTPStatus.BAD_REQUEST]
+    return _problem(HTTPStatus.BAD_REQUEST, Problem(error="Refused", message=words))
+
+
+async def _not_served(_: Request, error: Exception) -> Response:
+    """Answer what the framework refuses: an unknown path or method, a body that is no text."""
+    assert isinstance(error, HTTPException)  # noqa: S101
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        return _no_json()
+    words = HTTPStatus(error.status_code).phrase
+    kind = "NotFound" if error.status_code == HTTPStatus.NOT_FOUND else "Refused"
+    return _problem(
+        error.status_code, Problem(error=kind, message=words), **dict(error.headers or {})
+    )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """Tell why something cannot be had; errors that the zone's own machine has are not told."""
+    status = next((s for kind, s in _STATUS.items() if isinstance(error, kind)), None)
+    if status is None or not isinstance(error, FabricDirectError):
+        return _unexpected(error, _UNAVAILABLE)
+    problem = Problem(error=_kind(error), message=_words(error), field=error.field)
+    if isinstance(error, NotPlaced):
+        more = {"shortages": error.shortages, "left_out": error.left_out}
+        problem = problem.model_copy(update=more)
+    return _problem(status, problem)
+
+
+def _kind(error: FabricDirectError) -> str:
+    return next(kind.__name__ for kind in _STATUS if isinstance(error, kind))
+
+
+def _words(error: FabricDirectError) -> str:
+    return ". ".join(filter(None, (error.what, error.why, error.remedy)))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return _unexpected(error, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _unexpected(error: Exception, status: HTTPStatus) -> Response:
+    """Log an error under a number, and tell only that."""
+    number = secrets.token_hex(4)
+    log.error("%s (number %s)", status.phrase, number, exc_info=error)
+    words = f"the zone cannot answer; its log has more under number {number}"
+    return _problem(status, Problem(error=type(error).__name__, message=words))
+
+
+_ANSWERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+    RequestValidationError: _invalid,
+    HTTPException: _not_served,
+    FabricDirectError: _refused,
+    Exception: _failed,
+}
+
+
+# --- who is let in, and with how much
+
+
+class _Guard:
+    """Lets in who has a token, and no longer a body than may be; before anything is read into values."""
+
+    def __init__(self, app: ASGIApp, tokens: tuple[str, ...]) -> None:
+        self._app = app
+        self._tokens = [token.encode() for token in tokens]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal, body = self._stranger(scope), b""
+        if refusal is None:
+            refusal, body = await _body(scope, receive)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, _replayed(body, receive), send)
+
+    def _stranger(self, scope: Scope) -> Response | None:
+        if not self._tokens or self._knows(dict(scope["headers"]).get(b"authorization", b"")):
+            return None
+        problem = Problem(error="Denied", message=_WORDS[HTTPStatus.UNAUTHORIZED])
+        return _problem(HTTPStatus.UNAUTHORIZED, problem, **{"WWW-Authenticate": "Bearer"})
+
+    def _knows(self, header: bytes) -> bool:
+        """Tell whether a header has one of the tokens, in a time that does not tell which."""
+        scheme, _, given = header.partition(b" ")
+        same = [hmac.compare_digest(given.strip(), token) for token in self._tokens]
+        return scheme.lower() == b"bearer" and any(same)
+
+
+async def _body(scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+    """Read a body as far as it may go, in the time that it may take."""
+    told = dict(scope["headers"]).get(b"content-length", b"0")
+    if told.isdigit() and int(told) > MOST_BYTES:
+        return _unread(_TOO_LARGE), b""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while (message := await receive())["type"] == "http.request":
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
+                    return _unread(_TOO_LARGE), b""
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        return _unread(HTTPStatus.REQUEST_TIMEOUT), b""
+    return None, bytes(body)
+
+
+def _unread(status: HTTPStatus) -> Response:
+    problem = Problem(error="Refused", message=_WORDS[status])
+    return _problem(status, problem, Connection="close")
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message

@@ -1,0 +1,118 @@
+"""Instances on the site's own hosts, on disk: what is made of which reservation, and how far it is.
+
+They are kept by SQLite in ``<state_dir>/zone/instances.sqlite``. A sliver is kept, with its boot script,
+until it is made, so that the next process can go on; the file is readable for its owner alone.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import Connection
+
+from fabric_direct.database import Database
+from fabric_direct.model import NodeSliver, SliverRef
+from fabric_direct.zones.store import SHOWN
+from fabric_direct.zones.wire import Instance, InstanceStatus
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS instance (
+    id TEXT PRIMARY KEY, type TEXT NOT NULL, reservation TEXT NOT NULL, kind TEXT NOT NULL,
+    name TEXT NOT NULL, status TEXT NOT NULL, error TEXT NOT NULL, sliver TEXT NOT NULL, at REAL NOT NULL
+)
+"""
+
+
+class Instances:
+    """The instances on the site's own hosts."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Make no file yet."""
+        path = state_dir / "zone" / "instances.sqlite"
+        self._database = Database(path, _TABLE, what="the zone's instances", timeout=10)
+
+    def add(self, reservation: str, slivers: Mapping[str, Iterable[NodeSliver]]) -> None:
+        """Record slivers that are about to be made, by kind, and forget those deleted long ago."""
+        rows = [
+            (
+                *(s.id, s.type, reservation, kind, s.name),
+                *(InstanceStatus.PENDING, "", s.model_dump_json(), time.time()),
+            )
+            for kind, several in slivers.items()
+            for s in several
+        ]
+        with self._database.changing() as db:
+            values = (InstanceStatus.DELETED, time.time() - SHOWN)
+            db.execute("DELETE FROM instance WHERE status = ? AND at < ?", values)
+            db.executemany("INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def discard(self, reservation: str) -> None:
+        """Forget a reservation of which nothing is made."""
+        with self._database.changing() as db:
+            db.execute("DELETE FROM instance WHERE reservation = ?", (reservation,))
+
+    def made(self, sliver: str, status: InstanceStatus, error: str) -> None:
+        """Record what came of making an instance, unless it shall be deleted by now."""
+        self._change(sliver, InstanceStatus.PENDING, status, error)
+
+    def removed(self, sliver: str, status: InstanceStatus, error: str) -> None:
+        """Record what came of deleting an instance."""
+        self._change(sliver, InstanceStatus.DELETING, status, error)
+
+    def _change(self, sliver: str, was: InstanceStatus, now: InstanceStatus, error: str) -> None:
+        with self._database.changing() as db:
+            db.execute(
+                "UPDATE instance SET status = ?, error = ?, sliver = '', at = ?"
+                " WHERE id = ? AND status = ?",
+                (now, error, time.time(), sliver, was),
+            )
+
+    def delete(self, reservation: str) -> tuple[SliverRef, ...]:
+        """Record that a reservation shall be deleted; return the slivers that are not yet."""
+        with self._database.changing() as db:
+            db.execute(
+                "UPDATE instance SET status = ?, error = '', sliver = ''"
+                " WHERE reservation = ? AND status != ?",
+                (InstanceStatus.DELETING, reservation, InstanceStatus.DELETED),
+            )
+            rows = db.execute(
+                "SELECT id, type FROM instance WHERE reservation = ? AND status = ?",
+                (reservation, InstanceStatus.DELETING),
+            )
+            return tuple(SliverRef(id=sliver, type=kind) for sliver, kind in rows)
+
+    def of(self, reservation: str, zone: str) -> tuple[Instance, ...]:
+        """Return the instances of a reservation; none if there is none.
+
+        :param zone: the zone whose they are.
+        """
+        columns = "name, kind, status, error"
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT {columns} FROM instance WHERE reservation = ? ORDER BY rowid",  # noqa: S608
+                (reservation,),
+            )
+            return tuple(
+                Instance(name=name, kind=kind, zone=zone, status=status, error=error)
+                for name, kind, status, error in rows
+            )
+
+    def pending(self) -> tuple[NodeSliver, ...]:
+        """Return the slivers that are still to be made."""
+        rows = self._with_status("sliver", InstanceStatus.PENDING)
+        return tuple(NodeSliver.model_validate_json(sliver) for (sliver,) in rows)
+
+    def deleting(self) -> tuple[SliverRef, ...]:
+        """Return the slivers that are still to be deleted."""
+        rows = self._with_status("id, type", InstanceStatus.DELETING)
+        return tuple(SliverRef(id=sliver, type=kind) for sliver, kind in rows)
+
+    def _with_status(self, columns: str, status: InstanceStatus) -> list[tuple[str, ...]]:
+        query = f"SELECT {columns} FROM instance WHERE status = ? ORDER BY rowid"  # noqa: S608
+        with self._reading() as db:
+            return db.execute(query, (status,)).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self._database.changing() as db:
+            yield db

@@ -1,0 +1,232 @@
+"""Listening: TLS, tokens, and the end."""
+
+import asyncio
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
+from functools import partial
+from types import FrameType
+
+import uvicorn
+from anyio.to_thread import run_sync
+from fastapi import FastAPI
+
+from fabric_direct.config import Site
+from fabric_direct.errors import InvalidSite
+from fabric_direct.locks import exclusive
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.zones.app import application
+from fabric_direct.zones.child import ChildSource
+from fabric_direct.zones.own import OwnHosts
+from fabric_direct.zones.source import Source
+from fabric_direct.zones.zone import Zone
+
+log = logging.getLogger(__name__)
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+_LAST_ANSWERS = 30
+"""Seconds for requests that are under way when the server is told to end."""
+_CONNECTIONS = 500
+_LOOK = 0.2
+"""Seconds between two looks for a second signal."""
+
+
+class ZoneServer:
+    """A site as a zone, listening."""
+
+    def __init__(self, site: Site) -> None:
+        """Take the address; nobody is answered yet.
+
+        :raises InvalidSite: if it would listen on an address that is not loopback without TLS or without
+            tokens, if certificate, key or tokens cannot be read, or the address cannot be had.
+        """
+        self._site = site
+        self._tokens = _tokens(site)
+        self._host, port = _address(site)
+        _refuse_open(site, self._host)
+        self._processor = HandlerProcessor(site) if site.zone.own_hosts else None
+        self._ended = self._processor is None
+        self._socket = _bound(self._host, port)
+        self.port = int(self._socket.getsockname()[1])
+        """The port that it listens on, also where the site leaves it open by 0."""
+        try:
+            self._server = _Server(self._config())
+        except InvalidSite:
+            self._socket.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._site.zone.tls else 'http'}://{host}:{self.port}"
+
+    def run(self, started: Callable[[str], None] | None = None) -> bool:
+        """Answer until SIGTERM, SIGINT or :meth:`stop`; then end what is under way, and take no new.
+
+        A second signal ends it without waiting; what is being made is finished by the next server.
+
+        :param started: called with the URL; from then on requests are answered, or wait for that.
+        :returns: whether all that was begun has come to its end.
+        :raises SliverBusy: if another process serves the same site as a zone.
+        """
+        with closing(self._socket), self._alone():
+            if started:
+                started(self.url)
+            self._server.run(sockets=[self._socket])
+            return self._ended
+
+    def _alone(self) -> AbstractContextManager[None]:
+        path = self._site.state_dir / "zone" / "lock"
+        return exclusive(path, f"the zone {self._site.zone_name}", timeout=self._site.limits.busy)
+
+    def stop(self) -> None:
+        """Let it end; from any thread."""
+        self._server.should_exit = True
+
+    def _config(self) -> uvicorn.Config:
+        tls = self._site.zone.tls
+        config = uvicorn.Config(
+            application(self._zone(), self._tokens, self._lifespan),
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_LAST_ANSWERS,
+            ssl_certfile=tls.certificate if tls else None,
+            ssl_keyfile=str(tls.key) if tls else None,
+        )
+        try:
+            config.load()
+        except OSError as error:
+            raise InvalidSite(
+                "cannot use the certificate and its key",
+                why=error.strerror or str(error),
+                field="zone.tls",
+            ) from error
+        return config
+
+    def _zone(self) -> Zone:
+        self._children = [ChildSource(n, child) for n, child in self._site.zone.children.items()]
+        self._own = OwnHosts(self._site, self._processor) if self._processor else None
+        sources: list[Source] = [*([self._own] if self._own else []), *self._children]
+        self._the_zone = Zone(self._site, sources)
+        return self._the_zone
+
+    @asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        await self._the_zone.start()
+        if self._own:
+            await self._own.resume()
+        yield
+        await self._the_zone.close()
+        for child in self._children:
+            await child.close()
+        if self._processor:
+            self._ended = await self._finished(self._processor)
+
+    async def _finished(self, processor: HandlerProcessor) -> bool:
+        """Take nothing on any more, and wait for what was begun, unless a second signal comes."""
+        finish = partial(processor.shutdown, timeout=self._site.limits.create)
+        finishing = asyncio.create_task(run_sync(finish, abandon_on_cancel=True))
+        while not finishing.done() and not self._server.force_exit:
+            await asyncio.wait([finishing], timeout=_LOOK)
+        return finishing.done() and finishing.result()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, but for the signals that end it.
+
+    A second one ends it at once, whichever it is, and none comes again when it has ended.
+    """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def serve(site: Site, started: Callable[[str], None] | None = None) -> bool:
+    """Serve a site as a zone until the process is told to end; see :class:`ZoneServer`.
+
+    :returns: whether all that was begun has come to its end; if not, threads are still at work, and the
+        next server finishes what they leave.
+    :raises InvalidSite: as :class:`ZoneServer`.
+    """
+    return ZoneServer(site).run(started)
+
+
+def _address(site: Site) -> tuple[str, int]:
+    host, _, port = site.zone.listen.rpartition(":")
+    if int(port) > 65535:
+        raise InvalidSite(f"there is no port {port}", field="zone.listen")
+    return host.strip("[]"), int(port)
+
+
+def _refuse_open(site: Site, host: str) -> None:
+    """Refuse to listen where others are without TLS and tokens."""
+    if _is_loopback(host):
+        return
+    for field in ("tls", "token_file"):
+        if getattr(site.zone, field) is None:
+            raise InvalidSite(
+                f"must be given to listen on {host}",
+                why="it is no loopback address",
+                remedy="give it, or listen on 127.0.0.1",
+                field=f"zone.{field}",
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it each answer on a kept
+    # connection waits 40 ms for the other side's delayed acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        why = error.strerror or str(error)
+        raise InvalidSite(
+            f"cannot listen on {host}:{port}", why=why, field="zone.listen"
+        ) from error
+    listening.listen()
+    return listening
+
+
+def _tokens(site: Site) -> Sequence[str]:
+    path = site.zone.token_file
+    if path is None:
+        return ()
+    try:
+        tokens = path.read_text("ascii").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSite(
+            f"cannot read {path}", why=type(error).__name__, field="zone.token_file"
+        ) from error
+    tokens = [token.strip() for token in tokens if token.strip()]
+    if not tokens or not all(_TOKEN.fullmatch(token) for token in tokens):
+        raise InvalidSite(
+            f"{path} must have a token on each line",
+            why="of letters, digits and -._~+/ only",
+            field="zone.token_file",
+        )
+    return tokens
