@@ -4,6 +4,7 @@ import datetime
 import multiprocessing
 import os
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -133,6 +134,17 @@ class TestListening:
             answer = httpx.get(url, headers=header, verify=trusting, timeout=SECONDS)
 
         assert answer.status_code == 200
+
+    def test_does_not_hold_answers_back_on_kept_connections(self, tmp_path: Path) -> None:
+        with (
+            running(ZoneServer(site(tmp_path))) as server,
+            httpx.Client(base_url=server.url, timeout=SECONDS) as client,
+        ):
+            client.get("/zones")
+            (kept,) = server._server.server_state.connections
+            accepted = kept.transport.get_extra_info("socket")
+
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     def test_of_a_site_without_hosts_of_its_own_has_children_alone(self, tmp_path: Path) -> None:
         with running(ZoneServer(site(tmp_path, own_hosts=False))) as server:
