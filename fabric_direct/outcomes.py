@@ -77,7 +77,8 @@ class Refusals:
             return self.told(last)
         why = error.why if isinstance(error, NoHost) else str(error)
         said = NoHost(
-            f"no host can take sliver {last.sliver.id}", why="; ".join([*self._said(), why])
+            f"no host can take sliver {last.sliver.id}",
+            why="; ".join(filter(None, [*self._said(), why])),
         )
         update = {"status": Status.FAILED, "error": report(said)}
         return self.told(last.model_copy(update=update))

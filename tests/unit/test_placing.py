@@ -14,7 +14,14 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.base import HostInventory
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
-from fabric_direct.errors import Conflict, DriverError, InvalidSliver, QuotaExceeded, SliverBusy
+from fabric_direct.errors import (
+    Conflict,
+    DriverError,
+    InvalidSliver,
+    NoHost,
+    QuotaExceeded,
+    SliverBusy,
+)
 from fabric_direct.journal import Journal
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
@@ -372,6 +379,15 @@ class TestRefusals:
         refusals, said = Refusals(retries=5), failed(Operation.CREATE, vm(), Conflict("no"))
         assert refusals.take("w1", said)
         assert not refusals.take("w1", said)
+
+    def test_says_what_the_only_host_said_and_no_more(self, vm: MakeVm) -> None:
+        refusals = Refusals(retries=2)
+        refusals.take("w1", failed(Operation.CREATE, vm(), Conflict("no")))
+
+        error = refusals.none_left(NoHost("no host is left")).error
+
+        assert error
+        assert error.message.endswith(": w1 refused: no")
 
     def test_hosts_that_do_not_answer_are_left_out_and_named(
         self, processor: HandlerProcessor, hosts: dict[str, Substrate], auto: MakeVm
