@@ -17,7 +17,7 @@ from fabric_direct.drivers.base import (
     Port,
 )
 from fabric_direct.drivers.guest_scripts import DISKS, LINKS
-from fabric_direct.errors import DriverError, TimedOut
+from fabric_direct.errors import DriverError, TimedOut, Unreachable
 from fabric_direct.model import ObservedGuest
 
 # Characters of a serial number that a virtio disk shows (VIRTIO_BLK_ID_BYTES).
@@ -277,7 +277,11 @@ class Guest:
         return self.driver.listens(self.address) and self.driver.learn(self.address, console())
 
     def _booted(self) -> bool:
-        return self.driver.boot_finished(self.address) is not False
+        """Return whether the guest has booted; one that is busy with it may not answer each time."""
+        try:
+            return self.driver.boot_finished(self.address) is not False
+        except (Unreachable, TimedOut):
+            return False
 
     def _has(self, ports: Sequence[Port]) -> bool:
         found = self.interfaces()

@@ -1,4 +1,4 @@
-"""Where a guest sees its devices: a real shell reads a made-up sysfs; guests answer nonsense."""
+"""Where a guest sees its devices: a real shell reads a made-up sysfs; guests that answer nonsense."""
 
 import os
 import shutil
@@ -622,3 +622,32 @@ class TestObservation:
 
         assert observing.asked == [Tenant("sliver-1", domain)]
         assert tenant_of(observing.drivers, observing.server) == Tenant("sliver-1", domain)
+
+
+@pytest.mark.parametrize("error", [Unreachable("it timed out"), TimedOut("no answer")])
+def test_a_guest_that_falls_silent_while_it_boots_is_waited_for(error: Exception) -> None:
+    answers = iter([error, False, True])
+
+    def boot_finished(_: GuestAddress) -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    driver: Any = SimpleNamespace(
+        wait=lambda *_, timeout: None, boot_finished=boot_finished, interfaces=lambda _: ()
+    )
+
+    Guest(driver, ADDRESS).wait_ready((), timeout=5)
+
+    assert list(answers) == []
+
+
+def test_of_a_guest_that_lets_nobody_in_that_is_said_at_once() -> None:
+    def boot_finished(_: GuestAddress) -> bool:
+        raise DriverError("its host key is another one")
+
+    driver: Any = SimpleNamespace(wait=lambda *_, timeout: None, boot_finished=boot_finished)
+
+    with pytest.raises(DriverError, match="host key"):
+        Guest(driver, ADDRESS).wait_ready((), timeout=5)
