@@ -14,17 +14,17 @@ from fabric_direct.errors import DriverError, TimedOut
 
 
 class Database:
-    """One file with one table."""
+    """One file with its tables."""
 
-    def __init__(self, path: Path, table: str, *, what: str, timeout: float) -> None:
+    def __init__(self, path: Path, *tables: str, what: str, timeout: float) -> None:
         """Make no file yet.
 
         :param path: made with mode 0600, a missing directory with 0700.
-        :param table: the statement that makes the table where it is missing.
+        :param tables: the statements that make the tables and their indices where they are missing.
         :param what: what is kept in it, for messages: ``the address pools``.
         :param timeout: seconds to wait for another thread or process that writes.
         """
-        self._path, self._table, self._what, self._timeout = path, table, what, timeout
+        self._path, self._tables, self._what, self._timeout = path, tables, what, timeout
 
     def exists(self) -> bool:
         """Return whether anything was ever written."""
@@ -36,23 +36,29 @@ class Database:
 
         :raises TimedOut: if others write all the time.
         """
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not opened and closed: a process that closes a file loses all of its locks on it, those of its
-        # other threads included.
-        with suppress(FileExistsError):
-            os.mknod(self._path, 0o600)
         with self.reading() as db, db:
             db.execute("BEGIN IMMEDIATE")
             yield db
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the database."""
+        """Give the database, with what was written so far."""
+        self._make()
         with self._translated():
             connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
             with closing(connection) as db:
-                db.execute(self._table)
+                for table in self._tables:
+                    db.execute(table)
                 yield db
+
+    def _make(self) -> None:
+        """Make the file without opening it.
+
+        A process that closes a file loses all of its locks on it, those of its other threads included.
+        """
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mknod(self._path, 0o600)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

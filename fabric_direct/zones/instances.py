@@ -5,10 +5,8 @@ until it is made, so that the next process can go on; the file is readable for i
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from sqlite3 import Connection
 
 from fabric_direct.database import Database
 from fabric_direct.model import NodeSliver, SliverRef
@@ -87,7 +85,7 @@ class Instances:
         :param zone: the zone whose they are.
         """
         columns = "name, kind, status, error"
-        with self._reading() as db:
+        with self._database.reading() as db:
             rows = db.execute(
                 f"SELECT {columns} FROM instance WHERE reservation = ? ORDER BY rowid",  # noqa: S608
                 (reservation,),
@@ -109,10 +107,5 @@ class Instances:
 
     def _with_status(self, columns: str, status: InstanceStatus) -> list[tuple[str, ...]]:
         query = f"SELECT {columns} FROM instance WHERE status = ? ORDER BY rowid"  # noqa: S608
-        with self._reading() as db:
+        with self._database.reading() as db:
             return db.execute(query, (status,)).fetchall()
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with self._database.changing() as db:
-            yield db

@@ -8,8 +8,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -82,11 +81,11 @@ class Store:
     def __init__(self, state_dir: Path) -> None:
         """Open nothing yet."""
         path = state_dir / "zone" / "zone.sqlite"
-        self._database = Database(path, _TABLES[0], what="the zone's database", timeout=10)
+        self._database = Database(path, *_TABLES, what="the zone's database", timeout=10)
 
     def zone_id(self) -> str:
         """Return the zone's own id, made at random when first asked for."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             row = db.execute("SELECT id FROM zone").fetchone()
             if row is None:
                 row = (secrets.token_hex(8),)
@@ -101,7 +100,7 @@ class Store:
         :param digest: of what is asked for.
         :raises Conflict: if another was asked for, or it was refused or called off.
         """
-        with self._changing() as db:
+        with self._database.changing() as db:
             _forget(db)
             row = db.execute(
                 "SELECT digest, why FROM reservation WHERE id = ?", (reservation,)
@@ -118,7 +117,7 @@ class Store:
         :param nonces: of the offers; they are remembered ``until`` they are expired.
         :raises Conflict: if an offer was taken up before; nothing is recorded then.
         """
-        with self._changing() as db:
+        with self._database.changing() as db:
             values = (reservation, digest, ReservationState.PLACING)
             db.execute("INSERT INTO reservation VALUES (?, ?, ?, '', NULL)", values)
             for nonce in nonces:
@@ -129,18 +128,18 @@ class Store:
 
         :raises Conflict: if it was called off meanwhile.
         """
-        with self._changing() as db:
+        with self._database.changing() as db:
             _refuse_called_off(db, reservation)
             _set_state(db, reservation, ReservationState.MADE, None)
 
     def refused(self, reservation: str, why: str) -> None:
         """Record that a reservation is refused; nothing of it shall be left."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             _refuse(db, reservation, why)
 
     def delete(self, reservation: str) -> bool:
         """Record that a reservation shall be deleted, or never be made; tell whether it was made."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             states = (ReservationState.MADE, ReservationState.DELETED)
             row = db.execute(
                 "SELECT 1 FROM reservation WHERE id = ? AND state IN (?, ?)", (reservation, *states)
@@ -158,7 +157,7 @@ class Store:
 
     def state(self, reservation: str) -> ReservationState | None:
         """Return how far a reservation is, or None if there is none."""
-        with self._changing() as db:
+        with self._database.reading() as db:
             row = db.execute(
                 "SELECT state FROM reservation WHERE id = ?", (reservation,)
             ).fetchone()
@@ -166,7 +165,7 @@ class Store:
 
     def interrupt(self) -> None:
         """Refuse what was being placed: the process that did so is gone, and no one has an answer."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             placing = db.execute(
                 "SELECT id FROM reservation WHERE state = ?", (ReservationState.PLACING,)
             ).fetchall()
@@ -177,7 +176,7 @@ class Store:
 
     def ask(self, parts: Iterable[Part]) -> None:
         """Record parts that are about to be asked for."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             for part in parts:
                 values = (part.id, part.reservation, part.source, part.kind)
                 db.execute(
@@ -190,20 +189,20 @@ class Store:
 
         :param theirs: its own id of it.
         """
-        with self._changing() as db:
+        with self._database.changing() as db:
             db.execute(
                 "UPDATE part SET state = ?, theirs = ? WHERE id = ?", (PartState.MADE, theirs, part)
             )
 
     def drop(self, parts: Iterable[str]) -> None:
         """Record that parts shall be deleted, for the reservation does without them."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             for part in parts:
                 db.execute("UPDATE part SET state = ? WHERE id = ?", (PartState.DROPPED, part))
 
     def gone(self, part: str) -> None:
         """Record that the source has been told to delete a part."""
-        with self._changing() as db:
+        with self._database.changing() as db:
             db.execute("DELETE FROM part WHERE id = ? AND state = ?", (part, PartState.DROPPED))
             db.execute(
                 "UPDATE part SET state = ? WHERE id = ? AND state = ?",
@@ -220,18 +219,11 @@ class Store:
         return self._parts((PartState.DROPPED, PartState.DELETING))
 
     def _parts(self, states: tuple[PartState, ...], reservation: str = "") -> tuple[Part, ...]:
-        with self._changing() as db:
+        with self._database.reading() as db:
             rows = db.execute(
                 "SELECT * FROM part WHERE ? IN ('', reservation) ORDER BY rowid", (reservation,)
             )
             return tuple(part for row in rows if (part := _part(*row)).state in states)
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._database.changing() as db:
-            for table in _TABLES:
-                db.execute(table)
-            yield db
 
 
 def _part(

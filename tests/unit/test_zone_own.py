@@ -469,7 +469,7 @@ class TestAfterARestart:
         reservation = await boot(own, wanted(sliver_kind(sliver=sliver), offers=offers))
         await until(own, reservation, InstanceStatus.DONE)
 
-        with own._instances._reading() as db:
+        with own._instances._database.reading() as db:
             assert db.execute("SELECT sliver FROM instance").fetchall() == [("",)]
 
     async def test_what_was_deleted_long_ago_is_forgotten(
