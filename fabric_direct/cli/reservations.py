@@ -108,19 +108,9 @@ async def _select(zone: "ZoneClient", kinds: "tuple[KindSliver, ...]") -> "Selec
 
 
 def _select_request(kinds: "tuple[KindSliver, ...]") -> "SelectRequest":
-    from fabric_direct.placement.nodes import request_of  # noqa: PLC0415 - see the package
-    from fabric_direct.zones.wire import KindNeeds, SelectRequest  # noqa: PLC0415
+    from fabric_direct.zones.wire import SelectRequest  # noqa: PLC0415 - see the package
 
-    needs = tuple(
-        KindNeeds(
-            kind=kind.kind,
-            num_instances=kind.num_instances,
-            needs=request_of(kind.sliver, volumes=True).needs,
-            together=kind.together,
-            apart=kind.apart,
-        )
-        for kind in kinds
-    )
+    needs = tuple(kind.needed() for kind in kinds)
     return SelectRequest(request_id=secrets.token_hex(16), kinds=needs)
 
 

@@ -9,7 +9,6 @@ from anyio.to_thread import run_sync
 
 from fabric_direct.deadline import Deadline
 from fabric_direct.errors import Conflict
-from fabric_direct.placement.nodes import request_of
 from fabric_direct.zones.asking import ask, left_out
 from fabric_direct.zones.source import Source
 from fabric_direct.zones.store import Part, PartState, Store
@@ -79,13 +78,7 @@ class _Kind:
 
     def needs(self) -> KindNeeds:
         """Return what is to be selected for it."""
-        return KindNeeds(
-            kind=self.wanted.kind,
-            num_instances=self.short(),
-            needs=request_of(self.wanted.sliver, volumes=True).needs,
-            together=self.wanted.together,
-            apart=self.wanted.apart,
-        )
+        return self.wanted.needed(self.short())
 
     def by_source(self) -> Iterator[tuple[str, list[int], list[Offer]]]:
         """Take the offers, and return what each source is asked for: numbers and their offers."""

@@ -25,9 +25,8 @@ from fabric_direct.errors import (
     Unreachable,
 )
 from fabric_direct.model import AUTO, NodeSliver, Outcome, SliverRef, Status
-from fabric_direct.placement.nodes import request_of
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice
-from fabric_direct.placement.request import DeviceNeed, Needs
+from fabric_direct.placement.request import DeviceNeed
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.registry import handler_for
@@ -154,7 +153,7 @@ class OwnHosts:
         return plan
 
     def _offer(self, kind: KindNeeds, choice: Choice) -> Offer:
-        digest = _digest(kind.needs, together=kind.together, apart=kind.apart)
+        digest = _digest(kind)
         lifetime = self._site.zone.offer_lifetime
         blob = self._seal.seal([digest, choice.model_dump(mode="json")], _PLACE, lifetime)
         return Offer(kind=kind.kind, cost=choice.cost, zone=self.name, blob=blob, expires=lifetime)
@@ -205,8 +204,7 @@ class OwnHosts:
 
     def _chosen(self, kind: KindSliver, offer: Offer) -> Choice:
         digest, choice = self._seal.open(offer.blob, _PLACE)
-        needs = request_of(kind.sliver, volumes=True).needs
-        if digest != _digest(needs, together=kind.together, apart=kind.apart):
+        if digest != _digest(kind.needed()):
             raise Conflict("the offer is for something else", remedy="select again")
         return Choice.model_validate(choice)
 
@@ -269,17 +267,17 @@ def _without_names(error: FabricDirectError) -> FabricDirectError:
     return Unreachable("its hosts cannot be used", why=type(error).__name__)
 
 
-def _digest(needs: Needs, *, together: bool, apart: bool) -> str:
+def _digest(kind: KindNeeds) -> str:
     """Return the digest of what an offer is for.
 
     The order of rules says nothing; an architecture only narrows the choice, and slivers name none.
     """
-    asked = needs.model_dump(mode="json", exclude={"architecture"})
+    asked = kind.needs.model_dump(mode="json", exclude={"architecture"})
     asked["rules"] = {
         name: sorted(value) if isinstance(value, list) else value
         for name, value in asked["rules"].items()
     }
-    told = json.dumps([asked, together, apart], sort_keys=True)
+    told = json.dumps([asked, kind.together, kind.apart], sort_keys=True)
     return sha256(told.encode()).hexdigest()
 
 

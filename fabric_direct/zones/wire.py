@@ -6,12 +6,14 @@ go, to the zone that made it alone.
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fabric_direct.model import AUTO, Frozen, Name, NodeSliver, refuse_twice
+from fabric_direct.placement.nodes import request_of
 from fabric_direct.placement.plan import Cost
 from fabric_direct.placement.request import Needs
 
@@ -48,28 +50,36 @@ def _without_host(needs: Needs) -> Needs:
     return needs
 
 
-class KindNeeds(Frozen):
-    """Instances of one kind, and what each needs."""
+class _Instances(Frozen):
+    """Instances of one kind."""
 
     kind: Kind
     num_instances: Count = 1
-    needs: Needs
     together: bool = False
     """Whether all of the kind must share a host."""
     apart: bool = False
     """Whether no two of the kind may share a host."""
 
-    _no_host = field_validator("needs")(_without_host)
-
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        _refuse_both(together=self.together, apart=self.apart)
+        if self.together and self.apart:
+            raise ValueError("apart: they cannot be together and apart")
         return self
 
 
-def _refuse_both(*, together: bool, apart: bool) -> None:
-    if together and apart:
-        raise ValueError("apart: they cannot be together and apart")
+class KindNeeds(_Instances):
+    """Instances of one kind, and what each needs."""
+
+    needs: Needs
+
+    _no_host = field_validator("needs")(_without_host)
+
+
+def _refuse_unsound(kinds: Sequence[_Instances]) -> None:
+    refuse_twice("kinds: kind", [kind.kind for kind in kinds])
+    instances = sum(kind.num_instances for kind in kinds)
+    if instances > MOST_INSTANCES:
+        raise ValueError(f"kinds: {instances} instances are more than {MOST_INSTANCES}")
 
 
 class SelectRequest(Frozen):
@@ -82,14 +92,8 @@ class SelectRequest(Frozen):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        refuse_twice("kinds: kind", [kind.kind for kind in self.kinds])
-        _refuse_too_many(sum(kind.num_instances for kind in self.kinds))
+        _refuse_unsound(self.kinds)
         return self
-
-
-def _refuse_too_many(instances: int) -> None:
-    if instances > MOST_INSTANCES:
-        raise ValueError(f"kinds: {instances} instances are more than {MOST_INSTANCES}")
 
 
 class Offer(Frozen):
@@ -130,15 +134,11 @@ class Selection(Frozen):
     left_out: tuple[LeftOut, ...] = ()
 
 
-class KindSliver(Frozen):
+class KindSliver(_Instances):
     """Instances of one kind, and what each shall be."""
 
-    kind: Kind
-    num_instances: Count = 1
     sliver: NodeSliver
     """Its ``id`` and ``name`` are the beginnings of those of the instances; its host is left open."""
-    together: bool = False
-    apart: bool = False
     numbers: Annotated[tuple[Number, ...], Field(max_length=MOST_INSTANCES)] = ()
     """Those that the instances' ids and names end with; counted from 1 if absent."""
 
@@ -153,7 +153,6 @@ class KindSliver(Frozen):
 
     @model_validator(mode="after")
     def _numbered(self) -> Self:
-        _refuse_both(together=self.together, apart=self.apart)
         if self.numbers and len(self.numbers) != self.num_instances:
             raise ValueError("numbers: must be one for each instance")
         if len(set(self.numbers)) != len(self.numbers):
@@ -167,6 +166,16 @@ class KindSliver(Frozen):
     def name_of(self, number: int) -> str:
         """Return the name of an instance."""
         return f"{self.sliver.name}-{number}"
+
+    def needed(self, num_instances: int | None = None) -> KindNeeds:
+        """Return what is to be selected for them, or for some of them."""
+        return KindNeeds(
+            kind=self.kind,
+            num_instances=self.num_instances if num_instances is None else num_instances,
+            needs=request_of(self.sliver, volumes=True).needs,
+            together=self.together,
+            apart=self.apart,
+        )
 
 
 class BootRequest(Frozen):
@@ -185,10 +194,9 @@ class BootRequest(Frozen):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        refuse_twice("kinds: kind", [kind.kind for kind in self.kinds])
+        _refuse_unsound(self.kinds)
         refuse_twice("kinds: sliver.id", [kind.sliver.id for kind in self.kinds])
         refuse_twice("kinds: sliver.name", [kind.sliver.name for kind in self.kinds])
-        _refuse_too_many(sum(kind.num_instances for kind in self.kinds))
         wanted = {kind.kind: kind.num_instances for kind in self.kinds}
         for kind, number in Counter(offer.kind for offer in self.offers).items():
             if number > wanted.get(kind, 0):
