@@ -7,6 +7,7 @@
     source       where offers come from: the site's own hosts, or a child zone (the contract)
     own          the site's own hosts
     instances    what is being made on them, on disk
+    access       bearer tokens, and what only this machine reaches
     child        a child zone: asked over HTTP, and believed as far as it can be checked
     client       one question to a zone over HTTP, and its answer
     asking       many sources asked at once, each with its share of the time

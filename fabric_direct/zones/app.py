@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
 from fabric_direct.zones.booting import NotPlaced
 from fabric_direct.zones.wire import (
+    MOST_BYTES,
     Booted,
     BootRequest,
     Problem,
@@ -41,8 +42,6 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 _TOO_LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 _UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
-MOST_BYTES = 4 * 1024 * 1024
-"""Of a request. A thousand offers, each with a blob of 2 KiB, are half of it."""
 _BODY_SECONDS = 10.0
 """In which all of a body must come."""
 _STATUS: dict[type[Exception], HTTPStatus] = {

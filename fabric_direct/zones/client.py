@@ -1,13 +1,10 @@
 """One question to a zone over HTTP, and its answer: in time, not too long, and of the right form."""
 
 import asyncio
-import ipaddress
-import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -24,15 +21,13 @@ from fabric_direct.errors import (
     Refused,
     Unreachable,
 )
-from fabric_direct.zones.wire import Problem
+from fabric_direct.zones.access import is_loopback, is_token, token_lines
+from fabric_direct.zones.wire import MOST_BYTES, Problem
 
-MOST_BYTES = 4 * 1024 * 1024
-"""Of an answer. A thousand offers, each with a blob of 2 KiB, are half of it."""
 _MOST_WORDS = 500
 """Characters of what a zone says is wrong."""
 
 _JSON = "application/json"
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 _ERRORS: dict[int, type[FabricDirectError]] = {
     HTTPStatus.BAD_REQUEST: Refused,
     HTTPStatus.UNPROCESSABLE_ENTITY: Refused,
@@ -191,44 +186,22 @@ def _bearer(name: str, settings: ChildZone) -> dict[str, str]:
     if settings.token_file is None:
         return {}
     _refuse_in_clear(name, settings.url)
-    token = _first_line(name, settings.token_file)
-    if not _TOKEN.fullmatch(token):
-        raise InvalidSite(
-            f"the first line of {settings.token_file} is no bearer token",
-            where=f"zone {name}",
-            field="token_file",
-        )
+    said = {"where": f"zone {name}", "field": "token_file"}
+    token, *_ = token_lines(settings.token_file, **said)
+    if not is_token(token):
+        raise InvalidSite(f"the first line of {settings.token_file} is no bearer token", **said)
     return {"Authorization": f"Bearer {token}"}
-
-
-def _first_line(name: str, path: Path) -> str:
-    try:
-        return path.read_text("ascii").partition("\n")[0].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSite(
-            f"cannot read {path}",
-            why=type(error).__name__,
-            where=f"zone {name}",
-            field="token_file",
-        ) from error
 
 
 def _refuse_in_clear(name: str, address: str) -> None:
     url = httpx.URL(address)
-    if url.scheme == "http" and not _is_loopback(url.host):
+    if url.scheme == "http" and not is_loopback(url.host):
         raise InvalidSite(
             "a token would go over the network in clear",
             where=f"zone {name}",
             remedy="use https",
             field="url",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _trusted(name: str, settings: ChildZone) -> ssl.SSLContext:

@@ -1,9 +1,7 @@
 """Listening: TLS, tokens, and the end."""
 
 import asyncio
-import ipaddress
 import logging
-import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
@@ -18,6 +16,7 @@ from fabric_direct.config import Site
 from fabric_direct.errors import InvalidSite
 from fabric_direct.locks import exclusive
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.zones.access import is_loopback, is_token, token_lines
 from fabric_direct.zones.app import application
 from fabric_direct.zones.child import ChildSource
 from fabric_direct.zones.own import OwnHosts
@@ -26,7 +25,6 @@ from fabric_direct.zones.zone import Zone
 
 log = logging.getLogger(__name__)
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 _LAST_ANSWERS = 30
 """Seconds for requests that are under way when the server is told to end."""
 _CONNECTIONS = 500
@@ -175,7 +173,7 @@ def _address(site: Site) -> tuple[str, int]:
 
 def _refuse_open(site: Site, host: str) -> None:
     """Refuse to listen where others are without TLS and tokens."""
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     for field in ("tls", "token_file"):
         if getattr(site.zone, field) is None:
@@ -185,13 +183,6 @@ def _refuse_open(site: Site, host: str) -> None:
                 remedy="give it, or listen on 127.0.0.1",
                 field=f"zone.{field}",
             )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -216,14 +207,8 @@ def _tokens(site: Site) -> Sequence[str]:
     path = site.zone.token_file
     if path is None:
         return ()
-    try:
-        tokens = path.read_text("ascii").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSite(
-            f"cannot read {path}", why=type(error).__name__, field="zone.token_file"
-        ) from error
-    tokens = [token.strip() for token in tokens if token.strip()]
-    if not tokens or not all(_TOKEN.fullmatch(token) for token in tokens):
+    tokens = [line for line in token_lines(path, field="zone.token_file") if line]
+    if not tokens or not all(map(is_token, tokens)):
         raise InvalidSite(
             f"{path} must have a token on each line",
             why="of letters, digits and -._~+/ only",

@@ -19,6 +19,8 @@ from fabric_direct.placement.request import Needs
 
 MOST_INSTANCES = 1000
 """In one request, all kinds together."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a request or an answer. A thousand offers, each with a blob of 2 KiB, are half of it."""
 
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{8,64}$")]
 """Made by who asks first, and passed on: by it a zone knows a request that comes around to it again."""
