@@ -460,7 +460,8 @@ class Operations:
 
         :raises NotFound: if the site has no such host.
         """
-        return self._any_device(host, Deadline.within(self._site.limits.probe)).inventory()
+        self._site.host(host)
+        return self._bounded(host, Deadline.within(self._site.limits.probe)).functions()
 
     def release(self, host: str, address: PciAddress, *, force: bool) -> None:
         """Clean a device of a host and strike its record, or only strike it.

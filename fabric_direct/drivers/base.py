@@ -903,6 +903,13 @@ class HostDrivers:
             )
         return found
 
+    def functions(self) -> tuple[HostDevice, ...]:
+        """Return the host's PCI functions, which each of its drivers for devices tells all of.
+
+        None where the site does not know the host's libvirt.
+        """
+        return next((driver.inventory() for driver in self.devices.values()), ())
+
     def within(
         self, deadline: Deadline, limit: float, moment: Moment | None = None
     ) -> "HostDrivers":

@@ -177,13 +177,9 @@ class Hardware:
 
 
 def _overlap(demands: Sequence[Demand]) -> bool:
-    return (
-        all(
-            any(set(one.kinds) & set(other.kinds) for other in demands if other is not one)
-            for one in demands
-        )
-        if len(demands) > 1
-        else True
+    return len(demands) == 1 or all(
+        any(set(one.kinds) & set(other.kinds) for other in demands if other is not one)
+        for one in demands
     )
 
 

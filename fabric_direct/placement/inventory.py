@@ -45,7 +45,8 @@ def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
 
     def read(name: str) -> HostState | FabricDirectError:
         try:
-            return _host_state(site, inventories[name](), _devices(site, name, drivers_of))
+            devices = drivers_of(name).functions()
+            return _host_state(site, inventories[name](), devices)
         except FabricDirectError as error:
             return error
 
@@ -76,12 +77,6 @@ def _telling(name: str, told: Mapping[str, HostInventory]) -> Callable[[], HostI
         return told[name]
 
     return tell
-
-
-def _devices(site: Site, name: str, drivers_of: DriversOf) -> tuple[HostDevice, ...]:
-    """Return the PCI functions of a host that the site knows: any driver for devices tells them all."""
-    drivers = drivers_of(name).devices.values() if name in site.hosts else ()
-    return next((driver.inventory() for driver in drivers), ())
 
 
 def _host_state(site: Site, has: HostInventory, devices: Iterable[HostDevice]) -> HostState:

@@ -193,8 +193,7 @@ class Placer:
     def _on_its_node(self, host: HostState, sliver: NodeSliver) -> HostState:
         """Return the host with those devices only that are on the node of the sliver's own, if any."""
         own = {address for device in sliver.devices() for address in device.bdf}
-        drivers = self._drivers_of(host.name).devices.values()
-        there = next((driver.inventory() for driver in drivers), ())
+        there = self._drivers_of(host.name).functions()
         nodes = {device.function.numa_node for device in there if device.address in own}
         devices = tuple(d for d in host.devices if not nodes or d.numa_node in nodes)
         return replace(host, devices=devices)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +31,7 @@ from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.registry import handler_for
 from fabric_direct.zones.instances import Instances
+from fabric_direct.zones.merging import total
 from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.wire import (
     BootRequest,
@@ -97,7 +98,7 @@ class OwnHosts:
     def _capabilities(self) -> Capabilities:
         with _translated():
             hosts = self._processor.hosts()
-        return _capabilities([host for host in hosts if host.enabled])
+        return total(_of_host(host) for host in hosts if host.enabled)
 
     # --- selecting
 
@@ -377,24 +378,18 @@ def _shortage(
     return Shortage(kind=kind.kind, missing=kind.num_instances - found, refused=why)
 
 
-def _capabilities(hosts: Sequence[HostState]) -> Capabilities:
-    devices: Counter[tuple[str, str | None]] = Counter()
-    for host in hosts:
-        devices.update((device.type, device.model) for device in host.devices)
+def _of_host(host: HostState) -> Capabilities:
+    devices = Counter((device.type, device.model) for device in host.devices)
     return Capabilities(
-        hosts=len(hosts),
-        cores=sum(max(0.0, host.cores * host.cpu_ratio - host.cores_used) for host in hosts),
-        ram=sum(max(0.0, host.ram * host.ram_ratio - host.ram_used) for host in hosts),
-        disk=sum(max(0.0, host.disk * host.disk_ratio - host.disk_used) for host in hosts),
+        hosts=1,
+        cores=max(0.0, host.cores * host.cpu_ratio - host.cores_used),
+        ram=max(0.0, host.ram * host.ram_ratio - host.ram_used),
+        disk=max(0.0, host.disk * host.disk_ratio - host.disk_used),
         devices=tuple(
             DeviceCount(type=kind, model=model, free=free)
-            for (kind, model), free in sorted(devices.items(), key=lambda item: str(item[0]))
+            for (kind, model), free in devices.items()
         ),
-        traits=_union(host.traits for host in hosts),
-        architectures=_union(host.architectures for host in hosts),
-        images=_union(host.images or () for host in hosts),
+        traits=tuple(host.traits),
+        architectures=tuple(host.architectures),
+        images=tuple(host.images or ()),
     )
-
-
-def _union(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(sorted({each for part in parts for each in part}))
