@@ -11,8 +11,8 @@ from typing import Any
 from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, call_within
-from fabric_direct.drivers.base import DeviceDriver, HostDevice, HostDrivers, Server
-from fabric_direct.drivers.moment import Moment
+from fabric_direct.drivers.contract import DeviceDriver, HostDevice, HostDrivers, Server
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
@@ -21,6 +21,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
+from fabric_direct.locate_sliver import Placing, named_host, none_named, refuse_unknown
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
     NodeSliver,
@@ -37,7 +38,6 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
-from fabric_direct.placing import Placing, named_host, none_named, refuse_unknown
 from fabric_direct.steps.base import Flow
 
 log = logging.getLogger(__name__)

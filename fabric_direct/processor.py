@@ -21,7 +21,7 @@ from typing import Any, Self
 from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.base import HostDevice, Server
+from fabric_direct.drivers.contract import HostDevice, Server
 from fabric_direct.errors import Conflict
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import DeviceDriver, HostDrivers
+from fabric_direct.drivers.contract import DeviceDriver, HostDrivers
 from fabric_direct.errors import InvalidSite, InvalidSliver
 
 DEVICE_DRIVERS = {

@@ -2,7 +2,7 @@
 
 ::
 
-    unit ─ fim ─► our sliver ─ HandlerProcessor ─► outcome ─ written ─► unit
+    unit ─ fim ─► our sliver ─ HandlerProcessor ─► outcome ─ fim_writeback ─► unit
                                                       └───── results ─► result
 """
 
@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Any, ClassVar
 
 from fabric_direct import engine
-from fabric_direct.actor import fim, poa, results, written
+from fabric_direct.actor import fim, fim_writeback, poa, results
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
@@ -178,13 +178,13 @@ class VMHandler(_Handler):
         node = fim.node_of(unit.get_sliver())
         error = engine.attempt(self._make, unit, node)
         if error is not None:
-            written.write_absent(node)
+            fim_writeback.write_absent(node)
             raise error
 
     def _make(self, unit: Unit, node: Node) -> None:
         wanted = fim.vm(self._site, unit, node)
         outcome = self._ended(self._processor().create(wanted))
-        error = engine.attempt(written.write_made, node, wanted, outcome.observed)
+        error = engine.attempt(fim_writeback.write_made, node, wanted, outcome.observed)
         if error is not None:
             self._ended(self._processor().delete(wanted))
             raise error
@@ -195,7 +195,7 @@ class VMHandler(_Handler):
         modified = fim.node_of(unit.get_modified() or node)
         wanted = fim.vm(self._site, unit, node, modified)
         outcome = self._ended(self._processor().modify(wanted))
-        written.write_changed(node, modified, outcome.observed)
+        fim_writeback.write_changed(node, modified, outcome.observed)
 
     def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         node = fim.node_of(unit.get_sliver())

@@ -12,7 +12,7 @@ from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.model import PciAddress, SliverRef
-    from fabric_direct.placement.wanted import Wanted
+    from fabric_direct.placement.batch_request import Wanted
 
 T = TypeVar("T", bound="SliverRef")
 
@@ -57,7 +57,7 @@ def wanted(path: Path) -> "Wanted":
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - see the package
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.placement.wanted import Several, Wanted  # noqa: PLC0415
+    from fabric_direct.placement.batch_request import Several, Wanted  # noqa: PLC0415
 
     def model_of(document: Any) -> "type[Wanted | NodeSliver]":
         return Wanted if isinstance(document, dict) and "slivers" in document else NodeSliver

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.doctor import Diagnosis
-    from fabric_direct.drivers.base import HostDevice, Server
+    from fabric_direct.drivers.contract import HostDevice, Server
     from fabric_direct.model import PciAddress
 
 
@@ -240,7 +240,7 @@ def schema(kind: str) -> None:
     from fabric_direct.config import Site  # noqa: PLC0415 - see the package
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.placement.wanted import Wanted  # noqa: PLC0415
+    from fabric_direct.placement.batch_request import Wanted  # noqa: PLC0415
 
     models: dict[str, Any] = {"sliver": NodeSliver, "site": Site, "request": Wanted}
     print_json(json_schema(models[kind]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabric_direct.cli import found, inputs, running, show
+from fabric_direct.cli import inputs, running, show, sliver_report
 from fabric_direct.cli.options import Settings, pass_settings, shared_options
 
 if TYPE_CHECKING:
@@ -150,14 +150,14 @@ def recover(settings: Settings, *, undo: bool) -> None:
 
 
 def _observed(slivers: "Sequence[SliverRef]") -> "Callable[[Outcome, Console], None]":
-    """Return what prints what an operation on one of the slivers found."""
+    """Return what prints what an operation on one of the slivers sliver_report."""
     by_id = {sliver.id: sliver for sliver in slivers}
 
     def show_both(outcome: "Outcome", out: "Console") -> None:
         if outcome.steps:
             show.done(outcome, out)
         if outcome.observed:
-            found.show(outcome.observed, by_id[outcome.sliver.id], out)
+            sliver_report.show(outcome.observed, by_id[outcome.sliver.id], out)
 
     return show_both
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.model import NodeSliver
+    from fabric_direct.placement.batch_request import Wanted
     from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation
-    from fabric_direct.placement.wanted import Wanted
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _MOST_NEXT = 3

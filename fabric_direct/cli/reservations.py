@@ -24,7 +24,7 @@ from fabric_direct.errors import InvalidSliver, NotFound
 
 if TYPE_CHECKING:
     from fabric_direct.config import ChildZone
-    from fabric_direct.placement.wanted import Wanted
+    from fabric_direct.placement.batch_request import Wanted
     from fabric_direct.zones.client import ZoneClient
     from fabric_direct.zones.wire import (
         BootRequest,

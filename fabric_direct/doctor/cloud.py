@@ -26,8 +26,8 @@ from fabric_direct.deadline import call_within
 from fabric_direct.doctor import cloud_contents as contents
 from fabric_direct.doctor import cloud_rights as rights
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
-from fabric_direct.drivers.openstack.errors import translated
-from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
 
 _PLACES = tuple(dict.fromkeys(CONFIG_SEARCH_PATH))

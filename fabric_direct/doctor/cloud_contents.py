@@ -8,7 +8,7 @@ from openstack.network.v2.security_group import SecurityGroup
 from fabric_direct.config import Site
 from fabric_direct.doctor.cloud_rights import listed
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
-from fabric_direct.drivers.openstack.errors import translated
+from fabric_direct.drivers.openstack.client.errors import translated
 
 _SSH = 22
 

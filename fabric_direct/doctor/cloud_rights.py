@@ -10,7 +10,7 @@ from openstack.connection import Connection
 
 from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
-from fabric_direct.drivers.openstack.errors import translated
+from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.errors import Denied
 
 _ADMINISTRATORS = (

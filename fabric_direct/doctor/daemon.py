@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from fabric_direct.config import Host
 from fabric_direct.deadline import call_within
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
-from fabric_direct.drivers.libvirt.connection import connect, translated
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.errors import FabricDirectError
 
 _START = (

@@ -3,7 +3,7 @@
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
-from fabric_direct.drivers.host_ssh import SshHost
+from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.errors import FabricDirectError
 
 _REACH = "see whether ssh to it works by hand, without a password"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import HostDrivers
+from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.model import Observed, SliverRef
 from fabric_direct.steps.base import Flow

@@ -13,7 +13,7 @@ it so.
 from typing import Any, ClassVar
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import BridgeDriver, HostDrivers
+from fabric_direct.drivers.contract import BridgeDriver, HostDrivers
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound
 from fabric_direct.model import Observed, SliverRef, State
 from fabric_direct.networks import NetworkSliver

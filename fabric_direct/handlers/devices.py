@@ -5,7 +5,7 @@ from itertools import groupby
 
 from pydantic import TypeAdapter
 
-from fabric_direct.drivers.base import DeviceRecord
+from fabric_direct.drivers.contract import DeviceRecord
 from fabric_direct.model import PciComponent
 
 _COMPONENT: TypeAdapter[PciComponent] = TypeAdapter(PciComponent)

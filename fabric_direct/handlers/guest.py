@@ -8,7 +8,7 @@ from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
 from fabric_direct.deadline import Deadline, wait_until
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,
     GuestDriver,
@@ -16,7 +16,7 @@ from fabric_direct.drivers.base import (
     PluggedDevice,
     Port,
 )
-from fabric_direct.drivers.guest_scripts import DISKS, LINKS
+from fabric_direct.drivers.guests.scripts import DISKS, LINKS
 from fabric_direct.errors import DriverError, TimedOut, Unreachable
 from fabric_direct.model import ObservedGuest
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     HostDrivers,
     PluggedDevice,
     PluggedPort,

@@ -1,6 +1,6 @@
 """What a host cannot serve, and what cannot be changed: refused before anything is touched."""
 
-from fabric_direct.drivers.base import HostDrivers, Server, Tenant
+from fabric_direct.drivers.contract import HostDrivers, Server, Tenant
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
 from fabric_direct.model import (

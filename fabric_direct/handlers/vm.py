@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     DeviceRecord,
     GuestAddress,
     GuestDriver,
@@ -33,8 +33,8 @@ from fabric_direct.drivers.base import (
     ServerSpec,
     Tenant,
 )
-from fabric_direct.drivers.cloudinit import user_data
-from fabric_direct.drivers.moment import warn
+from fabric_direct.drivers.guests.cloudinit import user_data
+from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, NotFound, TimedOut
 from fabric_direct.handlers import actions
 from fabric_direct.handlers.compare import differences

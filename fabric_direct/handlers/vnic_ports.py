@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     ComputeDriver,
     HostDrivers,
     NetworkDriver,

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.base import HostDevice, HostDrivers, HostInventory, HostNode
+from fabric_direct.drivers.contract import HostDevice, HostDrivers, HostInventory, HostNode
 from fabric_direct.errors import FabricDirectError, NotFound
 from fabric_direct.model import DeviceState
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode

@@ -15,10 +15,10 @@ import numpy as np
 
 from fabric_direct.config import PlacementSettings
 from fabric_direct.errors import Conflict
+from fabric_direct.placement.affinity_groups import Unit, units
 from fabric_direct.placement.arrays import Hosts, columns
-from fabric_direct.placement.attempt import Attempt, Untouched
-from fabric_direct.placement.batch import Unit, units
 from fabric_direct.placement.devices import choose, fitting_nodes
+from fabric_direct.placement.greedy_pass import Attempt, Untouched
 from fabric_direct.placement.plan import (
     Assignment,
     BuildPlan,
@@ -29,8 +29,8 @@ from fabric_direct.placement.plan import (
 )
 from fabric_direct.placement.plugins import Faulty, Rules, rules
 from fabric_direct.placement.request import Needs, Request
+from fabric_direct.placement.scores import costs, verdicts
 from fabric_direct.placement.state import HostState
-from fabric_direct.placement.verdicts import costs, verdicts
 
 USUAL = PlacementSettings()
 T = TypeVar("T")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import HostDrivers, Image, ImageNeeds
+from fabric_direct.drivers.contract import HostDrivers, Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
 from fabric_direct.model import NodeSliver
 from fabric_direct.placement.claims import Claim, Claims, claim_of, depleted
 from fabric_direct.placement.inventory import host_states
-from fabric_direct.placement.nodes import placed, request_of, request_there
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanation
 from fabric_direct.placement.request import Request
+from fabric_direct.placement.sliver_requests import placed, request_of, request_there
 from fabric_direct.placement.state import FreeDevice, HostState
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Networks: made, changed and removed with a sliver of their own, and removed when nobody uses them."""
 
-from fabric_direct.drivers.base import BridgeDriver, NetworkDriver
+from fabric_direct.drivers.contract import BridgeDriver, NetworkDriver
 from fabric_direct.model import Finding
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.steps.base import Step

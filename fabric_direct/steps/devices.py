@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fabric_direct.drivers.base import DeviceDriver, DeviceRecord, Tenant
+from fabric_direct.drivers.contract import DeviceDriver, DeviceRecord, Tenant
 from fabric_direct.errors import NotVerified
 from fabric_direct.model import Finding, PciComponent
 from fabric_direct.steps.base import Step

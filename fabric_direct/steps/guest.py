@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from fabric_direct.drivers.base import GuestAddress, GuestDriver
+from fabric_direct.drivers.contract import GuestAddress, GuestDriver
 from fabric_direct.errors import NotFound, Unreachable
 from fabric_direct.model import Finding
 from fabric_direct.steps.base import Step

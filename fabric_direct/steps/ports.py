@@ -1,6 +1,6 @@
 """Ports: places held on networks, and NICs plugged into them."""
 
-from fabric_direct.drivers.base import ComputeDriver, NetworkDriver, PluggedPort, Port
+from fabric_direct.drivers.contract import ComputeDriver, NetworkDriver, PluggedPort, Port
 from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step

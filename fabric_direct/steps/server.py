@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fabric_direct.drivers.base import ComputeDriver, ServerSpec
+from fabric_direct.drivers.contract import ComputeDriver, ServerSpec
 from fabric_direct.model import Finding, Stamp, State
 from fabric_direct.steps.base import Step
 

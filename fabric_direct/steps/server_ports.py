@@ -4,7 +4,7 @@ Where a port is plugged in is asked of the substrate each time: its server may h
 the NIC in it, by who owns the server.
 """
 
-from fabric_direct.drivers.base import ComputeDriver, NetworkDriver, Plug
+from fabric_direct.drivers.contract import ComputeDriver, NetworkDriver, Plug
 from fabric_direct.errors import NotOurs
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step

@@ -1,7 +1,7 @@
 """Data volumes: made, plugged in, unplugged, removed."""
 
-from fabric_direct.drivers.base import ComputeDriver, PluggedVolume, VolumeDriver
-from fabric_direct.drivers.base import Volume as VolumeValue
+from fabric_direct.drivers.contract import ComputeDriver, PluggedVolume, VolumeDriver
+from fabric_direct.drivers.contract import Volume as VolumeValue
 from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, Storage
 from fabric_direct.steps.base import Step

@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 
 from fabric_direct.deadline import Deadline
 from fabric_direct.errors import Conflict
-from fabric_direct.zones.asking import ask, left_out
+from fabric_direct.zones.fan_out import ask, left_out
 from fabric_direct.zones.source import Source
 from fabric_direct.zones.store import Part, PartState, Store
 from fabric_direct.zones.wire import (

@@ -19,7 +19,7 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.zones.access import is_loopback, is_token, token_lines
 from fabric_direct.zones.app import application
 from fabric_direct.zones.child import ChildSource
-from fabric_direct.zones.own import OwnHosts
+from fabric_direct.zones.local_source import OwnHosts
 from fabric_direct.zones.source import Source
 from fabric_direct.zones.zone import Zone
 

@@ -13,9 +13,9 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fabric_direct.model import AUTO, Frozen, Name, NodeSliver, refuse_twice
-from fabric_direct.placement.nodes import request_of
 from fabric_direct.placement.plan import Cost
 from fabric_direct.placement.request import Needs
+from fabric_direct.placement.sliver_requests import request_of
 
 MOST_INSTANCES = 1000
 """In one request, all kinds together."""

@@ -13,13 +13,13 @@ from anyio.to_thread import run_sync
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.errors import Conflict, FabricDirectError, InvalidSite, NotFound, Unreachable
-from fabric_direct.zones.asking import ask, left_out, share
 from fabric_direct.zones.booting import Booting
-from fabric_direct.zones.children import Watched
-from fabric_direct.zones.clearing import Clearing
+from fabric_direct.zones.deletion_retry import Clearing
+from fabric_direct.zones.fan_out import ask, left_out, share
 from fabric_direct.zones.merging import merge, total
 from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.source import Source
+from fabric_direct.zones.source_health import Watched
 from fabric_direct.zones.store import Part, PartState, ReservationState, Store
 from fabric_direct.zones.wire import (
     BootRequest,

@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabric_direct.drivers.openstack.stamp import description
+from fabric_direct.drivers.openstack.client.stamp import description
 from fabric_direct.model import NodeSliver, StepStatus
 from fabric_direct.operations import Progress
 from fabric_direct.processor import HandlerProcessor

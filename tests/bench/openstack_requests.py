@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-# The poller's threads, see fabric_direct/drivers/openstack/poller.py.
+# The poller's threads, see fabric_direct/drivers/openstack/client/poller.py.
 _POLLING = ("fabric-direct-servers", "fabric-direct-ports", "fabric-direct-volumes")
-_LOG = logging.getLogger("fabric_direct.drivers.openstack.transport")
+_LOG = logging.getLogger("fabric_direct.drivers.openstack.client.transport")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.connection import connect
-from fabric_direct.drivers.libvirt.domain import domain_uuid
-from fabric_direct.drivers.libvirt.storage import Store
-from fabric_direct.drivers.libvirt.strategies import network_name
+from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.networks.strategies import network_name
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.processor import HandlerProcessor

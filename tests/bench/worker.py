@@ -21,13 +21,13 @@ from pathlib import Path
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import Tenant
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.libvirt.connection import connect
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
-from fabric_direct.drivers.libvirt.sriov import SriovDevice
+from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.drivers.libvirt.xml import render
-from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.model import Interface, Nvme, PciAddress, PciComponent, SharedNic
 from tests.bench.measure import line, median_seconds, ratio
 

@@ -13,7 +13,7 @@ pytest.importorskip("fim", reason="fabric-fim is not installed: labs/fabric/env,
 from fabric_direct.actor import VMHandler, VnicNetHandler
 from fabric_direct.actor.site import processor_of
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import HostDevice, PciFunction
+from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import DeviceState, PciAddress
 from tests.conftest import FAKE_DRIVERS

@@ -14,7 +14,7 @@ import fabric_direct.actor
 from fabric_direct.actor import VMHandler, VnicNetHandler, fim
 from fabric_direct.actor.site import actor_limits, bounded, processor_of
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import Volume
+from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.journal import Journal
 from fabric_direct.model import Operation

@@ -18,8 +18,8 @@ import pytest
 from fim.slivers.capacities_labels import Capacities, CapacityHints
 
 from fabric_direct.config import load_site
-from fabric_direct.drivers.libvirt.connection import connect
-from fabric_direct.drivers.libvirt.storage import Store
+from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, bridge, port, vm

@@ -9,7 +9,7 @@ import pytest
 
 from fabric_direct.actor import VMHandler
 from fabric_direct.actor.log import told_to
-from fabric_direct.drivers.base import Volume
+from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, RESERVATION, vm

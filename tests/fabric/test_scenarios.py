@@ -19,7 +19,7 @@ from fim.slivers.network_service import NetworkServiceInfo, NetworkServiceSliver
 
 from fabric_direct.actor import VMHandler
 from fabric_direct.actor.site import processor_of
-from fabric_direct.drivers.base import HostDevice, PciFunction
+from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import DeviceState, PciAddress
 from tests.fabric import slivers

@@ -10,8 +10,8 @@ import libvirt
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.connection import connect
-from fabric_direct.drivers.libvirt.storage import Store
+from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
 
 URI = "qemu:///system"

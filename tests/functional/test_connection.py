@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 import libvirt
 import pytest
 
-from fabric_direct.drivers.libvirt import connection as module
-from fabric_direct.drivers.libvirt.connection import connect, translated
-from fabric_direct.drivers.libvirt.detach import detach
+from fabric_direct.drivers.libvirt.connection import connections as module
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.errors import DriverError, NotFound, Unreachable, Unsupported
 
 URI = "qemu:///system"
@@ -231,7 +231,7 @@ def test_a_process_ends_in_the_midst_of_its_threads_calls(
 ) -> None:
     code = f"""
         import threading
-        from fabric_direct.drivers.libvirt.connection import connect
+        from fabric_direct.drivers.libvirt.connection.connections import connect
 
         def call():
             while True:

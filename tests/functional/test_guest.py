@@ -12,10 +12,10 @@ import pytest
 
 from fabric_direct.config import Host, Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.base import GuestAddress
-from fabric_direct.drivers.guest_agent import AgentGuest
-from fabric_direct.drivers.libvirt.detach import detach
-from fabric_direct.drivers.libvirt.domain import definitions, domain_uuid
+from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.qemu_agent import AgentGuest
+from fabric_direct.drivers.libvirt.servers.lookup import definitions, domain_uuid
+from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Capacities, NodeSliver

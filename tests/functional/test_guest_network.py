@@ -12,12 +12,12 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.base import GuestAddress
-from fabric_direct.drivers.guest_agent import AgentGuest
-from fabric_direct.drivers.guest_ssh import SshGuest
-from fabric_direct.drivers.known_hosts import pin
-from fabric_direct.drivers.libvirt.domain import domain_uuid
-from fabric_direct.drivers.libvirt.storage import Store
+from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.known_hosts import pin
+from fabric_direct.drivers.guests.qemu_agent import AgentGuest
+from fabric_direct.drivers.guests.ssh import SshGuest
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.handlers.guest import Guest
 from fabric_direct.handlers.guestconfig.ifupdown import Ifupdown
 from fabric_direct.handlers.guestconfig.network import Link, Manager

@@ -18,12 +18,12 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers import host_keys
-from fabric_direct.drivers.base import CommandResult
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.host_ssh import SshHost
-from fabric_direct.drivers.known_hosts import known_hosts
-from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.drivers.contract import CommandResult
+from fabric_direct.drivers.guests.known_hosts import known_hosts
+from fabric_direct.drivers.hosts import host_keys
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.hosts.ssh import SshHost
+from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import (
     Denied,
     DriverError,

@@ -15,15 +15,14 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers import ledger
-from fabric_direct.drivers.base import DeviceRecord, PciFunction, PluggedDevice, Tenant
-from fabric_direct.drivers.host_local import LocalHost
-from fabric_direct.drivers.ledger import Ledger
-from fabric_direct.drivers.libvirt import hostdev, node_devices
-from fabric_direct.drivers.libvirt.domain import alias, domain_name, domain_uuid
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
+from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.libvirt.passthrough import hostdev, node_devices, records
+from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
+from fabric_direct.drivers.libvirt.passthrough.records import Ledger
+from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
-from fabric_direct.drivers.survey import survey
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -118,7 +117,7 @@ def site_that_allows(directory: Path, *addresses: PciAddress) -> Site:
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, mocker: MockerFixture) -> None:
     """Leave the machine's drivers and its own records as they are."""
-    mocker.patch.object(ledger, "ON_HOST", str(tmp_path / "on-host"))
+    mocker.patch.object(records, "ON_HOST", str(tmp_path / "on-host"))
     mocker.patch.object(node_devices, "unbind")
 
 

@@ -16,8 +16,8 @@ from pyroute2 import IPRoute
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.base import Port
-from fabric_direct.drivers.libvirt.network import LibvirtNetwork
+from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.errors import (
     Conflict,
     InvalidSliver,
@@ -157,7 +157,7 @@ def in_new_process(site: Site, code: str) -> subprocess.CompletedProcess[str]:
         "from fabric_direct.config import Site\n"
         "from fabric_direct.model import VNicInterface\n"
         "from fabric_direct.drivers.libvirt import network, strategies\n"
-        "from fabric_direct.drivers.pools import Pools\n"
+        "from fabric_direct.drivers.libvirt.networks.address_pools import Pools\n"
         "site = Site.model_validate_json(sys.argv[1])\n"
         "driver = network.LibvirtNetwork(site, 'localhost')\n"
     )

@@ -13,9 +13,9 @@ import libvirt
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import Volume
-from fabric_direct.drivers.libvirt.storage import GIB, Store
-from fabric_direct.drivers.libvirt.volume import LibvirtVolume
+from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs
 
 SLIVER = "fdtest-s1"

@@ -15,12 +15,12 @@ import libvirt
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import GuestAddress
-from fabric_direct.drivers.guest_agent import AgentGuest
-from fabric_direct.drivers.guest_ssh import SshGuest
-from fabric_direct.drivers.known_hosts import known_hosts
-from fabric_direct.drivers.libvirt import compute
-from fabric_direct.drivers.libvirt.compute import LibvirtCompute
+from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.known_hosts import known_hosts
+from fabric_direct.drivers.guests.qemu_agent import AgentGuest
+from fabric_direct.drivers.guests.ssh import SshGuest
+from fabric_direct.drivers.libvirt.servers import driver as compute
+from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.errors import DriverError
 from fabric_direct.model import (
     Finding,
@@ -263,10 +263,10 @@ class TestInterrupted:
             from fabric_direct.config import Site
             from fabric_direct.model import NodeSliver
             from fabric_direct.processor import HandlerProcessor
-            from fabric_direct.drivers.libvirt import compute
-            from fabric_direct.drivers.libvirt.compute import LibvirtCompute
-            from fabric_direct.drivers.libvirt.network import LibvirtNetwork
-            from fabric_direct.drivers.libvirt.volume import LibvirtVolume
+            from fabric_direct.drivers.libvirt.servers import driver as compute
+            from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+            from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
+            from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 
             def die(*_, **__):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -11,9 +11,9 @@ from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
 from fabric_direct.config import Site
-from fabric_direct.drivers import vlan
-from fabric_direct.drivers.base import VfSettings
-from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.drivers.contract import VfSettings
+from fabric_direct.drivers.netlink import vlan
+from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import NotFound, NotOurs, Unsupported
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")

@@ -12,7 +12,7 @@ import pytest
 
 from fabric_direct.config import Host, Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.traits import cpu_traits
+from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
 from fabric_direct.model import AUTO, NodeSliver, SliverRef, State
 from fabric_direct.placement.inventory import Inventory, host_states
 from fabric_direct.placement.state import HostState

@@ -60,7 +60,7 @@ def python(site: Site, slivers: list[NodeSliver], code: str) -> "subprocess.Pope
         from fabric_direct.config import Site
         from fabric_direct.model import NodeSliver
         from fabric_direct.processor import HandlerProcessor
-        from fabric_direct.drivers.libvirt.compute import LibvirtCompute
+        from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 
         site = Site.model_validate_json({site.model_dump_json()!r})
         slivers = [NodeSliver.model_validate_json(s) for s in {[s.model_dump_json() for s in slivers]!r}]

@@ -12,9 +12,9 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.base import GuestAddress
-from fabric_direct.drivers.guest_agent import AgentGuest
-from fabric_direct.drivers.libvirt.domain import domain_uuid
+from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.qemu_agent import AgentGuest
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status
 from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
@@ -113,9 +113,9 @@ def elsewhere(
     code = f"""
         import os, signal
         from fabric_direct import HandlerProcessor, NodeSliver, Site, SliverRef
-        from fabric_direct.drivers.libvirt import detach
-        from fabric_direct.drivers.libvirt.compute import LibvirtCompute
-        from fabric_direct.drivers.libvirt.network import LibvirtNetwork
+        from fabric_direct.drivers.libvirt.servers import unplug as detach
+        from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+        from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
         from fabric_direct.networks import VNicPortsSliver
 
         def after(owner, name):

@@ -13,8 +13,8 @@ import pytest
 from openstack.connection import Connection
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import GuestAddress
-from fabric_direct.drivers.guest_ssh import SshGuest
+from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY

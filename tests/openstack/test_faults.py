@@ -11,7 +11,7 @@ from openstack.connection import Connection
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.openstack import session
+from fabric_direct.drivers.openstack.client import session
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.openstack.conftest import LAB, Things, nic, sliver

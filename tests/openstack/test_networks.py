@@ -7,7 +7,7 @@ import pytest
 from openstack.connection import Connection
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.openstack.network import OpenStackNetwork
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.model import SliverRef, State, Status, VNicInterface
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor

@@ -1,7 +1,7 @@
 """A worker in memory, for the drivers of PCI devices: its functions, its domains, what is written down.
 
 libvirt is a fake here; the survey of the host and the ledger are put in by their seams in
-:mod:`fabric_direct.drivers.libvirt.hostdev`. What libvirt and a kernel do is shown on the worker lab.
+``passthrough/hostdev.py``. What libvirt and a kernel do is shown on the worker lab.
 """
 
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ import libvirt
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import DeviceRecord, PciFunction
+from fabric_direct.drivers.contract import DeviceRecord, PciFunction
 from fabric_direct.drivers.fake import FakeHost
-from fabric_direct.drivers.libvirt import hostdev
-from fabric_direct.drivers.libvirt.slots import free_ports
+from fabric_direct.drivers.libvirt.passthrough import hostdev
+from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import Capacities, NodeSliver, PciAddress

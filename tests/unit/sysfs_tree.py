@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.drivers.worker import sysfs, usage
+from fabric_direct.drivers.hosts.agent import sysfs, usage
 
 ETHERNET, NVME, BRIDGE = "020000", "010802", "060400"
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.drivers.base import DeviceRecord
-from fabric_direct.drivers.cleaning import clean
+from fabric_direct.drivers.contract import DeviceRecord
+from fabric_direct.drivers.libvirt.passthrough.cleaning import clean
 from fabric_direct.errors import DriverError, NotVerified, Unreachable
 from fabric_direct.model import PciAddress
 

@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 from rich.console import Console
 
-from fabric_direct.cli import found, main, progress, running, show
+from fabric_direct.cli import main, progress, running, show, sliver_report
 from fabric_direct.cli.options import PLACES, Settings, printable
 from fabric_direct.config import Site, load_site
-from fabric_direct.drivers.base import HostDevice, PciFunction
+from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeDevice, Substrate, substrate
-from fabric_direct.drivers.moment import warn
+from fabric_direct.drivers.read_cache import warn
 from fabric_direct.journal import Journal
 from fabric_direct.model import (
     DeviceState,
@@ -650,7 +650,7 @@ def test_a_device_is_shown_with_what_the_guest_has_of_it() -> None:
     )
     text = io.StringIO()
     observed = Observed(state=State.RUNNING, instance="x-node", devices=(vf,))
-    found.show(observed, SliverRef(id="x"), Console(file=text, width=120))
+    sliver_report.show(observed, SliverRef(id="x"), Console(file=text, width=120))
     table = [" ".join(line.split()) for line in text.getvalue().splitlines()[-2:]]
     assert table == [
         "DEVICE HOST PCI MAC VLAN UPLINK IN THE GUEST",

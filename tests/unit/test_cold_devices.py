@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.config import UsbId, UsbPort
-from fabric_direct.drivers.host_local import LocalHost
-from fabric_direct.drivers.libvirt.usb import (
+from fabric_direct.drivers.hosts.agent import sysfs
+from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.libvirt.passthrough.usb import (
     UsbDevice,
     UsbPart,
     UsbSource,
@@ -14,7 +15,6 @@ from fabric_direct.drivers.libvirt.usb import (
     the_one,
     usb_devices,
 )
-from fabric_direct.drivers.worker import sysfs
 from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
 
 JTAG = UsbDevice(1, "1", 5, "0403", "6011")

@@ -12,7 +12,7 @@ from fabric_direct import doctor
 from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents, cloud_rights, daemon
 from fabric_direct.doctor.cloud import _SERVICES, _Service, check_service, examine_cloud
-from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
 from tests.unit.openstack_api import PASSWORD, PROJECT, OpenStackApi
 

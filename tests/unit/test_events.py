@@ -11,7 +11,7 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.libvirt.events import EventLoop
+from fabric_direct.drivers.libvirt.connection.event_loop import EventLoop
 
 READABLE, WRITABLE, HANGUP = (
     libvirt.VIR_EVENT_HANDLE_READABLE,

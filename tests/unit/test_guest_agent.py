@@ -12,10 +12,10 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers import authorized_keys as keys_module
-from fabric_direct.drivers import guest_agent as module
-from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
-from fabric_direct.drivers.guest_agent import AgentGuest
+from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.guests import authorized_keys as keys_module
+from fabric_direct.drivers.guests import qemu_agent as module
+from fabric_direct.drivers.guests.qemu_agent import AgentGuest
 from fabric_direct.errors import (
     DriverError,
     NotFound,

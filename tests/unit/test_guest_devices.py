@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,
     GuestInterface,

@@ -15,10 +15,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from fabric_direct.cli.found import show
+from fabric_direct.cli.sliver_report import show
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers import guest_scripts as scripts
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,
     GuestInterface,
@@ -32,7 +31,8 @@ from fabric_direct.drivers.base import (
 )
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.fake.inside import Inside
-from fabric_direct.drivers.moment import Moment
+from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import DriverError, NotFound, NotVerified
 from fabric_direct.handlers.guest import Guest, GuestDisk, GuestLink
 from fabric_direct.handlers.guestconfig import nics

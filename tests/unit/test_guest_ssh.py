@@ -12,10 +12,10 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.config import GuestSettings, Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers import guest_ssh
-from fabric_direct.drivers.base import CommandResult, GuestAddress, GuestInterface
-from fabric_direct.drivers.guest_ssh import SshGuest
-from fabric_direct.drivers.known_hosts import known_hosts, pin, unpin
+from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.guests import ssh as guest_ssh
+from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, unpin
+from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.errors import (
     DriverError,
     InvalidSite,

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers import worker
-from fabric_direct.drivers.base import CommandResult
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.host_local import LocalHost
-from fabric_direct.drivers.worker import frames, serve
+from fabric_direct.drivers.contract import CommandResult
+from fabric_direct.drivers.hosts import agent
+from fabric_direct.drivers.hosts.agent import frames, serve
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
 
 LIMIT = 60.0
-PACKAGE = Path(worker.__file__).parent
+PACKAGE = Path(agent.__file__).parent
 MODULES = sorted(PACKAGE.glob("*.py"))
 
 
@@ -144,12 +144,12 @@ class TestPackage:
             ]
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                ours = name.startswith(worker.__name__)
+                ours = name.startswith(agent.__name__)
                 assert ours or name.split(".")[0] in sys.stdlib_module_names, name
 
     @pytest.mark.parametrize("name", [p.stem for p in MODULES if "boot" not in p.stem])
     def test_what_a_module_offers_is_there(self, name: str) -> None:
-        module = import_module(f"{worker.__name__}.{name}".removesuffix(".__init__"))
+        module = import_module(f"{agent.__name__}.{name}".removesuffix(".__init__"))
         assert all(callable(getattr(module, each)) for each in getattr(module, "__all__", ()))
 
 

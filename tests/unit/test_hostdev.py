@@ -10,12 +10,12 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers.base import DeviceRecord, PciFunction, PluggedDevice, Tenant
+from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.fake import FakeHost
-from fabric_direct.drivers.libvirt import hostdev as module
-from fabric_direct.drivers.libvirt.claims import Claim, locked
-from fabric_direct.drivers.libvirt.domain import domain_uuid
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough import hostdev as module
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim, locked
+from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.errors import (
     Denied,
     DeviceClaimed,

@@ -12,7 +12,7 @@ from lxml import etree
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     Image,
     Plug,
     PluggedPort,
@@ -21,12 +21,17 @@ from fabric_direct.drivers.base import (
     ServerSpec,
     Volume,
 )
-from fabric_direct.drivers.libvirt import compute as module
-from fabric_direct.drivers.libvirt import power
-from fabric_direct.drivers.libvirt.compute import LibvirtCompute
-from fabric_direct.drivers.libvirt.domain import domain_uuid
-from fabric_direct.drivers.libvirt.server import domain_xml, port_xml, serial_number, volume_xml
-from fabric_direct.drivers.libvirt.storage import GIB, Backing, Store
+from fabric_direct.drivers.libvirt.servers import driver as module
+from fabric_direct.drivers.libvirt.servers import power
+from fabric_direct.drivers.libvirt.servers.domain_xml import (
+    domain_xml,
+    port_xml,
+    serial_number,
+    volume_xml,
+)
+from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DriverError,

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import libvirt
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.libvirt import connection as module
+from fabric_direct.drivers.libvirt.connection import connections as module
 
 
 def test_a_host_that_does_not_answer_holds_up_nobody_who_wants_another(

@@ -9,11 +9,11 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.base import HostInventory, HostNode, Image, ImageNeeds, ServerSpec
-from fabric_direct.drivers.libvirt import compute as module
-from fabric_direct.drivers.libvirt.compute import LibvirtCompute
-from fabric_direct.drivers.libvirt.server import domain_xml
-from fabric_direct.drivers.libvirt.storage import GIB, Store
+from fabric_direct.drivers.contract import HostInventory, HostNode, Image, ImageNeeds, ServerSpec
+from fabric_direct.drivers.libvirt.servers import driver as module
+from fabric_direct.drivers.libvirt.servers.domain_xml import domain_xml
+from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import InvalidSliver, Unreachable
 from fabric_direct.model import NodeSliver
 

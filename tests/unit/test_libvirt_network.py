@@ -13,11 +13,11 @@ import pytest
 from lxml import etree
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.base import HostDriver
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.host_ssh import SshHost
-from fabric_direct.drivers.libvirt import dhcp, strategies
-from fabric_direct.drivers.libvirt.network import LibvirtNetwork
+from fabric_direct.drivers.contract import HostDriver
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.hosts.ssh import SshHost
+from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
+from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DriverError,
@@ -135,8 +135,8 @@ class Network:
 def api(mocker: Any) -> Libvirt:
     api = Libvirt()
     api.calls.leases.return_value = []
-    for module in ("network", "strategies"):
-        mocker.patch(f"fabric_direct.drivers.libvirt.{module}.connect", return_value=api)
+    for module in ("driver", "strategies"):
+        mocker.patch(f"fabric_direct.drivers.libvirt.networks.{module}.connect", return_value=api)
     return api
 
 
@@ -147,7 +147,7 @@ def links(mocker: Any) -> MagicMock:
     links.is_bridge.side_effect = lambda name, host: name == "br0"
     links.link_exists.side_effect = lambda name, host: name in {"br0", "ens6f1"}
     for name in ("is_bridge", "link_exists", "attach_vlan", "vlan_attached", "remove_vlans"):
-        mocker.patch(f"fabric_direct.drivers.vlan.{name}", getattr(links, name))
+        mocker.patch(f"fabric_direct.drivers.netlink.vlan.{name}", getattr(links, name))
     return links
 
 
@@ -305,7 +305,7 @@ def test_a_flat_port_makes_nothing(driver, api):
 
 
 def test_libvirt_that_does_not_keep_an_entry_is_not_a_success(driver, mocker):
-    mocker.patch.object(dhcp, "set_host")
+    mocker.patch.object(dnsmasq, "set_host")
     with pytest.raises(NotVerified, match="does not serve s1/nic1"):
         driver.create_port("s1", "nic1", "dhcp", ANY)
 
@@ -333,13 +333,13 @@ def network() -> Network:
 
 def test_an_entry_is_added_only_where_it_is_missing(network):
     network.hosts = {LIVE: {MAC: "10.2.0.5"}, CONFIG: {}}
-    dhcp.set_host(network, MAC, "10.2.0.5")
+    dnsmasq.set_host(network, MAC, "10.2.0.5")
     network.calls.update.assert_called_once_with(ADD, HOST, 0, entry(MAC, "10.2.0.5"), CONFIG)
 
 
 def test_an_entry_of_another_address_is_replaced(network):
     network.hosts = {LIVE: {MAC: "10.2.0.6"}, CONFIG: {MAC: "10.2.0.6"}}
-    dhcp.set_host(network, MAC, "10.2.0.5")
+    dnsmasq.set_host(network, MAC, "10.2.0.5")
     assert network.calls.update.mock_calls == [
         call(DELETE, HOST, 0, entry(MAC, "10.2.0.6"), LIVE | CONFIG),
         call(ADD, HOST, 0, entry(MAC, "10.2.0.5"), LIVE | CONFIG),
@@ -348,13 +348,13 @@ def test_an_entry_of_another_address_is_replaced(network):
 
 def test_entries_of_others_are_left_alone(network):
     network.hosts = {LIVE: {OTHER: "10.2.0.6"}, CONFIG: {OTHER: "10.2.0.6"}}
-    dhcp.remove_host(network, MAC)
+    dnsmasq.remove_host(network, MAC)
     assert not network.calls.update.called
 
 
 def test_a_network_that_does_not_run_gets_its_entry_for_its_start(network):
     network.active = 0
-    dhcp.set_host(network, MAC, "10.2.0.5")
+    dnsmasq.set_host(network, MAC, "10.2.0.5")
     network.calls.update.assert_called_once_with(ADD, HOST, 0, entry(MAC, "10.2.0.5"), CONFIG)
 
 
@@ -365,7 +365,7 @@ def sent(mocker: Any) -> MagicMock:
 
 def test_a_lease_is_ended_by_the_message_of_its_client(network, sent, kernel):
     network.calls.leases.side_effect = [[{"mac": MAC, "ipaddr": "10.2.0.5"}], []]
-    dhcp.release(network, MAC, kernel)
+    dnsmasq.release(network, MAC, kernel)
     sent.setsockopt.assert_called_once_with(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"br")
     ((message, to),) = [c.args for c in sent.sendto.mock_calls]
     assert to == ("10.2.0.1", 67)
@@ -378,15 +378,15 @@ def test_a_lease_is_ended_by_the_message_of_its_client(network, sent, kernel):
 
 def test_the_leases_of_others_are_not_ended(network, sent, kernel):
     network.calls.leases.return_value = [{"mac": OTHER, "ipaddr": "10.2.0.6"}]
-    dhcp.release(network, MAC, kernel)
-    dhcp.release_others(network, MAC, "10.2.0.5", kernel)
+    dnsmasq.release(network, MAC, kernel)
+    dnsmasq.release_others(network, MAC, "10.2.0.5", kernel)
     assert not sent.sendto.called
 
 
 def test_a_stale_lease_of_an_address_is_ended_for_its_new_holder(network, sent, kernel):
     stale = {"mac": OTHER, "ipaddr": "10.2.0.5"}
     network.calls.leases.side_effect = [[stale], []]
-    dhcp.release_others(network, MAC, "10.2.0.5", kernel)
+    dnsmasq.release_others(network, MAC, "10.2.0.5", kernel)
     assert sent.sendto.call_count == 1
 
 
@@ -394,7 +394,7 @@ def test_a_message_that_cannot_be_sent_is_an_error_of_the_host(network, kernel):
     network.calls.leases.return_value = [{"mac": MAC, "ipaddr": "10.2.0.5"}]
     network.xml.find("bridge").set("name", "fdtest-nowhere")
     with pytest.raises(NotFound, match=r"localhost.*ENODEV"):
-        dhcp.release(network, MAC, kernel)
+        dnsmasq.release(network, MAC, kernel)
 
 
 # --- what is refused
@@ -497,7 +497,7 @@ def test_a_machine_that_nobody_can_log_in_to_is_refused_and_what_is_missing_is_n
 def test_of_a_sliver_that_has_nothing_there_all_is_told_without_asking_the_machine(
     make_remote, mocker
 ):
-    connect = mocker.patch("fabric_direct.drivers.libvirt.network.connect")
+    connect = mocker.patch("fabric_direct.drivers.libvirt.networks.driver.connect")
     driver = make_remote()
     assert driver.ports("s1") == ()
     assert driver.leftovers("s1") == driver.unused() == ()

@@ -8,8 +8,8 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.host_local import LocalHost
-from fabric_direct.drivers.libvirt.tuning import LibvirtTuning
+from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.libvirt.servers.tuning import LibvirtTuning
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
@@ -40,7 +40,7 @@ def connection(mocker: MockerFixture) -> MagicMock:
         {"total": 4096, "free": 2048},
         {"total": 8192, "free": 1024},
     ]
-    mocker.patch("fabric_direct.drivers.libvirt.tuning.connect", return_value=connection)
+    mocker.patch("fabric_direct.drivers.libvirt.servers.tuning.connect", return_value=connection)
     return connection
 
 

@@ -10,8 +10,8 @@ from lxml import etree
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.storage import GIB, Backing, Store, owner
-from fabric_direct.drivers.libvirt.volume import LibvirtVolume
+from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store, owner
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, NotVerified
 
@@ -37,8 +37,8 @@ def store(site: Site) -> Store:
 @pytest.fixture
 def connection(mocker: MockerFixture) -> MagicMock:
     connection = MagicMock()
-    mocker.patch("fabric_direct.drivers.libvirt.storage.connect", return_value=connection)
-    mocker.patch("fabric_direct.drivers.libvirt.storage._PATIENCE", 0.2)
+    mocker.patch("fabric_direct.drivers.libvirt.storage.pool.connect", return_value=connection)
+    mocker.patch("fabric_direct.drivers.libvirt.storage.pool._PATIENCE", 0.2)
     return connection
 
 

@@ -10,10 +10,10 @@ import pytest
 from pyroute2 import IPRoute
 
 from fabric_direct.config import Site
-from fabric_direct.drivers import vlan
-from fabric_direct.drivers.base import VfSettings
-from fabric_direct.drivers.host_local import LocalHost
-from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.drivers.contract import VfSettings
+from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.netlink import vlan
+from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, NotOurs, NotVerified, Unsupported
 
 ERROR, DONE, NEWLINK, DELLINK, GETLINK, SETLINK = 2, 3, 16, 17, 18, 19
@@ -100,7 +100,7 @@ def kernel(mocker: Any) -> Iterator[Kernel]:
         ip.asyncore.request_proxy = kernel
         return ip
 
-    mocker.patch("fabric_direct.drivers.host_local.IPRoute", side_effect=opened)
+    mocker.patch("fabric_direct.drivers.hosts.local.IPRoute", side_effect=opened)
     return kernel
 
 

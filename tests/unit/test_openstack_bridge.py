@@ -7,10 +7,10 @@ import pytest
 import requests
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import Network
-from fabric_direct.drivers.openstack.bridge import OpenStackBridge
-from fabric_direct.drivers.openstack.network import OpenStackNetwork
-from fabric_direct.drivers.openstack.wanted import subnets
+from fabric_direct.drivers.contract import Network
+from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
+from fabric_direct.drivers.openstack.networks.desired_network import subnets
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.errors import (
     Conflict,
     Denied,

@@ -16,7 +16,7 @@ import requests
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     Image,
     Plug,
     PluggedPort,
@@ -25,15 +25,9 @@ from fabric_direct.drivers.base import (
     ServerSpec,
     Volume,
 )
-from fabric_direct.drivers.libvirt import connection as libvirt_connection
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.openstack import actions
-from fabric_direct.drivers.openstack import compute as module
-from fabric_direct.drivers.openstack.compute import OpenStackCompute
-from fabric_direct.drivers.openstack.flavors import had_flavor
-from fabric_direct.drivers.openstack.network import OpenStackNetwork
-from fabric_direct.drivers.openstack.session import cloud
-from fabric_direct.drivers.openstack.stamp import (
+from fabric_direct.drivers.libvirt.connection import connections as libvirt_connection
+from fabric_direct.drivers.openstack.client.session import cloud
+from fabric_direct.drivers.openstack.client.stamp import (
     COMPONENT,
     SITE,
     SLIVER,
@@ -41,7 +35,13 @@ from fabric_direct.drivers.openstack.stamp import (
     site_tag,
     sliver_tag,
 )
-from fabric_direct.drivers.openstack.volume import OpenStackVolume
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
+from fabric_direct.drivers.openstack.servers import actions
+from fabric_direct.drivers.openstack.servers import driver as module
+from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
+from fabric_direct.drivers.openstack.servers.flavors import had_flavor
+from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     Conflict,
     Denied,

@@ -11,15 +11,15 @@ from keystoneauth1 import exceptions as keystone
 from openstack import exceptions as sdk
 from openstack.connection import Connection
 
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.openstack.errors import (
+from fabric_direct.drivers.openstack.client.errors import (
     make_once,
     status_of,
     translated,
     unclear,
     words,
 )
-from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.drivers.openstack.client.session import cloud
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     Conflict,
     Denied,

@@ -9,9 +9,9 @@ import pytest
 import requests
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import Port
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.openstack.network import OpenStackNetwork
+from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     Conflict,
     Denied,

@@ -12,10 +12,10 @@ import pytest
 import requests
 
 from fabric_direct.config import OpenStackSettings
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.openstack import poller
-from fabric_direct.drivers.openstack.poller import wait_for
-from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.drivers.openstack.client import poller
+from fabric_direct.drivers.openstack.client.poller import wait_for
+from fabric_direct.drivers.openstack.client.session import cloud
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import Denied, DriverError, TimedOut
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, end_waiting
 

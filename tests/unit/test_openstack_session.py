@@ -19,9 +19,9 @@ from openstack.connection import Connection
 from openstack.proxy import Proxy
 
 from fabric_direct.config import OpenStackSettings
-from fabric_direct.drivers.openstack import session
-from fabric_direct.drivers.openstack.errors import translated
-from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.drivers.openstack.client import session
+from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, InvalidSite, Unreachable, Unsupported
 from tests.unit.openstack_api import PASSWORD, TOKEN, LoopbackCloud, OpenStackApi
 
@@ -509,7 +509,7 @@ PARENT = """
 import os, sys
 from pathlib import Path
 from fabric_direct.config import OpenStackSettings
-from fabric_direct.drivers.openstack.session import cloud
+from fabric_direct.drivers.openstack.client.session import cloud
 
 connection = cloud(OpenStackSettings(cloud="test", clouds_file=Path(sys.argv[1])))
 list(connection.network.ports())

@@ -14,9 +14,9 @@ from keystoneauth1 import exceptions as keystone
 from openstack.connection import Connection
 from openstack.exceptions import HttpException, NotFoundException
 
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.openstack import transport
-from fabric_direct.drivers.openstack.session import cloud, uncached
+from fabric_direct.drivers.openstack.client import transport
+from fabric_direct.drivers.openstack.client.session import cloud, uncached
+from fabric_direct.drivers.read_cache import Moment
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi
 
 SERVERS = ("GET", "compute", "/servers/detail", {})

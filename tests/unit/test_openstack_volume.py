@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import requests
 
-from fabric_direct.drivers.base import Volume
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.openstack.session import cloud
-from fabric_direct.drivers.openstack.volume import OpenStackVolume, volumes_of
+from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.openstack.client.session import cloud
+from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume, volumes_of
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     Conflict,
     DriverError,

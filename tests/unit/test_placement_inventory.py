@@ -9,7 +9,7 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.base import HostDevice, HostInventory, PciFunction
+from fabric_direct.drivers.contract import HostDevice, HostInventory, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.errors import Denied
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress, Status

@@ -9,14 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from fabric_direct.cli import inputs
-from fabric_direct.drivers.base import ImageNeeds
+from fabric_direct.drivers.contract import ImageNeeds
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import NodeSliver, PciAddress
-from fabric_direct.placement.nodes import as_known, placed, request_of, request_there
+from fabric_direct.placement.batch_request import Several, Wanted
 from fabric_direct.placement.plan import Choice
 from fabric_direct.placement.request import Needs
+from fabric_direct.placement.sliver_requests import as_known, placed, request_of, request_there
 from fabric_direct.placement.state import FreeDevice
-from fabric_direct.placement.wanted import Several, Wanted
 
 MakeVm = Callable[..., NodeSliver]
 GPU, AUDIO, VF = map(PciAddress.parse, ("25:00.0", "25:00.1", "27:10.0"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.config import AllowedDevice, Site
-from fabric_direct.drivers.base import DeviceRecord, HostDevice, PciFunction
+from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import Conflict, DeviceUnclean, NotFound
 from fabric_direct.locks import exclusive

@@ -6,7 +6,7 @@ import pytest
 
 from fabric_direct import registry
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     HostDevice,
     HostDrivers,
     PciFunction,

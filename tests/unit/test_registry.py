@@ -5,9 +5,9 @@ import pytest
 from fabric_direct import registry
 from fabric_direct.config import Site
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeGuest
-from fabric_direct.drivers.libvirt.cold import FpgaDevice, Sn1022Device
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
-from fabric_direct.drivers.libvirt.sriov import SriovDevice
+from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice, Sn1022Device
+from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.errors import InvalidSite, InvalidSliver, Unsupported
 from fabric_direct.handlers.vm import VMHandler
 from fabric_direct.model import Fpga, NodeSliver, PciAddress

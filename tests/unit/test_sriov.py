@@ -11,13 +11,19 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers.base import DeviceRecord, PciFunction, PluggedDevice, Tenant, VfSettings
+from fabric_direct.drivers.contract import (
+    DeviceRecord,
+    PciFunction,
+    PluggedDevice,
+    Tenant,
+    VfSettings,
+)
 from fabric_direct.drivers.fake import FakeHost, FakeUplink, Substrate, substrate
-from fabric_direct.drivers.libvirt import hostdev as module
-from fabric_direct.drivers.libvirt.domain import domain_uuid
-from fabric_direct.drivers.libvirt.sriov import SriovDevice
-from fabric_direct.drivers.moment import Moment
-from fabric_direct.drivers.pools import derived_mac
+from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
+from fabric_direct.drivers.libvirt.passthrough import hostdev as module
+from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     DeviceUnclean,
     DriverError,

@@ -3,7 +3,7 @@
 import os_traits
 import pytest
 
-from fabric_direct.drivers.traits import cpu_traits
+from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
 
 
 @pytest.mark.parametrize(

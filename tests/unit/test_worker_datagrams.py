@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric_direct.drivers.host_local import LocalHost
+from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.errors import NotFound
 
 LIMIT = 10.0

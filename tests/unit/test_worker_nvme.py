@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.drivers.worker import nvme, samples
-from fabric_direct.drivers.worker.nvme_commands import Device, Namespace, NvmeError, Secondary
+from fabric_direct.drivers.hosts.agent import nvme, samples
+from fabric_direct.drivers.hosts.agent.nvme_commands import Device, Namespace, NvmeError, Secondary
 
 MIB = 1024**2
 LATER = time.monotonic() + 3600

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from fabric_direct.drivers.worker import pci
+from fabric_direct.drivers.hosts.agent import pci
 from tests.unit.sysfs_tree import BRIDGE, NVME, Tree, tree
 
 __all__ = ["tree"]

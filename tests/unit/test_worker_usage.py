@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from fabric_direct.drivers.worker import usage
-from fabric_direct.drivers.worker.addresses import addresses
-from fabric_direct.drivers.worker.usage import active, uses
+from fabric_direct.drivers.hosts.agent import usage
+from fabric_direct.drivers.hosts.agent.addresses import addresses
+from fabric_direct.drivers.hosts.agent.usage import active, uses
 from tests.unit.sysfs_tree import BRIDGE, NVME, Tree, tree
 
 __all__ = ["tree"]

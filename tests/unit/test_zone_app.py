@@ -17,7 +17,7 @@ from fabric_direct.errors import DriverError, Unreachable
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.zones import app as app_module
 from fabric_direct.zones.app import MOST_BYTES, api, application
-from fabric_direct.zones.own import OwnHosts
+from fabric_direct.zones.local_source import OwnHosts
 from fabric_direct.zones.wire import Problem, reservation_of
 from fabric_direct.zones.zone import Zone
 from tests.conftest import FAKE_DRIVERS

@@ -18,7 +18,7 @@ import paramiko
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.connection import connect
+from fabric_direct.drivers.libvirt.connection.connections import connect
 
 LAB = Path(__file__).parents[2] / "labs/worker/lab"
 STATE = Path(__file__).with_name("state.py")

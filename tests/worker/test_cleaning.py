@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import DeviceRecord, HostDriver
-from fabric_direct.drivers.cleaning import clean
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.ledger import ON_HOST, Ledger
-from fabric_direct.drivers.survey import survey
+from fabric_direct.drivers.contract import DeviceRecord, HostDriver
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.passthrough.cleaning import clean
+from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
+from fabric_direct.drivers.libvirt.passthrough.records import ON_HOST, Ledger
 from fabric_direct.errors import DriverError, FabricDirectError, NotFound, TimedOut, Unsupported
 from fabric_direct.model import PciAddress
 

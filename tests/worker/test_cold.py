@@ -16,11 +16,11 @@ import libvirt
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import PluggedDevice, Tenant
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.libvirt.cold import ColdDevice, FpgaDevice, Sn1022Device
-from fabric_direct.drivers.libvirt.domain import domain_name, domain_uuid
-from fabric_direct.drivers.libvirt.usb import UsbDevice, usb_devices
+from fabric_direct.drivers.contract import PluggedDevice, Tenant
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.passthrough.cold_plug import ColdDevice, FpgaDevice, Sn1022Device
+from fabric_direct.drivers.libvirt.passthrough.usb import UsbDevice, usb_devices
+from fabric_direct.drivers.libvirt.servers.lookup import domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DeviceClaimed,

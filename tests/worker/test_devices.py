@@ -9,10 +9,10 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.base import HostDevice, Tenant
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
-from fabric_direct.drivers.libvirt.sriov import SriovDevice
-from fabric_direct.drivers.moment import Moment
+from fabric_direct.drivers.contract import HostDevice, Tenant
+from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
+from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,

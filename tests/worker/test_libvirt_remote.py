@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.drivers.libvirt.connection import connect, translated
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.errors import Unreachable
 from tests.worker.conftest import Worker
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done

@@ -12,11 +12,11 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers import vlan
-from fabric_direct.drivers.base import HostDriver, Port
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.libvirt.network import LibvirtNetwork
-from fabric_direct.drivers.libvirt.strategies import vlan_stamp
+from fabric_direct.drivers.contract import HostDriver, Port
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
+from fabric_direct.drivers.libvirt.networks.strategies import vlan_stamp
+from fabric_direct.drivers.netlink import vlan
 from fabric_direct.errors import InvalidSite, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import VNicInterface
 from tests.worker.conftest import UPLINKS, Worker

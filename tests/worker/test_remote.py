@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import VfSettings
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.host_ssh import SshHost
-from fabric_direct.drivers.netlink import NetlinkUplink
+from fabric_direct.drivers.contract import VfSettings
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.hosts.ssh import SshHost
+from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, Unsupported
 
 UPLINK, PLAIN = "enp1s0", "enp6s0f0"

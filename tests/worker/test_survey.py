@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import HostDriver, PciFunction
-from fabric_direct.drivers.host import host_driver
-from fabric_direct.drivers.survey import survey
+from fabric_direct.drivers.contract import HostDriver, PciFunction
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.model import PciAddress
 
 SHARED_DRIVE, DRIVE, OTHER = (PciAddress.parse(f"0000:0{bus}:00.0") for bus in (3, 4, 5))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.drivers.base import Network
+from fabric_direct.drivers.contract import Network
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.networks import NetworkSliver, VlanNetwork
@@ -11,7 +11,7 @@ _CHANGEABLE = {"dns", "gateway", "pool", "router"}
 
 
 class FakeBridge(Fake):
-    """A :class:`~fabric_direct.drivers.base.BridgeDriver` in memory."""
+    """A :class:`~fabric_direct.drivers.contract.BridgeDriver` in memory."""
 
     kind = "bridge"
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     HostInventory,
     Image,
     ImageNeeds,
@@ -15,7 +15,7 @@ from fabric_direct.drivers.base import (
     ServerSpec,
     Volume,
 )
-from fabric_direct.drivers.capacity import refuse_size
+from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.fake.inventory import inventory, refuse_full
 from fabric_direct.drivers.fake.substrate import Fake, Key, public_key, the
 from fabric_direct.errors import Conflict, InvalidSliver
@@ -23,7 +23,7 @@ from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
 
 class FakeCompute(Fake):
-    """A :class:`~fabric_direct.drivers.base.ComputeDriver` in memory."""
+    """A :class:`~fabric_direct.drivers.contract.ComputeDriver` in memory."""
 
     kind = "compute"
 

@@ -3,14 +3,20 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from fabric_direct.drivers.base import DeviceRecord, HostDevice, PluggedDevice, Tenant, VfSettings
+from fabric_direct.drivers.contract import (
+    DeviceRecord,
+    HostDevice,
+    PluggedDevice,
+    Tenant,
+    VfSettings,
+)
 from fabric_direct.drivers.fake.substrate import Fake, the
 from fabric_direct.errors import DeviceClaimed, DeviceUnclean, InvalidSliver
 from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic
 
 
 class FakeDevice(Fake):
-    """A :class:`~fabric_direct.drivers.base.DeviceDriver` in memory."""
+    """A :class:`~fabric_direct.drivers.contract.DeviceDriver` in memory."""
 
     kind = "device"
     cold: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,
     GuestInterface,
@@ -17,7 +17,7 @@ from fabric_direct.model import State
 
 
 class FakeGuest(Fake):
-    """A :class:`~fabric_direct.drivers.base.GuestDriver` in memory: guests that boot in no time."""
+    """A :class:`~fabric_direct.drivers.contract.GuestDriver` in memory: guests that boot in no time."""
 
     kind = "guest"
     name = "fake"

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     CommandResult,
 )
 from fabric_direct.drivers.fake.substrate import Fake, the
@@ -13,7 +13,7 @@ from fabric_direct.errors import Unsupported
 
 
 class FakeHost(Fake):
-    """A :class:`~fabric_direct.drivers.base.HostDriver` in memory: it keeps files."""
+    """A :class:`~fabric_direct.drivers.contract.HostDriver` in memory: it keeps files."""
 
     kind = "host"
 

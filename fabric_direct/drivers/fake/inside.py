@@ -6,8 +6,8 @@ It has systemd-networkd and mkfs.ext4. A command that it does not know succeeds 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fabric_direct.drivers import guest_scripts as scripts
-from fabric_direct.drivers.base import CommandResult, PluggedVolume
+from fabric_direct.drivers.contract import CommandResult, PluggedVolume
+from fabric_direct.drivers.guests import scripts
 
 _NETWORKD = "/etc/systemd/network/"
 _FSTAB = "/etc/fstab"

@@ -1,7 +1,7 @@
 """What a host in memory has, what is taken of it, and what it has no room for."""
 
 from fabric_direct.config import AllocationRatios
-from fabric_direct.drivers.base import HostCapacity, HostInventory, HostNode
+from fabric_direct.drivers.contract import HostCapacity, HostInventory, HostNode
 from fabric_direct.drivers.fake.substrate import Substrate
 from fabric_direct.errors import Conflict
 from fabric_direct.model import Capacities

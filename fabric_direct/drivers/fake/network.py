@@ -3,7 +3,7 @@
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     Port,
 )
 from fabric_direct.drivers.fake.substrate import Fake
@@ -17,7 +17,7 @@ from fabric_direct.networks import SiteNetwork
 
 
 class FakeNetwork(Fake):
-    """A :class:`~fabric_direct.drivers.base.NetworkDriver` in memory, with the site's networks."""
+    """A :class:`~fabric_direct.drivers.contract.NetworkDriver` in memory, with the site's networks."""
 
     kind = "network"
 

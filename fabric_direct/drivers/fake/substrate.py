@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, cast
 
 from fabric_direct.config import FakeHost, Site
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     DeviceRecord,
     HostCapacity,
     HostDevice,
@@ -19,7 +19,7 @@ from fabric_direct.drivers.base import (
     VfSettings,
     Volume,
 )
-from fabric_direct.drivers.fake import furnished
+from fabric_direct.drivers.fake import fake_inventory
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.errors import (
     DriverError,
@@ -50,7 +50,7 @@ class Substrate:
 
     delay: float = 0.0
     """Seconds that each call takes."""
-    capacity: HostCapacity = field(default_factory=lambda: furnished.capacity(FakeHost()))
+    capacity: HostCapacity = field(default_factory=lambda: fake_inventory.capacity(FakeHost()))
     traits: frozenset[str] = frozenset()
     images: set[str] | None = None
     """Names of the images there are; None takes any."""
@@ -143,11 +143,11 @@ def _furnished(site: Site, host: str) -> Substrate:
     has = site.fake.hosts.get(host, FakeHost())
     return Substrate(
         delay=site.fake.delay,
-        capacity=furnished.capacity(has),
+        capacity=fake_inventory.capacity(has),
         traits=frozenset(has.traits),
-        devices=furnished.devices(has),
-        uplinks={furnished.UPLINK: "vepa"} if has.vfs else {},
-        vfs={furnished.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
+        devices=fake_inventory.devices(has),
+        uplinks={fake_inventory.UPLINK: "vepa"} if has.vfs else {},
+        vfs={fake_inventory.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     Server,
 )
 from fabric_direct.drivers.fake.substrate import Fake, the
@@ -12,7 +12,7 @@ from fabric_direct.errors import (
 
 
 class FakeTuning(Fake):
-    """A :class:`~fabric_direct.drivers.base.TuningDriver` in memory, of a host with two NUMA nodes."""
+    """A :class:`~fabric_direct.drivers.contract.TuningDriver` in memory: two NUMA nodes."""
 
     kind = "tuning"
 

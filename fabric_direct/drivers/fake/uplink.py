@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     VfSettings,
 )
 from fabric_direct.drivers.fake.substrate import Fake, the
 
 
 class FakeUplink(Fake):
-    """A :class:`~fabric_direct.drivers.base.UplinkDriver` in memory."""
+    """A :class:`~fabric_direct.drivers.contract.UplinkDriver` in memory."""
 
     kind = "uplink"
 

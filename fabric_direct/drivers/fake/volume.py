@@ -1,6 +1,6 @@
 """Volumes in memory."""
 
-from fabric_direct.drivers.base import (
+from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.fake.substrate import Fake, the
@@ -10,7 +10,7 @@ from fabric_direct.errors import (
 
 
 class FakeVolume(Fake):
-    """A :class:`~fabric_direct.drivers.base.VolumeDriver` in memory."""
+    """A :class:`~fabric_direct.drivers.contract.VolumeDriver` in memory."""
 
     kind = "volume"
 

@@ -1,1 +1,1 @@
-"""Servers, networks, volumes and host devices by libvirt's API."""
+"""Servers, networks, volumes and PCI devices by libvirt. ``xml`` renders all XML."""

@@ -1,1 +1,1 @@
-"""OpenStack, through openstacksdk."""
+"""Servers, networks and volumes by OpenStack, with openstacksdk."""

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fabric_direct.drivers.moment import warn
+from fabric_direct.drivers.read_cache import warn
 from fabric_direct.handlers.guestconfig.network import Link, texts
 from fabric_direct.handlers.guestconfig.root import Root
 

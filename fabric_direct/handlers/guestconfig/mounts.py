@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers import guest_scripts as scripts
-from fabric_direct.drivers.base import ComputeDriver
-from fabric_direct.drivers.moment import Moment, warn
+from fabric_direct.drivers.contract import ComputeDriver
+from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.read_cache import Moment, warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
 from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDisk
 from fabric_direct.handlers.guestconfig.root import Root

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from fabric_direct.drivers.guest_scripts import NETPLAN
+from fabric_direct.drivers.guests.scripts import NETPLAN
 from fabric_direct.errors import DriverError
 from fabric_direct.handlers.guestconfig.files import FileManager
 from fabric_direct.handlers.guestconfig.network import HEAD, Link, texts

@@ -54,7 +54,7 @@ class Manager(Protocol):
     """One way to configure interfaces of a guest."""
 
     name: ClassVar[str]
-    """As :data:`~fabric_direct.drivers.guest_scripts.MANAGERS` has it."""
+    """As :data:`~fabric_direct.drivers.guests.scripts.MANAGERS` has it."""
 
     def has(self, root: Root, label: str) -> bool:
         """Return whether the guest keeps anything of ours for an interface of the sliver."""

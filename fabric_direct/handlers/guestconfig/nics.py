@@ -4,8 +4,8 @@ from collections.abc import Callable
 from ipaddress import ip_interface
 
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers import guest_scripts as scripts
-from fabric_direct.drivers.base import HostDrivers, PluggedDevice, Tenant
+from fabric_direct.drivers.contract import HostDrivers, PluggedDevice, Tenant
+from fabric_direct.drivers.guests import scripts
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
 from fabric_direct.handlers.guest import Guest
 from fabric_direct.handlers.guestconfig.freebsd import FreeBsd

@@ -1,7 +1,7 @@
 """Commands and files of a guest's root."""
 
-from fabric_direct.drivers import guest_scripts as scripts
-from fabric_direct.drivers.base import CommandResult
+from fabric_direct.drivers.contract import CommandResult
+from fabric_direct.drivers.guests import scripts
 from fabric_direct.errors import DriverError
 from fabric_direct.handlers.guest import Guest
 

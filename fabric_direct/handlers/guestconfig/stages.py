@@ -6,7 +6,7 @@ configured anew in the middle.
 
 from collections.abc import Callable
 
-from fabric_direct.drivers.base import HostDrivers, Tenant
+from fabric_direct.drivers.contract import HostDrivers, Tenant
 from fabric_direct.handlers.guest import Guest
 from fabric_direct.handlers.guestconfig.mounts import MountSetting, UnmountSetting
 from fabric_direct.handlers.guestconfig.nics import NicRemoval, NicSetting

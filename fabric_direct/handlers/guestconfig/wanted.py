@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fabric_direct.drivers.base import HostDrivers
+from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
 from fabric_direct.model import (

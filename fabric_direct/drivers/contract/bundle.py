@@ -1,0 +1,91 @@
+"""The drivers that serve one host, for one operation."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+
+from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord, HostDevice
+from fabric_direct.drivers.contract.guests import GuestDriver
+from fabric_direct.drivers.contract.networks import BridgeDriver, NetworkDriver
+from fabric_direct.drivers.contract.servers import ComputeDriver, TuningDriver
+from fabric_direct.drivers.contract.uplinks import UplinkDriver
+from fabric_direct.drivers.contract.volumes import VolumeDriver
+from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.errors import Unsupported
+from fabric_direct.model import PciComponent
+
+
+@dataclass(frozen=True, slots=True)
+class HostDrivers:
+    """The drivers that serve one host, or a cloud and the host that it chose."""
+
+    host: str
+    """Empty while a cloud has not chosen one."""
+    compute: ComputeDriver
+    network: NetworkDriver
+    volume: VolumeDriver
+    tuning: TuningDriver | None = None
+    """None where the host's libvirt is not known to the site."""
+    guest: GuestDriver | None = None
+    """None where the site does not look into its guests (``guest: none``)."""
+    bridge: BridgeDriver | None = None
+    """None where the site serves no ``L2Bridge``."""
+    uplink: UplinkDriver | None = None
+    """None where the site does not know the host."""
+    devices: dict[str, DeviceDriver] = field(default_factory=dict)
+    """By resource type, ``Type_Model`` or ``Type``."""
+    deadline: Deadline = field(default_factory=lambda: Deadline(inf))
+    """When the operation that they are used for ends."""
+    moment: Moment = field(default_factory=Moment)
+    """Answers that they share until something is changed."""
+
+    def device(self, component: PciComponent | DeviceRecord) -> DeviceDriver:
+        """Return the driver for a device, by ``Type_Model`` or else ``Type``.
+
+        :raises Unsupported: if the host has none.
+        """
+        key = f"{component.type}_{component.model}"
+        found = self.devices.get(key, self.devices.get(component.type))
+        if found is None:
+            raise Unsupported(
+                f"no {component.type} can be passed through",
+                where=self.host,
+                why="the site does not know the libvirt of the host",
+                remedy="name the host in the sliver and below hosts in site.yaml",
+            )
+        return found
+
+    def functions(self) -> tuple[HostDevice, ...]:
+        """Return the host's PCI functions, which each of its drivers for devices tells all of.
+
+        None where the site does not know the host's libvirt.
+        """
+        return next((driver.inventory() for driver in self.devices.values()), ())
+
+    def within(
+        self, deadline: Deadline, limit: float, moment: Moment | None = None
+    ) -> "HostDrivers":
+        """Return the same drivers for one operation.
+
+        Each call ends by ``limit`` seconds and the deadline, and all share one moment. What a cloud
+        builds takes as long as it takes, and so does the erasing of a drive: calls of these drivers end
+        by the deadline, each of their requests by a limit of its own.
+        """
+        moment = moment or Moment()
+        limited = partial(bounded, deadline=deadline, limit=limit, within=moment.lasting)
+        patient = partial(limited, limit=inf) if self.compute.cloud else limited
+        cleaning = partial(limited, limit=inf)
+        return HostDrivers(
+            host=self.host,
+            compute=patient(self.compute, "compute"),
+            network=patient(self.network, "network"),
+            volume=patient(self.volume, "volume"),
+            tuning=self.tuning and limited(self.tuning, "tuning"),
+            guest=self.guest and limited(self.guest, "guest"),
+            bridge=self.bridge and patient(self.bridge, "bridge"),
+            uplink=self.uplink and limited(self.uplink, "uplink"),
+            devices={t: cleaning(d, "device") for t, d in self.devices.items()},
+            deadline=deadline,
+            moment=moment,
+        )

@@ -1,0 +1,25 @@
+"""Whether a host is large enough."""
+
+from fabric_direct.drivers.contract import HostCapacity
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.model import Capacities
+
+
+def refuse_size(has: HostCapacity, wants: Capacities, host: str) -> None:
+    """Return if a host that ``has`` so much is large enough.
+
+    :raises InvalidSliver: with the capacity that it has not, for example ``capacities.ram``.
+    """
+    limits = {
+        "core": (wants.core, has.cores, ""),
+        "ram": (wants.ram, has.ram // 1024, " GiB"),
+        "disk": (wants.disk, has.disk, " GiB free"),
+    }
+    for name, (wanted, there, unit) in limits.items():
+        if wanted > there:
+            raise InvalidSliver(
+                f"{wanted} is more than the host has",
+                field=f"capacities.{name}",
+                where=host,
+                why=f"it has {there}{unit}",
+            )

@@ -1,0 +1,46 @@
+"""Bridge mode and VF settings of an uplink, and their driver."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class VfSettings:
+    """What a PF enforces on one of its VFs. None: left as it is when set, not reported when read."""
+
+    mac: str | None = None
+    vlan: int | None = None
+    """VLAN id; 0 is none."""
+    qos: int | None = None
+    trust: bool | None = None
+    spoof_check: bool | None = None
+    max_tx_rate: int | None = None
+    """Mbit/s; 0 is no limit."""
+    min_tx_rate: int | None = None
+    """Mbit/s; 0 is none."""
+    link_state: int | None = None
+    """0 follows the PF, 1 is up, 2 is down (IFLA_VF_LINK_STATE)."""
+
+
+class UplinkDriver(Protocol):
+    """The bridge mode of an uplink and the settings of its VFs, by netlink."""
+
+    def bridge_mode(self, link: str) -> str:
+        """Return ``veb`` or ``vepa``, as the NIC says.
+
+        :raises Unsupported: if the NIC has no such mode.
+        :raises NotFound: if there is no such link.
+        """
+
+    def set_bridge_mode(self, link: str, mode: str) -> None:
+        """Set ``veb`` or ``vepa`` and read it back.
+
+        :raises Unsupported: if the NIC refuses (EOPNOTSUPP).
+        :raises NotVerified: if the NIC says otherwise afterwards.
+        """
+
+    def vfs(self, link: str) -> tuple[VfSettings, ...]:
+        """Return the settings of all VFs, the index being the VF's number."""
+
+    def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
+        """Change those settings of a VF that are not None and read them back."""

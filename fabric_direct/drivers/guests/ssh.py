@@ -1,0 +1,407 @@
+"""Guests through SSH, for images without an agent.
+
+Required in the guest: an SSH server that takes the site's key, a POSIX shell, ``cat``, ``test``,
+``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned before
+(:func:`~fabric_direct.drivers.guests.known_hosts.pin`).
+"""
+
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+import paramiko
+from paramiko.pkey import UnknownKeyType
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing
+from fabric_direct.drivers.guests.connection_pool import SshClients, reach
+from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, pinned, unpin
+from fabric_direct.drivers.guests.qemu_agent import BOOT_FINISHED
+from fabric_direct.errors import (
+    DriverError,
+    InvalidSite,
+    NotVerified,
+    TimedOut,
+    Unreachable,
+)
+
+PORT = 22
+# Seconds for each of: SSH banner, authentication, a new channel.
+ANSWER = 10.0
+# Seconds for one of the short commands of this driver.
+COMMAND = 30.0
+
+# Bytes of a command's output that are taken: a guest may write without end.
+OUTPUT = 8 * 1024**2
+_KEY_LINE = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+) [A-Za-z0-9+/]+=*( .*)?")
+
+KEYS_FILE = ".ssh/authorized_keys"
+# $1 is the size in bytes: a connection that breaks off must not leave half a file.
+_WRITE_KEYS = f"""umask 077
+mkdir -p .ssh && cat >{KEYS_FILE}.new && [ "$(wc -c <{KEYS_FILE}.new)" -eq "$1" ] &&
+mv {KEYS_FILE}.new {KEYS_FILE}"""
+_HALF = "--\n"
+# In one go, for each command costs a small guest its time; busybox's ip knows no JSON.
+_READ_LINKS = """for each in /sys/class/net/*; do echo "${each##*/} $(cat "$each/address")"; done
+echo -- && ip -o addr"""
+
+
+class SshGuest:
+    """Looks into the guests of a site through SSH, as the image's user.
+
+    :param site: the site; its key, and the host keys that it has pinned.
+    :param host: name of the worker.
+    :raises InvalidSite: if the site has no key of its own for guests.
+    """
+
+    name = "ssh"
+
+    def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
+        if site.guest_access.ssh_key is None:
+            raise InvalidSite(
+                "the driver 'ssh' for guests needs a private key",
+                field="guest_access.ssh_key",
+                remedy="make one with ssh-keygen and name its file there",
+            )
+        self._site, self._key = site, site.guest_access.ssh_key
+        self._clients = SshClients()
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The public part of the site's key.
+
+        :raises InvalidSite: if the key cannot be read.
+        """
+        key = _load_key(self._key)
+        return (f"{key.get_name()} {key.get_base64()} {self._site.site}",)
+
+    def listens(self, guest: GuestAddress) -> bool:
+        """Return whether an SSH server answers at one of the guest's addresses now."""
+        return any(map(_answers, guest.addresses))
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:
+        """Pin the host key that cloud-init showed on the console; return whether one is pinned.
+
+        A guest may show any key there, but it is the guest itself that does: nobody on the network can.
+        """
+        shown = _shown_keys(console)
+        for address in guest.addresses if shown else ():
+            pin(self._site, address, shown[0])
+        return bool(self.pins(guest))
+
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the guest's addresses that have a pinned host key."""
+        known = pinned(self._site)
+        return tuple(address for address in guest.addresses if known.lookup(address))
+
+    def forget(self, guest: GuestAddress) -> None:
+        """Pin no host key to the guest's addresses any more, and close what is open to it."""
+        self._clients.close(_whom(guest))
+        for address in self.pins(guest):
+            unpin(self._site, address)
+
+    def ping(self, guest: GuestAddress) -> bool:
+        """Return whether the guest lets us in now."""
+        try:
+            with self._client(guest):
+                return True
+        except Unreachable:
+            return False
+
+    def wait(self, guest: GuestAddress, *, timeout: float) -> None:
+        """Return when the guest lets us in.
+
+        :param timeout: seconds; the last attempt may end later by the limits of a connection.
+        :raises Unreachable: if it did not within that time, or at once if no host key is pinned.
+        :raises DriverError: if its host key is not the pinned one.
+        """
+        self._pinned_addresses(guest)
+        try:
+            wait_until("the guest to answer", lambda: self.ping(guest), timeout=timeout)
+        except TimedOut as error:
+            raise Unreachable(
+                f"guest {guest.instance} does not answer",
+                where=", ".join(guest.addresses),
+                why=f"waited {timeout:g} s for it to let {guest.user} in",
+                remedy="look at its console, and whether it has the site's key",
+            ) from error
+
+    def boot_finished(self, guest: GuestAddress) -> bool:
+        """Return whether cloud-init, or what stands in for it, has left its mark in the guest."""
+        return self.run(guest, ("test", "-e", BOOT_FINISHED), timeout=COMMAND).code == 0
+
+    def ssh_host_key(self, guest: GuestAddress) -> str:
+        """Return the host key that the guest has just proven to hold; it is the pinned one."""
+        with self._translated(guest, "ask"), self._client(guest) as client:
+            key = _transport(client).get_remote_server_key()
+        return f"{key.get_name()} {key.get_base64()}"
+
+    def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
+        """Return the guest's network interfaces, without its loopback.
+
+        :raises DriverError: if the guest has no ``ip``.
+        """
+        macs, _, lines = self._output(guest, ("sh", "-c", _READ_LINKS)).partition(_HALF)
+        return self._understood(guest, lambda: _interfaces(macs, lines))
+
+    def _understood(
+        self, guest: GuestAddress, read: Callable[[], tuple[GuestInterface, ...]]
+    ) -> tuple[GuestInterface, ...]:
+        """Return what a guest's answer says; guests may send what they like."""
+        try:
+            return read()
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise DriverError(
+                f"guest {guest.instance} answers nonsense",
+                why=f"{type(error).__name__} when it was asked for its network interfaces",
+            ) from error
+
+    def run(
+        self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
+    ) -> CommandResult:
+        """Run a command in the guest as the image's user; its shell gets every argument quoted.
+
+        :param timeout: seconds that the command may take once we are logged in.
+        :raises TimedOut: if the command has not ended by then; the guest may go on with it.
+        :raises Unreachable: if the guest does not let us in, or its connection breaks.
+        :raises InvalidSite: if the site's key cannot be read.
+        """
+        with self._translated(guest, f"run {argv[0]}"), self._client(guest) as client:
+            return _run(client, shlex.join(argv), stdin, Deadline.within(timeout))
+
+    def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the public keys that may log in as the image's user, with options and comments."""
+        return keys_in(self._read_keys(guest))
+
+    def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
+        """Let these public keys log in as the image's user.
+
+        :raises NotVerified: if one of them is not there, read back.
+        """
+        lines = self._read_keys(guest)
+        self._write_keys(guest, lines, [*lines, *missing(keys, lines)])
+        self._verify(guest, not missing(keys, self._read_keys(guest)))
+
+    def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
+        """Let these public keys no longer log in as the image's user.
+
+        :raises NotVerified: if one of them is still there, read back.
+        """
+        lines = self._read_keys(guest)
+        unwanted = matching(keys, lines)
+        self._write_keys(guest, lines, [line for line in lines if line not in unwanted])
+        self._verify(guest, not matching(keys, self._read_keys(guest)))
+
+    def _read_keys(self, guest: GuestAddress) -> list[str]:
+        if self.run(guest, ("test", "-e", KEYS_FILE), timeout=COMMAND).code != 0:
+            return []
+        return self._output(guest, ("cat", KEYS_FILE)).splitlines()
+
+    def _write_keys(self, guest: GuestAddress, old: list[str], new: list[str]) -> None:
+        if new != old:
+            content = "".join(f"{line}\n" for line in new).encode(errors="surrogateescape")
+            self._output(guest, ("sh", "-c", _WRITE_KEYS, "sh", str(len(content))), content)
+
+    def _verify(self, guest: GuestAddress, so: bool) -> None:
+        if not so:
+            raise NotVerified(
+                f"the keys of {guest.user} in {guest.instance} are not as asked for",
+                where=KEYS_FILE,
+                why="the file was written",
+                remedy="try again",
+            )
+
+    def _output(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> str:
+        """Return what a command writes; it has to succeed."""
+        result = self.run(guest, argv, stdin, timeout=COMMAND)
+        if result.code != 0:
+            raise DriverError(
+                f"{argv[0]} failed in guest {guest.instance}",
+                where=", ".join(guest.addresses),
+                why=result.stderr.decode(errors="replace").strip() or f"code {result.code}",
+            )
+        return result.stdout.decode(errors="surrogateescape")
+
+    def _pinned_addresses(self, guest: GuestAddress) -> list[str]:
+        keys = pinned(self._site)
+        found = [address for address in guest.addresses if keys.lookup(_host_name(address))]
+        if not found:
+            raise Unreachable(
+                f"no host key is pinned for guest {guest.instance}",
+                where=str(known_hosts(self._site)),
+                why=f"none for {', '.join(guest.addresses) or 'it, as it has no address'}",
+                remedy="read the key by the agent or from the console, and pin it",
+            )
+        return found
+
+    @contextmanager
+    def _client(self, guest: GuestAddress) -> Iterator[paramiko.SSHClient]:
+        """Give a connection to the guest, as its user."""
+        with (
+            self._translated(guest, "log in to"),
+            self._clients.use(_whom(guest), lambda: self._connect(guest)) as client,
+        ):
+            yield client
+
+    def _connect(self, guest: GuestAddress) -> paramiko.SSHClient:
+        """Log in at the first address that has a pinned host key and answers."""
+        key, address, connection = _load_key(self._key), *self._reach(guest)
+        client = paramiko.SSHClient()
+        client.load_host_keys(str(known_hosts(self._site)))
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        try:
+            client.connect(
+                address,
+                PORT,
+                guest.user,
+                pkey=key,
+                sock=connection,
+                allow_agent=False,
+                look_for_keys=False,
+                banner_timeout=ANSWER,
+                auth_timeout=ANSWER,
+                channel_timeout=ANSWER,
+            )
+        except BaseException:
+            client.close()
+            connection.close()
+            raise
+        return client
+
+    def _reach(self, guest: GuestAddress) -> tuple[str, socket.socket]:
+        *others, last = self._pinned_addresses(guest)
+        for address in others:
+            with suppress(OSError):
+                return address, reach(address, PORT)
+        return last, reach(last, PORT)
+
+    @contextmanager
+    def _translated(self, guest: GuestAddress, what: str) -> Iterator[None]:
+        where = f"{guest.user}@{', '.join(guest.addresses)}"
+        try:
+            yield
+        except paramiko.BadHostKeyException as error:
+            raise DriverError(
+                f"the host key of guest {guest.instance} is not the pinned one",
+                where=where,
+                why=str(error),
+                remedy="if the guest was made anew, pin its new key; else somebody is in between",
+            ) from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise Unreachable(
+                f"cannot {what} guest {guest.instance}",
+                where=where,
+                why=str(error) or type(error).__name__,
+                remedy="look at its console, and whether it has the site's key",
+            ) from error
+
+
+def _whom(guest: GuestAddress) -> tuple[str, ...]:
+    return (guest.user, *guest.addresses)
+
+
+def _answers(address: str) -> bool:
+    try:
+        reach(address, PORT).close()
+    except OSError:
+        return False
+    return True
+
+
+def _shown_keys(console: str) -> list[str]:
+    """Return the host keys between cloud-init's last markers, an Ed25519 one first."""
+    _, begun, rest = console.rpartition("-----BEGIN SSH HOST KEY KEYS-----")
+    shown, ended, _ = rest.partition("-----END SSH HOST KEY KEYS-----")
+    lines = [line.strip() for line in shown.splitlines()] if begun and ended else []
+    keys = [line for line in lines if _KEY_LINE.fullmatch(line)]
+    return sorted(keys, key=lambda line: not line.startswith("ssh-ed25519 "))
+
+
+def _load_key(path: Path) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(path)
+    except (OSError, ValueError, TypeError, paramiko.SSHException, UnknownKeyType) as error:
+        raise InvalidSite(
+            "the site's private key for guests cannot be read",
+            field="guest_access.ssh_key",
+            where=str(path),
+            why=str(error),
+            remedy="make one without a passphrase: ssh-keygen -N ''",
+        ) from error
+
+
+def _host_name(address: str) -> str:
+    return address if PORT == 22 else f"[{address}]:{PORT}"
+
+
+def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
+    transport = client.get_transport()
+    if transport is None:
+        raise paramiko.SSHException("the connection is closed")
+    return transport
+
+
+def _run(
+    client: paramiko.SSHClient, command: str, stdin: bytes, deadline: Deadline
+) -> CommandResult:
+    channel, expired = _transport(client).open_session(timeout=ANSWER), threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        with suppress(OSError, EOFError):  # the connection may be gone by then
+            channel.close()
+
+    # Whatever waits then, be it for input, output or the end, ends with the channel.
+    timer = threading.Timer(deadline.remaining(), expire)
+    timer.start()
+    try:
+        channel.exec_command(command)
+        result = _communicate(channel, stdin)
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise TimedOut("the command in the guest did not end in time", remedy="allow it more time")
+    return result
+
+
+def _communicate(channel: paramiko.Channel, stdin: bytes) -> CommandResult:
+    """Write and read at once: either side may wait for the other to take what it has.
+
+    :raises DriverError: if the command writes more than :data:`OUTPUT`.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        errors = pool.submit(channel.makefile_stderr("rb").read, OUTPUT)
+        pool.submit(_feed, channel, stdin)
+        output = channel.makefile("rb").read(OUTPUT)
+        if len(output) == OUTPUT:
+            channel.close()
+            raise DriverError("the command in the guest writes too much", why=f"{OUTPUT} bytes")
+        # -1 if the server gave no code: a signal ended the command.
+        return CommandResult(channel.recv_exit_status(), output, errors.result())
+
+
+def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
+    # A command need not read all of its input before it ends.
+    with suppress(OSError):
+        channel.sendall(stdin)
+        channel.shutdown_write()
+
+
+def _interfaces(macs: str, lines: str) -> tuple[GuestInterface, ...]:
+    """Read ``eth0 52:54:…`` lines, and ``2: eth0    inet 192.0.2.7/28 …`` as ``ip -o addr`` writes."""
+    found: dict[str, list[str]] = {}
+    for _, name, family, address, *_ in (line.split() for line in lines.splitlines()):
+        if family in {"inet", "inet6"}:
+            found.setdefault(name, []).append(address)
+    pairs = (line.split() for line in macs.splitlines())
+    return tuple(
+        GuestInterface(name, mac, tuple(found.get(name, ()))) for name, mac in pairs if name != "lo"
+    )

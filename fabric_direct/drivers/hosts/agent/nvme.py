@@ -1,0 +1,306 @@
+"""Erasing an NVMe drive, and the proof that it is erased.
+
+Ways, the first that the controller has: sanitize (crypto erase, block erase), format with secure erase
+(cryptographic, user data), zeros written over everything. Then blocks are read, past all caches, and
+compared with what was there before.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from fabric_direct.drivers.hosts.agent import samples, sysfs, usage
+from fabric_direct.drivers.hosts.agent.nvme_commands import Device, Namespace, NvmeError, opened
+
+__all__ = ["erase"]
+
+# include/uapi/linux/fs.h.
+_BLKRRPART, _BLKFLSBUF = 0x125F, 0x1261
+# Seconds for a controller to start, its disks to come, and what looks at new disks (udev) to let go.
+_PATIENCE = 10.0
+_STEP = 0.1
+_ONES = samples.digest(b"\xff" * samples.PAGE)
+_DISK = re.compile(r"(nvme\d+)(?:c\d+)?(n\d+)")
+
+Report = dict[str, Any]
+Way = tuple[str, Callable[[], None]]
+"""What it is called, and how it is done."""
+
+
+class _Disk(NamedTuple):
+    """A namespace, and its disk on the host, which is held so that nobody else can claim it."""
+
+    namespace: Namespace
+    name: str
+    file: int
+    places: list[samples.Place]
+    before: dict[int, bytes]
+
+
+def erase(address: str, limit: float) -> Report:
+    """Erase all namespaces of an NVMe controller, and prove it.
+
+    :param limit: seconds for all of it.
+    :return: ``method``: how; ``proof``: what was read; ``namespaces``: the names of their disks;
+        ``bytes``: their size in all. A VF without namespaces has nothing to be erased.
+    :raises OSError: EBUSY if the host, or another controller, uses any of it; ENODEV if the host has no
+        running controller there; EIO if something is still on it, or may be; ETIMEDOUT.
+    """
+    deadline = time.monotonic() + limit
+    _await_controller(address, deadline)
+    if used := usage.active().get(address):
+        raise OSError(errno.EBUSY, f"the host uses {address}: {', '.join(used)}")
+    if _is_vf(address) and not _controllers(address):
+        return _of_idle_vf(address, deadline)
+    with opened(_controller(address), deadline) as device:
+        namespaces = device.namespaces()
+        others = _others(address, device)
+        _refuse_shared(address, device, namespaces, others)
+        if not namespaces:
+            return _nothing(address)
+        with _held(address, namespaces, deadline) as disks:
+            method = _erase(device, disks, deadline, alone=not others)
+            _drop_caches(disks)
+            proofs = [_prove(disk, method, deadline) for disk in disks]
+            _forget_partitions(disks, deadline)
+    return _report(method, proofs, disks)
+
+
+def _report(method: str, proofs: list[str], disks: list[_Disk]) -> Report:
+    names, size = [disk.name for disk in disks], sum(disk.namespace.size for disk in disks)
+    proof = "; ".join(dict.fromkeys(proofs))
+    return {"method": method, "proof": proof, "namespaces": names, "bytes": size}
+
+
+# -- the controller, and who else has its namespaces
+
+
+def _path(address: str) -> str:
+    return f"{sysfs.SYS}/bus/pci/devices/{address}"
+
+
+def _is_vf(address: str) -> bool:
+    return sysfs.target(f"{_path(address)}/physfn") is not None
+
+
+def _controllers(address: str) -> list[str]:
+    return sysfs.names(f"{_path(address)}/nvme")
+
+
+def _controller(address: str) -> str:
+    """Return the name of a function's controller: ``nvme0``."""
+    found = _controllers(address)
+    if _state(address) != "live":
+        why = f"its driver is {_driver(address)}, its state is {_state(address)!r}"
+        raise OSError(errno.ENODEV, f"no NVMe controller runs at {address}: {why}")
+    return found[0]
+
+
+def _state(address: str) -> str:
+    found = _controllers(address)
+    return sysfs.value(f"{_path(address)}/nvme/{found[0]}/state") if found else ""
+
+
+def _driver(address: str) -> str | None:
+    return sysfs.target(f"{_path(address)}/driver")
+
+
+def _await_controller(address: str, deadline: float) -> None:
+    """Wait a while for a controller that its driver was just given."""
+    stop = min(deadline, time.monotonic() + _PATIENCE)
+    while _driver(address) == "nvme" and _state(address) != "live" and time.monotonic() < stop:
+        time.sleep(_STEP)
+
+
+def _others(address: str, device: Device) -> set[int]:
+    """Return the other controllers of the subsystem that run: on this host, or as VFs of ours."""
+    known = f"{sysfs.SYS}/class/nvme"
+    subsystem = sysfs.value(f"{known}/{_controller(address)}/subsysnqn")
+    here = {
+        int(sysfs.value(f"{known}/{name}/cntlid"))
+        for name in sysfs.names(known)
+        if sysfs.value(f"{known}/{name}/subsysnqn") == subsystem
+    }
+    return (here | _running_vfs(device)) - {device.controller().id}
+
+
+def _running_vfs(device: Device) -> set[int]:
+    if not device.controller().has_secondaries:
+        return set()
+    return {secondary.id for secondary in device.secondaries() if secondary.online}
+
+
+def _refuse_shared(
+    address: str, device: Device, namespaces: list[Namespace], others: set[int]
+) -> None:
+    """Refuse what another running controller has too, and what no running controller has.
+
+    :raises OSError: EBUSY; EIO.
+    """
+    if not device.controller().manages_namespaces:
+        return
+    own = {namespace.id for namespace in namespaces}
+    for number in device.allocated():
+        having = others & set(device.attached_to(number))
+        if number in own and having:
+            why = f"namespace {number} of {address} is also controller {min(having)}'s"
+            raise OSError(errno.EBUSY, why)
+        if number not in own and not having and not _is_vf(address):
+            why = f"namespace {number} of {address} is attached to no controller: it cannot be read"
+            raise samples.NotErasedError(errno.EIO, why)
+
+
+def _nothing(address: str) -> Report:
+    """Say that there is nothing to erase, which is in order only for a VF."""
+    if not _is_vf(address):
+        raise samples.NotErasedError(errno.EIO, f"{address} has no namespace that could be read")
+    return {"method": "none", "proof": "it has no namespaces", "namespaces": [], "bytes": 0}
+
+
+def _of_idle_vf(address: str, deadline: float) -> Report:
+    """Ask the PF whether the controller of a VF, which does not run, has namespaces.
+
+    :raises OSError: ENODEV if it has, or runs for somebody else.
+    """
+    physical = sysfs.target(f"{_path(address)}/physfn") or ""
+    with opened(_controller(physical), deadline) as device:
+        found = [s for s in device.secondaries() if _virtual(physical, s.vf - 1) == address]
+        attached = [n for s in found for n in device.allocated() if s.id in device.attached_to(n)]
+    if attached or not found or found[0].online:
+        why = f"and its PF does not say that it is offline and has no namespaces ({attached})"
+        raise OSError(errno.ENODEV, f"the controller of VF {address} does not run here, {why}")
+    return _nothing(address)
+
+
+def _virtual(physical: str, number: int) -> str | None:
+    return sysfs.target(f"{_path(physical)}/virtfn{number}")
+
+
+# -- the disks
+
+
+@contextmanager
+def _held(address: str, namespaces: list[Namespace], deadline: float) -> Iterator[list[_Disk]]:
+    """Claim the disks of all namespaces for the block, so that nobody mounts or joins one meanwhile."""
+    with ExitStack() as stack:
+        disks = []
+        for namespace in namespaces:
+            name = _disk_name(address, namespace.id, deadline)
+            file = _patiently(partial(_claim, name), deadline)
+            stack.callback(os.close, file)
+            wanted = samples.places(_size(file, namespace))
+            before = samples.fingerprints(file, wanted, deadline)
+            disks.append(_Disk(namespace, name, file, wanted, before))
+        yield disks
+
+
+def _disk_name(address: str, namespace: int, deadline: float) -> str:
+    """Return the name of a namespace's disk, which may come a moment after its controller."""
+    stop = min(deadline, time.monotonic() + _PATIENCE)
+    while True:
+        directory = f"{_path(address)}/nvme/{_controller(address)}"
+        for name in sysfs.names(directory):
+            match = _DISK.fullmatch(name)
+            if match and sysfs.value(f"{directory}/{name}/nsid") == str(namespace):
+                return match[1] + match[2]
+        if time.monotonic() > stop:
+            why = f"namespace {namespace} of {address} has no disk"
+            raise samples.NotErasedError(errno.EIO, why)
+        time.sleep(_STEP)
+
+
+def _claim(name: str) -> int:
+    flags = os.O_RDWR | os.O_EXCL | os.O_DIRECT | os.O_CLOEXEC
+    return os.open(f"{usage.DEV}/{name}", flags)
+
+
+def _size(file: int, namespace: Namespace) -> int:
+    size = os.lseek(file, 0, os.SEEK_END)
+    if size != namespace.size or not size:
+        why = f"namespace {namespace.id} has {namespace.size} bytes, and its disk {size}"
+        raise samples.NotErasedError(errno.EIO, why)
+    return size
+
+
+def _patiently(action: Callable[[], int], deadline: float) -> int:
+    """Try again for a while what is busy: who looks at a new disk does so for a moment."""
+    stop = min(deadline, time.monotonic() + _PATIENCE)
+    while True:
+        try:
+            return action()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > stop:
+                raise
+        time.sleep(_STEP)
+
+
+def _drop_caches(disks: list[_Disk]) -> None:
+    for disk in disks:
+        fcntl.ioctl(disk.file, _BLKFLSBUF)
+
+
+def _forget_partitions(disks: list[_Disk], deadline: float) -> None:
+    """Have the host forget the partitions that were on the disks."""
+    for disk in disks:
+        _patiently(partial(fcntl.ioctl, disk.file, _BLKRRPART), deadline)
+
+
+# -- erasing
+
+
+def _erase(device: Device, disks: list[_Disk], deadline: float, *, alone: bool) -> str:
+    """Erase in the first of the ways that the controller does not refuse, and return which it was."""
+    for method, action in _ways(device, disks, alone=alone):
+        with suppress(NvmeError):
+            action()
+            return method
+    for disk in disks:
+        samples.overwrite(disk.file, disk.namespace.size, deadline)
+    return "zeros written over all of it"
+
+
+def _ways(device: Device, disks: list[_Disk], *, alone: bool) -> Iterator[Way]:
+    """Give the controller's ways to erase, the best first.
+
+    What is of the whole subsystem is left out if other controllers of it run.
+    """
+    can = device.controller()
+    if alone and can.sanitize_crypto:
+        yield "sanitize, crypto erase", lambda: device.sanitize(crypto=True)
+    if alone and can.sanitize_block:
+        yield "sanitize, block erase", lambda: device.sanitize(crypto=False)
+    if can.can_format and (alone or not can.secure_erase_of_all):
+        kind = "crypto erase" if can.format_crypto else "user data erase"
+        yield f"format, {kind}", lambda: _format(device, disks, crypto=can.format_crypto)
+
+
+def _format(device: Device, disks: list[_Disk], *, crypto: bool) -> None:
+    """Format all namespaces; the first one where that erases all of them."""
+    wanted = disks[:1] if device.controller().secure_erase_of_all else disks
+    for disk in wanted:
+        device.format(disk.namespace, crypto=crypto)
+
+
+def _prove(disk: _Disk, method: str, deadline: float) -> str:
+    """Read again what was read before, and say what that proves.
+
+    :raises NotErasedError: if a page is not empty; after a crypto erase, if it is what it was.
+    """
+    after = samples.fingerprints(disk.file, disk.places, deadline)
+    if disk.namespace.deallocated_ones:
+        after = {at: page for at, page in after.items() if page != _ONES}
+    crypto = "crypto" in method
+    left = [at for at, page in after.items() if not crypto or page == disk.before.get(at)]
+    if left:
+        why = f"after {method}, {disk.name} still holds data at byte {left[0]}"
+        raise samples.NotErasedError(errno.EIO, why)
+    read = sum(length for _, length in disk.places) // samples.MIB
+    return f"{read} MiB read, all {'changed' if after else 'empty'}"

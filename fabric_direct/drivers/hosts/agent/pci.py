@@ -1,0 +1,298 @@
+"""The PCI functions of this machine, by sysfs: what they are, reset, removal, the driver that has them.
+
+Addresses are text, ``0000:25:00.0``. Errors are those of the kernel, with its number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fabric_direct.drivers.hosts.agent import sysfs
+from fabric_direct.drivers.hosts.agent.usage import uses
+
+__all__ = ["bind", "remove", "rescan", "reset", "survey"]
+
+LABELS = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
+_HEADER = 64
+# PCI Local Bus Specification 3.0, 6.1: vendor, product, revision and class in the header.
+_IDS, _CLASS = slice(0, 4), slice(9, 12)
+# PCI-to-PCI Bridge Architecture Specification 1.2, 3.2.5.18: Bridge Control, Secondary Bus Reset.
+_BRIDGE_CONTROL, _SECONDARY_BUS_RESET = 0x3E, 1 << 6
+# PCI Express Base Specification 4.0, 6.6.1: held for 1 ms at least, then a second of rest.
+_HELD, _REST = 0.002, 1.0
+_STEP = 0.02
+_NEXT_VENDOR = re.compile(rb"\n(?![\t#])")
+
+Function = dict[str, Any]
+
+
+def survey() -> list[Function]:
+    """Return every PCI function, by address, with the fields of ``base.PciFunction``."""
+    used, links = uses(), _links()
+    found = {address: _function(address, links) for address in _addresses()}
+    for address, function in found.items():
+        function["uses"] = used.get(address, [])
+        function["label"] = label(function["vendor"], function["product"])
+        for number, virtual in enumerate(function["virtual"]):
+            if virtual in found:
+                found[virtual]["vf"] = number
+    return list(found.values())
+
+
+def _addresses() -> list[str]:
+    found = sysfs.names(f"{sysfs.SYS}/bus/pci/devices")
+    return [address for address in found if sysfs.ADDRESS.fullmatch(address)]
+
+
+def _path(address: str) -> str:
+    return f"{sysfs.SYS}/bus/pci/devices/{address}"
+
+
+def _function(address: str, links: dict[str, list[str]]) -> Function:
+    path, own = _path(address), links.get(address, [])
+    group = sysfs.target(f"{path}/iommu_group")
+    node = int(sysfs.value(f"{path}/numa_node") or -1)
+    return {
+        "address": address,
+        "vendor": sysfs.value(f"{path}/vendor")[2:],
+        "product": sysfs.value(f"{path}/device")[2:],
+        "kind": sysfs.value(f"{path}/class")[2:],
+        "driver": sysfs.target(f"{path}/driver"),
+        "iommu_group": int(group) if group else None,
+        "numa_node": node if node >= 0 else None,
+        "physical": sysfs.target(f"{path}/physfn"),
+        "vf": None,
+        "virtual": _virtual(path),
+        "links": own,
+        "link_up": any(_has_carrier(link) for link in own) if own else None,
+        "alive": _header(address).strip(b"\xff") != b"",
+    }
+
+
+def _virtual(path: str) -> list[str]:
+    count = int(sysfs.value(f"{path}/sriov_numvfs") or 0)
+    found = [sysfs.target(f"{path}/virtfn{number}") for number in range(count)]
+    return [address for address in found if address]
+
+
+def _links() -> dict[str, list[str]]:
+    """Return the network interfaces by the function that they are of."""
+    found: dict[str, list[str]] = {}
+    for link in sysfs.names(f"{sysfs.SYS}/class/net"):
+        for address in sysfs.functions(f"{sysfs.SYS}/class/net/{link}")[-1:]:
+            found.setdefault(address, []).append(link)
+    return found
+
+
+def _has_carrier(link: str) -> bool:
+    return sysfs.value(f"{sysfs.SYS}/class/net/{link}/carrier") == "1"
+
+
+def _header(address: str) -> bytes:
+    return sysfs.content(f"{_path(address)}/config", _HEADER)
+
+
+@cache
+def label(vendor: str, product: str) -> str:
+    """Return ``Intel Corporation 82576 Virtual Function``; what is not known is left out."""
+    text = _list_of_ids()
+    start = text.find(f"\n{vendor}  ".encode()) + 1
+    next_vendor = _NEXT_VENDOR.search(text, start) if start else None
+    end = next_vendor.start() if next_vendor else len(text)
+    found = text.find(f"\n\t{product}  ".encode(), start, end) + 1 if start else 0
+    return " ".join(_words(text, at) for at in (start, found) if at)
+
+
+@cache
+def _list_of_ids() -> bytes:
+    texts = (sysfs.content(path, 1 << 24) for path in LABELS)
+    return b"\n" + next((text for text in texts if text), b"")
+
+
+def _words(text: bytes, at: int) -> str:
+    line = text[at : text.find(b"\n", at)]
+    return line.decode(errors="replace").partition("  ")[2]
+
+
+def reset(addresses: list[str], limit: float) -> dict[str, str]:
+    """Reset functions, and see that they answer as what they were.
+
+    Each is reset by itself, as the kernel knows how. Where that cannot be done for one of them, the
+    bus that they are on is, if they are all that is on it; they are removed and found again for that.
+
+    :param limit: seconds until they must answer.
+    :return: how each was reset: ``flr``, ``pm``, ``bus`` and the like.
+    :raises OSError: ENOENT if one is not there; ENOTTY if one cannot be reset; ETIMEDOUT if one does
+        not answer in time, or answers as something else.
+    """
+    deadline = time.monotonic() + limit
+    expected = {address: _ids(address) for address in addresses}
+    methods = {address: _method(address) for address in addresses}
+    if all(methods.values()):
+        for address in addresses:
+            _reset(address)
+    else:
+        _reset_bus(addresses, deadline)
+        methods = dict.fromkeys(addresses, "bus")
+    _await(expected, deadline)
+    return methods
+
+
+def _reset(address: str) -> None:
+    """Reset a function while no driver of the host has it.
+
+    igbvf waits for ever in its preparation for a reset if its interface is down (Linux 6.12).
+    """
+    path = _path(address)
+    driver = sysfs.target(f"{path}/driver")
+    bound = driver not in {None, "vfio-pci"}
+    if bound:
+        sysfs.write(f"{path}/driver/unbind", address)
+    try:
+        sysfs.write(f"{path}/reset", "1")
+    finally:
+        if bound:
+            sysfs.write(f"{sysfs.SYS}/bus/pci/drivers_probe", address)
+
+
+def _method(address: str) -> str:
+    """Return how the kernel resets a function by itself, the first of the ways; empty if it cannot."""
+    if not os.path.exists(f"{_path(address)}/reset"):  # noqa: PTH110 - a str is faster
+        return ""
+    ways = f"{_path(address)}/reset_method"
+    # Before Linux 5.15 there is no list of ways.
+    known = os.path.exists(ways)  # noqa: PTH110 - as above
+    return (sysfs.value(ways).split() or [""])[0] if known else "function"
+
+
+def _ids(address: str) -> str:
+    """Return ``8086:10ca``, as the kernel found it when it first saw the function."""
+    path = _path(address)
+    ids = [sysfs.value(f"{path}/{name}")[2:] for name in ("vendor", "device")]
+    if not all(ids):
+        raise OSError(errno.ENOENT, f"there is no PCI function {address}")
+    return ":".join(ids)
+
+
+def _answers(address: str, expected: str) -> bool:
+    """Return whether a function's own registers say that it is what was expected.
+
+    A VF has no ids of its own, they read as ffff (PCI Express, 9.3.4.1.1): its class must be right.
+    """
+    header, path = _header(address), _path(address)
+    if len(header) < _HEADER:
+        return False
+    if sysfs.target(f"{path}/physfn"):
+        return header[_CLASS][::-1].hex() == sysfs.value(f"{path}/class")[2:]
+    vendor, product = header[_IDS][:2][::-1], header[_IDS][2:][::-1]
+    return f"{vendor.hex()}:{product.hex()}" == expected
+
+
+def _await(expected: dict[str, str], deadline: float) -> None:
+    """Return when all of these functions answer as what they must be."""
+
+    def silent() -> list[str]:
+        return [address for address, ids in expected.items() if not _answers(address, ids)]
+
+    _until(lambda: not silent(), deadline)
+    if missing := silent():
+        what = ", ".join(f"{address} ({expected[address]})" for address in missing)
+        raise TimeoutError(errno.ETIMEDOUT, f"{what} does not answer, or as something else")
+
+
+def _until(so: Callable[[], bool], deadline: float) -> None:
+    while not so() and time.monotonic() < deadline:
+        time.sleep(_STEP)
+
+
+def _reset_bus(addresses: list[str], deadline: float) -> None:
+    bridge = _bridge(addresses)
+    expected = remove(addresses)
+    before = int.from_bytes(_header(bridge)[_BRIDGE_CONTROL:][:2], "little")
+    _set_bridge_control(bridge, before | _SECONDARY_BUS_RESET)
+    time.sleep(_HELD)
+    _set_bridge_control(bridge, before & ~_SECONDARY_BUS_RESET)
+    time.sleep(_REST)
+    rescan(expected, max(0.0, deadline - time.monotonic()))
+
+
+def _set_bridge_control(bridge: str, control: int) -> None:
+    file = os.open(f"{_path(bridge)}/config", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, control.to_bytes(2, "little"), _BRIDGE_CONTROL)
+    finally:
+        os.close(file)
+
+
+def _bridge(addresses: list[str]) -> str:
+    """Return the bridge below which these functions are, and nothing else.
+
+    :raises OSError: ENOTTY if there is none.
+    """
+    chains = {tuple(sysfs.functions(_path(address))[:-1]) for address in addresses}
+    above = chains.pop() if len(chains) == 1 else ()
+    if not above:
+        raise OSError(errno.ENOTTY, f"no reset is known for {', '.join(addresses)}")
+    others = [o for o in _addresses() if _is_below(o, above[-1]) and o not in addresses]
+    if others:
+        why = f"no reset is known for {', '.join(addresses)}, and {', '.join(others)} on its bus"
+        raise OSError(errno.ENOTTY, f"{why} would be reset too")
+    return above[-1]
+
+
+def _is_below(address: str, bridge: str) -> bool:
+    return bridge in sysfs.functions(_path(address))[:-1]
+
+
+def remove(addresses: list[str]) -> dict[str, str]:
+    """Take functions off the bus, as if they were not there; what is off already stays so.
+
+    :return: vendor and product of each that was there, as :func:`rescan` takes them.
+    :raises OSError: EOPNOTSUPP for a VF, which no scan of the bus finds again.
+    """
+    there = [address for address in addresses if address in _addresses()]
+    expected = {address: _ids(address) for address in there}
+    for address in there:
+        if sysfs.target(f"{_path(address)}/physfn"):
+            raise OSError(errno.EOPNOTSUPP, f"{address} is a VF: no scan of the bus finds it again")
+    for address in there:
+        sysfs.write(f"{_path(address)}/remove", "1")
+    return expected
+
+
+def rescan(expected: dict[str, str], limit: float) -> None:
+    """Look for functions on all buses, and return when these are there and answer.
+
+    :param expected: vendor and product by address: ``{"0000:06:00.0": "8086:10d3"}``.
+    :param limit: seconds to wait for them.
+    :raises OSError: ETIMEDOUT if one is not there in time, or is something else.
+    """
+    sysfs.write(f"{sysfs.SYS}/bus/pci/rescan", "1")
+    _await(expected, time.monotonic() + limit)
+
+
+def bind(address: str, driver: str | None = None) -> str | None:
+    """Give a function to a driver, or to the one that it has by nature.
+
+    :return: the driver that has it now; None if there is none.
+    :raises OSError: ENOENT if there is no such function; EBUSY if the named driver did not take it.
+    """
+    _ids(address)
+    path = _path(address)
+    override = sysfs.value(f"{path}/driver_override")
+    if (driver or "(null)") != (override or "(null)"):
+        sysfs.write(f"{path}/driver_override", f"{driver or ''}\n")
+        if sysfs.target(f"{path}/driver"):
+            sysfs.write(f"{path}/driver/unbind", address)
+    if sysfs.target(f"{path}/driver") is None:
+        sysfs.write(f"{sysfs.SYS}/bus/pci/drivers_probe", address)
+    found = sysfs.target(f"{path}/driver")
+    if driver and found != driver:
+        raise OSError(errno.EBUSY, f"{driver} did not take {address}: its driver is {found}")
+    return found

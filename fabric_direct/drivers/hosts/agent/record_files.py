@@ -1,0 +1,65 @@
+"""What is written down of devices: a file for each, in one directory.
+
+Texts are kept as they are given. A file for each means that two who write about two devices at the same
+time lose nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from fabric_direct.drivers.hosts.agent.files import replace
+
+__all__ = ["read", "remove", "write"]
+
+_SUFFIX = ".json"
+
+
+def read(directory: str) -> dict[str, str | None]:
+    """Return all texts by their names; None for one that cannot be read, or is no text.
+
+    :raises OSError: if the directory is there and cannot be read.
+    """
+    found = {}
+    for name in _names(directory):
+        with suppress(FileNotFoundError):  # removed meanwhile
+            found[name] = _text(Path(_path(directory, name)))
+    return found
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        paths = list(Path(directory).iterdir())
+    except FileNotFoundError:
+        return []
+    return sorted(p.stem for p in paths if p.suffix == _SUFFIX and not p.name.startswith("."))
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError):
+        return None
+
+
+def write(directory: str, name: str, text: str) -> None:
+    """Keep a text under a name, in place of what was there; it is on the disk on return."""
+    replace(_path(directory, name), text.encode(), 0o600)
+
+
+def remove(directory: str, name: str) -> None:
+    """Forget what is kept under a name; nothing needs to be."""
+    Path(_path(directory, name)).unlink(missing_ok=True)
+
+
+def _path(directory: str, name: str) -> str:
+    """Return a file's path.
+
+    :raises ValueError: if the name would lead out of the directory.
+    """
+    if not name or name.startswith(".") or "/" in name:
+        raise ValueError(f"{name!r} is no name")
+    return str(Path(directory, f"{name}{_SUFFIX}"))

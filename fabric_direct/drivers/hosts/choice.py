@@ -1,0 +1,44 @@
+"""Which :class:`~fabric_direct.drivers.contract.HostDriver` serves a host."""
+
+import os
+import threading
+from collections.abc import Hashable
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import HostDriver
+from fabric_direct.drivers.guests.known_hosts import known_hosts
+from fabric_direct.drivers.hosts.local import LocalHost
+
+_drivers: dict[Hashable, HostDriver] = {}
+_lock = threading.Lock()
+
+
+def host_driver(site: Site, host: str) -> HostDriver:
+    """Return this process's driver of a host: by SSH if the site says how, else this machine itself.
+
+    It is the same one for the same settings, so that all who use the host share a connection.
+
+    :raises NotFound: if the site has no such host.
+    """
+    settings = site.host(host)
+    key = (host, settings.ssh, settings.ssh_key, settings.host_key, known_hosts(site))
+    with _lock:
+        if key not in _drivers:
+            _drivers[key] = _made(site, host) if settings.ssh else LocalHost(host)
+        return _drivers[key]
+
+
+def _made(site: Site, host: str) -> HostDriver:
+    from fabric_direct.drivers.hosts.ssh import SshHost  # noqa: PLC0415 - paramiko is large
+
+    return SshHost(site, host)
+
+
+def _forget() -> None:
+    """Begin anew in a forked child, whose parent's thread may hold the lock."""
+    global _lock  # noqa: PLW0603 - a lock that is held for ever can only be replaced
+    _drivers.clear()
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,77 @@
+"""What both ways to a worker have in common: functions are called by name, and errors become ours."""
+
+import errno
+from base64 import b64decode, b64encode
+from typing import Any
+
+from fabric_direct.drivers.contract import CommandResult
+from fabric_direct.errors import (
+    Denied,
+    DriverError,
+    FabricDirectError,
+    NotFound,
+    TimedOut,
+    Unsupported,
+)
+
+# Seconds for an answer on top of a command's own limit: the worker ends it, and tells of that.
+ANSWER = 10.0
+
+_KINDS: dict[int | None, type[FabricDirectError]] = {
+    errno.EPERM: Denied,
+    errno.EACCES: Denied,
+    errno.ENOENT: NotFound,
+    errno.ENODEV: NotFound,
+    errno.EOPNOTSUPP: Unsupported,
+    errno.ENOTTY: Unsupported,
+    errno.ETIMEDOUT: TimedOut,
+}
+
+
+class HostFunctions:
+    """The methods of a :class:`~fabric_direct.drivers.contract.HostDriver` that are calls of functions.
+
+    :param host: name of the worker, for messages.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def _ask(self, function: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Return what :func:`~fabric_direct.drivers.hosts.agent.serve.perform` returns on the worker."""
+        raise NotImplementedError
+
+    def call(self, function: str, *, timeout: float, **arguments: Any) -> Any:
+        """Call a function on the worker: ``pci.survey``, for example."""
+        reply = self._ask(function, arguments, timeout)
+        if "error" in reply:
+            raise self._translated(function, *reply["error"])
+        return reply["answer"]
+
+    def _translated(
+        self, function: str, kind: str, number: int | None, words: str
+    ) -> FabricDirectError:
+        error = _KINDS.get(number, DriverError)(
+            f"{function} did not succeed", where=self._host, why=words
+        )
+        error.__cause__ = (
+            RuntimeError(f"{kind}: {words}") if number is None else OSError(number, words)
+        )
+        return error
+
+    def run(self, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float) -> CommandResult:
+        """Run a command; no shell reads its arguments. It is ended after ``timeout`` seconds."""
+        given = b64encode(stdin).decode()
+        found = self.call(
+            "commands.run", timeout=timeout + ANSWER, argv=list(argv), stdin=given, limit=timeout
+        )
+        return CommandResult(found["code"], b64decode(found["stdout"]), b64decode(found["stderr"]))
+
+    def read_file(self, path: str, *, timeout: float) -> bytes:
+        """Return the content of a file."""
+        return b64decode(self.call("files.read", timeout=timeout, path=path))
+
+    def write_file(self, path: str, content: bytes, mode: int = 0o600, *, timeout: float) -> None:
+        """Replace a file in one step, and make its directory."""
+        given = b64encode(content).decode()
+        self.call("files.write", timeout=timeout, path=path, content=given, mode=mode)

@@ -1,0 +1,55 @@
+"""Which SSH host keys of a worker are trusted; none is learned from the network."""
+
+from pathlib import Path
+from typing import NoReturn
+
+import paramiko
+from paramiko.hostkeys import HostKeyEntry, HostKeys
+
+from fabric_direct.config import Host, Site
+from fabric_direct.drivers.guests.known_hosts import known_hosts
+
+SYSTEM = Path("/etc/ssh/ssh_known_hosts")
+USER = Path("~/.ssh/known_hosts")
+
+
+class UnknownHostKey(paramiko.SSHException):
+    """A worker showed a key, and none of it is known."""
+
+    def __init__(self, key: paramiko.PKey) -> None:
+        super().__init__(f"it shows {key.get_name()} {key.fingerprint}, which nobody has confirmed")
+
+
+class Refuse(paramiko.MissingHostKeyPolicy):
+    """Refuses a server of which no key is known."""
+
+    def missing_host_key(
+        self,
+        client: paramiko.SSHClient,  # noqa: ARG002
+        hostname: str,  # noqa: ARG002
+        key: paramiko.PKey,
+    ) -> NoReturn:
+        """Raise :class:`UnknownHostKey`."""
+        raise UnknownHostKey(key)
+
+
+def trusted(site: Site, host: Host, name: str) -> HostKeys:
+    """Return the keys that are trusted: the pinned one, or those of the known_hosts files.
+
+    :param name: the worker's name in known_hosts: ``name``, or ``[name]:port``.
+    """
+    keys = HostKeys()
+    if host.host_key:
+        entry = HostKeyEntry.from_line(f"{name} {host.host_key}")
+        if entry is not None:
+            keys.add(name, entry.key.get_name(), entry.key)
+        return keys
+    for path in places(site):
+        if path.exists():
+            keys.load(str(path))
+    return keys
+
+
+def places(site: Site) -> tuple[Path, ...]:
+    """Return the known_hosts files that are asked, the first one first."""
+    return known_hosts(site), USER.expanduser(), SYSTEM

@@ -1,0 +1,177 @@
+"""The relay: a Python process on a worker that answers many requests at a time over one SSH channel.
+
+Nothing of it is on the worker's disk: Python is started with a few lines that take the modules of
+:mod:`fabric_direct.drivers.hosts.agent` from its standard input. It ends, with all that it started,
+when the channel does.
+"""
+
+import itertools
+import json
+import shlex
+import threading
+import zlib
+from concurrent.futures import Future
+from contextlib import suppress
+from importlib import resources
+from typing import Any
+
+import paramiko
+
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.hosts import agent
+from fabric_direct.drivers.hosts.agent import frames
+from fabric_direct.errors import TimedOut, Unreachable, Unsupported
+
+# Seconds for a channel to open, and for the process to say that it is there.
+START = 30.0
+# Seconds for the worker to take a part of a request: it always reads.
+STALL = 10.0
+_PACKAGE = agent.__name__
+_BOOTSTRAP = "bootstrap.py"
+
+
+class Relay:
+    """A process on a worker.
+
+    :param client: a connection of its own, which it closes when it ends.
+    :param where: the worker, for messages.
+    :raises Unsupported: if the worker's Python cannot run it.
+    :raises Unreachable: if the connection breaks.
+    """
+
+    def __init__(self, client: paramiko.SSHClient, where: str) -> None:
+        self._client, self._where = client, where
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[dict[str, Any]]] = {}
+        self._ended = False
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._channel = _started(client)
+        greeting = frames.receive(self._read)
+        if greeting is None:
+            raise self._refused()
+        self.python: tuple[int, ...] = tuple(greeting["python"])
+        """Version of the worker's Python."""
+        self.user: int = greeting["user"]
+        """Number of the user that it runs as: 0 is root."""
+        self._channel.settimeout(STALL)
+        threading.Thread(target=self._listen, name=f"relay {where}", daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been seen to end."""
+        return not self._ended
+
+    def ask(self, function: str, arguments: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """Call a function and return what :func:`~fabric_direct.drivers.hosts.agent.serve.perform` does.
+
+        :raises Unreachable: if the relay ends before it answers. Whether the function was called, or
+            is through, is not known then.
+        :raises TimedOut: if it does not answer in time; what it goes on with holds up no other request.
+        """
+        number, answer = next(self._numbers), Future[dict[str, Any]]()
+        request = {"id": number, "function": function, "arguments": arguments}
+        with self._lock:
+            if self._ended:
+                raise self._broken(function)
+            self._waiting[number] = answer
+        try:
+            self._send(function, frames.pack(request), deadline)
+            return answer.result(_seconds(deadline))
+        except TimeoutError as error:
+            raise TimedOut(f"{function} gave no answer in time", where=self._where) from error
+        finally:
+            self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """End it; calls under way fail."""
+        self._client.close()
+
+    def forget(self) -> None:
+        """Let go of it in a forked child, without a word to the worker: it is the parent's."""
+        # What would be said when these are collected ends here, and waits for no lock of a thread
+        # that the child does not have.
+        self._channel.lock, self._channel.closed = threading.Lock(), True
+        if transport := self._client.get_transport():
+            transport.active = False  # type: ignore[attr-defined]
+            transport.sock.close()
+
+    def _send(self, function: str, frame: bytes, deadline: Deadline) -> None:
+        if not self._sending.acquire(timeout=_seconds(deadline)):
+            raise TimeoutError
+        try:
+            self._channel.sendall(frame)
+        except OSError as error:
+            # Half a request may be sent: nothing can follow it.
+            self.close()
+            raise self._broken(function) from error
+        finally:
+            self._sending.release()
+
+    def _listen(self) -> None:
+        with suppress(OSError, EOFError, ValueError):
+            while reply := frames.receive(self._patiently):
+                waiting = self._waiting.pop(reply.pop("id"), None)
+                if waiting:
+                    waiting.set_result(reply)
+        with self._lock:
+            self._ended = True
+            left = list(self._waiting.values())
+        for waiting in left:
+            waiting.set_exception(self._broken("a call"))
+        self._client.close()
+
+    def _patiently(self, length: int) -> bytes:
+        while True:
+            with suppress(TimeoutError):
+                return self._channel.recv(length)
+
+    def _read(self, length: int) -> bytes:
+        return self._channel.recv(length)
+
+    def _broken(self, function: str) -> Unreachable:
+        return Unreachable(
+            f"{function} got no answer",
+            where=self._where,
+            why="the connection to the worker broke, or the process that we have there ended",
+            remedy="look whether it was done before it is asked for again",
+        )
+
+    def _refused(self) -> Unsupported:
+        said = self._channel.makefile_stderr("rb").read(4096).decode(errors="replace").strip()
+        return Unsupported(
+            "the worker cannot run what is needed there",
+            where=self._where,
+            why=said or f"python3 ended with code {self._channel.recv_exit_status()}",
+            remedy="install python3 (3.9 or later) there: apt install python3",
+        )
+
+
+def _started(client: paramiko.SSHClient) -> paramiko.Channel:
+    transport = client.get_transport()
+    if transport is None:
+        raise paramiko.SSHException("the connection is closed")
+    channel = transport.open_session(timeout=START)
+    channel.settimeout(START)
+    # -I and -S: nothing of the worker's environment or packages gets in; -B: nothing is written.
+    channel.exec_command(shlex.join(("exec", "python3", "-ISB", "-c", _text(_BOOTSTRAP))))
+    with suppress(OSError):  # it may have ended by now, which is told where its greeting is read
+        channel.sendall(_modules())
+    return channel
+
+
+def _modules() -> bytes:
+    files = [f.name for f in resources.files(agent).iterdir() if f.name.endswith(".py")]
+    sources = {f"{_PACKAGE}.{name.removesuffix('.py')}": _text(name) for name in files}
+    sources[_PACKAGE] = sources.pop(f"{_PACKAGE}.__init__")
+    del sources[f"{_PACKAGE}.{_BOOTSTRAP.removesuffix('.py')}"]
+    parents = itertools.accumulate(_PACKAGE.split(".")[:-1], "{}.{}".format)
+    packed = zlib.compress(json.dumps(dict.fromkeys(parents, "") | sources).encode())
+    return len(packed).to_bytes(4, "big") + packed
+
+
+def _text(name: str) -> str:
+    return (resources.files(agent) / name).read_text()
+
+
+def _seconds(deadline: Deadline) -> float:
+    return deadline.remaining(threading.TIMEOUT_MAX)

@@ -1,0 +1,275 @@
+"""A worker by SSH: one connection, shared by all threads, and on it the relay."""
+
+import os
+import socket
+import threading
+import weakref
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import paramiko
+from paramiko.pkey import UnknownKeyType
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.guests.connection_pool import reach
+from fabric_direct.drivers.hosts.functions import ANSWER, HostFunctions
+from fabric_direct.drivers.hosts.host_keys import Refuse, UnknownHostKey, places, trusted
+from fabric_direct.drivers.hosts.relay import Relay
+from fabric_direct.drivers.hosts.remote_iproute import iproute
+from fabric_direct.errors import (
+    Denied,
+    DriverError,
+    FabricDirectError,
+    InvalidSite,
+    TimedOut,
+    Unreachable,
+)
+
+# Seconds for each of: the TCP connection and the server's first line, the key exchange, the login.
+CONNECT = 10.0
+# Seconds for the kernel to answer a request of netlink.
+NETLINK = 30.0
+# tcp(7): a peer is gone that does not acknowledge for 20 s (in milliseconds), or, when there is
+# nothing to say, answers none of 4 probes, one each 5 s.
+_TCP = {
+    socket.TCP_NODELAY: 1,
+    socket.TCP_USER_TIMEOUT: 20_000,
+    socket.TCP_KEEPIDLE: 5,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 4,
+}
+
+
+class SshHost(HostFunctions):
+    """A :class:`~fabric_direct.drivers.contract.HostDriver` by SSH.
+
+    The connection is opened at the first call, and again at the next call after it broke.
+
+    :param site: the site; its host has ``ssh``.
+    :param host: name of the worker.
+    """
+
+    def __init__(self, site: Site, host: str) -> None:
+        super().__init__(host)
+        self._site, self._settings = site, site.host(host)
+        parts = urlsplit(self._settings.ssh or "")
+        self._address, self._port = parts.hostname or "", parts.port or 22
+        self._user = parts.username
+        self._where = f"{host}, {self._settings.ssh}"
+        self._lock = threading.Lock()
+        self._opening: Future[Relay] | None = None
+        self._newest: Relay | None = None
+        _all.add(self)
+
+    def relay(self, *, timeout: float) -> Relay:
+        """Return the process that we have on the worker; start it if there is none.
+
+        Who asks while another one's call opens it waits for that one.
+
+        :raises Unreachable: if the worker does not answer, or nobody has confirmed its host key.
+        :raises DriverError: if its host key is not the one that is trusted.
+        :raises Denied: if it does not let us in.
+        :raises Unsupported: if its Python cannot run what is needed.
+        :raises TimedOut: if none of this was known in time.
+        """
+        with self._lock:
+            if self._opening is None or _over(self._opening):
+                self._opening = _begun(self._open)
+            opening = self._opening
+        try:
+            return opening.result(min(timeout, threading.TIMEOUT_MAX))
+        except TimeoutError as error:
+            raise TimedOut("the worker was not reached in time", where=self._where) from error
+
+    def close(self) -> None:
+        """Close the connection; the next call opens it again."""
+        with self._lock:
+            opening, self._opening = self._opening, None
+        if opening:
+            opening.add_done_callback(_close)
+
+    @contextmanager
+    def netlink(self, netns: str | None = None) -> Iterator[Any]:
+        """Give a pyroute2 ``IPRoute`` that speaks with the worker's kernel, for one thread and block.
+
+        It knows requests and answers, but no events. Each may take :data:`NETLINK` seconds.
+
+        :raises NotFound: at the first request, if there is no such network namespace.
+        """
+        with iproute(partial(self._exchange, netns)) as ip:
+            yield ip
+
+    def _exchange(self, netns: str | None, request: bytes) -> bytes:
+        given = b64encode(request).decode()
+        limit = NETLINK
+        found = self.call(
+            "sockets.exchange", timeout=limit + ANSWER, request=given, limit=limit, netns=netns
+        )
+        return b64decode(found)
+
+    def _ask(self, function: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
+        deadline = Deadline.within(timeout)
+        relay = self.relay(timeout=deadline.remaining())
+        return relay.ask(function, arguments, deadline)
+
+    def _open(self) -> Relay:
+        with self._translated_ssh():
+            client = self._connect()
+            try:
+                self._newest = Relay(client, self._where)
+            except BaseException:
+                client.close()
+                raise
+            return self._newest
+
+    def _connect(self) -> paramiko.SSHClient:
+        """Log in with a key; the worker has proven its own before."""
+        key, client = self._key(), paramiko.SSHClient()
+        name = self._address if self._port == 22 else f"[{self._address}]:{self._port}"
+        client.get_host_keys().update(trusted(self._site, self._settings, name))
+        client.set_missing_host_key_policy(Refuse())
+        connection = _kept_alive(reach(self._address, self._port, CONNECT))
+        try:
+            client.connect(
+                self._address,
+                self._port,
+                self._user,
+                pkey=key,
+                sock=connection,
+                timeout=CONNECT,
+                allow_agent=key is None,
+                look_for_keys=key is None,
+                banner_timeout=CONNECT,
+                auth_timeout=CONNECT,
+                channel_timeout=CONNECT,
+            )
+        except BaseException:
+            client.close()
+            connection.close()
+            raise
+        return client
+
+    def _key(self) -> paramiko.PKey | None:
+        path = self._settings.ssh_key
+        try:
+            return paramiko.PKey.from_path(path) if path else None
+        except (OSError, ValueError, TypeError, paramiko.SSHException, UnknownKeyType) as error:
+            raise InvalidSite(
+                f"the private key for {self._host} cannot be read",
+                field=f"hosts.{self._host}.ssh_key",
+                where=str(path),
+                why=str(error),
+                remedy="name a key without a passphrase, or none, to use an agent's",
+            ) from error
+
+    @contextmanager
+    def _translated_ssh(self) -> Iterator[None]:
+        try:
+            yield
+        except FabricDirectError:
+            raise
+        except paramiko.BadHostKeyException as error:
+            raise self._changed(error) from error
+        except UnknownHostKey as error:
+            raise self._unconfirmed(error) from error
+        except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
+            raise self._refused(error) if _denied(error) else self._silent(error) from error
+
+    def _changed(self, error: paramiko.BadHostKeyException) -> FabricDirectError:
+        shown, known = error.key, error.expected_key
+        return DriverError(
+            f"the host key of {self._host} is not the one that is trusted",
+            where=self._where,
+            why=f"it shows {shown.get_name()} {shown.fingerprint}, "
+            f"and {known.get_name()} {known.fingerprint} is trusted",
+            remedy="if the worker was made anew, trust its new key, once you have compared it with "
+            "what the worker itself says; else somebody is in between",
+        )
+
+    def _unconfirmed(self, error: UnknownHostKey) -> FabricDirectError:
+        return Unreachable(
+            f"no host key of {self._host} is known",
+            where=self._where,
+            why=str(error),
+            remedy="compare it with what ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub says there; "
+            f"then add what ssh-keyscan -p {self._port} {self._address} prints to "
+            f"{places(self._site)[0]}, or name the key in site.yaml: hosts.{self._host}.host_key",
+        )
+
+    def _refused(self, error: Exception) -> FabricDirectError:
+        who = self._settings.ssh_key or "an agent, ~/.ssh"
+        return Denied(
+            f"{self._host} does not let us in",
+            where=self._where,
+            why=f"{error}; keys of: {who}",
+            remedy="add the public key to authorized_keys of that user there",
+        )
+
+    def _silent(self, error: Exception) -> FabricDirectError:
+        return Unreachable(
+            f"{self._host} cannot be reached",
+            where=self._where,
+            why=str(error) or type(error).__name__,
+            remedy="see whether it runs, and whether its SSH server does",
+        )
+
+    def _forget(self) -> None:
+        """Begin anew in a forked child; what threads of the parent may have locked is not touched."""
+        newest, self._newest = self._newest, None
+        self._opening, self._lock = None, threading.Lock()
+        if newest:
+            newest.forget()
+
+
+_all: "weakref.WeakSet[SshHost]" = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for host in _all:
+        host._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _kept_alive(connection: socket.socket) -> socket.socket:
+    """Have the kernel notice when the other end is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _TCP.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    return connection
+
+
+def _begun(work: Any) -> Future[Relay]:
+    """Start to open a relay; it goes on if who asked for it waits no longer."""
+    opening: Future[Relay] = Future()
+
+    def run() -> None:
+        try:
+            opening.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - carried to who waits, not swallowed
+            opening.set_exception(error)
+
+    threading.Thread(target=run, name="fabric-direct-ssh", daemon=True).start()
+    return opening
+
+
+def _close(opening: Future[Relay]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
+
+
+def _over(opening: Future[Relay]) -> bool:
+    return opening.done() and (opening.exception() is not None or not opening.result().alive)
+
+
+def _denied(error: Exception) -> bool:
+    # paramiko has no class of its own for "there is no key to try".
+    nothing = str(error) == "No authentication methods available"
+    return nothing or isinstance(error, paramiko.AuthenticationException)

@@ -1,0 +1,142 @@
+"""Connections to libvirt: one for each URI and process, shared by its threads.
+
+A connection used in a forked child hangs and takes the parent's down with it, so a child lets go of
+what it inherited without a word to the daemon and opens its own.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import libvirt
+
+from fabric_direct.drivers.libvirt.connection.event_loop import EventLoop
+from fabric_direct.errors import (
+    DriverError,
+    FabricDirectError,
+    NotFound,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
+
+# A peer that answers none of 3 probes, one each 5 s, is gone: calls on it then end with an error.
+KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
+
+_ABSENT = {
+    libvirt.VIR_ERR_NO_DOMAIN,
+    libvirt.VIR_ERR_NO_NETWORK,
+    libvirt.VIR_ERR_NO_STORAGE_POOL,
+    libvirt.VIR_ERR_NO_STORAGE_VOL,
+    libvirt.VIR_ERR_NO_NODE_DEVICE,
+    libvirt.VIR_ERR_DEVICE_MISSING,
+}
+_GONE = {
+    libvirt.VIR_ERR_NO_CONNECT,
+    libvirt.VIR_ERR_RPC,
+    libvirt.VIR_ERR_INVALID_CONN,
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+}
+_TIMED_OUT = {libvirt.VIR_ERR_OPERATION_TIMEOUT}
+_UNSUPPORTED = {
+    libvirt.VIR_ERR_NO_SUPPORT,
+    libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+    libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED,
+    libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
+}
+
+_lock = threading.Lock()
+# One for each URI: a host that does not answer holds up nobody who wants another.
+_opening: dict[str, threading.Lock] = {}
+_connections: dict[str, libvirt.virConnect] = {}
+_events = EventLoop()
+
+
+def connect(uri: str) -> libvirt.virConnect:
+    """Return this process's open connection to ``uri``.
+
+    :raises Unreachable: if libvirt does not answer there.
+    """
+    with _lock:
+        opening = _opening.setdefault(uri, threading.Lock())
+    with opening, translated("connect to libvirt", uri):
+        connection = _connections.get(uri)
+        if connection is None or not _is_alive(connection):
+            connection = _connections[uri] = _open(uri)
+        return connection
+
+
+@contextmanager
+def translated(what: str, where: str) -> Iterator[None]:
+    """Turn libvirt's errors into ours: the code chooses the class, the message is kept as the reason.
+
+    :param what: what is being done, as an infinitive: ``start the domain``.
+    :param where: the URI it is done at.
+    """
+    try:
+        yield
+    except libvirt.libvirtError as error:
+        raise _translate(error, what, where) from error
+
+
+def _translate(error: libvirt.libvirtError, what: str, where: str) -> FabricDirectError:
+    code, why = error.get_error_code(), error.get_error_message() or str(error)
+    kind, remedy = _kind_of(code, error)
+    return kind(f"cannot {what}", where=where, why=why, remedy=remedy)
+
+
+def _kind_of(code: int, error: libvirt.libvirtError) -> tuple[type[FabricDirectError], str]:
+    # A socket that cannot be opened is VIR_ERR_SYSTEM_ERROR from VIR_FROM_RPC.
+    if code in _GONE or error.get_error_domain() == libvirt.VIR_FROM_RPC:
+        return Unreachable, "check that libvirtd runs there: fabric-direct doctor"
+    if code in _ABSENT:
+        return NotFound, ""
+    if code in _TIMED_OUT:
+        return TimedOut, ""
+    return (Unsupported if code in _UNSUPPORTED else DriverError), ""
+
+
+def _is_alive(connection: libvirt.virConnect) -> bool:
+    try:
+        return bool(connection.isAlive())
+    except libvirt.libvirtError:
+        # It was closed, so that it cannot even be asked.
+        return False
+
+
+def _open(uri: str) -> libvirt.virConnect:
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    _events.start()
+    connection = libvirt.open(uri)
+    connection.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
+    return connection
+
+
+def _forget() -> None:
+    """Let go of all connections without closing them."""
+    for connection in tuple(_connections.values()):
+        connection._o = None
+    _connections.clear()
+
+
+def _after_fork() -> None:
+    """Forget what is the parent's: to close it would be said on its socket."""
+    global _lock  # noqa: PLW0603 - the parent's may be held for ever
+    _lock = threading.Lock()
+    _opening.clear()
+    _forget()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Leave the connections to the kernel: to close one while the interpreter ends may wait for ever.
+
+    The event loop's thread stops where it is then, perhaps with its lock, which closing needs.
+    """
+    _events.stop()
+    _forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)

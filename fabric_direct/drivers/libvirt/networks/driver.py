@@ -1,0 +1,261 @@
+"""Networks and ports for VMs without OpenStack.
+
+Each NIC holds a MAC and one fixed address of each family of its network, in the site's address pools
+(:mod:`.address_pools`). How the network itself is made is its strategy's (:mod:`.strategies`). A port is
+made in the order: place in the pool, network, entry for DHCP; and taken away in the reverse order. The
+place in the pool is thus there as long as anything else is, so that a call which was killed anywhere is
+completed by calling again.
+
+Only making and deleting a network excludes other threads and processes. An entry for DHCP needs no lock:
+a network is not deleted while another NIC has a place on it in the pool.
+
+A router advertises the prefix of IPv6, and a guest that forms its address from its MAC has the one that
+is held. Another one (asked for, or in a prefix other than /64) has to be configured in the guest.
+
+What is done to bridges, VLANs and leases needs netlink and sockets of the host. So a host whose libvirt
+runs on another machine must be one that we can log in to; what is left of a sliver, libvirt alone tells.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from ipaddress import IPv4Interface, IPv6Interface
+from urllib.parse import urlsplit
+
+import libvirt
+
+from fabric_direct.addresses import check_addresses
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.networks import dnsmasq
+from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
+from fabric_direct.drivers.libvirt.networks.strategies import (
+    NetworkHost,
+    Strategy,
+    delete_network,
+    find_ours,
+    is_shared,
+    network_name,
+    strategy,
+    unplug,
+    vlan_stamp,
+)
+from fabric_direct.drivers.netlink import vlan
+from fabric_direct.drivers.read_cache import read
+from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.locks import exclusive
+from fabric_direct.model import VNicInterface
+from fabric_direct.networks import SiteNetwork
+
+
+class LibvirtNetwork:
+    """A :class:`~fabric_direct.drivers.contract.NetworkDriver` for the networks of one host."""
+
+    def __init__(self, site: Site, host: str) -> None:
+        """Make the driver; nothing is opened.
+
+        :raises NotFound: if the site has no such host.
+        """
+        self._site = site
+        self._host = NetworkHost(host, site.host(host).libvirt, host_driver(site, host))
+        self._pools = Pools(site.state_dir / "pools.sqlite", timeout=site.limits.call)
+
+    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
+        """Return if the network can serve such an interface.
+
+        :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
+            whether something is taken is left to ``create_port``.
+        :raises InvalidSliver: if there is no such network (field ``network``); if an address is
+            outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``), or a MAC (``.mac``).
+        :raises NotOurs: if a libvirt network of its name is there without our stamp.
+        :raises InvalidSite: if libvirt runs on another machine and the host has no ``ssh``.
+        """
+        _refuse_cloud_only(interface)
+        check_addresses(self._settings(network), interface)
+        with self._within_reach(f"look for network {network}"):
+            self._strategy(network).check()
+        taken = () if sliver_id is None else self._pools.taken(network, interface, sliver_id)
+        for field, holder in taken:
+            raise InvalidSliver(
+                f"{getattr(holder, field)} is taken",
+                field=f"interface.{field}",
+                why=f"it is held for {holder}",
+            )
+
+    @read
+    def find_port(self, sliver_id: str, component: str) -> Port | None:
+        """Return the port held for this NIC if all of it is there, or None."""
+        held = self._held(sliver_id, component)
+        if held is None or held.network not in self._site.networks:
+            return None
+        with self._within_reach(f"look for the port {held}"):
+            if not self._strategy(held.network).plugged(held):
+                return None
+        return self._port(held)
+
+    def ports(self, sliver_id: str) -> tuple[Port, ...]:
+        """Return the ports held for the sliver, also those of which something is missing."""
+        return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host.name))
+
+    def create_port(
+        self, sliver_id: str, component: str, network: str, interface: VNicInterface
+    ) -> Port:
+        """Hold a place on the network: a MAC and one fixed address of each of its families.
+
+        The network is made with its first port. What is missing of a port, of its network, or of the
+        network's start after the host's, is made good.
+
+        :raises InvalidSliver, InvalidSite: as ``check`` does.
+        :raises PoolExhausted: if no address is free.
+        :raises Conflict: if the MAC or address is held for another NIC, or another one for this NIC.
+        :raises NotFound: if the bridge of a ``flat`` network is not there.
+        :raises NotOurs: if a libvirt network or link of its name is there without our stamp.
+        :raises NotVerified: if libvirt, read back, does not have it so.
+        :raises SliverBusy: if others work on the network for longer than the limit of a call.
+        """
+        settings = self._settings(network)
+        check_addresses(settings, interface)
+        with self._within_reach(f"make a port on {network}"):
+            held = self._pools.hold(
+                sliver_id, component, self._host.name, network, settings, interface
+            )
+            with self._alone(network):
+                self._strategy(network).make()
+            self._strategy(network).plug(held)
+            return self._port(held)
+
+    def delete_port(self, sliver_id: str, component: str) -> None:
+        """Give the place up. A network that we made goes with its last port.
+
+        :raises InvalidSite: as ``check`` does.
+        :raises Conflict: if the network would go, and a running domain is plugged into it.
+        :raises TimedOut: if dnsmasq does not end the NIC's lease.
+        :raises SliverBusy: if others work on the network for longer than the limit of a call.
+        """
+        held = self._held(sliver_id, component)
+        if held is None:
+            return
+        with self._within_reach(f"delete port {held}") as connection:
+            self._unplug(connection, held)
+            with self._alone(held.network):
+                self._delete_network(connection, held)
+                self._pools.release(sliver_id, component)
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything held for the sliver: ports, DHCP entries, leases."""
+        there = self._pools.of_sliver(sliver_id, self._host.name)
+        if not there:
+            return ()
+        with self._libvirt(f"look for what is left of {sliver_id}") as connection:
+            return tuple(name for held in there for name in self._left(connection, held))
+
+    def unused(self) -> tuple[str, ...]:
+        """Return none: a network has a place in the pool as long as anything of it is there."""
+        return ()
+
+    def remove_unused(self) -> None:
+        """Do nothing."""
+
+    def _unplug(self, connection: libvirt.virConnect, held: Held) -> None:
+        """Take the NIC from a network that others use; what is its alone goes with the network."""
+        network = find_ours(connection, self._site.site, held.network)
+        if network and (self._others(held) or is_shared(network, held)):
+            unplug(network, held, self._host.kernel)
+
+    def _delete_network(self, connection: libvirt.virConnect, held: Held) -> None:
+        """Delete the network if nobody else uses it; one may have come since it was last asked."""
+        self._unplug(connection, held)
+        if self._others(held):
+            return
+        stamp = vlan_stamp(self._site.site, held.network)
+        vlan.remove_vlans(stamp, host=self._host.kernel)
+        network = find_ours(connection, self._site.site, held.network)
+        if network and not is_shared(network, held):
+            delete_network(network)
+
+    def _others(self, held: Held) -> set[Held]:
+        return set(self._pools.of_network(held.network, self._host.name)) - {held}
+
+    def _left(self, connection: libvirt.virConnect, held: Held) -> Iterator[str]:
+        yield f"port {held}: {held.mac}, {held.ipv4}"
+        network = find_ours(connection, self._site.site, held.network)
+        if network and held.mac in dnsmasq.hosts(network):
+            yield f"DHCP entry of {held}: {held.mac}"
+        if network and dnsmasq.leases(network, held.mac):
+            yield f"DHCP lease of {held}: {held.mac}"
+
+    def _held(self, sliver_id: str, component: str) -> Held | None:
+        there = self._pools.of_sliver(sliver_id, self._host.name)
+        return next((held for held in there if held.component == component), None)
+
+    def _settings(self, network: str) -> SiteNetwork:
+        known = self._site.networks
+        if network not in known:
+            raise InvalidSliver(
+                f"no network {network!r}",
+                field="network",
+                where="site.yaml: networks",
+                why=f"known: {', '.join(known) or 'none'}",
+            )
+        return known[network]
+
+    def _strategy(self, network: str) -> Strategy:
+        return strategy(self._host, self._site.site, network, self._settings(network))
+
+    def _port(self, held: Held) -> Port:
+        settings = self._site.networks.get(held.network)
+        if settings is None:  # no longer in site.yaml: enough is known to delete it
+            source = network_name(self._site.site, held.network)
+            return Port(held.sliver, held.component, held.network, source, held.mac)
+        subnet6, by = settings.subnet6, self._strategy(held.network)
+        return Port(
+            sliver=held.sliver,
+            component=held.component,
+            network=held.network,
+            source=by.source,
+            mac=held.mac,
+            ipv4=IPv4Interface((held.ipv4, settings.subnet.prefixlen)),
+            ipv6=IPv6Interface((held.ipv6, subnet6.prefixlen)) if held.ipv6 and subnet6 else None,
+            gateway=by.gateway,
+            dns=tuple(str(address) for address in settings.dns),
+            dhcp=by.dhcp,
+            bridge=by.bridge,
+            port_security=False,
+        )
+
+    def _alone(self, network: str) -> AbstractContextManager[None]:
+        lock = self._site.state_dir / "locks" / f"network-{self._host.name}-{network}"
+        return exclusive(lock, f"network {network}", timeout=self._site.limits.call)
+
+    def _within_reach(self, what: str) -> AbstractContextManager[libvirt.virConnect]:
+        """Give libvirt where the host's bridges, VLANs and leases are within reach, too.
+
+        :raises InvalidSite: if they are not.
+        """
+        name, uri = self._host.name, self._host.libvirt
+        if urlsplit(uri).hostname and self._site.host(name).ssh is None:
+            raise InvalidSite(
+                f"cannot {what}",
+                where=f"site.yaml: hosts.{name}",
+                why=f"{uri} is another machine's, whose bridges and leases are out of reach",
+                remedy=f"name a way to log in there: hosts.{name}.ssh: ssh://root@…",
+            )
+        return self._libvirt(what)
+
+    @contextmanager
+    def _libvirt(self, what: str) -> Iterator[libvirt.virConnect]:
+        with translated(what, self._host.libvirt):
+            yield connect(self._host.libvirt)
+
+
+def _refuse_cloud_only(interface: VNicInterface) -> None:
+    """Refuse what only the network of a cloud can do."""
+    wishes = {"floating_ip": interface.floating_ip, "port_security": interface.port_security}
+    for name, wish in wishes.items():
+        if wish:
+            raise InvalidSliver(
+                "cannot be had on libvirt",
+                field=f"interface.{name}",
+                remedy="leave it out, or have the network served by a cloud",
+            )

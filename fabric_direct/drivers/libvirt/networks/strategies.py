@@ -1,0 +1,339 @@
+"""How a network is made, by its strategy in site.yaml, after nova's old network managers.
+
+========== ======================================================= ===================================
+strategy   what NICs are plugged into                              addresses
+========== ======================================================= ===================================
+flat       a bridge that is there already                          configured in the guest
+flat_dhcp  a libvirt network: bridge, dnsmasq                      DHCP, router advertisement (IPv6)
+vlan       the same, with a VLAN interface as a port of the bridge DHCP, router advertisement (IPv6)
+========== ======================================================= ===================================
+
+libvirt networks are named ``fd-<site>-<network>``, have a UUID that follows from both names, and bear
+``<fd:network site= name=>`` in their ``<metadata>``. They are made with their first port, start with the
+host, and go with their last port. Taking away goes by stamp alone, whatever site.yaml says by then.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import NAMESPACE_URL, UUID, uuid5
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.addresses import host_address, host_address6
+from fabric_direct.drivers.contract import HostDriver
+from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.networks import dnsmasq
+from fabric_direct.drivers.libvirt.networks.address_pools import Held
+from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
+from fabric_direct.drivers.netlink import vlan
+from fabric_direct.drivers.read_cache import read
+from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified
+from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkHost:
+    """The host that networks are made on."""
+
+    name: str
+    libvirt: str
+    """URI of its libvirt."""
+    kernel: HostDriver
+    """What reaches its bridges, VLANs and DHCP server."""
+
+
+class Strategy(Protocol):
+    """One network of the site, made in one of the three ways."""
+
+    dhcp: bool
+    """Whether the network hands out the addresses."""
+    bridge: bool
+    """Whether the source is a bridge of the host rather than a libvirt network."""
+    source: str
+    gateway: str | None
+
+    def check(self) -> None:
+        """Return if the network is there or can be made.
+
+        :raises InvalidSliver: with the field ``network`` if the host lacks what it is built on.
+        :raises NotOurs: if something of its name is there without our stamp.
+        """
+
+    def make(self) -> None:
+        """Make the network if it is not there. No other may make or delete it meanwhile."""
+
+    def plug(self, held: Held) -> None:
+        """Have the network, which is there, serve this NIC."""
+
+    def plugged(self, held: Held) -> bool:
+        """Return whether all of that is there."""
+
+
+class Flat:
+    """An existing bridge; nothing is made."""
+
+    dhcp, bridge = False, True
+
+    def __init__(self, host: NetworkHost, settings: FlatNetwork) -> None:
+        self._host, self.source = host, _needed(settings.bridge, "bridge")
+        self.gateway = str(settings.gateway) if settings.gateway else None
+
+    def check(self) -> None:
+        """Look for the bridge."""
+        if not self._is_there():
+            raise _lacking(self._host, self._why())
+
+    def make(self) -> None:
+        """Look for the bridge.
+
+        :raises NotFound: if it is not there.
+        """
+        if not self._is_there():
+            raise NotFound("the network is not there", where=self._host.name, why=self._why())
+
+    def plug(self, held: Held) -> None:
+        """Do nothing: nothing is made for a single NIC."""
+
+    def plugged(self, held: Held) -> bool:  # noqa: ARG002 - the bridge serves any NIC
+        """Return whether the bridge is there."""
+        return self._is_there()
+
+    def _is_there(self) -> bool:
+        return vlan.is_bridge(self.source, host=self._host.kernel)
+
+    def _why(self) -> str:
+        return f"there is no bridge {self.source}"
+
+
+class FlatDhcp:
+    """A libvirt network: a bridge of its own, on which dnsmasq answers."""
+
+    dhcp, bridge = True, False
+
+    def __init__(self, host: NetworkHost, site: str, name: str, settings: SiteNetwork) -> None:
+        self._host, self._site, self._name = host, site, name
+        self._settings = settings
+        self.source = network_name(site, name)
+        self.gateway = self._gateway()
+
+    def check(self) -> None:
+        """Look for something of the network's name that is not ours."""
+        self._find()
+
+    def make(self) -> None:
+        """Define and start the network.
+
+        :raises NotOurs: if a network or bridge of its name is there without our stamp.
+        """
+        network = self._find() or self._define()
+        network.setAutostart(1)
+        self._start(network)
+
+    def plug(self, held: Held) -> None:
+        """Have dnsmasq hand out the address.
+
+        :raises NotVerified: if libvirt, read back, does not have it so.
+        """
+        network = self._connection().networkLookupByName(self.source)
+        dnsmasq.set_host(network, held.mac, str(held.ipv4))
+        dnsmasq.release_others(network, held.mac, str(held.ipv4), self._host.kernel)
+        if not self.plugged(held):
+            raise NotVerified(f"network {self.source} does not serve {held}")
+
+    def plugged(self, held: Held) -> bool:
+        """Return whether the network is active and hands out the address."""
+        network = self._find()
+        active = network is not None and network.isActive()
+        return bool(active) and dnsmasq.has_host(network, held.mac, str(held.ipv4))
+
+    def _find(self) -> libvirt.virNetwork | None:
+        return find_network(self._connection(), self._site, self._name)
+
+    def _connection(self) -> libvirt.virConnect:
+        return connect(self._host.libvirt)
+
+    def _define(self) -> libvirt.virNetwork:
+        settings, subnet6 = self._settings, self._settings.subnet6
+        xml = render(
+            "network.xml.j2",
+            name=self.source,
+            uuid=network_uuid(self._site, self._name),
+            site=self._site,
+            network=self._name,
+            forward=self._forward(),
+            bridge=self._bridge_name(),
+            address=host_address(settings),
+            prefix=settings.subnet.prefixlen,
+            address6=host_address6(subnet6) if subnet6 else None,
+            prefix6=subnet6.prefixlen if subnet6 else None,
+            options=self._options(),
+        )
+        return self._connection().networkDefineXML(xml)
+
+    def _start(self, network: libvirt.virNetwork) -> None:
+        if network.isActive():
+            return
+        bridge = network.bridgeName()
+        if vlan.link_exists(bridge, host=self._host.kernel):
+            raise NotOurs(
+                f"network {self.source} cannot be started",
+                where=self._host.name,
+                why=f"there is a link {bridge} already, which is not ours",
+                remedy="remove it, or give the network another bridge in site.yaml",
+            )
+        network.create()
+
+    def _bridge_name(self) -> str:
+        assert not isinstance(self._settings, FlatNetwork)  # noqa: S101 - see strategy()
+        return self._settings.bridge or vlan.short_name(self.source)
+
+    def _forward(self) -> str:
+        return self._settings.forward if isinstance(self._settings, FlatDhcpNetwork) else "none"
+
+    def _gateway(self) -> str | None:
+        """Return the router: the one of site.yaml, else the host where it forwards."""
+        host = host_address(self._settings) if self._forward() != "none" else None
+        gateway = self._settings.gateway or host
+        return str(gateway) if gateway else None
+
+    def _options(self) -> list[str]:
+        """Return what dnsmasq would not say of itself."""
+        dns = ",".join(str(address) for address in self._settings.dns)
+        options = {"router": self.gateway, "dns-server": dns}
+        return [f"dhcp-option=option:{name},{value}" for name, value in options.items() if value]
+
+
+class Vlan(FlatDhcp):
+    """A libvirt network whose bridge has a VLAN interface of an uplink as a port."""
+
+    def __init__(self, host: NetworkHost, site: str, name: str, settings: VlanNetwork) -> None:
+        super().__init__(host, site, name, settings)
+        self._uplink, self._vlan = _needed(settings.uplink, "uplink"), settings.vlan
+        self._stamp = vlan_stamp(site, name)
+
+    def check(self) -> None:
+        """Look for the uplink, too."""
+        super().check()
+        if not vlan.link_exists(self._uplink, host=self._host.kernel):
+            raise _lacking(self._host, f"there is no link {self._uplink}")
+
+    def make(self) -> None:
+        """Make the VLAN interface, too, and put it into the bridge."""
+        super().make()
+        vlan.attach_vlan(
+            self._uplink, self._vlan, self._the_bridge(), self._stamp, host=self._host.kernel
+        )
+
+    def plugged(self, held: Held) -> bool:
+        """Return whether the VLAN interface is in the bridge, too."""
+        return super().plugged(held) and vlan.vlan_attached(
+            self._uplink, self._vlan, self._the_bridge(), self._stamp, host=self._host.kernel
+        )
+
+    def _the_bridge(self) -> str:
+        name: str = self._connection().networkLookupByName(self.source).bridgeName()
+        return name
+
+
+def strategy(host: NetworkHost, site: str, name: str, settings: SiteNetwork) -> Strategy:
+    """Return what makes this network."""
+    if isinstance(settings, FlatNetwork):
+        return Flat(host, settings)
+    if isinstance(settings, VlanNetwork):
+        return Vlan(host, site, name, settings)
+    return FlatDhcp(host, site, name, settings)
+
+
+def _lacking(host: NetworkHost, why: str) -> InvalidSliver:
+    return InvalidSliver("this host has no such network", field="network", where=host.name, why=why)
+
+
+def _needed(link: str | None, field: str) -> str:
+    if link is None:
+        raise InvalidSliver(
+            "this host has no such network",
+            field="network",
+            why=f"site.yaml gives it no {field}",
+        )
+    return link
+
+
+def network_name(site: str, name: str) -> str:
+    """Return the name of the site's network at libvirt."""
+    return f"fd-{site}-{name}"
+
+
+def network_uuid(site: str, name: str) -> UUID:
+    """Return the UUID of the site's network at libvirt, which follows from the names alone."""
+    return uuid5(NAMESPACE_URL, f"{STAMP_NAMESPACE}/network/{site}/{name}")
+
+
+def vlan_stamp(site: str, name: str) -> str:
+    """Return the alias of the network's VLAN interface."""
+    return f"fabric-direct {site}/{name}"
+
+
+@read
+def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
+    """Return the libvirt network that bears our stamp, or None if there is none.
+
+    :raises NotOurs: if one of its name or UUID is there without our stamp.
+    """
+    full = network_name(site, name)
+    uuid = str(network_uuid(site, name))
+    for network in connection.listAllNetworks():
+        if network.UUIDString() == uuid and _stamp(network) == (site, name):
+            return network
+        if network.name() == full or network.UUIDString() == uuid:
+            raise NotOurs(
+                f"libvirt network {network.name()} is not ours",
+                where=connection.getURI(),
+                why="it bears no stamp of ours",
+                remedy="remove or rename it",
+            )
+    return None
+
+
+def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
+    """Return the libvirt network that bears our stamp, or None, whatever else is there."""
+    try:
+        return find_network(connection, site, name)
+    except NotOurs:
+        return None
+
+
+def unplug(network: libvirt.virNetwork, held: Held, host: HostDriver) -> None:
+    """Have dnsmasq, which runs on the host, end the NIC's lease and hand out its address no more."""
+    dnsmasq.release(network, held.mac, host)
+    dnsmasq.remove_host(network, held.mac)
+
+
+def is_shared(network: libvirt.virNetwork, held: Held) -> bool:
+    """Return whether the network hands out addresses to other NICs than this one."""
+    macs = dnsmasq.hosts(network) | dnsmasq.hosts(network, libvirt.VIR_NETWORK_XML_INACTIVE)
+    return bool(macs.keys() - {held.mac})
+
+
+def delete_network(network: libvirt.virNetwork) -> None:
+    """Stop the network and remove it, with the leases that dnsmasq gave.
+
+    :raises Conflict: if a running domain is plugged into it.
+    """
+    plugged = ElementTree.fromstring(network.XMLDesc(0)).get("connections", "0")
+    if plugged != "0":
+        raise Conflict(
+            f"libvirt network {network.name()} is in use",
+            why=f"{plugged} NICs are plugged into it",
+            remedy="unplug them, and delete the port again",
+        )
+    if network.isActive():
+        network.destroy()
+    network.undefine()
+
+
+def _stamp(network: libvirt.virNetwork) -> tuple[str | None, str | None] | None:
+    """Return the site and network that a libvirt network says it was made for."""
+    xml = dnsmasq.definition(network, libvirt.VIR_NETWORK_XML_INACTIVE)
+    element = xml.find(f"metadata/{{{STAMP_NAMESPACE}}}network")
+    return None if element is None else (element.get("site"), element.get("name"))

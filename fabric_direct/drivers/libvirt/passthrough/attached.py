@@ -1,0 +1,79 @@
+"""The PCI functions that a sliver's domain has by our stamp, as read from its XML."""
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.drivers.contract import PluggedDevice
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, Taker, pci_address
+from fabric_direct.drivers.libvirt.passthrough.pcie_ports import port_of
+from fabric_direct.drivers.libvirt.servers.lookup import component_of
+from fabric_direct.model import PciAddress
+
+LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+
+
+def plugged_in(own: Reading, sliver_id: str) -> dict[int, tuple[PluggedDevice, ...]]:
+    """Return the sliver's devices by scope: as defined and, if the domain runs, live."""
+    takers = [(taker, component_of(taker.alias, sliver_id)) for taker in own.takers()]
+    return {
+        scope: tuple(
+            _device(own, taker, component)
+            for taker, component in takers
+            if component and taker.scope == scope
+        )
+        for scope in own.scopes
+    }
+
+
+def current(plugged: dict[int, tuple[PluggedDevice, ...]]) -> tuple[PluggedDevice, ...]:
+    """Return the sliver's devices: live if the domain runs, else as defined."""
+    return plugged.get(LIVE, plugged.get(CONFIG, ()))
+
+
+def aliases(own: Reading, sliver_id: str, component: str) -> list[str]:
+    """Return the aliases of the component's functions, live and as defined."""
+    labels = {taker.alias for taker in own.takers()}
+    return sorted(label for label in labels if component_of(label, sliver_id) == component)
+
+
+def is_as(found: PluggedDevice, wanted: PluggedDevice) -> bool:
+    """Return whether a device is the wanted one, wherever in the guest it is."""
+    return replace(found, guest_address=None, guest_port=None) == wanted
+
+
+def guest_address(taker: Taker) -> PciAddress | None:
+    """Return where libvirt put a device in the domain."""
+    address = taker.element.find("address[@type='pci']")
+    return pci_address(address) if address is not None else None
+
+
+def described(device: PluggedDevice) -> str:
+    """Return what tells a device from another in a message."""
+    settings = [f"{n} {v}" for n in ("mac", "vlan") if (v := getattr(device, n)) is not None]
+    return (
+        f"{device.host_address} ({', '.join(settings)})" if settings else str(device.host_address)
+    )
+
+
+def _device(own: Reading, taker: Taker, component: str) -> PluggedDevice:
+    guest = guest_address(taker) if taker.scope == LIVE else None
+    return PluggedDevice(
+        component,
+        taker.alias,
+        taker.address,
+        guest_address=guest,
+        guest_port=port_of(own.roots[taker.scope], guest) if guest else None,
+        mac=_attribute(taker.element, "mac", "address"),
+        vlan=_number(_attribute(taker.element, "vlan/tag", "id")),
+    )
+
+
+def _attribute(device: ElementTree.Element, path: str, name: str) -> str | None:
+    element = device.find(path)
+    return element.get(name) if element is not None else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None else None

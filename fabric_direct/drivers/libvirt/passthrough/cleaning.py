@@ -1,0 +1,77 @@
+"""Making a device fit for its next tenant, and the proof that it is.
+
+A drive is erased and read; anything else is reset, and must answer as what it was.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.contract import DeviceRecord, HostDriver, PciFunction
+from fabric_direct.drivers.hosts.functions import ANSWER
+from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
+from fabric_direct.errors import NotVerified
+from fabric_direct.model import PciAddress
+
+
+def clean(
+    host: HostDriver,
+    record: DeviceRecord,
+    functions: Collection[PciAddress],
+    *,
+    timeout: float,
+) -> str:
+    """Clean a device that no domain has any more, and return how, as a sentence.
+
+    :param host: the worker that has it.
+    :param record: what it was when it was passed through.
+    :param functions: all functions of its component. Those that no reset of their own is known for
+        are reset together.
+    :param timeout: seconds for all of it.
+    :raises NotVerified: if it does not answer afterwards, or as something else.
+    :raises DriverError: if it cannot be erased or reset, or something is still on it.
+    :raises NotFound: if it is not there.
+    """
+    deadline = Deadline.within(timeout)
+    if record.type == "NVME":
+        done = _erased(host, record, deadline)
+    else:
+        done = _reset(host, {record.address, *functions}, deadline)
+    _verify(record, survey(host, timeout=deadline.remaining() + ANSWER))
+    return done
+
+
+def _erased(host: HostDriver, record: DeviceRecord, deadline: Deadline) -> str:
+    address = str(record.address)
+    host.call("pci.bind", timeout=deadline.remaining(), address=address)
+    report = _timed(host, "nvme.erase", deadline, address=address)
+    disks = ", ".join(report["namespaces"]) or "no disk"
+    return f"{address} was erased ({disks}) by {report['method']}: {report['proof']}"
+
+
+def _reset(host: HostDriver, functions: Collection[PciAddress], deadline: Deadline) -> str:
+    methods = _timed(host, "pci.reset", deadline, addresses=sorted(map(str, functions)))
+    return "; ".join(f"{address} was reset ({method})" for address, method in methods.items())
+
+
+def _timed(host: HostDriver, function: str, deadline: Deadline, **arguments: Any) -> dict[str, Any]:
+    """Call a function that keeps to the time itself, and tells when it was not enough."""
+    left = deadline.remaining()
+    answer: dict[str, Any] = host.call(function, timeout=left + ANSWER, limit=left, **arguments)
+    return answer
+
+
+def _verify(record: DeviceRecord, there: dict[PciAddress, PciFunction]) -> None:
+    """Compare the device with what it was.
+
+    :raises NotVerified: if it is another one, or none.
+    """
+    found, where = there.get(record.address), str(record.address)
+    if found is None or not found.alive:
+        raise NotVerified("the device does not answer", where=where)
+    if (found.vendor, found.product) != (record.vendor, record.product):
+        raise NotVerified(
+            "the device is another one",
+            where=where,
+            why=f"{found.vendor}:{found.product}, not {record.vendor}:{record.product}",
+        )

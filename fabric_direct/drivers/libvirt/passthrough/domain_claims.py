@@ -1,0 +1,182 @@
+"""Which domain has which PCI function, and the locks under which that is asked and changed.
+
+libvirt itself lets two domains claim one device, so all domains of the host are asked before each
+attach: their live XML and their definitions, ours and others'.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.libvirt.servers.lookup import (
+    absent_domain_is_fine,
+    check_stamp,
+    component_of,
+    definitions,
+    domain_uuid,
+    stamp_in,
+)
+from fabric_direct.locks import exclusive
+from fabric_direct.model import PciAddress
+
+# What in a domain takes a PCI function away from its host; the words that any of them is told by.
+_TAKERS = {("hostdev", "pci"), ("interface", "hostdev"), ("disk", "nvme")}
+_WORDS = ("hostdev", "nvme")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A PCI function that a domain has."""
+
+    address: PciAddress
+    domain: str
+    """Name of the domain."""
+    uuid: str
+    alias: str
+    """Alias of the device; empty if it has none."""
+    scope: int
+    """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
+
+    @property
+    def owner(self) -> str:
+        """``<sliver>/<component>`` if the domain is a sliver's, else the domain's name."""
+        for sliver in _slivers_in(self.alias):
+            if str(domain_uuid(sliver)) == self.uuid:
+                return f"{sliver}/{component_of(self.alias, sliver)}"
+        return self.domain
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """A device of a domain that passes a PCI function through."""
+
+    element: ElementTree.Element
+    address: PciAddress
+    """The function on the host."""
+    alias: str
+    scope: int
+
+
+class Reading:
+    """A domain as it was read: once as defined, and once live if it runs."""
+
+    def __init__(self, domain: libvirt.virDomain) -> None:
+        self.domain = domain
+        self._texts = definitions(domain)
+
+    @property
+    def scopes(self) -> tuple[int, ...]:
+        """What there is of it: ``VIR_DOMAIN_AFFECT_CONFIG``, and ``…_LIVE`` if it runs."""
+        return tuple(self._texts)
+
+    @cached_property
+    def roots(self) -> dict[int, ElementTree.Element]:
+        """Its XML by scope."""
+        return {scope: ElementTree.fromstring(text) for scope, text in self._texts.items()}
+
+    def takers(self) -> Iterator[Taker]:
+        """Yield the devices that pass a PCI function through."""
+        # Most domains have none, and reading XML takes as long as getting it.
+        if any(word in text for text in self._texts.values() for word in _WORDS):
+            for scope, root in self.roots.items():
+                yield from _takers(root, scope)
+
+    def check_stamp(self, sliver_id: str) -> None:
+        """Return if the domain bears the sliver's stamp.
+
+        :raises NotOurs: if not.
+        """
+        stamp = stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+        check_stamp(stamp, self.domain.name(), sliver_id)
+
+
+def uuid_of(tenant: Tenant) -> str:
+    """Return the UUID of a tenant's domain: a cloud's own, or what follows from the sliver's id."""
+    return tenant.domain or str(domain_uuid(tenant.sliver))
+
+
+def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | None:
+    """Read the sliver's domain; None if there is none.
+
+    A domain of a cloud bears no stamp of ours; the cloud's own says whose its server is.
+
+    :raises NotOurs: if a domain has its UUID without our stamp.
+    :raises libvirt.libvirtError: if libvirt does not answer.
+    """
+    own: Reading | None = None
+    with absent_domain_is_fine():
+        own = Reading(connection.lookupByUUIDString(uuid_of(tenant)))
+        if tenant.domain is None:
+            own.check_stamp(tenant.sliver)
+    return own
+
+
+def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
+    """Read all domains of the host: one call lists them, each takes one, and one more if it runs.
+
+    :raises libvirt.libvirtError: if libvirt does not answer.
+    """
+    readings = []
+    for domain in connection.listAllDomains():
+        with absent_domain_is_fine():
+            readings.append(Reading(domain))
+    return tuple(readings)
+
+
+def claims(readings: Iterable[Reading]) -> tuple[Claim, ...]:
+    """Return what these domains claim."""
+    return tuple(
+        Claim(t.address, reading.domain.name(), reading.domain.UUIDString(), t.alias, t.scope)
+        for reading in readings
+        for t in reading.takers()
+    )
+
+
+def _takers(root: ElementTree.Element, scope: int) -> Iterator[Taker]:
+    for device in root.iterfind("devices/*"):
+        if (device.tag, device.get("type")) in _TAKERS:
+            source, alias = device.find("source/address"), device.find("alias")
+            # A NIC on USB may be passed through as an interface as well.
+            if source is not None and source.get("type", "pci") == "pci":
+                label = alias.get("name", "") if alias is not None else ""
+                yield Taker(device, pci_address(source), label, scope)
+
+
+def pci_address(element: ElementTree.Element) -> PciAddress:
+    """Return the PCI address in the hexadecimal attributes of an ``<address>``."""
+    domain, bus, slot, function = (
+        int(element.get(name, "0"), 16) for name in ("domain", "bus", "slot", "function")
+    )
+    return PciAddress(domain, bus, slot, function)
+
+
+@contextmanager
+def locked(
+    directory: Path, host: str, addresses: Iterable[PciAddress], *, timeout: float
+) -> Iterator[None]:
+    """Be the only one, of all threads and processes with this directory, at work on the functions.
+
+    :param timeout: seconds to wait for others, in all.
+    :raises SliverBusy: if others are still at work on one of them then.
+    """
+    deadline = Deadline.within(timeout)
+    with ExitStack() as stack:
+        # All take them in the same order, so that no two wait for each other.
+        for address in sorted(set(addresses)):
+            path, what = directory / f"{host}-{address}.lock", f"device {address} of {host}"
+            stack.enter_context(exclusive(path, what, timeout=deadline.remaining()))
+        yield
+
+
+def _slivers_in(alias: str) -> Iterable[str]:
+    """Return every beginning of ``ua-<sliver>-<component>-<n>`` that may be the sliver's id."""
+    words = alias.removeprefix("ua-").split("-") if alias.startswith("ua-") else []
+    return accumulate(words, "{}-{}".format)

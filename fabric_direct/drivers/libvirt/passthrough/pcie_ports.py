@@ -1,0 +1,67 @@
+"""The slots of a domain's PCI topology: the root ports that are free, and the port of each device.
+
+A root port takes one device. libvirt adds none while the guest runs, and plugs only function 0 into a
+running guest; so several functions of one device get a port each then, and share one from the next
+start.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from xml.etree import ElementTree
+
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import pci_address
+from fabric_direct.errors import Unsupported
+from fabric_direct.model import PciAddress
+
+
+def free_ports(root: ElementTree.Element) -> list[int]:
+    """Return the indexes of the root ports that nothing is plugged into, as the bus numbers there.
+
+    :param root: a ``<domain>``.
+    """
+    taken = {address.bus for address in _addresses(root)}
+    return sorted(index for index in _root_ports(root) if index not in taken)
+
+
+def port_of(root: ElementTree.Element, address: PciAddress) -> PciAddress | None:
+    """Return the address of the root port that a device hangs on, if it hangs on one.
+
+    :param address: the device's address in the domain; its bus is the index of the port's controller.
+    """
+    return _root_ports(root).get(address.bus)
+
+
+def one_slot(
+    root: ElementTree.Element,
+    functions: Sequence[PciAddress],
+    taken: Iterable[PciAddress] = (),
+    where: str = "",
+) -> list[PciAddress]:
+    """Return an address in the domain for each function of one device, all in one slot.
+
+    :param taken: where some functions of the device are already; the others go with them.
+    :raises Unsupported: if no root port is free.
+    """
+    buses = [address.bus for address in taken] or free_ports(root)[:1]
+    if not buses:
+        raise Unsupported(
+            "1 PCIe root ports are needed and 0 are free",
+            where=where,
+            why="each device that is plugged into a guest takes one, and none is added while it runs",
+            remedy="take devices away first, or make the node anew with all of its components",
+        )
+    # A device without function 0 is none; the functions keep their order, not their numbers.
+    return [PciAddress(0, buses[0], 0, number) for number in range(len(functions))]
+
+
+def _root_ports(root: ElementTree.Element) -> dict[int, PciAddress]:
+    ports = root.iterfind("devices/controller[@model='pcie-root-port']")
+    return {
+        int(port.get("index", "0")): pci_address(address)
+        for port in ports
+        if (address := port.find("address[@type='pci']")) is not None
+    }
+
+
+def _addresses(root: ElementTree.Element) -> Iterator[PciAddress]:
+    for address in root.iterfind("devices/*/address[@type='pci']"):
+        yield pci_address(address)

@@ -1,0 +1,120 @@
+"""What is written down of a host's devices, from before they are passed through until they are clean.
+
+Each record is kept twice: below ``state_dir``, and on the host itself, where another machine that works
+with the host finds it, and which outlives this one. What either says counts.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import DeviceRecord
+from fabric_direct.drivers.hosts.agent import record_files
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.model import PciAddress
+
+# Where a host keeps its own records.
+ON_HOST = "/var/lib/fabric-direct/devices"
+
+_FORM = TypeAdapter(DeviceRecord)
+Records = dict[PciAddress, DeviceRecord]
+
+
+class Ledger:
+    """The records of one host's devices.
+
+    Records of different devices may be written at the same time, by any number of processes.
+
+    :param site: the site; its ``state_dir`` and its limit for a call.
+    :param host: name of the worker.
+    """
+
+    def __init__(self, site: Site, host: str) -> None:
+        self._site, self._host = site, host
+        self._directory = str(site.state_dir / "devices" / host)
+
+    def records(self) -> Records:
+        """Return all records by address.
+
+        A device that is quarantined in either place is quarantined, and so is one whose record cannot
+        be read. Where the two differ otherwise, the host's counts.
+
+        :raises Unreachable: if the host does not answer: nothing can be said to be free then.
+        """
+        there: dict[str, str | None] = self._on_host("read")
+        return _merged(
+            _parsed(there, "on the host"), _parsed(record_files.read(self._directory), "here")
+        )
+
+    def write(self, record: DeviceRecord) -> None:
+        """Write a record in both places, in place of what was there; it is kept on return.
+
+        :raises Unreachable: if the host does not answer; nothing is written here then.
+        """
+        name, text = str(record.address), _FORM.dump_json(record).decode()
+        self._on_host("write", name=name, text=text)
+        record_files.write(self._directory, name, text)
+
+    def strike(self, address: PciAddress) -> None:
+        """Remove a device's record in both places; it is gone on return.
+
+        :raises Unreachable: if the host does not answer; the record here is kept then.
+        """
+        name = str(address)
+        self._on_host("remove", name=name)
+        record_files.remove(self._directory, name)
+
+    def _on_host(self, function: str, **arguments: str) -> Any:
+        driver, limit = host_driver(self._site, self._host), self._site.limits.call
+        return driver.call(
+            f"record_files.{function}", timeout=limit, directory=ON_HOST, **arguments
+        )
+
+
+def _parsed(texts: dict[str, str | None], where: str) -> Records:
+    """Read records by their names; a name that is no address is no record's."""
+    found: Records = {}
+    for name, text in texts.items():
+        try:
+            address = PciAddress.parse(name)
+        except ValueError:
+            continue
+        found[address] = _record(address, text, where)
+    return found
+
+
+def _record(address: PciAddress, text: str | None, where: str) -> DeviceRecord:
+    try:
+        record = _FORM.validate_json(text or "")
+    except ValidationError:
+        record = None
+    if record is None or record.address != address:
+        return DeviceRecord(
+            address,
+            type="",
+            model=None,
+            sliver="",
+            component="",
+            vendor="",
+            product="",
+            quarantined=f"its record {where} cannot be read",
+        )
+    return record
+
+
+def _merged(there: Records, here: Records) -> Records:
+    """Join what both say: the host's words, and every quarantine."""
+    both = here.keys() & there.keys()
+    return here | there | {address: _join(here[address], there[address]) for address in both}
+
+
+def _join(here: DeviceRecord, there: DeviceRecord) -> DeviceRecord:
+    """Take the host's record, or ours if that cannot be read."""
+    record = there if there.sliver or not here.sliver else here
+    return replace(
+        record,
+        quarantined=there.quarantined or here.quarantined,
+        baseline=there.baseline or here.baseline,
+    )

@@ -1,0 +1,303 @@
+"""The PCI functions of a host as they are at one moment, and what keeps one from a sliver.
+
+What is known of a function comes from the host's kernel, from all domains of its libvirt, from the
+records of devices that are not clean yet, and from the allow-list of the site.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from fabric_direct.config import AllowedDevice
+from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
+from fabric_direct.drivers.libvirt.servers.lookup import component_of
+from fabric_direct.errors import DeviceClaimed, DeviceInUse, DeviceUnclean, InvalidSliver
+from fabric_direct.model import DeviceState, PciAddress, PciComponent
+
+# PCI class code of bridges: they share IOMMU groups with what is behind them and stay with the host.
+_BRIDGE = "06"
+
+
+@dataclass(frozen=True)
+class View:
+    """The functions of one host, with all that is known of them."""
+
+    host: str
+    functions: Mapping[PciAddress, PciFunction]
+    claims: tuple[Claim, ...]
+    records: Mapping[PciAddress, DeviceRecord]
+    entries: tuple[AllowedDevice, ...]
+    """The host's allow-list."""
+
+    def allowed(self) -> dict[PciAddress, AllowedDevice]:
+        """Return the functions that may be passed through, each with the entry that allows it.
+
+        An entry with an uplink stands for the VFs that its NIC has now.
+        """
+        found: dict[PciAddress, AllowedDevice] = {}
+        for entry in self.entries:
+            named = (entry.bdf,) if entry.bdf else self._vfs_of(entry.uplink or "")
+            found.update(dict.fromkeys(named, entry))
+        return found
+
+    def _vfs_of(self, uplink: str) -> tuple[PciAddress, ...]:
+        having = (f for f in self.functions.values() if uplink in f.links)
+        return next((f.virtual for f in having), ())
+
+    def peers(self, address: PciAddress) -> tuple[PciAddress, ...]:
+        """Return the other functions of its IOMMU group, bridges left out."""
+        function = self.functions.get(address)
+        if function is None or function.iommu_group is None:
+            return ()
+        return tuple(
+            other.address
+            for other in self.functions.values()
+            if other.iommu_group == function.iommu_group
+            and other.address != address
+            and not other.kind.startswith(_BRIDGE)
+        )
+
+    def bound_up(self, address: PciAddress) -> tuple[PciAddress, ...]:
+        """Return what goes where the function goes: its VFs, and its peers."""
+        function = self.functions.get(address)
+        return (*(function.virtual if function else ()), *self.peers(address))
+
+    def slot_mates(self, address: PciAddress) -> tuple[PciAddress, ...]:
+        """Return the other functions of its device; a VF has none."""
+        function = self.functions.get(address)
+        if function is None or function.physical:
+            return ()
+        return tuple(
+            other.address
+            for other in self.functions.values()
+            if replace(other.address, function=0) == replace(address, function=0)
+            and other.address != address
+            and other.physical is None
+        )
+
+    def spare_mates(self, address: PciAddress) -> tuple[PciAddress, ...]:
+        """Return those of :meth:`slot_mates` that may be passed through, and that nobody has or uses."""
+        allowed, taken = self.allowed(), {claim.address for claim in self.claims}
+        return tuple(
+            mate
+            for mate in self.slot_mates(address)
+            if mate in allowed.keys() - taken - self.records.keys()
+            and not self.functions[mate].uses
+        )
+
+    def uplink_of(self, address: PciAddress) -> str | None:
+        """Return the network interface of a VF's PF, if it has one."""
+        function = self.functions.get(address)
+        physical = self.functions.get(function.physical) if function and function.physical else None
+        return next(iter(physical.links), None) if physical else None
+
+    def _around(self, address: PciAddress) -> tuple[PciAddress, ...]:
+        """Return the function and all those that no other domain may have meanwhile."""
+        function = self.functions.get(address)
+        physical = (function.physical,) if function and function.physical else ()
+        return (address, *physical, *self.bound_up(address))
+
+    # --- what keeps a device from a sliver
+
+    def refuse(self, component: PciComponent, sliver_id: str, own: str) -> None:
+        """Return if the sliver may have the component's functions; what it has of them is its own.
+
+        :param own: UUID of the sliver's domain.
+        :raises InvalidSliver: if one is not on the host, not allowed, or cannot be had without others
+            that are not allowed.
+        :raises DeviceClaimed: if another domain or component has one, or what is bound up with it.
+        :raises DeviceUnclean: if one was not cleaned after its last use, or is quarantined.
+        :raises DeviceInUse: if the host itself uses one.
+        """
+        taken = [c for c in self.claims if not _is_own(c, own, sliver_id, component.id)]
+        allowed = self.allowed()
+        for number, address in enumerate(component.bdf):
+            field = f"bdf[{number}]"
+            self._refuse_absent(address, field)
+            self._refuse_disallowed(component, address, allowed, field)
+            self._refuse_claimed(address, taken, field)
+            self._refuse_unclean(address, sliver_id, component.id, field)
+            if not any(c.address == address for c in self.claims):
+                self._refuse_used(address, field)
+
+    def _refuse_absent(self, address: PciAddress, field: str) -> None:
+        if address not in self.functions:
+            raise InvalidSliver(f"there is no PCI function {address}", field=field, where=self.host)
+
+    def _refuse_disallowed(
+        self,
+        component: PciComponent,
+        address: PciAddress,
+        allowed: Mapping[PciAddress, AllowedDevice],
+        field: str,
+    ) -> None:
+        entry = allowed.get(address)
+        if entry is None or not _fits(component, entry):
+            raise self._disallowed(component, address, entry, field)
+        group = self.functions[address].iommu_group
+        for peer in self.peers(address):
+            if peer not in allowed:
+                raise InvalidSliver(
+                    f"{address} can only be had together with {peer}, which is not allowed",
+                    field=field,
+                    where=f"site.yaml: hosts.{self.host}.devices",
+                    why=f"both are in IOMMU group {group}",
+                    remedy="allow all functions of the group, or name another device",
+                )
+
+    def _disallowed(
+        self,
+        component: PciComponent,
+        address: PciAddress,
+        entry: AllowedDevice | None,
+        field: str,
+    ) -> InvalidSliver:
+        allows = f"it allows it as {entry.type} {entry.model or ''}".strip() if entry else ""
+        return InvalidSliver(
+            f"{address} is not allowed as {component.type} {component.model or ''}".strip(),
+            field=field,
+            where=f"site.yaml: hosts.{self.host}.devices",
+            why=allows,
+            remedy="name a device that the site's inventory lists as allowed",
+        )
+
+    def _refuse_claimed(self, address: PciAddress, taken: Iterable[Claim], field: str) -> None:
+        # A PF takes its VFs along; libvirtd hangs if the guest that has one does not let go.
+        around = self._around(address)
+        for claim in taken:
+            if claim.address in around:
+                raise DeviceClaimed(
+                    f"domain {claim.domain} has {claim.address}",
+                    field=field,
+                    where=self.host,
+                    why=f"it belongs to {claim.owner}",
+                    remedy="detach it there first, or name another device",
+                )
+
+    def _refuse_unclean(
+        self, address: PciAddress, sliver_id: str, component: str, field: str
+    ) -> None:
+        for each in (address, *self.bound_up(address)):
+            record = self.records.get(each)
+            own = record and (record.sliver, record.component) == (sliver_id, component)
+            if record and (record.quarantined or not own):
+                raise self._unclean(record, field)
+        if not self.functions[address].alive:
+            raise DeviceUnclean(
+                f"{address} does not answer",
+                field=field,
+                where=self.host,
+                why="its configuration space reads as all ones",
+                remedy="power the device, or the worker, off and on",
+            )
+
+    def _unclean(self, record: DeviceRecord, field: str) -> DeviceUnclean:
+        last = f"{_last(record)} had it last"
+        return DeviceUnclean(
+            f"{record.address} is {'quarantined' if record.quarantined else 'not clean yet'}",
+            field=field,
+            where=self.host,
+            why=f"{last}: {record.quarantined}" if record.quarantined else last,
+            remedy=f"look at it: fabric-direct devices release {self.host} {record.address}",
+        )
+
+    def _refuse_used(self, address: PciAddress, field: str) -> None:
+        used = next(self._used(address), None)
+        if used:
+            raise DeviceInUse(
+                f"the host uses {used.address}",
+                field=field,
+                where=self.host,
+                why="; ".join(used.uses),
+                remedy="end that use, or name another device",
+            )
+
+    def _used(self, address: PciAddress) -> Iterator[PciFunction]:
+        """Yield those that the host uses: the function, and what is bound up with it."""
+        for each in (address, *self.bound_up(address)):
+            function = self.functions.get(each)
+            if function and function.uses:
+                yield function
+
+    # --- the inventory
+
+    def devices(self, bridge_modes: Mapping[str, str]) -> Iterator[HostDevice]:
+        """Yield every function with its state, by address.
+
+        :param bridge_modes: of the uplinks that have one.
+        """
+        allowed = self.allowed()
+        for address in sorted(self.functions):
+            entry = allowed.get(address)
+            state, why = self._state(address, allowed)
+            uplink = self.uplink_of(address)
+            links = ((uplink,) if uplink else ()) + self.functions[address].links
+            yield HostDevice(
+                self.functions[address],
+                state,
+                why,
+                peers=self.peers(address),
+                type=entry.type if entry else None,
+                model=entry.model if entry else None,
+                owner=self._owner(address),
+                uplink=uplink,
+                bridge_mode=next((bridge_modes[k] for k in links if k in bridge_modes), None),
+            )
+
+    def _owner(self, address: PciAddress) -> str | None:
+        """Return who has it: by its record, unless a domain has it as somebody else's."""
+        claim = next((c for c in self.claims if c.address == address), None)
+        record = self.records.get(address)
+        if record and (claim is None or component_of(claim.alias, record.sliver)):
+            return f"{record.sliver}/{record.component}"
+        return claim.owner if claim else None
+
+    def _state(
+        self, address: PciAddress, allowed: Mapping[PciAddress, AllowedDevice]
+    ) -> tuple[DeviceState, str]:
+        record, function = self.records.get(address), self.functions[address]
+        if record and record.quarantined:
+            return DeviceState.QUARANTINED, record.quarantined
+        claims = {c.address: c for c in self.claims}
+        if address in claims:
+            return DeviceState.USED, ""
+        if record:
+            return DeviceState.UNCLEAN, f"{_last(record)} had it last"
+        if address not in allowed:
+            return DeviceState.NOT_ALLOWED, "; ".join(function.uses)
+        if not function.alive:
+            return DeviceState.UNCLEAN, "it does not answer"
+        return self._shared_state(address, allowed, claims)
+
+    def _shared_state(
+        self,
+        address: PciAddress,
+        allowed: Mapping[PciAddress, AllowedDevice],
+        claims: Mapping[PciAddress, Claim],
+    ) -> tuple[DeviceState, str]:
+        """Return the state that follows from what is bound up with the function."""
+        for peer in self.peers(address):
+            if peer not in allowed:
+                return DeviceState.NOT_ALLOWED, f"{peer} goes with it, and is not allowed"
+        for other in self._around(address)[1:]:
+            if other in claims:
+                return DeviceState.USED, f"{claims[other].owner} has {other}"
+        for other in self.bound_up(address):
+            if other in self.records:
+                return DeviceState.UNCLEAN, f"{_last(self.records[other])} had {other} last"
+        used = next(self._used(address), None)
+        return (DeviceState.HOST_USED, "; ".join(used.uses)) if used else (DeviceState.FREE, "")
+
+
+def _last(record: DeviceRecord) -> str:
+    """Return whose a function was, as far as its record can be read."""
+    return f"{record.sliver}/{record.component}" if record.sliver else "nobody knows who"
+
+
+def _fits(component: PciComponent, entry: AllowedDevice) -> bool:
+    models = {component.model, entry.model} - {None}
+    return entry.type == component.type and len(models) < 2
+
+
+def _is_own(claim: Claim, own: str, sliver_id: str, component: str) -> bool:
+    return claim.uuid == own and component_of(claim.alias, sliver_id) == component

@@ -1,0 +1,254 @@
+"""The USB devices of a host, and what domains name of them.
+
+libvirt knows a USB device by its ids or by the number that the host's kernel gave it when it was
+plugged in, not by its port. So the number of a port is read when it is needed, and the ids go with it:
+libvirt starts no domain whose number is another device's by then, unless that has the same ids.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from xml.etree import ElementTree
+
+import libvirt
+from pydantic import TypeAdapter
+
+from fabric_direct.config import UsbId, UsbPort
+from fabric_direct.drivers.contract import HostDriver, Tenant
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.servers.lookup import component_of
+from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
+
+
+@dataclass(frozen=True, slots=True)
+class UsbDevice:
+    """A USB device as the host's kernel shows it."""
+
+    bus: int
+    port: str
+    """Port, and those of the hubs before it: ``1.4``."""
+    device: int
+    """Its number on the bus until it is unplugged."""
+    vendor: str
+    """Four hexadecimal digits, as is ``product``."""
+    product: str
+    uses: tuple[str, ...] = ()
+    """What the host itself uses it for, a sentence each."""
+
+    def __str__(self) -> str:
+        return f"USB device {self.vendor}:{self.product} at bus {self.bus}, port {self.port}"
+
+    def bears(self, name: UsbId | UsbPort) -> bool:
+        """Return whether the allow-list means it by this name."""
+        if isinstance(name, UsbId):
+            return (self.vendor, self.product) == (name.vendor, name.product)
+        return (self.bus, self.port) == (name.bus, name.port)
+
+
+_FORM = TypeAdapter(tuple[UsbDevice, ...])
+
+
+def usb_devices(host: HostDriver, *, timeout: float) -> tuple[UsbDevice, ...]:
+    """Return the USB devices of a host, hubs left out.
+
+    :param timeout: seconds until an answer.
+    :raises Unreachable: if the host does not answer.
+    """
+    return _FORM.validate_python(host.call("usb.survey", timeout=timeout))
+
+
+@dataclass(frozen=True, slots=True)
+class UsbSource:
+    """What a domain names of the host's USB devices: ids, a number, or both."""
+
+    vendor: str | None = None
+    product: str | None = None
+    bus: int | None = None
+    device: int | None = None
+
+    @classmethod
+    def of(cls, name: UsbId | UsbPort, device: UsbDevice) -> "UsbSource":
+        """Return how a device is named that the allow-list knows by this name."""
+        ids = (device.vendor, device.product)
+        return cls(*ids) if isinstance(name, UsbId) else cls(*ids, device.bus, device.device)
+
+    def candidates(self, devices: Iterable[UsbDevice]) -> list[UsbDevice]:
+        """Return those that it may mean: that with the number, if it has the ids; or all with these."""
+        if self.device is None:
+            return [d for d in devices if self._is_alike(d)]
+        at = (d for d in devices if (d.bus, d.device) == (self.bus, self.device))
+        return [d for d in at if self.vendor is None or self._is_alike(d)]
+
+    def chosen(self, devices: Iterable[UsbDevice]) -> UsbDevice | None:
+        """Return the device that a domain has by it, or gets at its start: of several it gets none."""
+        found = self.candidates(devices)
+        return found[0] if len(found) == 1 else None
+
+    def _is_alike(self, device: UsbDevice) -> bool:
+        return (self.vendor, self.product) == (device.vendor, device.product)
+
+
+@dataclass(frozen=True, slots=True)
+class UsbHostdev:
+    """A USB device that a domain has of its host."""
+
+    alias: str
+    scope: int
+    """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
+    source: UsbSource
+
+
+@dataclass(frozen=True, slots=True)
+class UsbPart:
+    """A USB device that goes with a component of a sliver."""
+
+    alias: str
+    device: UsbDevice
+    source: UsbSource
+    """How the domain shall name it."""
+
+    @classmethod
+    def of(
+        cls,
+        sliver_id: str,
+        component: str,
+        number: int,
+        name: UsbId | UsbPort,
+        device: UsbDevice,
+    ) -> "UsbPart":
+        """Return the part for a device that the allow-list names so, the component's ``number``-th."""
+        label = f"{usb_alias(sliver_id, component)}{number}"
+        return cls(label, device, UsbSource.of(name, device))
+
+    def is_named_by(self, hostdev: UsbHostdev) -> bool:
+        """Return whether a domain has it under its alias, and names it as it shall."""
+        return (hostdev.alias, hostdev.source) == (self.alias, self.source)
+
+    def is_had_by(self, hostdev: UsbHostdev) -> bool:
+        """Return whether a domain has it: named as it shall be, or, live, the device itself."""
+        if hostdev.scope == libvirt.VIR_DOMAIN_AFFECT_CONFIG:
+            return self.is_named_by(hostdev)
+        return hostdev.alias == self.alias and bool(hostdev.source.candidates([self.device]))
+
+    def xml(self, index: int, port: int) -> str:
+        """Return its ``<hostdev>`` at a port of the domain's USB controller with this index."""
+        return render(
+            "usb-hostdev.xml.j2",
+            **asdict(self.source),
+            alias=self.alias,
+            controller=index,
+            port=port,
+        )
+
+
+def usb_alias(sliver_id: str, component: str) -> str:
+    """Return the alias of a component's USB controller; those of its USB devices begin with it."""
+    return f"ua-{sliver_id}-{component}-usb"
+
+
+def described(name: UsbId | UsbPort) -> str:
+    """Return in words what the allow-list names."""
+    if isinstance(name, UsbId):
+        return f"USB device {name.vendor}:{name.product}"
+    return f"USB device at bus {name.bus}, port {name.port}"
+
+
+def the_one(name: UsbId | UsbPort, devices: Iterable[UsbDevice], host: str) -> UsbDevice:
+    """Return the device that the allow-list means.
+
+    :param devices: those of the host.
+    :raises InvalidSliver: if there is none, or several.
+    """
+    found = [device for device in devices if device.bears(name)]
+    if len(found) == 1:
+        return found[0]
+    raise InvalidSliver(
+        f"the host has {len(found) or 'no'} {described(name)}",
+        field="bdf[0]",
+        where=f"site.yaml: hosts.{host}.devices",
+        why="; ".join(map(str, found)) or "it goes with the device, and is not plugged in",
+        remedy="name it by bus and port" if found else "plug it in, or name another one",
+    )
+
+
+def usb_claims(
+    readings: Iterable[Reading], devices: Iterable[UsbDevice], tenant: Tenant, component: str
+) -> dict[UsbDevice, str]:
+    """Return which domain has each USB device, or may get it at its start.
+
+    :param readings: all domains of the host.
+    :param component: what the tenant's domain has for this one is left out.
+    """
+    found: dict[UsbDevice, str] = {}
+    for reading in readings:
+        own = reading.domain.UUIDString() == uuid_of(tenant)
+        for usb in usb_hostdevs(reading):
+            if not (own and component_of(usb.alias, tenant.sliver) == component):
+                found |= dict.fromkeys(usb.source.candidates(devices), reading.domain.name())
+    return found
+
+
+def refuse(wanted: Iterable[UsbDevice], claims: Mapping[UsbDevice, str], host: str) -> None:
+    """Return if no other domain, and not the host itself, has one of these devices.
+
+    :raises DeviceClaimed: if a domain has.
+    :raises DeviceInUse: if the host has.
+    """
+    for device in wanted:
+        if device in claims:
+            raise DeviceClaimed(
+                f"domain {claims[device]} has {device}",
+                field="bdf[0]",
+                where=host,
+                remedy="detach it there first, or name another device",
+            )
+        if device.uses:
+            raise DeviceInUse(
+                f"the host uses {device}",
+                field="bdf[0]",
+                where=host,
+                why="; ".join(device.uses),
+                remedy="end that use, or name another device",
+            )
+
+
+def usb_hostdevs(reading: Reading) -> Iterator[UsbHostdev]:
+    """Yield the USB devices that a domain has of its host, live and as defined."""
+    for scope, root in reading.roots.items():
+        for element in root.iterfind("devices/hostdev[@type='usb']"):
+            alias = element.find("alias")
+            label = alias.get("name", "") if alias is not None else ""
+            yield UsbHostdev(label, scope, _source(element))
+
+
+def _source(hostdev: ElementTree.Element) -> UsbSource:
+    return UsbSource(
+        _id(hostdev.find("source/vendor")),
+        _id(hostdev.find("source/product")),
+        _number(hostdev.find("source/address"), "bus"),
+        _number(hostdev.find("source/address"), "device"),
+    )
+
+
+def _id(element: ElementTree.Element | None) -> str | None:
+    return f"{int(element.get('id', '0'), 16):04x}" if element is not None else None
+
+
+def _number(element: ElementTree.Element | None, name: str) -> int | None:
+    return int(element.get(name, "0"), 0) if element is not None else None
+
+
+def controller(root: ElementTree.Element, alias: str) -> int | None:
+    """Return the number of the USB controller with this alias, None if the domain has none.
+
+    :param root: a ``<domain>``.
+    """
+    for element in root.iterfind("devices/controller[@type='usb']"):
+        if element.find(f"alias[@name='{alias}']") is not None:
+            return int(element.get("index", "0"))
+    return None
+
+
+def has_usb(root: ElementTree.Element) -> bool:
+    """Return whether a domain may have USB controllers: some are defined without any."""
+    return root.find("devices/controller[@type='usb'][@model='none']") is None

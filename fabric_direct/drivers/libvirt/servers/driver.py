@@ -1,0 +1,518 @@
+"""Servers as libvirt domains."""
+
+from contextlib import suppress
+from functools import cache
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import (
+    HostCapacity,
+    HostInventory,
+    Image,
+    ImageNeeds,
+    Plug,
+    Port,
+    Server,
+    ServerSpec,
+    Volume,
+)
+from fabric_direct.drivers.contract.capacity import refuse_size
+from fabric_direct.drivers.guests.cloudinit import nocloud_seed
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.servers.domain_xml import (
+    KILOBYTES,
+    domain_xml,
+    port_xml,
+    read_plugs,
+    read_server,
+    stamp_xml,
+    targets_of,
+    volume_xml,
+)
+from fabric_direct.drivers.libvirt.servers.lookup import (
+    absent_domain_is_fine,
+    alias,
+    definitions,
+    devices_xml,
+    domain_name,
+    find_domain,
+    nic_alias,
+    read_stamp,
+    scope,
+    the_domain,
+)
+from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
+from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, Store
+from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.drivers.read_cache import read
+from fabric_direct.errors import (
+    DriverError,
+    InvalidSliver,
+    NotFound,
+    NotOurs,
+    NotVerified,
+    TimedOut,
+    Unsupported,
+)
+from fabric_direct.model import Interface, NodeSliver, Stamp, State
+
+# Bytes of the console that are looked at; virtlogd begins a new file after 2 MiB.
+_CONSOLE_BYTES = 2 * 1024**2
+
+_WITH_EVERYTHING = (
+    libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+    | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+    | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+)
+# Live first: what cannot be had now is not promised for later.
+_SCOPES = (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+
+
+class LibvirtCompute:
+    """The :class:`~fabric_direct.drivers.contract.ComputeDriver` of a libvirt host.
+
+    A server is a domain whose UUID follows from the sliver's id and whose metadata hold the sliver; its
+    root disk (a qcow2 overlay on the image), seed and console log are in our storage pool, which is
+    made when it is first needed. A data volume is ``/dev/disk/by-id/virtio-<component>`` in the guest.
+
+    :param site: the site.
+    :param host: name of the host in the site.
+    """
+
+    cloud = False
+
+    def __init__(self, site: Site, host: str) -> None:
+        self._host, self._site, self._settings = host, site.site, site
+        self._uri = site.host(host).libvirt
+        self._virt_type = site.host(host).virt_type
+        self._store = Store.of(site, host)
+
+    def capacity(self) -> HostCapacity:
+        """Return what the host has: virNodeGetInfo, and what is free in our pool.
+
+        :raises Unreachable: if libvirt does not answer.
+        """
+        with translated("read the host's capacity", self._uri):
+            _, memory, cores, *_ = connect(self._uri).getInfo()
+            return HostCapacity(cores, memory, self._store.available() // GIB)
+
+    def check(self, sliver: NodeSliver, image: Image) -> None:
+        """Return if the host is large enough, and an overlay can be made on the image.
+
+        :raises InvalidSliver: with the capacity that the host has not; with the field ``image`` if it
+            is not there, or neither qcow2 nor raw; with ``capacities.disk`` if the image is larger.
+        """
+        refuse_size(self.capacity(), sliver.capacities, self._host)
+        with translated(f"look at image {image.name}", self._uri):
+            _refuse_small(sliver.capacities.disk, image.name, self._backing(image))
+
+    def inventory(self) -> tuple[HostInventory, ...]:
+        """Return the host with all of its domains, running or not, whoever made them.
+
+        Of its disk it is what is free in our pool and what the volumes there have or may grow to. Its
+        traits are the features of the CPU that a domain gets.
+
+        :raises Unreachable: if libvirt does not answer, or the host that is asked for its images.
+        """
+        from fabric_direct.drivers.libvirt.servers import inventory  # noqa: PLC0415 - os-traits is slow
+
+        with translated("read what the host has", self._uri):
+            connection = connect(self._uri)
+            virt_type = self._effective_virt_type(connection)
+            return (inventory.read_inventory(connection, self._settings, self._host, virt_type),)
+
+    def image_needs(self, image: Image) -> ImageNeeds:
+        """Return the architecture that the site names.
+
+        :raises InvalidSliver: with the field ``image`` if the site does not say where it is.
+        """
+        _path(image)
+        return ImageNeeds(architecture=self._settings.image(image.name).architecture)
+
+    @read
+    def find(self, sliver_id: str) -> Server | None:
+        """Return the server that bears the sliver's stamp, or None.
+
+        :raises NotOurs: if a domain has its UUID without our stamp.
+        """
+        # A domain may go between the two looks.
+        with (
+            suppress(NotFound),
+            translated(f"look for the domain of {sliver_id}", self._uri),
+        ):
+            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            return None if domain is None else read_server(domain, self._host, self._site)
+        return None
+
+    def servers(self) -> tuple[Server, ...]:
+        """Return all servers of the host that bear a stamp of the site."""
+        with translated("list the domains", self._uri):
+            found = (self._read(domain) for domain in connect(self._uri).listAllDomains())
+            return tuple(server for server in found if server is not None)
+
+    def create(self, spec: ServerSpec) -> Server:
+        """Return the sliver's server, running; it is defined and started as far as it is not.
+
+        Disks without a domain are what an interrupted call left: they are made again. The disks of a
+        defined domain are never touched.
+
+        :raises InvalidSliver: if the image is missing, or larger than the root disk.
+        :raises NotOurs: if a domain of the server's name or UUID is not the sliver's.
+        """
+        with translated(f"create the domain of {spec.sliver.id}", self._uri):
+            domain = find_domain(connect(self._uri), spec.sliver.id, self._site) or self._define(
+                spec
+            )
+            power_on(domain)
+        return self._running(spec.sliver.id)
+
+    def delete(self, sliver_id: str) -> None:
+        """Remove the domain by force, its root disk, seed and console log; they are gone on return.
+
+        :raises NotOurs: if a domain has its UUID without our stamp; nothing is removed then.
+        """
+        with translated(f"delete the domain of {sliver_id}", self._uri):
+            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            if domain is not None:
+                power_off(domain)
+                _undefine(domain)
+            for name in (f"{sliver_id}.root", f"{sliver_id}.seed"):
+                self._store.delete(name)
+        self._remove_console(sliver_id)
+        self._verify_gone(sliver_id)
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything of the server that is still there: domain, root disk, seed, console log."""
+        with translated(f"look for what is left of {sliver_id}", self._uri):
+            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            left = [] if domain is None else [f"domain {domain.name()}"]
+            left += [f"file {self._store.file(name)}" for name in self._files(sliver_id)]
+            console = self._store.console(sliver_id)
+            return (*left, f"pool {console.name}") if console.is_there() else tuple(left)
+
+    def start(self, sliver_id: str) -> None:
+        """Start the server if it is stopped.
+
+        :raises NotFound: if there is none.
+        :raises NotVerified: if it does not run then, for example because it is paused.
+        """
+        with translated(f"start the domain of {sliver_id}", self._uri):
+            power_on(the_domain(connect(self._uri), sliver_id, self._site))
+        self._running(sliver_id)
+
+    def stop(self, sliver_id: str, *, timeout: float) -> None:
+        """Press the power button (ACPI), cut the power after ``timeout`` seconds; it is off on return.
+
+        :raises NotFound: if there is no such server.
+        """
+        with translated(f"stop the domain of {sliver_id}", self._uri):
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
+            if not shut_down(domain, timeout):
+                power_off(domain)
+
+    def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
+        """Restart the guest with all of its devices.
+
+        A soft reboot is Nova's: the guest is shut down (ACPI), seen to be off, and started. So it needs
+        no events and is certain. A hard one cuts the power instead.
+
+        :raises NotFound: if there is no such server.
+        :raises TimedOut: if the guest did not shut down within ``timeout`` seconds.
+        """
+        with translated(f"reboot the domain of {sliver_id}", self._uri):
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
+            if hard:
+                power_off(domain)
+            elif not shut_down(domain, timeout):
+                raise self._not_rebooted(domain, timeout)
+            power_on(domain)
+        self._running(sliver_id)
+
+    def resize(self, stamp: Stamp) -> None:
+        """Refuse: a domain keeps the size that it was made with.
+
+        :raises Unsupported: always.
+        """
+        raise Unsupported(
+            f"sliver {stamp.sliver.id} cannot be resized",
+            where=self._uri,
+            remedy="delete the sliver and create it anew",
+        )
+
+    def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
+        """Plug a NIC in, now and for later starts, unless it is.
+
+        :raises NotFound: if there is no such server.
+        """
+        with translated(f"attach {port.component} to the domain of {sliver_id}", self._uri):
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
+            xml = port_xml(sliver_id, port, interface.bandwidth)
+            self._attach(domain, nic_alias(sliver_id, port.component, port.sliver), xml)
+
+    def detach_port(
+        self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
+    ) -> None:
+        """Unplug a NIC, now and for later starts; the guest has let go of it on return.
+
+        :param holder: the sliver that holds its port; the server's own if absent.
+        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        """
+        self._detach(sliver_id, nic_alias(sliver_id, component, holder or sliver_id), timeout)
+
+    def set_bandwidth(
+        self, sliver_id: str, component: str, bandwidth: int | None, holder: str | None = None
+    ) -> None:
+        """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit.
+
+        It holds now and for later starts.
+
+        :param holder: the sliver that holds its port; the server's own if absent.
+        :raises NotFound: if there is no such server or NIC.
+        :raises NotVerified: if libvirt says otherwise afterwards.
+        """
+        with translated(f"limit {component} of {sliver_id}", self._uri):
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
+            name = nic_alias(sliver_id, component, holder or sliver_id)
+            mac, rate = self._mac(domain, name), (bandwidth or 0) * KILOBYTES
+            wanted = {"inbound.average": rate, "outbound.average": rate}
+            # libvirt takes one scope at a time here.
+            for flag in (flag for flag in _SCOPES if scope(domain) & flag):
+                domain.setInterfaceParameters(mac, wanted, flag)
+                self._verify_rate(domain, mac, wanted, flag)
+
+    def plugs(self, holder: str) -> tuple[Plug, ...]:
+        """Return the NICs that domains of ours have by ports which another sliver holds."""
+        found: list[Plug] = []
+        with translated(f"look for the NICs of {holder}", self._uri):
+            for domain in connect(self._uri).listAllDomains():
+                with absent_domain_is_fine():
+                    found += read_plugs(domain, holder, self._site)
+        return tuple(found)
+
+    def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
+        """Plug a data volume in, now and for later starts, unless it is.
+
+        :raises NotFound: if there is no such server.
+        """
+        with translated(f"attach {component} to the domain of {sliver_id}", self._uri):
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
+            taken = targets_of(domain)
+            xml = volume_xml(sliver_id, component, volume, taken)
+            try:
+                self._attach(domain, alias(sliver_id, component), xml)
+            except libvirt.libvirtError:
+                # Another thread may have plugged a volume in at the same target meanwhile.
+                if targets_of(domain) == taken:
+                    raise
+                self.attach_volume(sliver_id, component, volume)
+
+    def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:
+        """Unplug a data volume, now and for later starts; the guest has let go of it on return.
+
+        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        """
+        self._detach(sliver_id, alias(sliver_id, component), timeout)
+
+    def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
+        """Replace what the domain says of its sliver, now and for later starts.
+
+        :raises NotFound: if there is no such server.
+        :raises NotVerified: if something else is read back.
+        """
+        with translated(f"write the stamp of {sliver_id}", self._uri):
+            domain = the_domain(connect(self._uri), sliver_id, self._site)
+            kind, key = libvirt.VIR_DOMAIN_METADATA_ELEMENT, "fabric"
+            xml = stamp_xml(stamp, self._site)
+            domain.setMetadata(kind, xml, key, STAMP_NAMESPACE, scope(domain))
+            if read_stamp(domain, self._site) != stamp:
+                raise NotVerified(f"domain {domain.name()} has another stamp", where=self._uri)
+
+    def console(self, sliver_id: str, lines: int) -> str:
+        """Return the last ``lines`` lines that the guest wrote to its serial console.
+
+        virtlogd writes the console to a file in a pool, where libvirt also reads it for us, on remote
+        hosts, too; ``virDomainOpenConsole`` would give only what is written from then on. The log goes
+        over restarts; of what is older than 2 to 4 MiB nothing is given. Bytes that are not UTF-8 are
+        replaced.
+
+        :raises NotFound: if there is no such server.
+        :raises DriverError: if the guest has written what libvirt cannot stand as a file's first bytes.
+        """
+        with translated(f"read the console of {sliver_id}", self._uri):
+            the_domain(connect(self._uri), sliver_id, self._site)
+            store, text = self._store.console(sliver_id), b""
+            for name in (CONSOLE, f"{CONSOLE}.0"):
+                if text.count(b"\n") <= lines:
+                    text = store.tail(name, _CONSOLE_BYTES) + text
+        return "\n".join(text.decode(errors="replace").splitlines()[-lines:] if lines > 0 else [])
+
+    def _read(self, domain: libvirt.virDomain) -> Server | None:
+        try:
+            return read_server(domain, self._host, self._site)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    def _running(self, sliver_id: str) -> Server:
+        server = self.find(sliver_id)
+        if server is None or server.state is not State.RUNNING:
+            state = State.ABSENT if server is None else server.state
+            raise NotVerified(f"the domain of {sliver_id} is {state}, not running", where=self._uri)
+        return server
+
+    def _define(self, spec: ServerSpec) -> libvirt.virDomain:
+        """Define the domain once its disks are there: what is defined can be started."""
+        connection, sliver = connect(self._uri), spec.sliver
+        self._refuse_taken_name(connection, domain_name(sliver))
+        backing = self._backing(spec.image)
+        _refuse_small(sliver.capacities.disk, spec.image.name, backing)
+        self._store.delete(f"{sliver.id}.root")
+        self._store.create(f"{sliver.id}.root", sliver.capacities.disk * GIB, backing)
+        seed = nocloud_seed(sliver, spec.user_data, spec.ports)
+        self._store.upload(f"{sliver.id}.seed", seed)
+        self._store.console(sliver.id).pool()
+        virt_type = self._effective_virt_type(connection)
+        xml = domain_xml(spec, self._site, self._store, virt_type, _memory_nodes(connection))
+        return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
+
+    def _refuse_taken_name(self, connection: libvirt.virConnect, name: str) -> None:
+        if any(domain.name() == name for domain in connection.listAllDomains()):
+            raise NotOurs(
+                f"domain {name} is not this sliver's",
+                where=self._uri,
+                why="it has another UUID",
+                remedy="rename or remove it, or give the node another name",
+            )
+
+    def _backing(self, image: Image) -> Backing:
+        return self._store.backing(_path(image))
+
+    def _effective_virt_type(self, connection: libvirt.virConnect) -> str:
+        if self._virt_type != "auto":
+            return self._virt_type
+        return "kvm" if _offers_kvm(self._uri, connection.getInfo()[0]) else "qemu"
+
+    def _files(self, sliver_id: str) -> list[str]:
+        """Return the names of all files that go with the server, read anew from the directory."""
+        own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
+        return [name for name in self._store.names() if name in own]
+
+    def _remove_console(self, sliver_id: str) -> None:
+        console = self._store.console(sliver_id)
+        try:
+            console.remove()
+        except libvirt.libvirtError as error:
+            raise DriverError(
+                f"the console log of {sliver_id} cannot be removed",
+                where=self._uri,
+                why=error.get_error_message() or str(error),
+                remedy=f"if it is the log's content: remove the files in {console.path}, delete again",
+            ) from error
+
+    def _verify_gone(self, sliver_id: str) -> None:
+        left = self.leftovers(sliver_id)
+        if left:
+            raise NotVerified(f"not all of {sliver_id} is gone: {', '.join(left)}", where=self._uri)
+
+    def _not_rebooted(self, domain: libvirt.virDomain, timeout: float) -> TimedOut:
+        return TimedOut(
+            f"the guest of domain {domain.name()} did not shut down to be rebooted",
+            where=self._uri,
+            why=f"it was still on after {timeout:g} s",
+            remedy="reboot it hard; if it goes off later, start it",
+        )
+
+    def _attach(self, domain: libvirt.virDomain, name: str, xml: str) -> None:
+        """Attach the device wherever no device of this alias is, live or as defined."""
+        missing = _scopes_without(domain, name)
+        if missing:
+            domain.attachDeviceFlags(xml, missing)
+        if _scopes_without(domain, name):
+            raise NotVerified(f"{name} is not in domain {domain.name()}", where=self._uri)
+
+    def _detach(self, sliver_id: str, name: str, timeout: float) -> None:
+        with translated(f"detach {name} from the domain of {sliver_id}", self._uri):
+            connection = connect(self._uri)
+            domain = find_domain(connection, sliver_id, self._site)
+        if domain is not None:
+            detach(connection, domain, name, timeout=timeout, where=self._uri)
+
+    def _mac(self, domain: libvirt.virDomain, name: str) -> str:
+        for interface in devices_xml(domain).iterfind("interface"):
+            mac, device_alias = interface.find("mac"), interface.find("alias")
+            if mac is not None and device_alias is not None and device_alias.get("name") == name:
+                return mac.attrib["address"]
+        raise NotFound(f"domain {domain.name()} has no NIC {name}", where=self._uri)
+
+    def _verify_rate(
+        self, domain: libvirt.virDomain, mac: str, wanted: dict[str, int], flag: int
+    ) -> None:
+        found = domain.interfaceParameters(mac, flag)
+        if any(found[key] != rate for key, rate in wanted.items()):
+            raise NotVerified(f"the limit of NIC {mac} is another", where=self._uri)
+
+
+def _path(image: Image) -> str:
+    if image.path is None or not image.path.startswith("/"):
+        raise InvalidSliver(
+            f"image {image.name} has no absolute path on the host",
+            where="site.yaml: images",
+            field="image",
+        )
+    return image.path
+
+
+@cache
+def _offers_kvm(uri: str, arch: str) -> bool:
+    """Return whether the host has a KVM that can run guests; asked once in a process, for it is slow.
+
+    Some virtual machines have a ``/dev/kvm`` which libvirt offers, but whose guests never do anything.
+    Such a KVM can have no 64-bit CPU model, not even the oldest.
+    """
+    try:
+        text = connect(uri).getDomainCapabilities(None, arch, "q35", "kvm")
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_INVALID_ARG:
+            raise
+        return False
+    models = ElementTree.fromstring(text).iterfind("cpu/mode[@name='custom']/model")
+    return all(model.get("usable") != "no" for model in models if model.text == "kvm64")
+
+
+def _refuse_small(disk: int, image: str, backing: Backing) -> None:
+    if disk * GIB < backing.size:
+        raise InvalidSliver(
+            f"a disk of {disk} GiB is too small for image {image}",
+            remedy=f"ask for {-(-backing.size // GIB)} GiB or more",
+            field="capacities.disk",
+        )
+
+
+def _memory_nodes(connection: libvirt.virConnect) -> list[int]:
+    cells = ElementTree.fromstring(connection.getCapabilities()).iterfind(
+        "host/topology/cells/cell"
+    )
+    return [int(cell.attrib["id"]) for cell in cells if int(cell.findtext("memory", "0"))]
+
+
+def _scopes_without(domain: libvirt.virDomain, name: str) -> int:
+    """Return the flags of those scopes in which the domain has no device of this alias."""
+    return sum(flag for flag, xml in definitions(domain).items() if name not in _aliases(xml))
+
+
+def _aliases(xml: str) -> set[str | None]:
+    devices = ElementTree.fromstring(xml).iterfind("devices/*/alias")
+    return {element.get("name") for element in devices}
+
+
+def _undefine(domain: libvirt.virDomain) -> None:
+    try:
+        domain.undefineFlags(_WITH_EVERYTHING)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise

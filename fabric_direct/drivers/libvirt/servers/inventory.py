@@ -1,0 +1,133 @@
+"""What a libvirt host has for domains, and what those that are there take of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import libvirt
+from pydantic import ValidationError
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import HostInventory, HostNode
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
+from fabric_direct.drivers.libvirt.servers.lookup import absent_domain_is_fine, stamp_in
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.model import NodeSliver
+
+_KIB_PER_MIB = 1024
+# The machine type of our domains, whose architecture is the host's.
+_MACHINE = "q35"
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """What a domain may take, running or not, whoever made it."""
+
+    cores: int
+    ram: int
+    """KiB."""
+    sliver: NodeSliver | None
+    """The site's sliver that it is of, if any."""
+
+
+def read_inventory(
+    connection: libvirt.virConnect, site: Site, host: str, virt_type: str
+) -> HostInventory:
+    """Return what a host has for domains of a virtualization type.
+
+    Native errors pass through: the caller translates them.
+    """
+    capabilities = ElementTree.fromstring(connection.getCapabilities())
+    architecture, memory, cores, *_ = connection.getInfo()
+    domains = list(_domains(connection, site.site))
+    # After the domains: the disks of each that was seen are there, and so are counted.
+    disk, disk_used = Store.of(site, host).room()
+    return HostInventory(
+        host=host,
+        cores=cores,
+        ram=memory,
+        disk=disk // GIB,
+        cores_used=sum(domain.cores for domain in domains),
+        ram_used=-(-sum(domain.ram for domain in domains) // _KIB_PER_MIB),
+        disk_used=-(-disk_used // GIB),
+        nodes=tuple(_nodes(capabilities)),
+        architectures=frozenset(_architectures(capabilities, virt_type)),
+        traits=cpu_traits(architecture, _cpu_features(connection, architecture, virt_type)),
+        images=_images(site, host),
+        slivers={d.sliver.id: d.sliver.owner for d in domains if d.sliver},
+    )
+
+
+def _domains(connection: libvirt.virConnect, site: str) -> Iterator[_Domain]:
+    for domain in connection.listAllDomains():
+        with absent_domain_is_fine():
+            xml = ElementTree.fromstring(domain.XMLDesc(0))
+            yield _Domain(
+                cores=int(xml.findtext("vcpu", "0")),
+                ram=int(xml.findtext("memory", "0")),
+                sliver=_sliver(xml, site),
+            )
+
+
+def _sliver(domain: ElementTree.Element, site: str) -> NodeSliver | None:
+    """Return the site's sliver that a domain is of; None if it has no stamp that can be read."""
+    try:
+        stamp = stamp_in(domain, site)
+    except ValidationError:
+        return None
+    return stamp.sliver if stamp else None
+
+
+def _nodes(capabilities: ElementTree.Element) -> Iterator[HostNode]:
+    for cell in capabilities.iterfind("host/topology/cells/cell"):
+        siblings = cell.iterfind("distances/sibling")
+        yield HostNode(
+            id=int(cell.attrib["id"]),
+            cores=len(cell.findall("cpus/cpu")),
+            ram=int(cell.findtext("memory", "0")) // _KIB_PER_MIB,
+            distances={int(each.attrib["id"]): int(each.attrib["value"]) for each in siblings},
+        )
+
+
+def _architectures(capabilities: ElementTree.Element, virt_type: str) -> Iterator[str]:
+    """Yield those that have our domains' machine type, by this virtualization type."""
+    for arch in capabilities.iterfind("guest/arch"):
+        types = {each.get("type") for each in arch.iterfind("domain")}
+        machines = {each.text for each in arch.iter("machine")}
+        if virt_type in types and _MACHINE in machines:
+            yield arch.attrib["name"]
+
+
+def _cpu_features(
+    connection: libvirt.virConnect, architecture: str, virt_type: str
+) -> tuple[str, ...]:
+    """Return the features of the CPU that a domain is given: of the host's own, or QEMU's."""
+    text = connection.getDomainCapabilities(None, architecture, _MACHINE, virt_type)
+    mode = ElementTree.fromstring(text).find("cpu/mode[@name='host-model'][@supported='yes']")
+    if mode is None:
+        return ()
+    cpu = ElementTree.Element("cpu")
+    cpu.extend(mode)
+    whole = connection.baselineHypervisorCPU(
+        None,
+        architecture,
+        _MACHINE,
+        virt_type,
+        [ElementTree.tostring(cpu, encoding="unicode")],
+        libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES,
+    )
+    features = ElementTree.fromstring(whole).iterfind("feature")
+    return tuple(each.attrib["name"] for each in features if each.get("policy") != "disable")
+
+
+def _images(site: Site, host: str) -> frozenset[str] | None:
+    """Return the site's images whose files are on the host; None where nobody can look there."""
+    settings = site.host(host)
+    if settings.ssh is None and urlsplit(settings.libvirt).hostname:
+        return None
+    paths = {name: str(image.path) for name, image in site.images.items() if image.path}
+    limit = site.limits.call
+    there = host_driver(site, host).call("files.there", timeout=limit, paths=[*paths.values()])
+    return frozenset(name for name, path in paths.items() if path in there)

@@ -1,0 +1,224 @@
+"""Which host CPUs and NUMA nodes a domain's CPUs and memory are on."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.servers.lookup import scope
+from fabric_direct.drivers.read_cache import warn
+from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+
+_VCPU_STATES = {
+    libvirt.VIR_VCPU_OFFLINE: "offline",
+    libvirt.VIR_VCPU_RUNNING: "running",
+    libvirt.VIR_VCPU_BLOCKED: "blocked",
+}
+_MODES = {
+    libvirt.VIR_DOMAIN_NUMATUNE_MEM_STRICT: "strict",
+    libvirt.VIR_DOMAIN_NUMATUNE_MEM_PREFERRED: "preferred",
+    libvirt.VIR_DOMAIN_NUMATUNE_MEM_INTERLEAVE: "interleave",
+    libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE: "restrictive",
+}
+_NODESET = libvirt.VIR_DOMAIN_NUMA_NODESET
+_PID_FILE = "/run/libvirt/qemu/{}.pid"
+_PAGES = re.compile(r"\bN(\d+)=(\d+)")
+_PAGE_SIZE = re.compile(r"\bkernelpagesize_kB=(\d+)")
+
+
+class LibvirtTuning:
+    """The :class:`~fabric_direct.drivers.contract.TuningDriver` of a libvirt host.
+
+    A domain is looked up by name alone, whoever made it: Nova's are, where OpenStack is the compute.
+
+    :param site: the site.
+    :param host: name of the host in the site.
+    """
+
+    def __init__(self, site: Site, host: str) -> None:
+        self._site, self._host = site, host
+        self._uri = site.host(host).libvirt
+
+    def cpu_info(self, instance: str) -> dict[str, Any]:
+        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], …}``.
+
+        Beside it ``host_cpus``, their number, and ``pinned``, those of other running domains.
+        ``cpu_time`` is in nanoseconds; ``affinity`` lists host CPUs. From virDomainGetVcpus and
+        virDomainGetVcpuPinInfo.
+
+        :raises NotFound: if there is no such domain.
+        :raises DriverError: if it does not run.
+        """
+        with self._domain("read the CPUs", instance) as domain:
+            vcpus, affinities = domain.vcpus()
+            return {
+                "vcpus": [_vcpu(*both) for both in zip(vcpus, affinities, strict=True)],
+                "host_cpus": domain.connect().getInfo()[2],
+                "pinned": sorted(_pinned(domain)),
+            }
+
+    def numa_info(self, instance: str) -> dict[str, Any]:
+        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
+
+        ``memory`` and ``free`` are in MiB, of the host's nodes (virNodeGetMemoryStats); ``node_set`` is
+        in libvirt's form, for example ``0-1,3``, and empty if the domain may use all. ``usage`` has the
+        MiB of QEMU's process on each node by their kind, as ``/proc/<pid>/numa_maps`` says;
+        None, with a warning, if that cannot be read.
+
+        :raises NotFound: if there is no such domain.
+        """
+        with self._domain("read the NUMA nodes", instance) as domain:
+            tuning, runs = domain.numaParameters(), bool(domain.isActive())
+            found = {
+                "nodes": _nodes(domain.connect()),
+                "node_set": tuning[_NODESET],
+                "mode": _MODES[tuning[libvirt.VIR_DOMAIN_NUMA_MODE]],
+            }
+        return {**found, "usage": self._usage(instance) if runs else {}}
+
+    def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
+        """Pin virtual CPUs to host CPUs, now and for later starts, and read it back.
+
+        :param pins: number of the virtual CPU to number of the host CPU.
+        :raises InvalidSliver: if a CPU does not exist or is offline; none is pinned then.
+        :raises NotFound: if there is no such domain.
+        :raises NotVerified: if libvirt says otherwise afterwards.
+        """
+        with self._domain("pin the CPUs", instance) as domain:
+            online = domain.connect().getCPUMap()[1]
+            _refuse_unknown("virtual CPU", pins.keys(), set(range(domain.info()[3])))
+            _refuse_unknown(
+                "host CPU", pins.values(), {n for n, is_on in enumerate(online) if is_on}
+            )
+            for vcpu, cpu in pins.items():
+                domain.pinVcpuFlags(vcpu, _only(cpu, len(online)), scope(domain))
+            for vcpu, cpu in pins.items():
+                self._verify_pin(domain, vcpu, _only(cpu, len(online)))
+
+    def set_numa_nodes(self, instance: str, nodes: frozenset[int]) -> None:
+        """Take memory from these host nodes only, now and for later starts, and read it back.
+
+        :raises InvalidSliver: if a node does not exist, or none is given.
+        :raises NotFound: if there is no such domain.
+        :raises NotVerified: if libvirt says otherwise afterwards.
+        """
+        with self._domain("set the NUMA nodes", instance) as domain:
+            known = {node["node"] for node in _nodes(domain.connect())}
+            _refuse_unknown("NUMA node", nodes, known)
+            if not nodes:
+                raise InvalidSliver("no NUMA node is given", field="nodes")
+            wanted = ",".join(str(node) for node in sorted(nodes))
+            # libvirt takes one scope at a time here.
+            for flag in _scopes(domain):
+                domain.setNumaParameters({_NODESET: wanted}, flag)
+                self._verify_nodes(domain, nodes, flag)
+
+    def _verify_pin(self, domain: libvirt.virDomain, vcpu: int, wanted: tuple[bool, ...]) -> None:
+        for flag in _scopes(domain):
+            if tuple(domain.vcpuPinInfo(flag)[vcpu]) != wanted:
+                raise NotVerified(f"virtual CPU {vcpu} is not pinned as asked", where=self._uri)
+
+    def _verify_nodes(self, domain: libvirt.virDomain, wanted: frozenset[int], flag: int) -> None:
+        found = domain.numaParameters(flag)[_NODESET]
+        if _node_set(found) != wanted:
+            raise NotVerified(f"memory is taken from the nodes {found!r}", where=self._uri)
+
+    def _usage(self, instance: str) -> dict[int, dict[str, float]] | None:
+        host, limit = host_driver(self._site, self._host), self._site.limits.call
+        try:
+            pid = host.read_file(_PID_FILE.format(instance), timeout=limit).decode()
+            maps = host.read_file(f"/proc/{int(pid)}/numa_maps", timeout=limit)
+        except FabricDirectError as error:
+            warn(f"the memory that {instance} has on each node is not known: {error}")
+            return None
+        return memory_by_node(maps.decode(errors="replace"))
+
+    @contextmanager
+    def _domain(self, what: str, instance: str) -> Iterator[libvirt.virDomain]:
+        with translated(f"{what} of domain {instance}", self._uri):
+            yield connect(self._uri).lookupByName(instance)
+
+
+def _scopes(domain: libvirt.virDomain) -> list[int]:
+    both = (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    return [flag for flag in both if scope(domain) & flag]
+
+
+def _vcpu(vcpu: tuple[int, int, int, int], affinity: Iterable[bool]) -> dict[str, Any]:
+    number, state, cpu_time, cpu = vcpu
+    return {
+        "vcpu": number,
+        "cpu": cpu,
+        "state": _VCPU_STATES[state],
+        "cpu_time": cpu_time,
+        "affinity": [n for n, allowed in enumerate(affinity) if allowed],
+    }
+
+
+def _nodes(connection: libvirt.virConnect) -> list[dict[str, Any]]:
+    capabilities = ElementTree.fromstring(connection.getCapabilities())
+    return [_node(connection, cell) for cell in capabilities.iterfind("host/topology/cells/cell")]
+
+
+def _node(connection: libvirt.virConnect, cell: ElementTree.Element) -> dict[str, Any]:
+    number = int(cell.attrib["id"])
+    memory = connection.getMemoryStats(number)
+    return {
+        "node": number,
+        "memory": memory[libvirt.VIR_NODE_MEMORY_STATS_TOTAL] // 1024,
+        "free": memory[libvirt.VIR_NODE_MEMORY_STATS_FREE] // 1024,
+        "cpus": [int(cpu.attrib["id"]) for cpu in cell.iterfind("cpus/cpu")],
+    }
+
+
+def _pinned(domain: libvirt.virDomain) -> set[int]:
+    """Return the host CPUs that exactly a virtual CPU of another running domain is pinned to."""
+    active = domain.connect().listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
+    others = [other for other in active if other.UUID() != domain.UUID()]
+    pins = [pin for other in others for pin in _pins(other)]
+    return {pin.index(True) for pin in pins if sum(pin) == 1}
+
+
+def _pins(domain: libvirt.virDomain) -> list[tuple[bool, ...]]:
+    with suppress(libvirt.libvirtError):  # it may have ended meanwhile
+        return list(domain.vcpuPinInfo())
+    return []
+
+
+def memory_by_node(numa_maps: str) -> dict[int, dict[str, float]]:
+    """Return the MiB that a process has on each node by their kind, as ``numastat -p`` counts them."""
+    found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for line in numa_maps.splitlines():
+        size, words = _PAGE_SIZE.search(line), set(line.split())
+        if size:
+            kind = next(
+                (k for k in ("huge", "heap", "stack") if k in words), "private"
+            ).capitalize()
+            for node, pages in _PAGES.findall(line):
+                found[int(node)][kind] += int(pages) * int(size[1]) / 1024
+    return {node: dict(kinds) for node, kinds in found.items()}
+
+
+def _only(cpu: int, cpus: int) -> tuple[bool, ...]:
+    return tuple(number == cpu for number in range(cpus))
+
+
+def _refuse_unknown(what: str, asked: Iterable[int], known: set[int]) -> None:
+    for number in asked:
+        if number not in known:
+            field = "nodes" if what == "NUMA node" else "pins"
+            why = f"known: {', '.join(str(n) for n in sorted(known))}"
+            raise InvalidSliver(f"there is no {what} {number}", why=why, field=field)
+
+
+def _node_set(text: str) -> frozenset[int]:
+    """Read libvirt's form of a set, for example ``0-1,3``."""
+    ranges = [part.partition("-") for part in text.split(",") if part]
+    return frozenset(n for low, _, high in ranges for n in range(int(low), int(high or low) + 1))

@@ -1,0 +1,206 @@
+"""Taking a device from a domain, and knowing that its guest has let go of it.
+
+libvirt answers a live detach at once, while the guest still holds the device. So the answer of the
+guest is listened for before it is asked, the domain is read again, and the guest is asked again.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.libvirt.connection.connections import translated
+from fabric_direct.drivers.libvirt.servers.lookup import absent_domain_is_fine, definitions
+from fabric_direct.errors import NotVerified, TimedOut
+
+# Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
+ASK_AGAIN = 20.0
+# Seconds between two looks at the domain: no event tells that it stopped, or that none will come.
+LOOK_AGAIN = 0.5
+# Seconds of rest after a guest has refused, so that it is not asked in a tight loop.
+REST = 2.0
+
+_UNPLUG_PENDING = "already in the process of unplug"
+
+
+def detach(
+    connection: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    alias: str,
+    *,
+    timeout: float,
+    where: str,
+) -> None:
+    """Take the device with this alias from the domain; on return it is gone, live and as defined.
+
+    The definition is changed only once the guest has let go, so that a device which the guest still
+    holds stays the domain's. A device or domain that is not there is a success.
+
+    :param alias: the user alias (``ua-…``) of the device.
+    :param timeout: seconds that the guest may take to let go; it is asked at least once.
+    :param where: the URI of the connection.
+    :raises TimedOut: if the guest still holds the device; it is still the domain's then.
+    :raises NotVerified: if the device is there although libvirt said that it was taken away.
+    :raises Unreachable: if libvirt does not answer.
+    """
+    with translated(f"detach {alias}", where), absent_domain_is_fine():
+        if domain.isActive():
+            _detach_live(connection, domain, alias, timeout, where)
+        _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+        _verify(domain, alias, where)
+
+
+def _detach_live(
+    connection: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    alias: str,
+    timeout: float,
+    where: str,
+) -> None:
+    deadline = Deadline.within(timeout)
+    with _listening(connection, domain, alias) as answer:
+        _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        while not _let_go(domain, alias, answer, deadline.remaining(ASK_AGAIN)):
+            if deadline.remaining() <= 0:
+                raise _still_held(alias, where, timeout, answer.refused)
+            _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+class _Answer:
+    """What the guest answered: libvirt's event thread writes it, the detaching thread reads it."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self._heard = threading.Event()
+        self._refused = threading.Event()
+
+    @property
+    def refused(self) -> bool:
+        return self._refused.is_set()
+
+    def tell(self, *, refused: bool) -> None:
+        if refused:
+            self._refused.set()
+        self._heard.set()
+
+    def wait(self, seconds: float) -> None:
+        if self._heard.wait(seconds):
+            self._heard.clear()
+
+
+class _Ear:
+    """Hears the guest of one domain, for all who wait for it: libvirt takes a callback only once."""
+
+    def __init__(self, connection: libvirt.virConnect, domain: libvirt.virDomain) -> None:
+        self.answers: list[_Answer] = []
+        events = {
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: self._on_removed,
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: self._on_refused,
+        }
+        with ExitStack() as stack:
+            for event, callback in events.items():
+                number = connection.domainEventRegisterAny(domain, event, callback, None)
+                stack.callback(connection.domainEventDeregisterAny, number)
+            self.close = stack.pop_all().close
+
+    def _on_removed(self, _connection: object, _domain: object, alias: str, _: object) -> None:
+        self._tell(alias, refused=False)
+
+    def _on_refused(self, _connection: object, _domain: object, alias: str, _: object) -> None:
+        self._tell(alias, refused=True)
+
+    def _tell(self, alias: str, *, refused: bool) -> None:
+        for answer in tuple(self.answers):
+            if answer.alias == alias:
+                answer.tell(refused=refused)
+
+
+_ears: dict[tuple[int, str], _Ear] = {}
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - a thread that the child does not have may hold it
+    _lock = threading.Lock()
+    _ears.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def _listening(
+    connection: libvirt.virConnect, domain: libvirt.virDomain, alias: str
+) -> Iterator[_Answer]:
+    """Hear the guest's answers."""
+    answer, key = _Answer(alias), (id(connection), domain.UUIDString())
+    with _lock:
+        ear = _ears.get(key) or _Ear(connection, domain)
+        _ears[key] = ear
+        ear.answers.append(answer)
+    try:
+        yield answer
+    finally:
+        with _lock:
+            ear.answers.remove(answer)
+            if not ear.answers:
+                del _ears[key]
+                ear.close()
+
+
+def _ask(domain: libvirt.virDomain, alias: str, scope: int) -> None:
+    """Ask for the device; that it is not there, or that its guest was asked already, is no error."""
+    try:
+        domain.detachDeviceAlias(alias, scope)
+    except libvirt.libvirtError as error:
+        pending = _UNPLUG_PENDING in (error.get_error_message() or "")
+        if not pending and _is_in(domain, alias, scope):
+            raise
+
+
+def _is_in(domain: libvirt.virDomain, alias: str, scope: int) -> bool:
+    return any(where == scope and _has(text, alias) for where, text in definitions(domain).items())
+
+
+def _let_go(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: float) -> bool:
+    """Return whether the guest let go within ``seconds``, or sooner that it refused."""
+    until = Deadline.within(seconds)
+    while _is_in(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE):
+        if until.remaining() <= 0:
+            return False
+        answer.wait(until.remaining(LOOK_AGAIN))
+        if answer.refused:
+            until = Deadline.within(until.remaining(REST))
+    return True
+
+
+def _has(text: str, alias: str) -> bool:
+    # Most looks end here: reading XML takes longer than libvirt takes to send it.
+    if alias not in text:
+        return False
+    aliases = ElementTree.fromstring(text).iterfind("devices/*/alias")
+    return any(element.get("name") == alias for element in aliases)
+
+
+def _verify(domain: libvirt.virDomain, alias: str, where: str) -> None:
+    if any(_has(text, alias) for text in definitions(domain).values()):
+        raise NotVerified(
+            f"{alias} is still in domain {domain.name()}",
+            where=where,
+            why="libvirt said that it was taken away; the domain may have been started meanwhile",
+            remedy="detach it again",
+        )
+
+
+def _still_held(alias: str, where: str, timeout: float, refused: bool) -> TimedOut:
+    asked = "the guest refused it" if refused else "the guest did not answer"
+    return TimedOut(
+        f"the guest still holds {alias}, so the device is still the sliver's",
+        where=where,
+        why=f"{asked} within {timeout:g} s",
+        remedy="free the device in the guest, or stop the node, and detach it again",
+    )

@@ -1,0 +1,128 @@
+"""Data volumes as files of our storage pool."""
+
+from xml.etree import ElementTree
+
+import libvirt
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.libvirt.connection.connections import translated
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Store, owner
+from fabric_direct.drivers.read_cache import read
+from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
+
+
+class LibvirtVolume:
+    """The :class:`~fabric_direct.drivers.contract.VolumeDriver` of a libvirt host.
+
+    All volumes are qcow2 and grow as they are written. Those that an operator put into the pool's
+    directory must be, too: into a raw one, a guest could write a header that names any file of the host.
+
+    :param site: the site.
+    :param host: name of the host in the site.
+    """
+
+    def __init__(self, site: Site, host: str) -> None:
+        self._uri = site.host(host).libvirt
+        self._store = Store.of(site, host)
+
+    def check(self, name: str) -> None:
+        """Return if the operator has put a qcow2 volume of that name into the pool.
+
+        :raises InvalidSliver: with the field ``volume`` if not.
+        """
+        try:
+            self.existing(name)
+        except NotFound as error:
+            raise InvalidSliver(
+                f"there is no volume {name!r}",
+                where=error.where,
+                why=error.why,
+                remedy=f"put a qcow2 file of that name into {self._store.path}",
+                field="volume",
+            ) from error
+
+    def existing(self, name: str) -> Volume:
+        """Return a volume that the operator has put into the pool.
+
+        :raises NotFound: if there is none of that name, or it is not qcow2, or the name says that it is
+            a sliver's.
+        """
+        with translated(f"look for volume {name}", self._uri):
+            found = self._store.refreshed(name)
+            why = _unusable(name, found)
+            if found is None or why:
+                where = f"{self._uri}, {self._store.path}"
+                raise NotFound(f"no volume {name!r}", where=where, why=why)
+            return Volume(sliver="", component="", source=found.path(), size=_gib(found))
+
+    @read
+    def find(self, sliver_id: str, component: str) -> Volume | None:
+        """Return the volume made for this component, or None."""
+        with translated(f"look for the volume of {sliver_id}/{component}", self._uri):
+            found = self._store.find(_name(sliver_id, component))
+            return None if found is None else _volume(sliver_id, component, found)
+
+    def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
+        """Return all volumes made for the sliver."""
+        with translated(f"list the volumes of {sliver_id}", self._uri):
+            components = self._components(sliver_id)
+        found = (self.find(sliver_id, component) for component in components)
+        return tuple(volume for volume in found if volume is not None)
+
+    def create(self, sliver_id: str, component: str, size: int) -> Volume:
+        """Return the component's volume, made empty with ``size`` GiB if it is not there.
+
+        :raises NotVerified: if it is there with another size.
+        """
+        with translated(f"make the volume of {sliver_id}/{component}", self._uri):
+            made = self._store.create(_name(sliver_id, component), size * GIB)
+            volume = _volume(sliver_id, component, made)
+        if volume.size != size:
+            raise NotVerified(
+                f"volume {volume.source} has {volume.size} GiB, not {size}",
+                where=self._uri,
+                remedy="delete it first, or ask for the size that it has",
+            )
+        return volume
+
+    def delete(self, sliver_id: str, component: str) -> None:
+        """Remove the component's volume; it is gone on return."""
+        with translated(f"delete the volume of {sliver_id}/{component}", self._uri):
+            self._store.delete(_name(sliver_id, component))
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name every volume of the sliver that is still there."""
+        with translated(f"list the volumes of {sliver_id}", self._uri):
+            names = (_name(sliver_id, c) for c in self._components(sliver_id))
+            return tuple(f"volume {self._store.file(name)}" for name in names)
+
+    def _components(self, sliver_id: str) -> list[str]:
+        prefix = _name(sliver_id, "")
+        return [n.removeprefix(prefix) for n in self._store.names() if n.startswith(prefix)]
+
+
+def _name(sliver_id: str, component: str) -> str:
+    return f"{sliver_id}.volume.{component}"
+
+
+def _unusable(name: str, found: libvirt.virStorageVol | None) -> str:
+    """Return why the volume may not be attached as a present one, if so."""
+    if owner(name) is not None or name.startswith("probe."):
+        return "such names are kept for slivers"
+    return (
+        "" if found is None or _format(found) == "qcow2" else f"it is {_format(found)}, not qcow2"
+    )
+
+
+def _format(found: libvirt.virStorageVol) -> str:
+    element = ElementTree.fromstring(found.XMLDesc(0)).find("target/format")
+    return "" if element is None else element.get("type", "")
+
+
+def _volume(sliver_id: str, component: str, found: libvirt.virStorageVol) -> Volume:
+    return Volume(sliver=sliver_id, component=component, source=found.path(), size=_gib(found))
+
+
+def _gib(found: libvirt.virStorageVol) -> int:
+    return -(-int(found.info()[1]) // GIB)

@@ -1,0 +1,285 @@
+"""Uplinks by netlink: the bridge mode of a NIC and the settings of its virtual functions (VFs).
+
+An ``IPRoute`` of the host lives for one call, so that threads share none and none crosses a fork. The
+message that sets the bridge mode is RTM_SETLINK of the family AF_BRIDGE, byte for byte that of
+``bridge link set dev X hwmode vepa``.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import PurePath
+from socket import AF_BRIDGE
+from typing import Any
+
+from pyroute2.netlink import NLA_F_NESTED
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import RTM_SETLINK
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import HostDriver, VfSettings
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.errors import DriverError, FabricDirectError, NotFound, NotVerified, Unsupported
+
+# linux/if_bridge.h: BRIDGE_FLAGS_SELF addresses the NIC's own bridge; BRIDGE_MODE_VEB, _VEPA.
+_SELF = 2
+_MODES = {"veb": 0, "vepa": 1}
+# linux/rtnetlink.h: RTEXT_FILTER_VF asks for the VFs along with their link.
+_WITH_VFS = 1
+# Python names 95 by its other name, ENOTSUP.
+_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
+# Seconds for the host to say which driver a device has.
+_ANSWER = 10.0
+_INVALID_VF = (
+    "see that the uplink is up, for many NICs take a rate only then and none above their speed, "
+    "and that no value is out of range"
+)
+# A driver that does not know a VF's switch reports all bits set.
+_UNKNOWN = 0xFFFFFFFF
+
+
+@contextmanager
+def session(
+    what: str, where: str, netns: str | None = None, host: HostDriver | None = None
+) -> Iterator[Any]:
+    """Give a pyroute2 ``IPRoute`` for one call and turn its errors into ours.
+
+    :param what: what is being done, as an infinitive: ``set the bridge mode``.
+    :param where: the link that it is done to.
+    :param netns: name of a network namespace; the host's own if absent. It is never created.
+    :param host: whose kernel is spoken with; this machine's if absent.
+    :raises NotFound: if there is no such link or namespace.
+    :raises Unsupported: if the kernel or the link's driver does not know how (EOPNOTSUPP).
+    """
+    try:
+        with (host or LocalHost()).netlink(netns) as ip:
+            yield ip
+    except NetlinkError as error:
+        raise _translate(error, what, where) from error
+    except OSError as error:
+        raise DriverError(f"cannot {what}", where=where, why=str(error)) from error
+
+
+def _translate(error: NetlinkError, what: str, where: str) -> FabricDirectError:
+    kinds = {errno.EOPNOTSUPP: Unsupported, errno.ENODEV: NotFound}
+    remedies = {errno.EPERM: "run it with CAP_NET_ADMIN", errno.ENETDOWN: "bring the link up"}
+    name = _NAMES.get(error.code, str(error.code))
+    return kinds.get(error.code, DriverError)(
+        f"cannot {what}",
+        where=where,
+        why=f"{name}, {error.args[1]}",
+        remedy=remedies.get(error.code, ""),
+    )
+
+
+def link_index(ip: Any, link: str) -> int:
+    """Return the index of a link.
+
+    :raises NotFound: if there is none of that name.
+    """
+    found: list[int] = ip.link_lookup(ifname=link)
+    if not found:
+        raise NotFound(f"no link {link}")
+    return found[0]
+
+
+class NetlinkUplink:
+    """An :class:`~fabric_direct.drivers.contract.UplinkDriver` for any host of the site."""
+
+    def __init__(self, site: Site, host: str, netns: str | None = None) -> None:
+        """Make the driver.
+
+        :param netns: name of the network namespace that the uplinks are in, if not the host's own.
+        :raises NotFound: if the site has no such host.
+        """
+        self._host, self._netns, self._kernel = host, netns, host_driver(site, host)
+
+    def bridge_mode(self, link: str) -> str:
+        """Return ``veb`` or ``vepa``, as the NIC says.
+
+        :raises Unsupported: if the NIC has no such mode.
+        :raises NotFound: if there is no such link.
+        """
+        with self._session("read the bridge mode", link) as ip:
+            return self._bridge_mode(ip, link)
+
+    def set_bridge_mode(self, link: str, mode: str) -> None:
+        """Set ``veb`` or ``vepa`` and read it back.
+
+        :raises Unsupported: if the NIC refuses (EOPNOTSUPP), or knows no such mode.
+        :raises NotFound: if there is no such link.
+        :raises NotVerified: if the NIC says otherwise afterwards.
+        """
+        if mode not in _MODES:
+            raise Unsupported(f"no bridge mode {mode!r}", where=link, why="known: veb, vepa")
+        with self._session(f"set the bridge mode {mode}", link) as ip:
+            _set_bridge_mode(ip, link_index(ip, link), _MODES[mode])
+            found = self._bridge_mode(ip, link)
+        if found != mode:
+            raise NotVerified(f"{link} is in mode {found}, not {mode}", where=self._host)
+
+    def vfs(self, link: str) -> tuple[VfSettings, ...]:
+        """Return the settings of all VFs, the index being the VF's number.
+
+        :raises NotFound: if there is no such link.
+        """
+        with self._session("read the VFs", link) as ip:
+            return _vfs(ip, link_index(ip, link))
+
+    def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
+        """Change those settings of a VF that are not None and read them back.
+
+        Only what is not so already is sent: a NIC may report a setting that it does not let change.
+
+        :raises NotFound: if there is no such link or VF.
+        :raises Unsupported: if the NIC's driver has no such setting.
+        :raises NotVerified: if the NIC says otherwise afterwards.
+        """
+        with self._session(f"change VF {vf}", link, invalid=_INVALID_VF) as ip:
+            index = link_index(ip, link)
+            before = self._vf(ip, link, index, vf)
+            changes = _but(settings, before)
+            if changes == VfSettings():
+                return
+            # pyroute2 empties the dictionary that it is given: this one is made for it.
+            ip.link("set", index=index, vf=_request(vf, changes, before))
+            after = self._vf(ip, link, index, vf)
+        wrong = asdict(_but(settings, after))
+        self._verify(link, vf, {n: v for n, v in wrong.items() if v is not None}, asdict(after))
+
+    def _verify(self, link: str, vf: int, wrong: dict[str, Any], found: dict[str, Any]) -> None:
+        if wrong:
+            raise NotVerified(
+                f"VF {vf} of {link} did not take {', '.join(wrong)}",
+                where=self._host,
+                why=", ".join(f"{n} is {found[n]}, not {value}" for n, value in wrong.items()),
+            )
+
+    def _bridge_mode(self, ip: Any, link: str) -> str:
+        """Return a link's bridge mode, by one request: the answer has the names of all such links."""
+        for message in ip.get_links(family=AF_BRIDGE):
+            mode = message.get_nested("IFLA_AF_SPEC", "IFLA_BRIDGE_MODE")
+            if message.get("ifname") == link and mode is not None:
+                return _mode_name(mode)
+        index = link_index(ip, link)
+        raise Unsupported(
+            f"{link} has no bridge mode",
+            where=self._host,
+            why=f"its driver, {self._kernel_driver(ip, index)}, reports none",
+            remedy="use an uplink whose driver has hwmode, for example mlx5_core, ice or ixgbe",
+        )
+
+    def _vf(self, ip: Any, link: str, index: int, vf: int) -> VfSettings:
+        there = _vfs(ip, index)
+        if not 0 <= vf < len(there):
+            raise NotFound(
+                f"{link} has no VF {vf}", where=self._host, why=f"it has {len(there)} VFs"
+            )
+        return there[vf]
+
+    @contextmanager
+    def _session(self, what: str, link: str, invalid: str = "") -> Iterator[Any]:
+        """Open a session whose refusals name the kernel driver of the link.
+
+        :param invalid: what to do about EINVAL.
+        """
+        try:
+            with session(what, f"{link} on {self._host}", self._netns, self._kernel) as ip:
+                yield ip
+        except DriverError as error:
+            code = getattr(error.__cause__, "code", None)
+            if code == errno.EOPNOTSUPP:
+                error.why += f": its driver is {self._driver_of(link)}"
+            if code == errno.EINVAL:
+                error.remedy = invalid
+            raise
+
+    def _driver_of(self, link: str) -> str:
+        with session("read the driver", link, self._netns, self._kernel) as ip:
+            return self._kernel_driver(ip, link_index(ip, link))
+
+    def _kernel_driver(self, ip: Any, index: int) -> str:
+        """Return the driver of a link: its kind if it is virtual, else that of its parent device."""
+        (message,) = ip.get_links(index)
+        kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND")
+        parent, bus = message.get("parent_dev_name"), message.get("parent_dev_bus_name")
+        path = f"/sys/bus/{bus}/devices/{parent}/driver"
+        found = kind or self._kernel.call("files.resolve", timeout=_ANSWER, path=path)
+        return PurePath(found).name if found else "unknown"
+
+
+def _set_bridge_mode(ip: Any, index: int, mode: int) -> None:
+    ip.link(
+        "set",
+        index=index,
+        family=AF_BRIDGE,
+        # pyroute2's own "set" is RTM_NEWLINK, which this family refuses.
+        command_map={"set": (RTM_SETLINK, "req")},
+        attrs=[
+            ("IFLA_PROTINFO", {"attrs": []}, NLA_F_NESTED),
+            ("IFLA_AF_SPEC", {"attrs": [("IFLA_BRIDGE_FLAGS", _SELF), ("IFLA_BRIDGE_MODE", mode)]}),
+        ],
+    )
+
+
+def _mode_name(mode: int) -> str:
+    return next((name for name, number in _MODES.items() if number == mode), f"mode {mode}")
+
+
+def _vfs(ip: Any, index: int) -> tuple[VfSettings, ...]:
+    (message,) = ip.get_links(index, ext_mask=_WITH_VFS)
+    infos = message.get("vfinfo_list")
+    return tuple(_settings(info) for info in infos.get_attrs("IFLA_VF_INFO")) if infos else ()
+
+
+def _settings(info: Any) -> VfSettings:
+    def read(attribute: str, name: str) -> Any:
+        value = info.get_attr(f"IFLA_VF_{attribute}")
+        return None if value is None or value[name] == _UNKNOWN else value[name]
+
+    spoof_check, trust = read("SPOOFCHK", "spoofchk"), read("TRUST", "trust")
+    return VfSettings(
+        mac=read("MAC", "mac"),
+        vlan=read("VLAN", "vlan"),
+        qos=read("VLAN", "qos"),
+        trust=None if trust is None else bool(trust),
+        spoof_check=None if spoof_check is None else bool(spoof_check),
+        max_tx_rate=read("RATE", "max_tx_rate"),
+        min_tx_rate=read("RATE", "min_tx_rate"),
+        link_state=read("LINK_STATE", "link_state"),
+    )
+
+
+def _but(wanted: VfSettings, there: VfSettings) -> VfSettings:
+    """Return what is wanted but for what is there already."""
+    found = asdict(there)
+    return VfSettings(
+        **{n: None if value == found[n] else value for n, value in asdict(wanted).items()}
+    )
+
+
+def _request(vf: int, wanted: VfSettings, before: VfSettings) -> dict[str, Any]:
+    """Return what to send: VLAN and QoS, and both rates, can only be set together."""
+    simple = {
+        "mac": wanted.mac,
+        "spoofchk": wanted.spoof_check,
+        "trust": wanted.trust,
+        "link_state": wanted.link_state,
+        "vlan": _together(wanted, before, "vlan", "qos"),
+        "rate": _together(wanted, before, "max_tx_rate", "min_tx_rate"),
+    }
+    return {"vf": vf} | {n: _number(value) for n, value in simple.items() if value is not None}
+
+
+def _together(wanted: VfSettings, before: VfSettings, *names: str) -> dict[str, int] | None:
+    """Return all of these settings if one of them is wanted; the others stay as they were."""
+    asked, had = asdict(wanted), asdict(before)
+    if all(asked[name] is None for name in names):
+        return None
+    return {name: had[name] or 0 if asked[name] is None else asked[name] for name in names}
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value

@@ -1,0 +1,4 @@
+"""How clouds are asked: sessions, limits and retries, errors, names, waiting, stamps.
+
+Every other room of ``openstack`` comes here.
+"""

@@ -1,0 +1,218 @@
+"""Waiting for what the cloud does by itself, with as few requests as there can be.
+
+All servers that are under way in the process are read by one list, all ports by another, all volumes by
+a third, however many wait for them. A thread does that for each of the three as long as somebody waits;
+so an API that hangs holds up nobody who waits for another.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Literal
+
+from openstack.connection import Connection
+from openstack.exceptions import NotFoundException
+
+from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.read_cache import current
+from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
+
+Kind = Literal["server", "volume", "port"]
+Done = Callable[[Any], bool]
+
+# Seconds between two reads: a tenth of how long the youngest waits, but three times what a read takes.
+_SHORTEST, _LONGEST, _AGE_SHARE, _TOOK_TIMES = 0.2, 2.0, 0.1, 3.0
+# An API that hangs is asked again after so many seconds all the same.
+_PATIENCE = 10.0
+# What is not known any more when something was waited for; networks and floating IPs stay as they are.
+_CHANGED = ("servers", "ports", "volumes", "")
+# As many ids as a URL holds without trouble.
+_AT_ONCE = 50
+# From so many on, all volumes of the project are read at once: Cinder cannot list some by their ids.
+_MANY_VOLUMES = 4
+
+
+def wait_for(
+    cloud: Connection,
+    kind: Kind,
+    name: str,
+    done: Done,
+    *,
+    timeout: float,
+    what: str,
+) -> Any:
+    """Wait until a server, volume or port is as wanted, and return it; None if it is gone.
+
+    What the caller's moment knows of servers, ports and volumes is over then.
+
+    :param name: a server's tag (its oldest server is meant); the id of a volume or port.
+    :param done: says whether it is as wanted; what it raises ends the waiting and is raised here. It is
+        given None if there is no such thing. It must not wait.
+    :param timeout: in seconds.
+    :param what: what is waited for, as in *waited for* ``server x to be ACTIVE``.
+    :raises TimedOut: if it is not so in time; the reason says what was read last.
+    :raises Denied: if it may not be read.
+    """
+    waiter = _Waiter(name, done)
+    try:
+        _join(cloud, kind, waiter)
+        return waiter.answer.result(timeout)
+    except TimeoutError as error:
+        if waiter.answer.done():
+            raise
+        raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", why=waiter.seen) from error
+    finally:
+        _leave(waiter)
+        if moment := current():
+            for about in _CHANGED:
+                moment.over(about)
+
+
+class _Waiter:
+    def __init__(self, name: str, done: Done) -> None:
+        self.name = name
+        self.seen = "it was not read yet"
+        self.since = time.monotonic()
+        self.answer: Future[Any] = Future()
+        self._done = done
+
+    def look(self, found: Any) -> None:
+        """Take what was read."""
+        self.seen = "there is none" if found is None else f"its status is {found.status}"
+        try:
+            if self._done(found):
+                self._end(lambda answer: answer.set_result(found))
+        except Exception as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
+            fault = error
+            self._end(lambda answer: answer.set_exception(fault))
+
+    def fail(self, error: Exception) -> None:
+        """Take note that it could not be read; that ends the waiting if it will not get better."""
+        self.seen = str(error)
+        if not isinstance(error, DriverError) or isinstance(error, Denied | Unsupported):
+            self._end(lambda answer: answer.set_exception(error))
+
+    def _end(self, tell: Callable[["Future[Any]"], None]) -> None:
+        # Not if the waiting thread gave up.
+        if self.answer.set_running_or_notify_cancel():
+            tell(self.answer)
+
+
+class _Watch:
+    """Reads one kind of things of one cloud while somebody waits for some of them."""
+
+    def __init__(self, cloud: Connection, kind: Kind) -> None:
+        self.waiters: list[_Waiter] = []
+        self._cloud, self._kind = cloud, kind
+        threading.Thread(target=self._run, name=f"fabric-direct-{kind}s", daemon=True).start()
+
+    def _run(self) -> None:
+        while waiters := self._waiting():
+            began = time.monotonic()
+            self._round(waiters)
+            self._pause(time.monotonic() - began)
+
+    def _waiting(self) -> list[_Waiter]:
+        """Return who still waits; if there is nobody, the thread ends, and the next begins another."""
+        with _changed:
+            self.waiters = [waiter for waiter in self.waiters if not waiter.answer.done()]
+            if not self.waiters:
+                del _watches[id(self._cloud), self._kind]
+            return list(self.waiters)
+
+    def _round(self, waiters: list[_Waiter]) -> None:
+        names = {waiter.name for waiter in waiters}
+        try:
+            with translated(f"read the {self._kind}s that are under way", self._cloud.name):
+                found = _READERS[self._kind](self._cloud, names)
+        except Exception as error:  # noqa: BLE001 - carried to the waiting threads, not swallowed
+            for waiter in waiters:
+                waiter.fail(error)
+        else:
+            for waiter in waiters:
+                waiter.look(found.get(waiter.name))
+
+    def _pause(self, took: float) -> None:
+        """Wait until it is time for the next read; who comes or goes meanwhile changes it."""
+        ended = time.monotonic()
+        with _changed:
+            while (left := ended + self._interval(took) - time.monotonic()) > 0:
+                _changed.wait(left)
+
+    def _interval(self, took: float) -> float:
+        since = [waiter.since for waiter in self.waiters if not waiter.answer.done()]
+        if not since:
+            return 0.0
+        by_age = _AGE_SHARE * (time.monotonic() - max(since))
+        return max(min(_PATIENCE, _TOOK_TIMES * took), min(_LONGEST, max(_SHORTEST, by_age)))
+
+
+# Guards the watches and their waiters, and tells them that somebody came or went.
+_changed = threading.Condition()
+_watches: dict[tuple[int, Kind], _Watch] = {}
+
+
+def _join(cloud: Connection, kind: Kind, waiter: _Waiter) -> None:
+    with _changed:
+        watch = _watches.get((id(cloud), kind))
+        if watch is None:
+            watch = _watches[id(cloud), kind] = _Watch(cloud, kind)
+        watch.waiters.append(waiter)
+        _changed.notify_all()
+
+
+def _leave(waiter: _Waiter) -> None:
+    waiter.answer.cancel()
+    with _changed:
+        _changed.notify_all()
+
+
+def _after_fork() -> None:
+    global _changed  # noqa: PLW0603 - the parent's may be held for ever
+    _changed = threading.Condition()
+    _watches.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _servers(cloud: Connection, tags: Collection[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for some in _parts(tags):
+        servers = cloud.compute.servers(details=True, any_tags=",".join(some))
+        for server in sorted(servers, key=_made_at, reverse=True):
+            found.update(dict.fromkeys(server.tags or (), server))
+    return found
+
+
+def _made_at(server: Any) -> tuple[str, str]:
+    return str(server.created_at), server.id
+
+
+def _ports(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
+    return {port.id: port for some in _parts(ids) for port in cloud.network.ports(id=some)}
+
+
+def _volumes(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
+    if len(ids) >= _MANY_VOLUMES:
+        return {volume.id: volume for volume in cloud.block_storage.volumes(details=True)}
+    found: dict[str, Any] = {}
+    for name in sorted(ids):
+        with suppress(NotFoundException):
+            found[name] = cloud.block_storage.get_volume(name)
+    return found
+
+
+_READERS: dict[Kind, Callable[[Connection, Collection[str]], dict[str, Any]]] = {
+    "server": _servers,
+    "port": _ports,
+    "volume": _volumes,
+}
+
+
+def _parts(names: Iterable[str]) -> list[list[str]]:
+    ordered = sorted(names)
+    return [ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE)]

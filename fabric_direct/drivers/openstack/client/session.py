@@ -1,0 +1,204 @@
+"""The connection to a cloud: one for each cloud and process, shared by its threads.
+
+A token and the connections to the APIs are the process's own, so a forked child forgets what it
+inherited without closing it, and authenticates for itself.
+"""
+
+import importlib.metadata
+import os
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from keystoneauth1.adapter import Adapter
+from keystoneauth1.exceptions import Unauthorized
+from keystoneauth1.plugin import BaseAuthPlugin
+from keystoneauth1.session import Session
+from openstack.config import OpenStackConfig
+from openstack.config.cloud_region import CloudRegion
+from openstack.config.loader import SECURE_FILES
+from openstack.connection import Connection
+from openstack.exceptions import NotSupported
+from openstack.service_description import ServiceDescription
+
+from fabric_direct.config import OpenStackSettings
+from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, uncached
+from fabric_direct.errors import InvalidSite, Unreachable
+
+__all__ = ["Cloud", "cloud", "uncached"]
+
+_Key = tuple[str, Path | None, float, int]
+
+_lock = threading.Lock()
+_connections: dict[_Key, "Cloud"] = {}
+# Kept, so that nothing closes them: closing takes locks that a thread of the parent may have held.
+_inherited: list["Cloud"] = []
+
+
+def cloud(
+    settings: OpenStackSettings, *, call_limit: float = 60.0, workers: int = 32
+) -> Connection:
+    """Return this process's connection to a cloud; it is authenticated at its first request.
+
+    A request with all of its tries begins and is tried again within ``call_limit`` seconds only. GET,
+    HEAD and DELETE are tried again if the API cannot be reached or is busy, nothing else is. What is
+    read in a :class:`~fabric_direct.drivers.read_cache.Moment` is read once; see :func:`uncached`.
+
+    :param call_limit: the limit of a call, in seconds.
+    :param workers: how many threads call at the same time; as many connections are kept to each API.
+    :raises InvalidSite: if clouds.yaml has no such cloud or cannot be read.
+    """
+    key = (settings.cloud, settings.clouds_file, call_limit, workers)
+    with _lock:
+        if key not in _connections:
+            _connections[key] = _connect(settings, call_limit, workers)
+        return _connections[key]
+
+
+class _Session(Session):
+    """keystoneauth's session, which repeats nothing by itself and logs no contents."""
+
+    def request(self, url: str, method: str, **how: Any) -> Any:  # type: ignore[override]
+        """Send a request once, whatever clouds.yaml says: a repeated POST makes two things.
+
+        After a login that was refused, the next caller of :func:`cloud` reads clouds.yaml again.
+        """
+        how.update(connect_retries=0, status_code_retries=0, log=False)
+        try:
+            return super().request(url, method, **how)
+        except Unauthorized:
+            if url.endswith(LOGIN):
+                _forget(self)
+            raise
+
+    def invalidate(self, auth: BaseAuthPlugin | None = None) -> bool:
+        """Drop the token; true also if another thread was first, so that this one tries again, too."""
+        super().invalidate(auth)
+        return True
+
+
+class Cloud(Connection):
+    """openstacksdk's connection, each service of which is discovered by one thread only."""
+
+    def __init__(self, **how: Any) -> None:
+        self.services: dict[str, Any] = {}
+        self.discovering = {name: threading.Lock() for name in _SERVICES}
+        super().__init__(**how)
+        # Reads are read from the API, whatever clouds.yaml says of caches.
+        self.cache_enabled = False
+
+
+class _Service:
+    """A service of a connection, discovered at its first use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._service: ServiceDescription[Any] = getattr(Connection, name)
+
+    def __get__(self, instance: Cloud | None, owner: type[Cloud]) -> Any:
+        if instance is None:
+            return self._service
+        if self._name not in instance.services:
+            with instance.discovering[self._name], translated(self._use(), instance.name):
+                instance.services[self._name] = self._discover(instance)
+        return instance.services[self._name]
+
+    def _discover(self, cloud: Cloud) -> Any:
+        try:
+            found = self._service.__get__(cloud, type(cloud))
+        except NotSupported as error:
+            raise self._silent(cloud, str(error)) from error
+        if self._name in _MICROVERSIONED and isinstance(found, Adapter):
+            versions = Adapter.get_endpoint_data(found)
+            if versions is None or versions.max_microversion is None:
+                # Without, openstacksdk would speak the oldest: filters by tag would be passed over.
+                raise self._silent(cloud, "its version document could not be read")
+        return found
+
+    def _silent(self, cloud: Cloud, why: str) -> Unreachable:
+        remedy = "check that the API is up"
+        return Unreachable(f"cannot {self._use()}", where=cloud.name, why=why, remedy=remedy)
+
+    def _use(self) -> str:
+        return f"use the {self._name.replace('_', ' ')} API"
+
+
+_SERVICES = ("compute", "network", "block_storage", "image", "identity", "placement")
+_MICROVERSIONED = frozenset({"compute", "block_storage", "placement"})
+for _name in _SERVICES:
+    setattr(Cloud, _name, _Service(_name))
+
+
+def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cloud:
+    with translated("read the clouds", settings.cloud):
+        made = Cloud(config=_region(settings))
+        for scheme in ("http://", "https://"):
+            made.session.mount(scheme, Transport(call_limit, workers))
+    return made
+
+
+def _region(settings: OpenStackSettings) -> CloudRegion:
+    path = settings.clouds_file
+    if path is not None:
+        _check(path)
+    config = OpenStackConfig(
+        config_files=None if path is None else [str(path)],
+        secure_files=None if path is None else [str(path.with_name("secure.yaml")), *SECURE_FILES],
+        # OS_CLIENT_CONFIG_FILE would be preferred to the file that site.yaml names.
+        load_envvars=path is None,
+        session_constructor=_Session,
+        app_name="fabric-direct",
+        app_version=importlib.metadata.version("fabric-direct"),
+    )
+    found = config.get_one(cloud=settings.cloud)
+    _refuse_without_password(found, str(config.config_filename))
+    return found
+
+
+def _refuse_without_password(region: CloudRegion, file: str) -> None:
+    """Say it before keystoneauth raises a bare Exception at the first request."""
+    wanted = "password" in (region.config.get("auth_type") or "")
+    if wanted and not region.config["auth"].get("password"):
+        raise InvalidSite(
+            f"{region.name} has no password",
+            field="openstack.cloud",
+            where=file,
+            remedy="put it into a file secure.yaml beside clouds.yaml",
+        )
+
+
+def _check(path: Path) -> None:
+    """Refuse a file that openstacksdk would pass over with a warning.
+
+    Of what is wrong only the line is said, and no cause is kept: it may be the password.
+    """
+    refused = partial(InvalidSite, "cannot read clouds.yaml", field="openstack.clouds_file")
+    try:
+        yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise refused(where=str(path), why=error.strerror or "") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise refused(where=f"{path}{line}", why="it is not YAML") from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise refused(where=str(path), why="it is not text") from None
+
+
+def _forget(session: Session) -> None:
+    with _lock:
+        for key, known in tuple(_connections.items()):
+            if known.session is session:
+                del _connections[key]
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - the parent's may be held for ever
+    _lock = threading.Lock()
+    _inherited.extend(_connections.values())
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

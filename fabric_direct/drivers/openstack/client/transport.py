@@ -1,0 +1,250 @@
+"""How requests reach the cloud: within a limit, retried where that is safe, read once in a moment.
+
+==================  =======================  ======================================================
+method              tries                    in a moment
+==================  =======================  ======================================================
+GET                 at most 4, all begun     answered from the moment if it was asked before
+HEAD                within the limit         passed
+DELETE                                       ends the moment
+POST, PUT, PATCH    1                        a POST that creates one thing ends what is known of
+                                             its kind, every other write ends the moment
+POST that reads     as GET                   passed
+(token, console)
+==================  =======================  ======================================================
+"""
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+from keystoneauth1.session import TCPKeepAliveAdapter
+from requests import PreparedRequest, Response
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    stop_before_delay,
+    wait_random_exponential,
+)
+from urllib3 import Retry
+from urllib3.exceptions import InvalidHeader
+
+from fabric_direct.drivers.read_cache import Moment, current
+
+COLLECTIONS = frozenset(
+    {
+        "servers",
+        "ports",
+        "floatingips",
+        "networks",
+        "subnets",
+        "routers",
+        "volumes",
+        "flavors",
+        "images",
+    }
+)
+# POSTs that change nothing of the cloud, so that two are no harm: one for a token, and Nova's way of
+# reading what a guest wrote.
+LOGIN = "/auth/tokens"
+_READ_CONSOLE = '{"os-getConsoleOutput"'
+_SAFE = frozenset({"GET", "HEAD", "DELETE"})
+_BUSY = frozenset({429, 502, 503, 504})
+_TRIES = 4
+# Of a call's limit: what is retried waits for an answer for a third of it, what is not for two thirds,
+# so that there is time left to look whether it was carried out.
+_SAFE_SHARE, _UNSAFE_SHARE = 1 / 3, 2 / 3
+_CONNECT = 10.0
+# Which of two equal URLs is asked.
+_HEADERS = ("Accept", "OpenStack-API-Version", "X-OpenStack-Nova-API-Version", "Range")
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_past: ContextVar[bool] = ContextVar("past", default=False)
+
+
+@contextmanager
+def uncached() -> Iterator[None]:
+    """Read past the moment within the block.
+
+    For what changes by itself, and what is looked at again. What is written within the block ends the
+    moment as ever.
+    """
+    before = _past.set(True)
+    try:
+        yield
+    finally:
+        _past.reset(before)
+
+
+def shared(key: Hashable, question: Callable[[], T], about: str) -> T:
+    """Answer a question of several requests, or one that the poller answers, once in a moment.
+
+    :param about: the collection that it is about.
+    """
+    moment = current()
+    if moment is None or _past.get():
+        return question()
+    return moment.ask(key, question, about)
+
+
+def learn(key: Hashable, answer: object, about: str) -> None:
+    """Keep the answer to such a question, which was read just now."""
+    if moment := current():
+        moment.know(key, answer, about)
+
+
+class Transport(TCPKeepAliveAdapter):
+    """The adapter of a connection's requests.
+
+    :param limit: time for a request with all of its tries, in seconds.
+    :param workers: how many connections to an API are kept.
+    """
+
+    def __init__(self, limit: float, workers: int) -> None:
+        self._limit = limit
+        super().__init__(pool_connections=16, pool_maxsize=workers)
+
+    def send(
+        self,
+        request: PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,  # noqa: ARG002 - each try has a time of its own
+        verify: bool | str = True,
+        cert: Any = None,
+        proxies: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send a request; in a moment, answer it from there or end it."""
+        how = {"stream": stream, "verify": verify, "cert": cert, "proxies": proxies}
+        moment = current()
+        if moment is None or request.method == "HEAD" or _reads(request):
+            return self._send(request, how)
+        if request.method != "GET":
+            return self._change(moment, request, how)
+        if stream or _past.get():
+            return self._send(request, how)
+        return self._read(moment, request, how)
+
+    def _read(self, moment: Moment, request: PreparedRequest, how: dict[str, Any]) -> Response:
+        asked = (id(self), request.url, *(request.headers.get(name) for name in _HEADERS))
+        try:
+            answer = moment.ask(asked, lambda: self._good(request, how), about=topic(request))
+        except _Refused as refused:
+            return refused.response
+        return _own(answer)
+
+    def _good(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
+        response = self._send(request, how)
+        if not response.ok:
+            raise _Refused(response)
+        return response
+
+    def _change(self, moment: Moment, request: PreparedRequest, how: dict[str, Any]) -> Response:
+        about = _created(request)
+        moment.over(about)
+        try:
+            return self._send(request, how)
+        finally:
+            moment.over(about)
+
+    def _send(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
+        if request.method not in _SAFE and not _reads(request):
+            return self._try(request, how, self._limit * _UNSAFE_SHARE)
+        retrying = Retrying(
+            retry=retry_if_exception_type(_TRANSIENT) | retry_if_result(_busy),
+            stop=stop_after_attempt(_TRIES) | stop_before_delay(self._limit),
+            wait=_wait,
+            retry_error_callback=_last,
+        )
+        return retrying(self._try, request, how, self._limit * _SAFE_SHARE)
+
+    def _try(self, request: PreparedRequest, how: dict[str, Any], limit: float) -> Response:
+        began = time.monotonic()
+        response = super().send(request, timeout=(min(_CONNECT, limit), limit), **how)
+        if not how["stream"]:
+            # Read here, so that an answer that breaks off is tried again, too.
+            _ = response.content
+        _log.debug(
+            "%s %s: %d in %d ms, %s",
+            request.method,
+            request.url,
+            response.status_code,
+            (time.monotonic() - began) * 1000,
+            response.headers.get("x-openstack-request-id", "no request id"),
+        )
+        return response
+
+
+_TRANSIENT = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+)
+_backoff = wait_random_exponential(multiplier=0.5, max=8.0)
+
+
+class _Refused(Exception):
+    """Carries an answer that is an error, so that it is not kept."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+def _own(answer: Response) -> Response:
+    """Return a copy for one caller: what sends requests writes on their answers."""
+    own = copy.copy(answer)
+    own.history = []
+    return own
+
+
+def topic(request: PreparedRequest) -> str:
+    """Return the collection that a request is about, or "" if it is about none of them."""
+    return next((part for part in _path(request).split("/") if part in COLLECTIONS), "")
+
+
+def _created(request: PreparedRequest) -> str | None:
+    """Return the collection in which a request makes one thing, or None if it does not."""
+    last = _path(request).rsplit("/", 1)[-1]
+    return last if request.method == "POST" and last in COLLECTIONS else None
+
+
+def _reads(request: PreparedRequest) -> bool:
+    """Say whether it is a POST that changes nothing."""
+    content = request.body if isinstance(request.body, str) else ""
+    return _path(request).endswith(LOGIN) or content.startswith(_READ_CONSOLE)
+
+
+def _path(request: PreparedRequest) -> str:
+    return urlsplit(request.url or "").path.rstrip("/")
+
+
+def _busy(response: Response) -> bool:
+    return response.status_code in _BUSY
+
+
+def _wait(state: RetryCallState) -> float:
+    """Return how long the API wants us to wait, or what the backoff says."""
+    outcome = state.outcome
+    if outcome is not None and not outcome.failed:
+        wanted = outcome.result().headers.get("Retry-After")
+        with suppress(InvalidHeader):
+            return float(Retry().parse_retry_after(wanted)) if wanted else _backoff(state)
+    return _backoff(state)
+
+
+def _last(state: RetryCallState) -> Response:
+    """Return the last answer, or raise the last error."""
+    outcome = state.outcome
+    if outcome is None:  # pragma: no cover - tenacity sets it before it calls this
+        raise RuntimeError("nothing was sent")
+    return outcome.result()  # type: ignore[no-any-return]

@@ -1,0 +1,113 @@
+"""The address blocks of a network: which address of them a port may ask for, and how."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Any
+
+from openstack.network.v2.subnet import Subnet
+
+from fabric_direct.addresses import candidates6
+from fabric_direct.drivers.openstack.networks.desired_network import subnets
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.model import VNicInterface
+from fabric_direct.networks import SiteNetwork
+
+# In these modes a port's address follows from its MAC, and Neutron lets nobody choose another one.
+_AUTOMATIC = {"slaac", "dhcpv6-stateless"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A subnet of a network."""
+
+    network: IPv4Network | IPv6Network
+    reserved: frozenset[IPv4Address | IPv6Address]
+    automatic: bool = False
+    """Whether a port's address follows from its MAC (modified EUI-64)."""
+
+
+def of_settings(settings: SiteNetwork) -> list[Block]:
+    """Return the blocks of a network that may not be made yet."""
+    return [
+        _block(s["cidr"], s["gateway_ip"], s.get("ipv6_address_mode")) for s in subnets(settings)
+    ]
+
+
+def of_subnets(there: Iterable[Subnet]) -> list[Block]:
+    """Return the blocks of a network that is there."""
+    return [_block(s.cidr, s.gateway_ip, s.ipv6_address_mode) for s in there]
+
+
+def _block(cidr: str, gateway: str | None, mode: str | None) -> Block:
+    network = ip_network(cidr)
+    edges = {network[0], network[-1]} if network.version == 4 else {network[0]}
+    reserved = edges | ({ip_address(gateway)} if gateway else set())
+    return Block(network, frozenset(reserved), mode in _AUTOMATIC)
+
+
+def check_address(
+    asked: IPv4Interface | IPv6Interface, blocks: Iterable[Block], mac: str | None, field: str
+) -> None:
+    """Return if a port of the network may have the address, leaving aside whether it is taken.
+
+    :param mac: the MAC that the port is to have, if it is fixed.
+    :raises InvalidSliver: with the field.
+    """
+    same = [block for block in blocks if block.network.version == asked.version]
+    said = ", ".join(str(block.network) for block in same)
+    if not same:
+        raise InvalidSliver(
+            f"{asked} cannot be had", field=field, why=f"the network has no IPv{asked.version}"
+        )
+    home = next((block for block in same if asked.ip in block.network), None)
+    if home is None:
+        raise InvalidSliver(
+            f"{asked.ip} is outside of the network", field=field, why=f"it is {said}"
+        )
+    if asked.network.prefixlen != home.network.prefixlen:
+        raise InvalidSliver(f"{asked} has a wrong prefix length", field=field, why=f"it is {said}")
+    if asked.ip in home.reserved:
+        raise InvalidSliver(f"{asked.ip} is reserved", field=field, why=f"the network is {said}")
+    if home.automatic:
+        _check_automatic(asked, home, mac, field)
+
+
+def _check_automatic(
+    asked: IPv4Interface | IPv6Interface, block: Block, mac: str | None, field: str
+) -> None:
+    network = block.network
+    follows = next(candidates6(network, mac)) if mac and isinstance(network, IPv6Network) else None
+    if asked.ip != follows:
+        raise InvalidSliver(
+            f"{asked.ip} cannot be chosen",
+            field=field,
+            why=f"in {network} it follows from the MAC" + (f": {follows}" if follows else ""),
+            remedy="leave it out",
+        )
+
+
+def fixed_ips(there: Iterable[Subnet], interface: VNicInterface) -> list[dict[str, Any]]:
+    """Return what to ask Neutron for, so that a port has an address of each family.
+
+    Addresses that follow from the MAC come by themselves, and cannot be asked for.
+    """
+    addressed = [s for s in there if s.ipv6_address_mode not in _AUTOMATIC]
+    chosen = []
+    for version, asked in ((4, interface.ipv4), (6, interface.ipv6)):
+        same = [subnet for subnet in addressed if subnet.ip_version == version]
+        if not same:
+            continue
+        fitting = (s for s in same if asked and asked.ip in ip_network(s.cidr))
+        fixed = {"ip_address": str(asked.ip)} if asked else {}
+        chosen.append({"subnet_id": next(fitting, same[0]).id, **fixed})
+    return chosen

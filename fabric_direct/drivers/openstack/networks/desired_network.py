@@ -1,0 +1,256 @@
+"""Networks as they shall be, in Neutron's words, and where one that is there differs.
+
+==============  ===============================================================================
+strategy        in Neutron
+==============  ===============================================================================
+``flat``        provider network ``flat``; subnets without DHCP
+``flat_dhcp``   provider network ``flat``; DHCP, IPv6 by router advertisement (SLAAC) in a /64
+``vlan``        provider network ``vlan``, the same
+==============  ===============================================================================
+
+The gateway, the DNS servers and, where no pool is given, the first address of a subnet are kept out of
+Neutron's allocation pools.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any
+
+from openstack.network.v2.network import Network as NeutronNetwork
+from openstack.network.v2.subnet import Subnet
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.openstack.client.stamp import description, network_description
+from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, Refused
+from fabric_direct.networks import FlatNetwork, NetworkSliver, SiteNetwork, VlanNetwork
+
+# What Neutron can change of a subnet that is there; the names are openstacksdk's.
+_CHANGEABLE = ("gateway_ip", "dns_nameservers", "allocation_pools")
+_FIELDS = {
+    "cidr": "subnet",
+    "is_dhcp_enabled": "strategy",
+    "ipv6_ra_mode": "subnet6",
+    "ipv6_address_mode": "subnet6",
+    "gateway_ip": "gateway",
+    "dns_nameservers": "dns",
+    "allocation_pools": "pool",
+    "provider_network_type": "strategy",
+    "provider_physical_network": "physical_network",
+    "provider_segmentation_id": "vlan",
+}
+_ANEW = "delete the sliver and create it anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A network as it shall be."""
+
+    name: str
+    stamp: str
+    """Description of the network, its subnets and its router."""
+    settings: SiteNetwork
+    refusal: type[Refused]
+    """What is raised if it cannot be had so."""
+    path: str
+    """Where its settings are: ``networks.red`` of site.yaml, ``network`` of a sliver."""
+
+    def refuse(self, field: str, what: str, *, why: str = "", remedy: str = "") -> Refused:
+        """Return the error that says that it cannot be had so."""
+        path = f"{self.path}.{field}" if field != "name" else field
+        return self.refusal(what, why=why, remedy=remedy, field=path)
+
+
+def of_site(site: Site, name: str) -> Wanted:
+    """Return what a network of site.yaml shall be."""
+    stamp = network_description(site.site, name)
+    return Wanted(name, stamp, site.networks[name], InvalidSite, f"networks.{name}")
+
+
+def of_sliver(site: Site, sliver: NetworkSliver) -> Wanted:
+    """Return what the network of a sliver shall be."""
+    stamp = description(site.site, sliver.id)
+    return Wanted(sliver.name, stamp, sliver.network, InvalidSliver, "network")
+
+
+def refuse_impossible(wanted: Wanted, external: str | None) -> None:
+    """Return if Neutron can be asked for it.
+
+    :param external: the cloud's external network, if the site names one.
+    :raises InvalidSite, InvalidSliver: with the field.
+    """
+    if wanted.settings.physical_network is None:
+        raise wanted.refuse(
+            "physical_network",
+            "is missing",
+            why=f"Neutron makes network {wanted.name} on a physical network",
+            remedy="name one of the cloud's (bridge_mappings of its agents)",
+        )
+    if wanted.settings.router and external is None:
+        raise wanted.refuse(
+            "router",
+            "needs an external network",
+            remedy="name it as openstack.external_network in site.yaml",
+        )
+    if not _pools(wanted.settings):
+        raise wanted.refuse("pool", f"no address of {wanted.settings.subnet} can be given out")
+
+
+def provider(settings: SiteNetwork) -> dict[str, Any]:
+    """Return on what the network is."""
+    on = {"provider_physical_network": settings.physical_network}
+    if isinstance(settings, VlanNetwork):
+        return {
+            "provider_network_type": "vlan",
+            **on,
+            "provider_segmentation_id": settings.vlan,
+        }
+    return {"provider_network_type": "flat", **on}
+
+
+def subnets(settings: SiteNetwork) -> list[dict[str, Any]]:
+    """Return what each of its subnets is, IPv6 first."""
+    dhcp = not isinstance(settings, FlatNetwork)
+    ipv4 = {
+        "ip_version": 4,
+        "cidr": str(settings.subnet),
+        "gateway_ip": _text(gateway(settings)),
+        "is_dhcp_enabled": dhcp,
+        "dns_nameservers": [str(address) for address in settings.dns],
+        "allocation_pools": [{"start": str(a), "end": str(b)} for a, b in _pools(settings)],
+    }
+    return [*_ipv6(settings, dhcp=dhcp), ipv4]
+
+
+def gateway(settings: SiteNetwork) -> IPv4Address | None:
+    """Return the guests' default router: what is given, or the network's own router."""
+    first = settings.subnet[1] if settings.router else None
+    return settings.gateway or first
+
+
+def _ipv6(settings: SiteNetwork, *, dhcp: bool) -> list[dict[str, Any]]:
+    subnet = settings.subnet6
+    if subnet is None:
+        return []
+    mode = "slaac" if subnet.prefixlen == 64 else "dhcpv6-stateful"
+    return [
+        {
+            "ip_version": 6,
+            "cidr": str(subnet),
+            "gateway_ip": str(subnet[1]) if settings.router else None,
+            "is_dhcp_enabled": dhcp,
+            **({"ipv6_ra_mode": mode, "ipv6_address_mode": mode} if dhcp else {}),
+        }
+    ]
+
+
+def _pools(settings: SiteNetwork) -> list[tuple[IPv4Address, IPv4Address]]:
+    """Return the ranges of addresses that may be given out."""
+    subnet = settings.subnet
+    first, last = settings.pool or (subnet[2], subnet[-2])
+    kept = {subnet[0], subnet[-1], *settings.dns, gateway(settings)}
+    inside = sorted(a for a in kept if a is not None and first <= a <= last)
+    starts = [first, *(address + 1 for address in inside)]
+    ends = [*(address - 1 for address in inside), last]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
+
+
+def _text(address: object) -> str | None:
+    return None if address is None else str(address)
+
+
+# --- what differs
+
+
+def fixed_differences(
+    wanted: Wanted, network: NeutronNetwork, there: Iterable[Subnet]
+) -> Iterator[tuple[str, str]]:
+    """Yield the field and a sentence for what differs and cannot be changed.
+
+    Of the segment Neutron tells administrators alone. What is not there yet does not differ: the IPv4
+    subnet is made last, so a network without it is not complete.
+    """
+    if network.name != wanted.name:
+        yield "name", f"it is named {network.name}, not {wanted.name}"
+    for key, value in provider(wanted.settings).items():
+        has = getattr(network, key)
+        if has not in {None, value}:
+            yield _FIELDS[key], f"its {_said(key)} is {has}, not {value}"
+    yield from _fixed_subnets(wanted, {subnet.ip_version: subnet for subnet in there})
+
+
+def _fixed_subnets(wanted: Wanted, there: dict[int, Subnet]) -> Iterator[tuple[str, str]]:
+    if wanted.settings.subnet6 is None and 6 in there:
+        yield "subnet6", f"it has the IPv6 subnet {there[6].cidr}"
+    for body in subnets(wanted.settings):
+        found = there.get(body["ip_version"])
+        if found is not None:
+            yield from _fixed_subnet(body, found)
+        elif 4 in there:
+            yield "subnet6", f"it has no IPv6 subnet {body['cidr']}"
+
+
+def _fixed_subnet(body: dict[str, Any], found: Subnet) -> Iterator[tuple[str, str]]:
+    six = found.ip_version == 6
+    for key, value in body.items():
+        has = getattr(found, key)
+        if key not in _CHANGEABLE and has != value:
+            field = "subnet6" if six and key == "cidr" else _FIELDS[key]
+            yield field, f"{_said(key)} of {found.cidr} is {has}, not {value}"
+
+
+def changes(body: dict[str, Any], found: Subnet) -> dict[str, Any]:
+    """Return what has to be changed of a subnet that is there."""
+    return {
+        key: body[key]
+        for key in _CHANGEABLE
+        if key in body and _plain(getattr(found, key)) != _plain(body[key])
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return what can be compared: ranges of addresses have no order."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {(pool["start"], pool["end"]) for pool in value}
+    return value or None
+
+
+def changed(body: dict[str, Any], found: Subnet) -> Iterator[str]:
+    """Yield a sentence for each of them."""
+    for key, value in changes(body, found).items():
+        yield f"{_said(key)} of {found.cidr} is {_shown(getattr(found, key))}, not {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    return f"{value['start']}-{value['end']}" if isinstance(value, dict) else str(value or "none")
+
+
+def _said(key: str) -> str:
+    return key.removeprefix("provider_").removeprefix("is_").replace("_", " ")
+
+
+def refuse_changed(wanted: Wanted, network: NeutronNetwork, there: Iterable[Subnet]) -> None:
+    """Return if the network that is there can become the wanted one.
+
+    :raises InvalidSite, InvalidSliver: with the first field that cannot be changed.
+    """
+    for field, sentence in fixed_differences(wanted, network, there):
+        raise wanted.refuse(
+            field, "cannot be changed once the network is made", why=sentence, remedy=_ANEW
+        )
+
+
+def refuse_different(wanted: Wanted, network: NeutronNetwork, there: Iterable[Subnet]) -> None:
+    """Return if the network that is there may be completed to be the wanted one.
+
+    :raises Conflict: if it was made otherwise.
+    """
+    found = [sentence for _, sentence in fixed_differences(wanted, network, there)]
+    if found:
+        raise Conflict(
+            f"network {wanted.name} ({network.id}) is there and differs from what is wanted",
+            why="; ".join(found),
+            remedy="delete what uses it first",
+        )

@@ -1,0 +1,109 @@
+"""Actions on a server: asked for, and what Nova says of how they ended."""
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+from openstack.connection import Connection
+from openstack.exceptions import SDKException, raise_from_response
+
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers.openstack.client.session import uncached
+from fabric_direct.errors import DriverError, TimedOut
+
+log = logging.getLogger(__name__)
+
+_REQUEST_ID = "X-Openstack-Request-Id"
+# Seconds until Nova has written down how something ended; it does so a moment after the end.
+_WRITTEN = 5.0
+
+
+def act(cloud: Connection, server_id: str, action: dict[str, Any]) -> str:
+    """Ask Nova for an action and return the id of the request, which is the action's, too.
+
+    openstacksdk's own methods do not tell that id.
+    """
+    response = cloud.compute.post(f"/servers/{server_id}/action", json=action)
+    raise_from_response(response)
+    return str(response.headers[_REQUEST_ID])
+
+
+def verify(cloud: Connection, server_id: str, request_id: str, what: str) -> None:
+    """Return if Nova says that the action has succeeded; it is waited for until Nova says anything.
+
+    :raises DriverError: if it failed.
+    :raises TimedOut: if Nova says nothing.
+    """
+    events: list[Any] = []
+
+    def ended() -> bool:
+        events[:] = _events(cloud, server_id, request_id)
+        return bool(events) and all(event.result for event in events)
+
+    wait_until(f"Nova to say how it was to {what}", ended, timeout=_WRITTEN)
+    failed = [event for event in events if event.result != "Success"]
+    if failed:
+        raise DriverError(f"cannot {what}", why=_said(failed) or "Nova says no more than that")
+
+
+def why(cloud: Connection, server_id: str, action: str) -> str:
+    """Return what Nova says of the failure of a server's last action of that name, if anything.
+
+    It is asked after a failure, so it raises no other.
+    """
+    with suppress(SDKException), uncached():
+        actions = cloud.compute.server_actions(server_id)
+        last = next((a for a in actions if a.action == action), None)
+        if last is not None:
+            return _said(_events(cloud, server_id, last.request_id)) or last.message or ""
+    return ""
+
+
+def fault(cloud: Connection, server_id: str) -> str:
+    """Return what put a server into ERROR, in Nova's words, if it says.
+
+    It does so a moment after the ERROR, and surely only if it is asked for this one server: its list
+    reads the faults of one cell alone. It is asked after a failure, so it raises no other.
+    """
+    said: list[str] = []
+
+    def told() -> bool:
+        with uncached():
+            found = cloud.compute.get_server(server_id).fault or {}
+        log.debug("%s: %s", server_id, found.get("details"))
+        said[:] = [found["message"].strip()] if found else []
+        return bool(said)
+
+    with suppress(SDKException, TimedOut):
+        wait_until("Nova to say what is wrong", told, timeout=_WRITTEN)
+    return "".join(said)
+
+
+def trouble(cloud: Connection, host: str | None) -> str:
+    """Return what is wrong with the compute services, as far as the user may know.
+
+    :param host: the worker that is meant; all if absent.
+    """
+    query = {"host": host} if host else {}
+    with suppress(SDKException), uncached():
+        services = cloud.compute.services(binary="nova-compute", **query)
+        return "; ".join(_state(s) for s in services if (s.status, s.state) != ("enabled", "up"))
+    return ""
+
+
+def _events(cloud: Connection, server_id: str, request_id: str) -> list[Any]:
+    with uncached():
+        return list(cloud.compute.get_server_action(request_id, server_id).events or ())
+
+
+def _said(events: list[Any]) -> str:
+    for event in events:
+        if event.traceback:
+            log.debug("%s: %s", event.event, event.traceback)
+    # Nova tells the same of each part that took part in it.
+    return "; ".join(dict.fromkeys(event.details for event in events if event.details))
+
+
+def _state(service: Any) -> str:
+    reason = f" ({service.disabled_reason})" if service.disabled_reason else ""
+    return f"nova-compute on {service.host} is {service.status}{reason} and {service.state}"

@@ -1,0 +1,129 @@
+"""Which flavor a sliver gets: the one that it names, the smallest that fits, or one made for it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn, TypeVar
+
+from openstack.compute.v2.flavor import Flavor
+from openstack.connection import Connection
+from openstack.exceptions import ConflictException
+
+from fabric_direct.drivers.openstack.client.name_cache import names
+from fabric_direct.errors import InvalidSliver, NotOurs
+from fabric_direct.model import Capacities, NodeSliver
+
+T = TypeVar("T")
+
+MIB = 1024
+# Servers of such a flavor take devices of the hosts: nobody gets them who did not ask for them.
+_DEVICES = ("pci_passthrough:", "accel:", "resources:VGPU", "resources:CUSTOM_")
+
+
+def flavor_of(cloud: Connection, sliver: NodeSliver, *, make: bool) -> Flavor | None:
+    """Return the sliver's flavor; nothing is made.
+
+    It is the one that it names, or the smallest by memory, then virtual CPUs, then disk that is not
+    smaller than its capacities, is not disabled and brings no devices.
+
+    :param make: whether one may be made, so that None is returned if none fits.
+    :raises InvalidSliver: with the field ``flavor`` if there is no such flavor or it is too small, with
+        ``capacities`` or ``capacities.…`` if none fits.
+    """
+    if sliver.flavor is not None:
+        return anew(cloud, lambda: _named(cloud, str(sliver.flavor), sliver.capacities))
+    if make:
+        return _smallest(cloud, sliver.capacities)
+    return anew(cloud, lambda: _smallest(cloud, sliver.capacities) or _refuse(cloud, sliver))
+
+
+def had_flavor(cloud: Connection, sliver: NodeSliver, *, make: bool) -> Flavor:
+    """Return the sliver's flavor, which is made if none fits and ``make`` allows it.
+
+    :raises InvalidSliver: as :func:`flavor_of`.
+    :raises Denied: if one must be made and the user is not an administrator.
+    :raises NotOurs: if a flavor of its name has another size.
+    """
+    return flavor_of(cloud, sliver, make=make) or _made(cloud, sliver.capacities)
+
+
+def flavor_name(wanted: Capacities) -> str:
+    """Return the name of the flavor that is made for these capacities."""
+    return f"fabric-direct-c{wanted.core}-r{wanted.ram}-d{wanted.disk}"
+
+
+def anew(cloud: Connection, choose: Callable[[], T]) -> T:
+    """Choose among the known flavors; if none will do, among those that there are by now."""
+    try:
+        return choose()
+    except InvalidSliver:
+        names(cloud).forget("flavor")
+        return choose()
+
+
+def _named(cloud: Connection, name: str, wanted: Capacities) -> Flavor:
+    flavors = names(cloud).flavors()
+    found: Flavor | None = next((f for f in flavors if name in {f.name, f.id}), None)
+    if found is None:
+        known = ", ".join(sorted(f.name for f in flavors))
+        raise InvalidSliver(f"no flavor {name!r}", field="flavor", why=f"known: {known}")
+    if not _fits(found, wanted):
+        raise InvalidSliver(
+            f"flavor {name!r} is smaller than the sliver's capacities",
+            field="flavor",
+            why=f"it has {_size(found)}",
+        )
+    return found
+
+
+def _smallest(cloud: Connection, wanted: Capacities) -> Flavor | None:
+    fitting = [f for f in names(cloud).flavors() if _fits(f, wanted) and _is_plain(f)]
+    return min(fitting, key=lambda f: (f.ram, f.vcpus, f.disk, f.name), default=None)
+
+
+def _fits(flavor: Flavor, wanted: Capacities) -> bool:
+    has = (flavor.vcpus, flavor.ram, flavor.disk)
+    needs = (wanted.core, wanted.ram * MIB, wanted.disk)
+    return all(one >= other for one, other in zip(has, needs, strict=True))
+
+
+def _is_plain(flavor: Flavor) -> bool:
+    brings = any(key.startswith(_DEVICES) for key in flavor.extra_specs or {})
+    return not (flavor.is_disabled or brings)
+
+
+def _refuse(cloud: Connection, sliver: NodeSliver) -> NoReturn:
+    flavors, wanted = [f for f in names(cloud).flavors() if _is_plain(f)], sliver.capacities
+    largest = {
+        "core": (wanted.core, max((f.vcpus for f in flavors), default=0)),
+        "ram": (wanted.ram, max((f.ram for f in flavors), default=0) // MIB),
+        "disk": (wanted.disk, max((f.disk for f in flavors), default=0)),
+    }
+    short = next((f".{name}" for name, (needs, has) in largest.items() if needs > has), "")
+    raise InvalidSliver(
+        "no flavor of the cloud is large enough",
+        field=f"capacities{short}",
+        why="there are " + ", ".join(f"{f.name} with {_size(f)}" for f in flavors),
+        remedy="ask for less, or set openstack.make_flavors in site.yaml",
+    )
+
+
+def _size(flavor: Flavor) -> str:
+    return f"{flavor.vcpus} cores, {flavor.ram} MiB, {flavor.disk} GiB"
+
+
+def _made(cloud: Connection, wanted: Capacities) -> Flavor:
+    """Make the flavor, or find the one that somebody else has made meanwhile."""
+    name = flavor_name(wanted)
+    size = {"vcpus": wanted.core, "ram": wanted.ram * MIB, "disk": wanted.disk}
+    with suppress(ConflictException):
+        cloud.compute.create_flavor(name=name, **size)
+    names(cloud).forget("flavor")
+    known = names(cloud).flavors()
+    found: Flavor | None = next((f for f in known if f.name == name), None)
+    if found is None or any(getattr(found, key) != value for key, value in size.items()):
+        raise NotOurs(
+            f"flavor {name} is not what its name says",
+            why=f"it has {_size(found)}" if found else "it may not be used by this project",
+            remedy="remove it, or name another flavor in the sliver",
+        )
+    return found

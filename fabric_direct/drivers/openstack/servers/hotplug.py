@@ -1,0 +1,218 @@
+"""Ports and volumes plugged into a server, and unplugged, while it is there."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from openstack.compute.v2.server import Server as NovaServer
+from openstack.exceptions import BadRequestException, ConflictException
+
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.contract import Port, Volume
+from fabric_direct.drivers.openstack.client.errors import make_once, words
+from fabric_direct.drivers.openstack.client.poller import Kind, wait_for
+from fabric_direct.drivers.openstack.client.session import uncached
+from fabric_direct.drivers.openstack.networks.port_records import ports_of
+from fabric_direct.drivers.openstack.servers import actions
+from fabric_direct.drivers.openstack.servers.lifecycle import Life
+from fabric_direct.drivers.openstack.servers.request import (
+    attached_ids,
+    component_of,
+    is_settled,
+    read_volumes,
+    state_of,
+)
+from fabric_direct.drivers.openstack.volumes.driver import volumes_of
+from fabric_direct.errors import Conflict, DriverError, NotFound, TimedOut
+from fabric_direct.model import State
+
+# What a volume is while Nova plugs it in.
+_COMING = {"reserved", "attaching"}
+
+
+class Hotplug:
+    """What is plugged into the server of one sliver.
+
+    :param look: how long to look whether a request was carried out whose answer was lost, in seconds.
+    """
+
+    def __init__(self, life: Life, look: float) -> None:
+        self._life, self._compute, self._look = life, life.cloud.compute, look
+
+    # --- ports
+
+    def plug_port(self, port: Port, timeout: float) -> None:
+        """Plug a port in unless it is; it is up on return, if the server runs."""
+        server = self._life.now()
+        find = partial(self._port, server, port.sliver, lambda found: found.id == port.source)
+        with uncached():
+            there = find()
+        if there is None:
+            plug = partial(self._compute.create_server_interface, server.id, port_id=port.source)
+            make_once(plug, find, timeout=self._look)
+        what = f"port {port.source} to be up at server {server.id}"
+        if self._wait("port", port.source, partial(_is_up, server), timeout, what) is None:
+            raise NotFound(f"port {port.source} is gone", where=self._life.where)
+
+    def unplug_port(self, component: str, timeout: float, holder: str) -> None:
+        """Unplug a port if it is plugged in; the guest has let go of it on return.
+
+        :param holder: the sliver that holds the port for this component.
+        """
+        with uncached():
+            server = self._life.server()
+            wanted = partial(_is_for, holder, component)
+            port = self._port(server, holder, wanted) if server else None
+        if server is None or port is None:
+            return
+        deadline, gone = Deadline.within(timeout), partial(_is_unbound, server)
+        self._release(server, port.id, deadline)
+        what = f"port {port.id} to be unplugged"
+        try:
+            self._wait("port", port.id, gone, deadline.remaining(), what)
+        except TimedOut as error:
+            raise self._kept(server, f"NIC {component}", "detach_interface") from error
+
+    def _release(self, server: NovaServer, port_id: str, deadline: Deadline) -> None:
+        """Have Nova begin to unplug a port; what else it does with the server is waited for."""
+        release = partial(
+            self._compute.delete_server_interface, port_id, server.id, ignore_missing=True
+        )
+        try:
+            release()
+        except ConflictException:
+            what = f"server {server.id} to be left alone"
+            if self._life.wait(is_settled, deadline, what) is not None:
+                release()
+
+    def _port(self, server: NovaServer, holder: str, wanted: Callable[[Any], bool]) -> Any:
+        held = ports_of(self._life.cloud, self._life.site, holder)
+        return next((p for p in held if p.device_id == server.id and wanted(p)), None)
+
+    # --- volumes
+
+    def plug_volume(self, component: str, volume: Volume, timeout: float) -> None:
+        """Plug a volume in unless it is."""
+        server = self._life.now()
+        if volume.source not in attached_ids(server):
+            attach = partial(self._attach, server, component, volume.source)
+            make_once(attach, partial(self._attached, volume.source), timeout=self._look)
+        ended = partial(_has_come, server)
+        what = f"volume {volume.source} to be plugged into server {server.id}"
+        found = self._wait("volume", volume.source, ended, timeout, what)
+        if not _has(server, found):
+            raise DriverError(
+                f"volume {volume.source} was not plugged in: it is {_status(found)}",
+                where=self._life.where,
+                why=actions.why(self._life.cloud, server.id, "attach_volume"),
+            )
+
+    def unplug_volume(self, component: str, timeout: float) -> None:
+        """Unplug a component's volume if it is plugged in; the guest has let go of it on return."""
+        with uncached():
+            server = self._life.server()
+            source = self._source(server, component) if server else None
+        if server is None or source is None:
+            return
+        self._detach(server, source)
+        try:
+            self._until_unplugged(server, source, timeout)
+        except TimedOut as error:
+            raise self._kept(server, f"volume {component}", "detach_volume") from error
+
+    def _until_unplugged(self, server: NovaServer, source: str, timeout: float) -> None:
+        deadline, what = Deadline.within(timeout), f"volume {source} to be unplugged"
+        found = self._wait("volume", source, _has_gone, timeout, what)
+        if _has(server, found):
+            raise TimedOut(f"{what} was tried in vain")
+        # Cinder is told first, and only then does Nova forget it.
+        self._life.wait(lambda now: source not in attached_ids(now), deadline, what)
+
+    def _source(self, server: NovaServer, component: str) -> str | None:
+        life = self._life
+        own = volumes_of(life.cloud, life.site, life.sliver) if attached_ids(server) else []
+        disks = read_volumes(life.cloud, server, own)
+        return next((disk.source for disk in disks if disk.component == component), None)
+
+    def _attach(self, server: NovaServer, component: str, volume_id: str) -> str:
+        with volumes_in_use(self._life.where):
+            self._compute.create_volume_attachment(server.id, volume_id, tag=component)
+        return volume_id
+
+    def _detach(self, server: NovaServer, volume_id: str) -> None:
+        try:
+            self._compute.delete_volume_attachment(server, volume_id, ignore_missing=True)
+        except BadRequestException as error:
+            # So it is if an earlier call has begun with it.
+            if "Unable to detach volume" not in words(error):
+                raise
+
+    def _attached(self, volume_id: str) -> str | None:
+        return volume_id if volume_id in attached_ids(self._life.server()) else None
+
+    # --- both
+
+    def _wait(
+        self, kind: Kind, name: str, done: Callable[[Any], bool], timeout: float, what: str
+    ) -> Any:
+        return wait_for(self._life.cloud, kind, name, done, timeout=timeout, what=what)
+
+    def _kept(self, server: NovaServer, what: str, action: str) -> TimedOut:
+        return TimedOut(
+            f"{what} is still plugged into server {server.id}",
+            where=self._life.where,
+            why=actions.why(self._life.cloud, server.id, action)
+            or "the guest did not let go of it",
+            remedy="shut the guest down, or have it let go, and try again",
+        )
+
+
+@contextmanager
+def volumes_in_use(where: str) -> Iterator[None]:
+    """Turn Nova's refusal of a volume into a conflict; to Nova it is a bad request.
+
+    :raises Conflict: if Nova refuses a volume, in its words.
+    """
+    try:
+        yield
+    except BadRequestException as error:
+        said = words(error)
+        if not said.startswith("Invalid volume"):
+            raise
+        raise Conflict("a volume cannot be plugged in", where=where, why=said) from error
+
+
+def _is_for(holder: str, component: str, port: Any) -> bool:
+    return component_of(port, holder) == component
+
+
+def _is_up(server: NovaServer, port: Any) -> bool:
+    """Return whether the port is up; one of a server that is off cannot be."""
+    runs = state_of(server) is State.RUNNING
+    bound = port is not None and port.device_id == server.id
+    return port is None or (bound and (port.status == "ACTIVE" or not runs))
+
+
+def _is_unbound(server: NovaServer, port: Any) -> bool:
+    return port is None or port.device_id != server.id
+
+
+def _has(server: NovaServer, volume: Any) -> bool:
+    attachments = volume.attachments or () if volume else ()
+    return any(attachment["server_id"] == server.id for attachment in attachments)
+
+
+def _has_come(server: NovaServer, volume: Any) -> bool:
+    """Return whether plugging in has ended; a volume that others have, too, may not say so."""
+    if volume is None or _has(server, volume):
+        return volume is None or volume.status == "in-use"
+    return not (volume.is_multiattach or volume.status in _COMING)
+
+
+def _has_gone(volume: Any) -> bool:
+    return volume is None or volume.status != "detaching"
+
+
+def _status(volume: Any) -> str:
+    return "gone" if volume is None else str(volume.status)

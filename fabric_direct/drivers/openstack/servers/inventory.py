@@ -1,0 +1,189 @@
+"""What a cloud's workers have, as Nova and Placement tell an administrator.
+
+The requests are two lists, of hypervisors and of the site's servers, and three for each worker, for
+Placement has no list of inventories, usages or traits. Of these some run at once.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from openstack.connection import Connection
+from openstack.exceptions import ForbiddenException, NotFoundException
+from openstack.image.v2.image import Image as GlanceImage
+from openstack.resource import Body, Resource
+
+from fabric_direct.drivers.contract import HostInventory, ImageNeeds
+from fabric_direct.drivers.openstack.client.errors import words
+from fabric_direct.drivers.openstack.client.stamp import read_stamp
+from fabric_direct.drivers.openstack.client.transport import uncached
+from fabric_direct.drivers.openstack.servers.request import servers_of_site
+from fabric_direct.errors import Denied
+
+GIB = 1024**3
+_AT_ONCE = 8
+# GiB of a worker whose disks are on storage that it shares with others: Placement has none of its own.
+_NO_LIMIT = 1 << 30
+# What is told of an architecture that runs the programs of another, too.
+_ALSO = {"x86_64": ("i686",)}
+_ARCHITECTURES = {"amd64": "x86_64", "i386": "i686", "arm64": "aarch64"}
+_EMULATED = "COMPUTE_ARCH_"
+_TRAIT = "trait:"
+
+
+class _Hypervisor(Resource):
+    """A hypervisor; openstacksdk's own warns of each field that later versions of the API lack."""
+
+    resources_key, base_path, allow_list = "hypervisors", "/os-hypervisors/detail", True
+    # The first in which it has the id that Placement knows it by. From 2.88 on Nova asks each worker for
+    # its uptime before it answers.
+    _max_microversion = "2.53"
+    service = Body("service", type=dict)
+    state = Body("state")
+    status = Body("status")
+    cpu_info = Body("cpu_info", type=dict)
+
+
+class _Stock(NamedTuple):
+    """What a worker has of one class of resource."""
+
+    total: int
+    used: int
+    ratio: float | None
+
+
+def read_inventory(
+    cloud: Connection, site: str, hosts: Iterable[str], where: str
+) -> tuple[HostInventory, ...]:
+    """Return these workers, or all if none is named; one that Placement does not know is left out.
+
+    :param site: whose slivers are told.
+    :raises Denied: if the user is not an administrator.
+    """
+    wanted = set(hosts)
+    # What others take, and what an operator takes out of service, changes by itself.
+    with _administrator(where), uncached():
+        found = [h for h in _hypervisors(cloud) if not wanted or _host(h) in wanted]
+        slivers = _slivers(cloud, site)
+        read = partial(_host_inventory, cloud, slivers)
+        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-placement") as pool:
+            return tuple(each for each in pool.map(read, found) if each is not None)
+
+
+@contextmanager
+def _administrator(where: str) -> Iterator[None]:
+    try:
+        yield
+    except ForbiddenException as error:
+        raise Denied(
+            "this user may not know what the workers have",
+            where=where,
+            why=words(error),
+            remedy="leave out the sliver's host, so that the cloud chooses, or use an administrator's "
+            "credentials",
+        ) from error
+
+
+def _hypervisors(cloud: Connection) -> list[_Hypervisor]:
+    return sorted(_Hypervisor.list(cloud.compute), key=_host)
+
+
+def _host(hypervisor: _Hypervisor) -> str:
+    return str(hypervisor.service["host"])
+
+
+def _slivers(cloud: Connection, site: str) -> Mapping[str, dict[str, str | None]]:
+    """Return the slivers of each worker, with their owners."""
+    found: dict[str, dict[str, str | None]] = defaultdict(dict)
+    for server in servers_of_site(cloud, site):
+        stamp = read_stamp(server.metadata or {})
+        if stamp:
+            found[server.compute_host or ""][stamp.sliver.id] = stamp.sliver.owner
+    return found
+
+
+def _host_inventory(
+    cloud: Connection, slivers: Mapping[str, dict[str, str | None]], hypervisor: _Hypervisor
+) -> HostInventory | None:
+    try:
+        stocks, traits = _stocks(cloud, hypervisor.id), _traits(cloud, hypervisor.id)
+    except NotFoundException:
+        return None
+    cores = stocks.get("VCPU") or stocks.get("PCPU", _Stock(0, 0, None))
+    ram = stocks.get("MEMORY_MB", _Stock(0, 0, None))
+    disk = stocks.get("DISK_GB", _Stock(_NO_LIMIT, 0, 1.0))
+    why = _why_disabled(hypervisor)
+    return HostInventory(
+        host=_host(hypervisor),
+        cores=cores.total,
+        ram=ram.total,
+        disk=disk.total,
+        cores_used=cores.used,
+        ram_used=ram.used,
+        disk_used=disk.used,
+        cpu_ratio=cores.ratio,
+        ram_ratio=ram.ratio,
+        disk_ratio=disk.ratio,
+        architectures=frozenset(_architectures(hypervisor, traits)),
+        traits=traits,
+        slivers=slivers.get(_host(hypervisor), {}),
+        enabled=not why,
+        why_disabled=why,
+    )
+
+
+def _stocks(cloud: Connection, provider: str) -> dict[str, _Stock]:
+    """Return what a resource provider has by resource class, less what is reserved."""
+    has = list(cloud.placement.resource_provider_inventories(provider))
+    used = cloud.placement.fetch_resource_provider_usages(provider).usages
+    return {
+        each.resource_class: _Stock(
+            each.total - each.reserved, used.get(each.resource_class, 0), each.allocation_ratio
+        )
+        for each in has
+    }
+
+
+def _traits(cloud: Connection, provider: str) -> frozenset[str]:
+    return frozenset(cloud.placement.get_resource_provider_trait(provider).traits)
+
+
+def _why_disabled(hypervisor: _Hypervisor) -> str:
+    """Return why Nova would put nothing there; nothing if it would."""
+    if hypervisor.status != "enabled":
+        return hypervisor.service.get("disabled_reason") or "disabled in Nova"
+    return "" if hypervisor.state == "up" else f"its nova-compute is {hypervisor.state}"
+
+
+def _architectures(hypervisor: _Hypervisor, traits: frozenset[str]) -> Iterator[str]:
+    own = (hypervisor.cpu_info or {}).get("arch")
+    if own:
+        yield own
+        yield from _ALSO.get(own, ())
+    yield from (t.removeprefix(_EMULATED).lower() for t in traits if t.startswith(_EMULATED))
+
+
+def image_needs(image: GlanceImage) -> ImageNeeds:
+    """Return what Glance's properties of an image ask for."""
+    properties: Mapping[str, Any] = image.properties or {}
+    named = properties.get("hw_architecture") or image.architecture
+    return ImageNeeds(
+        architecture=_ARCHITECTURES.get(named, named) if named else None,
+        required_traits=_asked(properties, "required"),
+        forbidden_traits=_asked(properties, "forbidden"),
+        ram=image.min_ram or 0,
+        disk=least_disk(image),
+    )
+
+
+def least_disk(image: GlanceImage) -> int:
+    """Return the GiB that a root disk of an image has at least."""
+    return max(image.min_disk or 0, -(-(image.virtual_size or 0) // GIB))
+
+
+def _asked(properties: Mapping[str, Any], how: str) -> frozenset[str]:
+    asked = (key for key, value in properties.items() if value == how)
+    return frozenset(key.removeprefix(_TRAIT) for key in asked if key.startswith(_TRAIT))

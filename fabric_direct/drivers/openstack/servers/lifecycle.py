@@ -1,0 +1,310 @@
+"""The life of a sliver's server in Nova: found, started, stopped, resized, removed."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server as NovaServer
+from openstack.connection import Connection
+from openstack.exceptions import ConflictException
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.drivers.openstack.client.poller import wait_for
+from fabric_direct.drivers.openstack.client.session import uncached
+from fabric_direct.drivers.openstack.client.stamp import read_stamp, sliver_tag
+from fabric_direct.drivers.openstack.servers import actions
+from fabric_direct.drivers.openstack.servers.request import (
+    first_stamped,
+    is_settled,
+    learn_server,
+    servers_of,
+)
+from fabric_direct.errors import Conflict, DriverError, NotFound, NotVerified, TimedOut
+
+Done = Callable[[NovaServer | None], bool]
+# Seconds; Nova writes a server's metadata with the server, but its list has been seen without them.
+_INCOMPLETE = 20.0
+
+
+class Life:
+    """What becomes of the servers of one sliver; there should be one at most.
+
+    :param cloud: a connection.
+    :param where: how errors name the cloud.
+    """
+
+    def __init__(self, cloud: Connection, site: Site, sliver_id: str, where: str) -> None:
+        self.cloud, self.site, self.sliver, self.where = cloud, site.site, sliver_id, where
+        self._limits = site.limits
+
+    # --- found
+
+    def servers(self) -> list[NovaServer]:
+        """Return all servers that bear the sliver's tag, the oldest first."""
+        return servers_of(self.cloud, self.site, self.sliver)
+
+    def server(self) -> NovaServer | None:
+        """Return the server with the sliver's stamp, if there is one."""
+        return first_stamped(self.servers())
+
+    def readable(self) -> list[NovaServer]:
+        """Return all servers that bear the sliver's tag, the oldest first.
+
+        One that Nova has just begun to build may be shown without its metadata: it is looked at again.
+
+        :raises NotVerified: if one has no stamp that can be read.
+        """
+        found = self.servers()
+
+        def complete() -> bool:
+            nonlocal found
+            with uncached():
+                found = self.servers()
+            return not any(map(_is_incomplete, found))
+
+        if any(map(_is_incomplete, found)):
+            with suppress(TimedOut):
+                wait_until("Nova to show the server whole", complete, timeout=_INCOMPLETE)
+        _refuse_unreadable(found, self.where)
+        return found
+
+    def the(self) -> NovaServer:
+        """Return the server.
+
+        :raises NotFound: if there is none.
+        """
+        found = self.server()
+        if found is None:
+            raise NotFound(f"there is no server of sliver {self.sliver}", where=self.where)
+        return found
+
+    def now(self) -> NovaServer:
+        """Return the server as it is now: its state changes by itself.
+
+        :raises NotFound: if there is none.
+        """
+        with uncached():
+            return self.the()
+
+    def usable(self) -> NovaServer | None:
+        """Return the server if there is one to go on with.
+
+        One that went to ERROR before it ever came up is what an interrupted call left: it is removed.
+
+        :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
+        """
+        found = self.readable()
+        stillborn = [s for s in found if s.status == "ERROR" and not s.launched_at]
+        if found and stillborn == found:
+            self.remove(stillborn)
+            return None
+        return first_stamped(found)
+
+    # --- changed
+
+    def settled(self, server: NovaServer, deadline: Deadline) -> NovaServer:
+        """Return the server when Nova has nothing to do with it any more.
+
+        :raises NotFound: if it is gone.
+        """
+        if is_settled(server):
+            return server
+        found = self.wait(is_settled, deadline, f"server {server.id} to be left alone")
+        if found is None:
+            raise NotFound(f"server {server.id} is gone", where=self.where)
+        return found
+
+    def act(
+        self,
+        action: dict[str, Any],
+        server: NovaServer,
+        deadline: Deadline,
+        done: Done = is_settled,
+    ) -> tuple[NovaServer, str]:
+        """Ask for an action and return the server afterwards, and the id of the request."""
+        request_id = actions.act(self.cloud, server.id, action)
+        found = self.wait(done, deadline, f"server {server.id} to {_verb(action)}")
+        if found is None:
+            raise NotFound(f"server {server.id} is gone", where=self.where)
+        return found, request_id
+
+    def power_on(self, server: NovaServer, deadline: Deadline) -> None:
+        """Return when the server runs: one that is being built is waited for, one that is off started.
+
+        :raises DriverError: if it is in ERROR, with Nova's words.
+        :raises NotVerified: if it does not run then, for example because it is paused.
+        """
+        found = self.settled(server, deadline)
+        if found.status == "SHUTOFF":
+            found = self._switch("os-start", found, "ACTIVE", deadline)
+        if found.status == "ERROR":
+            raise self._in_error(found)
+        if found.status != "ACTIVE":
+            raise NotVerified(f"server {found.id} is {found.status}, not ACTIVE", where=self.where)
+        learn_server(self.cloud, self.site, self.sliver, found)
+
+    def power_off(self, server: NovaServer, deadline: Deadline) -> None:
+        """Return when the server is off."""
+        found = self.settled(server, deadline)
+        if found.status != "SHUTOFF":
+            self._switch("os-stop", found, "SHUTOFF", deadline)
+
+    def reboot(self, server: NovaServer, kind: str, deadline: Deadline) -> None:
+        """Restart the server, ``SOFT`` or ``HARD``, and ask Nova how that ended."""
+        found, request_id = self.act({"reboot": {"type": kind}}, server, deadline)
+        self._expect(found, "ACTIVE", "reboot")
+        actions.verify(self.cloud, server.id, request_id, f"reboot server {server.id}")
+
+    def _switch(
+        self, action: str, server: NovaServer, wanted: str, deadline: Deadline
+    ) -> NovaServer:
+        try:
+            found, _ = self.act({action: None}, server, deadline)
+        except ConflictException:
+            # Someone else, or the guest itself, may have been first.
+            found = self.settled(self.now(), deadline)
+            if found.status != wanted:
+                raise
+        self._expect(found, wanted, action.removeprefix("os-"))
+        return found
+
+    def _expect(self, found: NovaServer, wanted: str, action: str) -> None:
+        if found.status != wanted:
+            raise DriverError(
+                f"server {found.id} is {found.status}, not {wanted}",
+                where=self.where,
+                why=actions.why(self.cloud, found.id, action),
+            )
+
+    def _in_error(self, found: NovaServer) -> DriverError:
+        stamp = read_stamp(found.metadata or {})
+        host = found.compute_host or (stamp.sliver.host if stamp else None)
+        reasons = (actions.fault(self.cloud, found.id), actions.trouble(self.cloud, host))
+        return DriverError(
+            f"server {found.name} went to ERROR",
+            where=self.where,
+            why="; ".join(filter(None, reasons)) or "Nova says no more than that",
+        )
+
+    # --- resized
+
+    def resize(
+        self, server: NovaServer, flavor: Flavor, host: str | None, deadline: Deadline
+    ) -> None:
+        """Return when the server has the flavor, on the worker that it must be on, if any.
+
+        :raises Conflict: if Nova would have moved it from there; it is as it was then.
+        """
+        if server.status == "VERIFY_RESIZE":
+            server = self._end_resize(server, flavor, host, deadline)
+        if _flavor(server) == flavor.name:
+            return
+        was = server.status
+        found, _ = self.act({"resize": {"flavorRef": flavor.id}}, server, deadline)
+        if found.status == "VERIFY_RESIZE":
+            found = self._end_resize(found, flavor, host, deadline)
+            if _flavor(found) != flavor.name:
+                raise self._moved(host)
+        if _flavor(found) != flavor.name:
+            raise self._not_resized(found)
+        self._expect(found, was, "confirmResize")
+
+    def _end_resize(
+        self, server: NovaServer, flavor: Flavor, host: str | None, deadline: Deadline
+    ) -> NovaServer:
+        """Confirm what was wanted, and take back what was not."""
+        stays = host is None or server.compute_host in {None, host}
+        good = stays and _flavor(server) == flavor.name
+        action = {"confirmResize" if good else "revertResize": None}
+        found, _ = self.act(action, server, deadline, _is_resized)
+        return found
+
+    def _moved(self, host: str | None) -> Conflict:
+        return Conflict(
+            f"the server cannot be resized on {host}",
+            where=self.where,
+            why="Nova moved it to another worker; it was taken back",
+            remedy="leave out the sliver's host, or make room there",
+        )
+
+    def _not_resized(self, found: NovaServer) -> DriverError:
+        return DriverError(
+            f"server {found.id} was not resized",
+            where=self.where,
+            why=actions.why(self.cloud, found.id, "resize"),
+        )
+
+    # --- removed
+
+    def remove(self, servers: Sequence[NovaServer]) -> None:
+        """Return when these servers are gone.
+
+        :raises NotVerified: if Nova cannot delete one of them, with its words.
+        :raises TimedOut: if one is there all the time.
+        """
+        if not servers:
+            return
+        ids, deadline = [server.id for server in servers], Deadline.within(self._limits.delete)
+        if self._delete(ids, deadline) and (left := self._delete(ids, deadline)):
+            raise self._not_deleted(left)
+
+    def _delete(self, ids: Sequence[str], deadline: Deadline) -> NovaServer | None:
+        """Delete servers and return one that is left, if Nova has given that up.
+
+        It is done twice: a request that comes while Nova gives a server up is lost in that.
+        """
+
+        def ended(found: NovaServer | None) -> bool:
+            return found is None or found.id not in ids or _has_failed(found)
+
+        for name in ids:
+            self.cloud.compute.delete_server(name, ignore_missing=True)
+        left = self.wait(ended, deadline, f"server {', '.join(ids)} to be gone")
+        return left if left is not None and left.id in ids else None
+
+    def _not_deleted(self, left: NovaServer) -> NotVerified:
+        what = f"server {left.name} ({left.id}) is not gone"
+        why = actions.fault(self.cloud, left.id) or "Nova could not delete it"
+        return NotVerified(what, where=self.where, why=why)
+
+    def wait(self, done: Done, deadline: Deadline, what: str) -> NovaServer | None:
+        """Wait until the server is as wanted, and return it; None if it is gone."""
+        tag = sliver_tag(self.site, self.sliver)
+        found: NovaServer | None = wait_for(
+            self.cloud, "server", tag, done, timeout=deadline.remaining(), what=what
+        )
+        return found
+
+
+def _is_incomplete(server: NovaServer) -> bool:
+    return server.status == "BUILD" and first_stamped([server]) is None
+
+
+def _refuse_unreadable(servers: Sequence[NovaServer], where: str) -> None:
+    for server in servers:
+        if first_stamped([server]) is None:
+            raise NotVerified(
+                f"server {server.name} ({server.id}) has no stamp that can be read",
+                where=where,
+                why="its metadata were changed",
+                remedy="delete the sliver",
+            )
+
+
+def _verb(action: dict[str, Any]) -> str:
+    return next(iter(action)).removeprefix("os-")
+
+
+def _flavor(server: NovaServer) -> str:
+    return str(server.flavor.original_name or server.flavor.name)
+
+
+def _is_resized(found: NovaServer | None) -> bool:
+    return is_settled(found) and (found is None or found.status != "VERIFY_RESIZE")
+
+
+def _has_failed(found: NovaServer) -> bool:
+    """Return whether a deletion has failed: Nova has said that it begins, and does not go on."""
+    return found.status == "ERROR" and not found.task_state

@@ -1,0 +1,147 @@
+"""Slivers as requests, and what was chosen as slivers again."""
+
+from collections.abc import Iterable
+from math import ceil
+from typing import Any
+
+from fabric_direct.drivers.contract import ImageNeeds
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.model import (
+    AUTO,
+    Capacities,
+    Component,
+    NodeSliver,
+    PciComponent,
+    PlacementRules,
+    SharedNic,
+)
+from fabric_direct.placement.plan import Choice
+from fabric_direct.placement.request import DeviceNeed, Needs, Request
+from fabric_direct.placement.state import FreeDevice
+
+_MOST_DISK = 1_048_576
+"""GiB; as much as a sliver may ask for."""
+
+
+def request_of(
+    sliver: NodeSliver, image: ImageNeeds | None = None, *, volumes: bool = False
+) -> Request:
+    """Return what a sliver needs of a host that it is not on yet.
+
+    :param image: what its image needs; its traits are added to the sliver's own rules.
+    :param volumes: whether volumes that are made for it take disk of its host, as they do without a
+        cloud.
+    :raises InvalidSliver: if the host that it names is one that it excludes.
+    """
+    image, host = image or ImageNeeds(), None if sliver.host == AUTO else sliver.host
+    if host in sliver.placement.exclude_hosts:
+        raise InvalidSliver(f"{host} is the host asked for", field="placement.exclude_hosts")
+    needs = Needs(
+        owner=sliver.owner,
+        capacities=_size(sliver, image, volumes=volumes),
+        image=sliver.image,
+        architecture=image.architecture,
+        devices=tuple(map(_need, sliver.devices())),
+        host=host,
+        rules=_rules(sliver.placement, image),
+    )
+    return Request(id=sliver.id, needs=needs)
+
+
+def request_there(sliver: NodeSliver, host: str) -> Request:
+    """Return what a sliver that has its host needs of it beside what it has: its open devices."""
+    needs = Needs(
+        owner=sliver.owner,
+        capacities=sliver.capacities,
+        image=sliver.image,
+        devices=tuple(_need(device) for device in sliver.devices() if not device.bdf),
+        host=host,
+        rules=PlacementRules(same_numa_node=sliver.placement.same_numa_node),
+    )
+    return Request(id=sliver.id, needs=needs)
+
+
+def _size(sliver: NodeSliver, image: ImageNeeds, *, volumes: bool) -> Capacities:
+    has = sliver.capacities
+    data = sum(s.size or 0 for s in sliver.volumes()) if volumes else 0
+    return Capacities(
+        core=has.core,
+        ram=max(has.ram, ceil(image.ram / 1024)),
+        disk=min(max(has.disk, image.disk) + data, _MOST_DISK),
+    )
+
+
+def _need(device: PciComponent) -> DeviceNeed:
+    vf = device if isinstance(device, SharedNic) and not device.bdf else None
+    return DeviceNeed(
+        component=device.id,
+        type=device.type,
+        model=device.model,
+        bdf=device.bdf,
+        uplink=vf.uplink if vf else None,
+        vepa=vf.vepa if vf else False,
+    )
+
+
+def _rules(rules: PlacementRules, image: ImageNeeds) -> PlacementRules:
+    required = {*rules.required_traits, *image.required_traits}
+    forbidden = {*rules.forbidden_traits, *image.forbidden_traits}
+    return rules.model_copy(
+        update={
+            "required_traits": tuple(sorted(required)),
+            "forbidden_traits": tuple(sorted(forbidden)),
+        }
+    )
+
+
+def placed(sliver: NodeSliver, choice: Choice, devices: Iterable[FreeDevice] = ()) -> NodeSliver:
+    """Return a sliver on the host that was chosen for it, with the functions of its devices.
+
+    :param devices: those of the host; an open device that names no model gets the chosen one's, by
+        which its driver is found.
+    :raises InvalidSliver: if functions were chosen for a component other than it names, or none for
+        one that names none.
+    """
+    models = {device.functions: device.model for device in devices}
+    return _remade(
+        sliver, choice.host, [_chosen(component, choice, models) for component in sliver.components]
+    )
+
+
+def _chosen(component: Component, choice: Choice, models: dict[Any, str | None]) -> Component:
+    functions = choice.devices.get(component.id, ())
+    if not isinstance(component, PciComponent) or (component.bdf and not functions):
+        return component
+    if not functions or component.bdf not in {(), functions}:
+        said = f"chose {', '.join(map(str, functions)) or 'no function'} for {component.id}"
+        raise InvalidSliver(f"the plan {said}, which does not fit it", field="components")
+    model = component.model or models.get(functions)
+    return component.model_copy(update={"bdf": functions, "model": model})
+
+
+def as_known(sliver: NodeSliver, known: NodeSliver) -> NodeSliver:
+    """Return a sliver with what it leaves open as it was decided before.
+
+    :param known: the sliver as the server's stamp or the journal has it. Components are told by id and
+        type; of one that named no model the model is taken, too. Nothing is, if it was for another host
+        than the sliver names.
+    """
+    if sliver.host not in {AUTO, None, known.host} and known.host is not None:
+        return sliver
+    former = {c.id: c for c in known.components if isinstance(c, PciComponent)}
+    host = known.host if sliver.host in {AUTO, None} else sliver.host
+    return _remade(sliver, host, [_known(c, former.get(c.id)) for c in sliver.components])
+
+
+def _known(component: Component, former: PciComponent | None) -> Component:
+    if not isinstance(component, PciComponent) or component.bdf or former is None:
+        return component
+    if former.type != component.type or component.model not in {None, former.model}:
+        return component
+    return component.model_copy(update={"bdf": former.bdf, "model": former.model})
+
+
+def _remade(sliver: NodeSliver, host: str | None, components: list[Component]) -> NodeSliver:
+    """Return a sliver with another host and components, validated again."""
+    update = {"host": host, "components": tuple(components)}
+    return type(sliver).model_validate(sliver.model_copy(update=update).model_dump())
