@@ -1,14 +1,4 @@
-# make demo     the whole life of a VM on this machine, from nothing
-# make test     the tests, unit and functional
-# make bench    the figures, as ratios to the bare calls of the same run
-# make lint     ruff, mypy --strict, import-linter
-# make demo-openstack, test-openstack, bench-openstack: the same on an OpenStack that is set up here
-# make test-fabric: the AM actor's handlers, with the real fabric-cf and fabric-fim, in environments of their own
-# make demo-actor: two VMs by the AM actor's processors, its own and ours, on this machine
-# make demo-worker, test-worker, bench-worker: devices, on a worker without hardware that is booted here
-# make demo-placement: a zone with two zones below it places eight VMs; two of them are made on this machine
-#
-# What is missing is installed: system packages by apt, Python packages into .venv.
+# `make help` lists the targets. What is missing is installed: system packages by apt, Python packages into .venv.
 
 # libvirt's system instance is root's.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -23,65 +13,72 @@ ON_A_CLOUD := tests/fabric/test_cloud.py
 INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
 
-.PHONY: demo test test-unit bench lint build constraints system lab clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit test-all bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
 
-demo: lab
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+
+demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: lab
+test: lab ## unit and functional tests, on real libvirt and QEMU (5 min)
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider $(PYTEST_ARGS)
 
-demo-openstack: openstack
+demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
 	$(SUDO) examples/demo openstack
 
-test-openstack: openstack
+test-openstack: openstack ## the tests on an OpenStack, here or by FABRIC_CLOUD (10 min)
 	$(OPENSTACK) image --cloud-init
 	$(OPENSTACK) up
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider tests/openstack $(DEBIAN) $(PYTEST_ARGS)
 	labs/fabric/env fim
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
-bench-openstack: openstack
+bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
 
-test-fabric: lab
+test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (4 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python -m pytest -p no:cacheprovider tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/fim/bin/python -m pytest -p no:cacheprovider tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
 
-demo-actor: lab
+demo-actor: lab ## two VMs by the AM actor's processors, its own and ours (1 min)
 	labs/fabric/env cf
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python examples/actor/demo.py
 
-demo-placement: lab
+demo-placement: lab ## a zone with two zones below it places eight VMs, and makes two (1 min)
 	$(SUDO) examples/placement-demo/demo
 
-demo-worker: worker
+demo-worker: worker ## devices on a worker without hardware that is booted here (5 min)
 	$(SUDO) examples/demo worker
 
-test-worker: worker
+test-worker: worker ## the tests on that worker (10 min)
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
 
-bench-worker: worker
+bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
-test-unit: .venv/installed
+test-unit: .venv/installed ## the tests that need no daemon (1 min)
 	$(PYTHON) -m pytest tests/unit $(PYTEST_ARGS)
 
-bench: lab
+test-all: ## all that CI runs: tests, demos, checks, the wheel (40 min)
+	.ci/run
+
+bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
 	$(SUDO) $(PYTHON) -m tests.bench
 
-lint: .venv/installed
+lint: .venv/installed ## ruff, mypy --strict, import-linter (20 s)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-build: .venv/installed
+build: .venv/installed ## the wheel and the source distribution (10 s)
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
 
@@ -110,9 +107,9 @@ worker: .venv/installed
 	touch $@
 
 # Exact versions with their hashes, and no word of where they came from.
-constraints: .venv/installed
+constraints: .venv/installed ## newer versions into constraints.txt (20 s)
 	.venv/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header -q --upgrade -o constraints.txt
 
-clean:
+clean: ## remove what was built in this directory
 	rm -rf .venv dist build
