@@ -6,8 +6,9 @@
     inputs       files and ids on the command line -> slivers
     operations   plan create modify delete probe poa recover
     placement    place
-    zones        zone serve, zones
-    reservations reservation show, delete; what `place --zone` does
+    zones        zone serve, zone list
+    reservations zone reservation show, delete; place --zone
+    zone_client  --zone, --token-file, --ca-file; one question to a running zone
     inspection   list devices doctor schema
     migrate      fabric_am's configuration -> site.yaml
     running      waits for outcomes, interrupts, exit codes
@@ -25,7 +26,6 @@ from fabric_direct.cli.migrate import COMMANDS as MIGRATION
 from fabric_direct.cli.operations import COMMANDS as OPERATIONS
 from fabric_direct.cli.options import Root, shared_options
 from fabric_direct.cli.placement import COMMANDS as PLACEMENT
-from fabric_direct.cli.reservations import COMMANDS as RESERVATIONS
 from fabric_direct.cli.zones import COMMANDS as ZONES
 
 _EPILOG = """\b
@@ -61,5 +61,5 @@ def main() -> None:
     """
 
 
-for _command in (*OPERATIONS, *PLACEMENT, *ZONES, *RESERVATIONS, *INSPECTION, *MIGRATION):
+for _command in (*OPERATIONS, *PLACEMENT, *ZONES, *INSPECTION, *MIGRATION):
     main.add_command(_command)

@@ -15,12 +15,13 @@ from fabric_direct.cli.options import (
     print_json,
     shared_options,
 )
-from fabric_direct.cli.zones import access, zone_options
+from fabric_direct.cli.zone_client import zone_options
 from fabric_direct.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fabric_direct.config import ChildZone
     from fabric_direct.model import NodeSliver
     from fabric_direct.placement.batch_request import Wanted
     from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation
@@ -63,9 +64,7 @@ def place(
     partial: bool,
     save: Path | None,
     stored: Path | None,
-    zone: str | None,
-    token_file: Path | None,
-    ca_file: Path | None,
+    at: "ChildZone | None",
 ) -> None:
     """Say which hosts the slivers of a REQUEST go to, all of them at once, and what that costs.
 
@@ -75,9 +74,8 @@ def place(
     """
     log_to_stderr(settings)
     wanted = inputs.wanted(request)
-    if zone:
+    if at:
         _refuse_with_zone(explain, save, stored)
-        at = access(zone, token_file, ca_file)
         reservations.place(settings, wanted, at, boot=boot, partial=partial)
     plan = _load(stored) if stored else _plan(settings, wanted, partial=partial)
     said = _explained(settings, wanted) if explain else {}

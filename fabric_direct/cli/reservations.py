@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +18,7 @@ from fabric_direct.cli.options import (
     print_json,
     shared_options,
 )
-from fabric_direct.cli.zones import access, with_zone, zone_options
+from fabric_direct.cli.zone_client import with_zone, zone_options
 from fabric_direct.errors import InvalidSliver, NotFound
 
 if TYPE_CHECKING:
@@ -156,16 +155,9 @@ def reservation() -> None:
 @zone_options(required=True)
 @shared_options
 @pass_settings
-def show_(
-    settings: Settings,
-    reservation_id: str,
-    zone: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-) -> None:
+def show_(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
     """Say how far the instances of a reservation are, and which zone makes each."""
     log_to_stderr(settings)
-    at = access(zone, token_file, ca_file)
     _show(settings, with_zone(at, lambda asked: _read(asked, reservation_id)))
 
 
@@ -174,13 +166,7 @@ def show_(
 @zone_options(required=True)
 @shared_options
 @pass_settings
-def delete(
-    settings: Settings,
-    reservation_id: str,
-    zone: str,
-    token_file: Path | None,
-    ca_file: Path | None,
-) -> None:
+def delete(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
     """Delete all instances of a reservation, and wait until nothing of them is left."""
     log_to_stderr(settings)
 
@@ -188,7 +174,7 @@ def delete(
         await asked.tell("DELETE", _path(reservation_id), deadline=_ANSWER)
         return await _waited(asked, reservation_id, settings)
 
-    found = with_zone(access(zone, token_file, ca_file), deleted)
+    found = with_zone(at, deleted)
     _tell(settings, found, wanted="deleted")
 
 
@@ -275,6 +261,3 @@ def _show(settings: Settings, found: "Reservation") -> None:
     show.table(out, ("INSTANCE", "KIND", "ZONE", "STATUS", "ERROR"), rows)
     for left_out in found.left_out:
         show.say(out, f"{left_out.zone} does not answer: {left_out.why}", "yellow")
-
-
-COMMANDS: tuple[click.Command, ...] = (reservation,)

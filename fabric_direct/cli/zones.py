@@ -1,11 +1,8 @@
-"""The commands for zones: to serve one, and to look at one."""
+"""The ``zone`` commands: serve the site as a zone, look at zones, manage reservations."""
 
 import asyncio
-import importlib.util
 import os
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,92 +15,26 @@ from fabric_direct.cli.options import (
     print_json,
     shared_options,
 )
-from fabric_direct.errors import Refused
+from fabric_direct.cli.reservations import reservation
+from fabric_direct.cli.zone_client import require_libraries, with_zone, zone_options
 
 if TYPE_CHECKING:
     from fabric_direct.config import ChildZone, Site
-    from fabric_direct.zones.client import ZoneClient
     from fabric_direct.zones.wire import Capabilities, ChildView, ZoneView
 
-F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_LIBRARIES = ("cryptography", "fastapi", "httpx", "uvicorn")
 _LOOK = 10.0
-"""Seconds for a look at a zone."""
-
-
-def require_libraries() -> None:
-    """Return if the libraries that zones need are installed.
-
-    :raises Refused: if one is not.
-    """
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Refused(
-            f"zones need what is not installed: {', '.join(missing)}",
-            remedy="install fabric-direct[zones]",
-        )
-
-
-def zone_options(*, required: bool = False) -> Callable[[F], F]:
-    """Return what adds the options that say which zone is asked, and how."""
-
-    def add(command: F) -> F:
-        for option in (
-            click.option("--ca-file", type=_FILE, help="PEM: who may have signed its certificate."),
-            click.option(
-                "--token-file", type=_FILE, help="The token to show it, on the first line."
-            ),
-            click.option(
-                "--zone", metavar="URL", required=required, help="The running zone that is asked."
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return add
-
-
-def access(url: str, token_file: Path | None, ca_file: Path | None) -> "ChildZone":
-    """Return how a zone is reached.
-
-    :raises Refused: if the address is none, or a library is missing.
-    """
-    require_libraries()
-    from pydantic import ValidationError  # noqa: PLC0415 - see the package
-
-    from fabric_direct.config import ChildZone  # noqa: PLC0415
-
-    try:
-        return ChildZone(url=url, token_file=token_file, ca_file=ca_file)
-    except ValidationError as error:
-        raise Refused(
-            f"{url!r} is no zone's address", remedy="give it as https://host:port", field="zone"
-        ) from error
-
-
-def with_zone(at: "ChildZone", ask: "Callable[[ZoneClient], Coroutine[Any, Any, T]]") -> T:
-    """Return what a zone answers."""
-    from fabric_direct.zones.client import ZoneClient  # noqa: PLC0415 - see the package
-
-    async def run() -> T:
-        client = ZoneClient(at.url, at)
-        try:
-            return await ask(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(run())
+"""Seconds to wait for a zone or a host when its capabilities are read."""
 
 
 # --- serving
 
 
-@click.group(short_help="Serve the site as a zone.")
+@click.group(short_help="Serve the site as a zone; list zones; manage reservations.")
 def zone() -> None:
-    """Serve the site as a zone: others may ask what it could have, and have it made."""
+    """Offer the hosts of sites to others: serve a zone, list zones, manage reservations."""
+
+
+zone.add_command(reservation)
 
 
 @zone.command(short_help="Serve the site as a zone.")
@@ -112,9 +43,9 @@ def zone() -> None:
 def serve(settings: Settings) -> None:
     """Serve the site as a zone, until SIGTERM or SIGINT.
 
-    Then nothing new is taken on, and what is being made is finished; a second signal leaves it to the
-    next server. The address, who may ask, and the zones below are in site.yaml: zone. The OpenAPI
-    document is at /openapi.json.
+    After the signal the server accepts no new requests and finishes what it has begun; a second signal
+    leaves that to the next server. Address, tokens and child zones are configured in site.yaml: zone.
+    The OpenAPI document is at /openapi.json.
     """
     require_libraries()
     from fabric_direct.zones.server import serve as serve_zone  # noqa: PLC0415 - see the package
@@ -122,7 +53,7 @@ def serve(settings: Settings) -> None:
     log_to_stderr(settings)
     site = settings.site()
     if not serve_zone(site, lambda url: _tell_started(settings, site, url)):
-        click.echo("Left; the next server finishes what is unfinished.", err=True)
+        click.echo("Stopped; the next server finishes what is unfinished.", err=True)
         os._exit(INTERRUPTED)
 
 
@@ -132,30 +63,29 @@ def _tell_started(settings: Settings, site: "Site", url: str) -> None:
         print_json({"zone": site.zone_name, "url": url, "children": children})
         return
     hosts = "its own hosts" if site.zone.own_hosts else "no hosts of its own"
-    below = f"and the zones {', '.join(children)}" if children else "and no zone below"
+    below = f"and the zones {', '.join(children)}" if children else "and no child zones"
     show.say(show.console(), f"zone {site.zone_name} listens on {url}, offers {hosts}, {below}.")
 
 
 # --- looking
 
 
-@click.command(short_help="Show what a zone and those below have.")
+@zone.command("list", short_help="List the capacity of a zone and of its children.")
 @zone_options()
 @shared_options
 @pass_settings
-def zones(
-    settings: Settings, zone: str | None, token_file: Path | None, ca_file: Path | None
-) -> None:
-    """Show what the site's zone has in all, and which zones are below it.
+def list_(settings: Settings, at: "ChildZone | None") -> None:
+    """List the capacity of the site's zone in total and of each of its children.
 
-    The site's hosts and its children are asked now. With --zone, a running zone says what it last heard.
+    The site's hosts and its children are asked now. With --zone, a running zone reports what it last
+    heard from its own.
     """
     log_to_stderr(settings)
-    view = _asked(access(zone, token_file, ca_file)) if zone else _looked(settings.site())
+    view = _asked(at) if at else _looked(settings.site())
     if settings.as_json:
         print_json(view.model_dump(mode="json"))
         return
-    rows = [_row(f"{view.zone} (in all)", "answers", view.capabilities)]
+    rows = [_row(f"{view.zone} (total)", "answers", view.capabilities)]
     rows += [_child_row(child) for child in view.children]
     show.table(show.console(), _HEADERS, rows)
 
@@ -167,7 +97,7 @@ def _asked(at: "ChildZone") -> "ZoneView":
 
 
 def _looked(site: "Site") -> "ZoneView":
-    """Return the site's zone as it would look if it had just been started."""
+    """Return the site's zone as it would look right after its start."""
     require_libraries()
     from fabric_direct.zones.merging import total  # noqa: PLC0415 - see the package
     from fabric_direct.zones.wire import ZoneView  # noqa: PLC0415
@@ -219,4 +149,4 @@ def _row(name: str, state: str, has: "Capabilities | None", why: str = "") -> li
     ]
 
 
-COMMANDS: tuple[click.Command, ...] = (zone, zones)
+COMMANDS: tuple[click.Command, ...] = (zone,)

@@ -521,20 +521,20 @@ class TestOnTheCommandLine:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     def test_zones_shows_a_running_zone(self, tree: Tree) -> None:
-        done = self.run("zones", "--zone", tree.top.url)
+        done = self.run("zone", "list", "--zone", tree.top.url)
 
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert lines[0].split()[:3] == ["ZONE", "STATE", "HOSTS"]
-        assert lines[1].startswith("top (in all)  answers  5")
+        assert lines[1].startswith("top (total)  answers  5")
         assert "3 GPU A30" in lines[1]
         assert {line.split()[0] for line in lines[2:]} == {"west", "east"}
 
     def test_zones_asks_for_itself_without_a_running_zone(self, tree: Tree) -> None:
-        done = self.run("--site", str(tree.folder / "west.json"), "zones")
+        done = self.run("--site", str(tree.folder / "west.json"), "zone", "list")
 
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[1].startswith("west (in all)  answers  4")
+        assert done.stdout.splitlines()[1].startswith("west (total)  answers  4")
 
     def test_slivers_are_placed_shown_and_deleted_by_a_running_zone(
         self, tree: Tree, tmp_path: Path
@@ -545,15 +545,15 @@ class TestOnTheCommandLine:
 
         booted = CliRunner().invoke(main, ["place", str(tmp_path / "request.json"), *at, "--boot"])
         reservation = json.loads(booted.stdout)["reservation_id"]
-        shown = CliRunner().invoke(main, ["reservation", "show", reservation, *at])
-        deleted = CliRunner().invoke(main, ["reservation", "delete", reservation, *at])
+        shown = CliRunner().invoke(main, ["zone", "reservation", "show", reservation, *at])
+        deleted = CliRunner().invoke(main, ["zone", "reservation", "delete", reservation, *at])
 
         assert [each.exit_code for each in (booted, shown, deleted)] == [0, 0, 0]
         assert statuses(json.loads(shown.stdout)) == ["done"] * 2
         assert statuses(json.loads(deleted.stdout)) == ["deleted"] * 2
 
     def test_a_zone_that_is_not_there_is_named(self) -> None:
-        done = self.run("zones", "--zone", "http://127.0.0.1:9")
+        done = self.run("zone", "list", "--zone", "http://127.0.0.1:9")
 
         assert done.returncode == 1
         assert "the zone http://127.0.0.1:9 does not answer: no connection" in done.stderr

@@ -178,7 +178,7 @@ class TestPlace:
         done = run("place", request_file, "--zone", url)
 
         assert done.exit_code == 2
-        assert f"{url!r} is no zone's address" in done.stderr
+        assert f"{url!r} is not the address of a zone" in done.stderr
 
     def test_refuses_what_is_about_hosts(self, request_file: str) -> None:
         done = run("place", request_file, "--zone", "http://127.0.0.1:9", "--explain")
@@ -191,7 +191,7 @@ class TestReservation:
     def test_show_prints_how_far_each_instance_is(self, zone: ScriptedZone) -> None:
         zone.reply(f"GET /reservations/{ID}", reservation("done", "failed"))
 
-        done = run("reservation", "show", ID, "--zone", zone.url)
+        done = run("zone", "reservation", "show", ID, "--zone", zone.url)
 
         assert done.exit_code == 0, done.output
         assert [line.split() for line in done.stdout.splitlines()][1:] == [
@@ -204,27 +204,27 @@ class TestReservation:
         states = (("deleting", "unknown"), ("deleted", "deleting"), ("deleted", "deleted"))
         zone.reply(f"GET /reservations/{ID}", *(reservation(*each) for each in states))
 
-        done = run("reservation", "delete", ID, "--zone", zone.url)
+        done = run("zone", "reservation", "delete", ID, "--zone", zone.url)
 
         assert done.exit_code == 0, done.output
         assert done.stdout.splitlines()[-1] == "2 of 2 are deleted."
 
     @pytest.mark.parametrize("command", ["show", "delete"])
     def test_what_is_not_there_is_said(self, zone: ScriptedZone, command: str) -> None:
-        done = run("reservation", command, ID, "--zone", zone.url)
+        done = run("zone", "reservation", command, ID, "--zone", zone.url)
 
         assert done.exit_code == 1
         assert "refuses: NotFound" in done.stderr
 
     def test_an_id_that_is_none_is_not_asked_for(self, zone: ScriptedZone) -> None:
-        done = run("reservation", "show", "../zones", "--zone", zone.url)
+        done = run("zone", "reservation", "show", "../zones", "--zone", zone.url)
 
         assert done.exit_code == 1
         assert zone.asked == []
 
 
 @pytest.mark.parametrize(
-    "words", [["zone", "serve"], ["zones"], ["zones", "--zone", "http://north"]]
+    "words", [["zone", "serve"], ["zone", "list"], ["zone", "list", "--zone", "http://north"]]
 )
 def test_without_its_libraries_it_is_said_what_to_install(
     monkeypatch: pytest.MonkeyPatch, words: list[str]
@@ -244,7 +244,9 @@ class TestZones:
         (tmp_path / "token").write_text("a-token-for-the-zone\n")
         zone.reply("GET /zones", says({"error": "Denied", "message": "no"}, status=403))
 
-        done = run("-v", "zones", "--zone", zone.url, "--token-file", str(tmp_path / "token"))
+        done = run(
+            "-v", "zone", "list", "--zone", zone.url, "--token-file", str(tmp_path / "token")
+        )
 
         assert zone.asked[0].headers["authorization"] == "Bearer a-token-for-the-zone"
         assert done.exit_code == 1
@@ -265,12 +267,12 @@ class TestZones:
         }
         (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
 
-        done = run("--site", str(tmp_path / "site.yaml"), "zones")
+        done = run("--site", str(tmp_path / "site.yaml"), "zone", "list")
 
         assert done.exit_code == 0, done.output
         whole, away, north = done.stdout.splitlines()[1:]
-        assert whole.startswith("campus (in all)")
-        assert whole.split()[3:6] == ["answers", "3", "72"]
+        assert whole.startswith("campus (total)")
+        assert whole.split()[2:5] == ["answers", "3", "72"]
         assert "3 GPU A30" in north
         assert "silent" in away
         assert "no connection" in away
