@@ -113,7 +113,7 @@ Actions of a VM, and their DATA:
   numatune           {"node_set": [0]}
   resize             {"flavor": "m1.large"} or {"capacities": {"core": 2, "ram": 4, "disk": 20}}
   addkey, removekey  {"keys": [{"key": "ssh-ed25519 AAAA...", "comment": "me"}]}
-  rescan             {"bdf": ["0000:25:00.0"]}: remove PCI devices from guest and host, find them again
+  rescan             {"bdf": ["0000:25:00.0"]}: remove PCI devices and find them again
 """
 
 

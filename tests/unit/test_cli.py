@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from fabric_direct.config import Site, load_site
 from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeDevice, Substrate, substrate
 from fabric_direct.drivers.read_cache import warn
+from fabric_direct.handlers import actions
 from fabric_direct.journal import Journal
 from fabric_direct.model import (
     DeviceState,
@@ -126,6 +128,10 @@ class TestHelp:
     def test_each_command_is_listed_and_explains_itself(self, command: str) -> None:
         assert f"\n  {command} " in CliRunner().invoke(main, ["--help"]).output
         assert "--json" in CliRunner().invoke(main, [command, "-h"]).output
+
+    @pytest.mark.parametrize("action", actions.NAMES)
+    def test_each_action_is_explained(self, action: str) -> None:
+        assert re.search(rf"\b{action}\b", CliRunner().invoke(main, ["poa", "--help"]).output)
 
     def test_exit_codes_and_shell_completion_are_explained(self) -> None:
         output = CliRunner().invoke(main, ["--help"]).output

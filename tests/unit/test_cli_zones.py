@@ -187,6 +187,14 @@ class TestPlace:
         assert "which no zone names" in done.stderr
 
 
+@pytest.mark.parametrize("word", ["zones", "reservation"])
+def test_only_one_group_is_about_zones(word: str) -> None:
+    done = run(word)
+
+    assert done.exit_code == 2
+    assert "No such command" in done.stderr
+
+
 class TestReservation:
     def test_show_prints_how_far_each_instance_is(self, zone: ScriptedZone) -> None:
         zone.reply(f"GET /reservations/{ID}", reservation("done", "failed"))
