@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import (
-    ComputeDriver,
     HostDrivers,
-    NetworkDriver,
     Plug,
     PluggedPort,
     Port,
+    PortHolder,
+    PortPlugging,
     Server,
 )
 from fabric_direct.errors import Conflict, InvalidSliver
@@ -116,7 +116,7 @@ class VNicPortsHandler:
             whole=True,
         )
 
-    def _of(self, ref: SliverRef) -> tuple[ComputeDriver, NetworkDriver, str]:
+    def _of(self, ref: SliverRef) -> tuple[PortPlugging, PortHolder, str]:
         return self._compute, self._network, ref.id
 
     def _holds(self, sliver: VNicPortsSliver, ports: Iterable[ServerPort]) -> list[Step]:

@@ -1,6 +1,6 @@
 """Networks: made, changed and removed with a sliver of their own, and removed when nobody uses them."""
 
-from fabric_direct.drivers.contract import BridgeDriver, NetworkDriver
+from fabric_direct.drivers.contract import BridgeDriver, UnusedNetworks
 from fabric_direct.model import Finding
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.steps.base import Step
@@ -59,7 +59,7 @@ class RemoveUnused(Step):
 
     undoable = False
 
-    def __init__(self, network: NetworkDriver, unused: tuple[str, ...]) -> None:
+    def __init__(self, network: UnusedNetworks, unused: tuple[str, ...]) -> None:
         """Make the step for these networks, as the driver named them."""
         super().__init__("remove unused networks")
         self._network, self._unused = network, unused

@@ -2,7 +2,14 @@
 
 from collections.abc import Callable
 
-from fabric_direct.drivers.contract import DeviceDriver, DeviceRecord, Tenant
+from fabric_direct.drivers.contract import (
+    DeviceCleaning,
+    DeviceDriver,
+    DevicePlugging,
+    DevicePowerCycle,
+    DeviceRecord,
+    Tenant,
+)
 from fabric_direct.errors import NotVerified
 from fabric_direct.model import Finding, PciComponent
 from fabric_direct.steps.base import Step
@@ -13,7 +20,7 @@ class _Device(Step):
 
     def __init__(
         self,
-        devices: DeviceDriver,
+        devices: DevicePlugging,
         tenant: Callable[[], Tenant],
         component: PciComponent,
         detach: float,
@@ -39,6 +46,7 @@ class AttachDevice(_Device):
     """All functions of a device are passed through to the server, with their settings."""
 
     form = "device {}"
+    _devices: DeviceDriver
 
     def __init__(
         self,
@@ -108,7 +116,7 @@ class CleanDevice(Step):
 
     undoable = False
 
-    def __init__(self, devices: DeviceDriver, record: DeviceRecord) -> None:
+    def __init__(self, devices: DeviceCleaning, record: DeviceRecord) -> None:
         super().__init__(f"clean {record.component} {record.address}")
         self._devices, self._record = devices, record
 
@@ -127,7 +135,7 @@ class PowerCycle(Step):
 
     def __init__(
         self,
-        devices: DeviceDriver,
+        devices: DevicePowerCycle,
         tenant: Callable[[], Tenant],
         timeout: float,
         name: str = "power cycle",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from fabric_direct.drivers.contract import GuestAddress, GuestDriver
+from fabric_direct.drivers.contract import GuestAddress, HostKeys
 from fabric_direct.errors import NotFound, Unreachable
 from fabric_direct.model import Finding
 from fabric_direct.steps.base import Step
@@ -13,7 +13,7 @@ class KnowGuest(Step):
     """The guest's host key is pinned to its addresses, as its console showed it."""
 
     def __init__(
-        self, driver: GuestDriver, guest: Callable[[], GuestAddress], learn: Callable[[], None]
+        self, driver: HostKeys, guest: Callable[[], GuestAddress], learn: Callable[[], None]
     ) -> None:
         """Make the step; ``guest`` is asked when its ports are there, ``learn`` waits for its key."""
         super().__init__("host key")
@@ -37,7 +37,7 @@ class ForgetGuest(Step):
 
     undoable = False
 
-    def __init__(self, driver: GuestDriver, guest: GuestAddress) -> None:
+    def __init__(self, driver: HostKeys, guest: GuestAddress) -> None:
         super().__init__("forget host key")
         self._driver, self._guest = driver, guest
 

@@ -1,6 +1,6 @@
 """Ports: places held on networks, and NICs plugged into them."""
 
-from fabric_direct.drivers.contract import ComputeDriver, NetworkDriver, PluggedPort, Port
+from fabric_direct.drivers.contract import PluggedPort, Port, PortHolder, PortPlugging
 from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
@@ -9,7 +9,7 @@ from fabric_direct.steps.base import Step
 class HoldPort(Step):
     """A vNIC has its place on its network: MAC and addresses."""
 
-    def __init__(self, network: NetworkDriver, sliver_id: str, vnic: VNic) -> None:
+    def __init__(self, network: PortHolder, sliver_id: str, vnic: VNic) -> None:
         super().__init__(f"port {vnic.id}")
         self._network, self._sliver, self._vnic = network, sliver_id, vnic
         self._before: Port | None = None
@@ -76,7 +76,7 @@ class ReleasePort(Step):
 
     undoable = False
 
-    def __init__(self, network: NetworkDriver, sliver_id: str, component: str) -> None:
+    def __init__(self, network: PortHolder, sliver_id: str, component: str) -> None:
         super().__init__(f"release port {component}")
         self._network, self._sliver, self._component = network, sliver_id, component
 
@@ -95,8 +95,8 @@ class _Plugging(Step):
 
     def __init__(
         self,
-        compute: ComputeDriver,
-        network: NetworkDriver,
+        compute: PortPlugging,
+        network: PortHolder,
         sliver_id: str,
         vnic: VNic,
         unplug: float,
@@ -174,8 +174,8 @@ class ReplugPort(UnplugPort):
 
     def __init__(
         self,
-        compute: ComputeDriver,
-        network: NetworkDriver,
+        compute: PortPlugging,
+        network: PortHolder,
         sliver_id: str,
         *,
         was: VNic,
@@ -194,7 +194,7 @@ class ReplugPort(UnplugPort):
         return super().check()
 
 
-def the_port(network: NetworkDriver, sliver_id: str, component: str) -> Port:
+def the_port(network: PortHolder, sliver_id: str, component: str) -> Port:
     """Return the port held for a component.
 
     :raises NotFound: if none is held, or not all of it is there.

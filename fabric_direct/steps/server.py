@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fabric_direct.drivers.contract import ComputeDriver, ServerSpec
+from fabric_direct.drivers.contract import ServerMaker, ServerPower, ServerSpec, ServerStamps
 from fabric_direct.model import Finding, Stamp, State
 from fabric_direct.steps.base import Step
 
@@ -11,7 +11,7 @@ class MakeServer(Step):
     """The server is there."""
 
     def __init__(
-        self, compute: ComputeDriver, sliver_id: str, spec: Callable[[], ServerSpec]
+        self, compute: ServerMaker, sliver_id: str, spec: Callable[[], ServerSpec]
     ) -> None:
         """Make the step; ``spec`` is asked when the ports and volumes are there."""
         super().__init__("server")
@@ -34,7 +34,7 @@ class MakeServer(Step):
 class StartServer(Step):
     """The server runs."""
 
-    def __init__(self, compute: ComputeDriver, sliver_id: str, stop: float) -> None:
+    def __init__(self, compute: ServerPower, sliver_id: str, stop: float) -> None:
         """Make the step; the guest gets ``stop`` seconds to shut down when it is undone."""
         super().__init__("power")
         self._compute, self._sliver, self._stop = compute, sliver_id, stop
@@ -65,7 +65,7 @@ class WriteStamp(Step):
 
     undoable = False
 
-    def __init__(self, compute: ComputeDriver, stamp: Stamp) -> None:
+    def __init__(self, compute: ServerStamps, stamp: Stamp) -> None:
         super().__init__("stamp")
         self._compute, self._stamp = compute, stamp
 
@@ -85,7 +85,7 @@ class RemoveServer(Step):
 
     undoable = False
 
-    def __init__(self, compute: ComputeDriver, sliver_id: str) -> None:
+    def __init__(self, compute: ServerMaker, sliver_id: str) -> None:
         super().__init__("remove server")
         self._compute, self._sliver = compute, sliver_id
 

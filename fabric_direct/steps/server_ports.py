@@ -4,7 +4,7 @@ Where a port is plugged in is asked of the substrate each time: its server may h
 the NIC in it, by who owns the server.
 """
 
-from fabric_direct.drivers.contract import ComputeDriver, NetworkDriver, Plug
+from fabric_direct.drivers.contract import Plug, PortHolder, PortPlugging
 from fabric_direct.errors import NotOurs
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
@@ -16,8 +16,8 @@ class _ServerPort(Step):
 
     def __init__(
         self,
-        compute: ComputeDriver,
-        network: NetworkDriver,
+        compute: PortPlugging,
+        network: PortHolder,
         holder: str,
         component: str,
         unplug: float,
@@ -58,8 +58,8 @@ class PlugServerPort(_ServerPort):
 
     def __init__(
         self,
-        compute: ComputeDriver,
-        network: NetworkDriver,
+        compute: PortPlugging,
+        network: PortHolder,
         holder: str,
         vnic: VNic,
         unplug: float,
@@ -129,8 +129,8 @@ class MoveServerPort(UnplugServerPort):
 
     def __init__(
         self,
-        compute: ComputeDriver,
-        network: NetworkDriver,
+        compute: PortPlugging,
+        network: PortHolder,
         holder: str,
         vnic: VNic,
         unplug: float,

@@ -1,6 +1,12 @@
 """Data volumes: made, plugged in, unplugged, removed."""
 
-from fabric_direct.drivers.contract import ComputeDriver, PluggedVolume, VolumeDriver
+from fabric_direct.drivers.contract import (
+    PluggedVolume,
+    ServerFinder,
+    VolumeDriver,
+    VolumeFinder,
+    VolumePlugging,
+)
 from fabric_direct.drivers.contract import Volume as VolumeValue
 from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, Storage
@@ -52,8 +58,8 @@ class _Plugging(Step):
 
     def __init__(
         self,
-        compute: ComputeDriver,
-        volumes: VolumeDriver,
+        compute: VolumePlugging,
+        volumes: VolumeFinder,
         sliver_id: str,
         storage: Storage,
         unplug: float,
@@ -110,7 +116,7 @@ class UnplugVolume(_Plugging):
         self._plug()
 
 
-def the_volume(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> VolumeValue:
+def the_volume(volumes: VolumeFinder, sliver_id: str, storage: Storage) -> VolumeValue:
     """Return the volume that a component stands for.
 
     :raises NotFound: if it is not there.
@@ -123,7 +129,7 @@ def the_volume(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> Volum
     return found
 
 
-def plugged_volume(compute: ComputeDriver, sliver_id: str, component: str) -> PluggedVolume | None:
+def plugged_volume(compute: ServerFinder, sliver_id: str, component: str) -> PluggedVolume | None:
     """Return the server's disk for this component, or None."""
     server = compute.find(sliver_id)
     disks = server.volumes if server else ()

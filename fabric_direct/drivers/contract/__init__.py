@@ -1,27 +1,43 @@
-"""The interfaces of the drivers, in the field's words.
+"""What every driver promises; who calls one needs to read nothing else.
+
+Each file holds one subject: its values, and protocols of a few methods that steps and handlers ask for.
+``ComputeDriver``, ``DeviceDriver`` and ``GuestDriver`` compose these; entry points provide the whole.
 
 A driver instance serves one host (or one cloud), is shared by many threads, opens its connections at
-first use and keeps none across a fork. What all methods guarantee:
+first use and keeps none across a fork. All methods guarantee:
 
-* a *make* (create, attach, set …) that finds the wanted thing there already, stamped for the same
-  sliver and component, returns it: twice is the same as once;
-* a *take away* (delete, detach …) of what is not there succeeds;
-* only what bears our stamp is changed or taken away (:class:`~fabric_direct.errors.NotOurs`);
-* a return means that the substrate has it so, as far as its API can tell;
-* errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``;
-* ``timeout`` is in seconds and bounds the waiting for an event, given by keyword.
+* Making is idempotent: a create, attach or set that finds the wanted thing, stamped for the same sliver
+  and component, returns it.
+* Removing is idempotent: a delete or detach of what is not there succeeds.
+* Only what bears our stamp is changed or removed (:class:`~fabric_direct.errors.NotOurs`).
+* When a call returns, the change is in effect, as far as the API can tell.
+* Errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``.
+* ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.
 """
 
 from fabric_direct.drivers.contract.bundle import HostDrivers
+from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import (
+    DeviceAvailability,
+    DeviceCleaning,
     DeviceDriver,
+    DeviceFinder,
+    DevicePlugging,
+    DevicePowerCycle,
     DeviceRecord,
-    HostDevice,
-    PciFunction,
     PluggedDevice,
     Tenant,
 )
-from fabric_direct.drivers.contract.guests import GuestAddress, GuestDriver, GuestInterface
+from fabric_direct.drivers.contract.guests import (
+    AuthorizedKeys,
+    GuestAddress,
+    GuestCommands,
+    GuestDriver,
+    GuestInterface,
+    GuestReachability,
+    HostKeys,
+)
+from fabric_direct.drivers.contract.hosting import ImageNeeds, ServerHosting
 from fabric_direct.drivers.contract.hosts import (
     CommandResult,
     HostCapacity,
@@ -29,35 +45,55 @@ from fabric_direct.drivers.contract.hosts import (
     HostInventory,
     HostNode,
 )
-from fabric_direct.drivers.contract.networks import BridgeDriver, Network, NetworkDriver, Port
+from fabric_direct.drivers.contract.hot_plug import Plug, PortPlugging, VolumePlugging
+from fabric_direct.drivers.contract.networks import (
+    BridgeDriver,
+    Network,
+    NetworkDriver,
+    Port,
+    PortHolder,
+    UnusedNetworks,
+)
+from fabric_direct.drivers.contract.pci_functions import HostDevice, PciFunction
 from fabric_direct.drivers.contract.servers import (
-    ComputeDriver,
     Image,
-    ImageNeeds,
-    Plug,
     PluggedPort,
     PluggedVolume,
     Server,
+    ServerConsole,
+    ServerFinder,
+    ServerMaker,
+    ServerPower,
     ServerSpec,
-    TuningDriver,
+    ServerStamps,
 )
+from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
-from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver
+from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
 
 __all__ = [
+    "AuthorizedKeys",
     "BridgeDriver",
     "CommandResult",
     "ComputeDriver",
+    "DeviceAvailability",
+    "DeviceCleaning",
     "DeviceDriver",
+    "DeviceFinder",
+    "DevicePlugging",
+    "DevicePowerCycle",
     "DeviceRecord",
     "GuestAddress",
+    "GuestCommands",
     "GuestDriver",
     "GuestInterface",
+    "GuestReachability",
     "HostCapacity",
     "HostDevice",
     "HostDriver",
     "HostDrivers",
     "HostInventory",
+    "HostKeys",
     "HostNode",
     "Image",
     "ImageNeeds",
@@ -69,12 +105,23 @@ __all__ = [
     "PluggedPort",
     "PluggedVolume",
     "Port",
+    "PortHolder",
+    "PortPlugging",
     "Server",
+    "ServerConsole",
+    "ServerFinder",
+    "ServerHosting",
+    "ServerMaker",
+    "ServerPower",
     "ServerSpec",
+    "ServerStamps",
     "Tenant",
     "TuningDriver",
+    "UnusedNetworks",
     "UplinkDriver",
     "VfSettings",
     "Volume",
     "VolumeDriver",
+    "VolumeFinder",
+    "VolumePlugging",
 ]

@@ -5,10 +5,12 @@ from functools import partial
 from math import inf
 
 from fabric_direct.deadline import Deadline, bounded
-from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord, HostDevice
+from fabric_direct.drivers.contract.compute import ComputeDriver
+from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
 from fabric_direct.drivers.contract.networks import BridgeDriver, NetworkDriver
-from fabric_direct.drivers.contract.servers import ComputeDriver, TuningDriver
+from fabric_direct.drivers.contract.pci_functions import HostDevice
+from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver
 from fabric_direct.drivers.contract.volumes import VolumeDriver
 from fabric_direct.drivers.read_cache import Moment
@@ -57,9 +59,9 @@ class HostDrivers:
         return found
 
     def functions(self) -> tuple[HostDevice, ...]:
-        """Return the host's PCI functions, which each of its drivers for devices tells all of.
+        """Return the host's PCI functions; each of its device drivers lists all of them.
 
-        None where the site does not know the host's libvirt.
+        Empty where the site does not know the host's libvirt.
         """
         return next((driver.inventory() for driver in self.devices.values()), ())
 

@@ -1,4 +1,4 @@
-"""Whether a host is large enough."""
+"""The check that a host is large enough."""
 
 from fabric_direct.drivers.contract import HostCapacity
 from fabric_direct.errors import InvalidSliver
@@ -6,9 +6,9 @@ from fabric_direct.model import Capacities
 
 
 def refuse_size(has: HostCapacity, wants: Capacities, host: str) -> None:
-    """Return if a host that ``has`` so much is large enough.
+    """Raise InvalidSliver unless the host is large enough.
 
-    :raises InvalidSliver: with the capacity that it has not, for example ``capacities.ram``.
+    :raises InvalidSliver: with the capacity that is too small, for example ``capacities.ram``.
     """
     limits = {
         "core": (wants.core, has.cores, ""),

@@ -1,4 +1,4 @@
-"""What is seen and set inside a guest, and the driver that does so."""
+"""Guests: how they are reached, what they say, and what is run and set inside them."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,66 +18,82 @@ class GuestInterface:
 
 @dataclass(frozen=True, slots=True)
 class GuestAddress:
-    """How a guest may be reached: what the drivers for guests are called with."""
+    """How a guest is reached."""
 
     sliver: str
     instance: str
-    """Domain name, or the server's id where the name is not told."""
+    """Domain name, or the server's id where the API does not tell the name."""
     user: str
     """The user of its image."""
     addresses: tuple[str, ...] = ()
     """IP addresses without prefix, the best first."""
 
 
-class GuestDriver(Protocol):
-    """What must be seen or set inside the guest."""
-
-    name: str
-    """How it reaches guests: ``agent``, ``ssh``."""
-    keys: tuple[str, ...]
-    """Public keys that a guest must let in for the driver to reach it; none if it needs no login.
-    A driver that has any asks a guest's host key to be pinned before (:meth:`learn`)."""
+class GuestReachability(Protocol):
+    """Asks whether a guest answers."""
 
     def listens(self, guest: GuestAddress) -> bool:
-        """Return whether something answers at the guest's addresses: cheap, and no proof of who."""
-
-    def learn(self, guest: GuestAddress, console: str) -> bool:
-        """Pin the host key that the guest showed on its console; return whether it is known now."""
-
-    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
-        """Return the guest's addresses that have a pinned host key."""
-
-    def forget(self, guest: GuestAddress) -> None:
-        """Pin no host key to the guest's addresses any more."""
+        """Return whether something listens at the guest's addresses: cheap, and no proof of identity."""
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the guest answers now."""
 
     def wait(self, guest: GuestAddress, *, timeout: float) -> None:
-        """Return when the guest answers.
+        """Block until the guest answers.
 
-        :raises Unreachable: if it did not within ``timeout`` seconds.
+        :raises Unreachable: if it does not within ``timeout`` seconds.
         """
 
     def boot_finished(self, guest: GuestAddress) -> bool | None:
-        """Return whether cloud-init, or what stands in for it, is through; None if that is unknown."""
+        """Return whether cloud-init, or its substitute, has finished; None if that is unknown."""
+
+
+class HostKeys(Protocol):
+    """Pins the SSH host keys of guests."""
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:
+        """Pin the host key that the guest printed on its console; return whether one is pinned now."""
+
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the guest's addresses that have a pinned host key."""
+
+    def forget(self, guest: GuestAddress) -> None:
+        """Remove the pinned host keys of the guest's addresses."""
 
     def ssh_host_key(self, guest: GuestAddress) -> str | None:
-        """Return the guest's SSH host key, ``algorithm base64``, if it can be read in a trusted way."""
+        """Return the guest's SSH host key, ``algorithm base64``, if a trusted source has it."""
 
-    def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
-        """Return the guest's network interfaces, without its loopback."""
+
+class GuestCommands(Protocol):
+    """Runs commands in guests."""
 
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
     ) -> CommandResult:
-        """Run a command in the guest; no shell reads its arguments."""
+        """Run a command in the guest without a shell."""
+
+    def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
+        """Return the guest's network interfaces except loopback."""
+
+
+class AuthorizedKeys(Protocol):
+    """Changes who may log in as the image's user."""
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the public keys that may log in as the image's user."""
 
     def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let these public keys log in as the image's user."""
+        """Add public keys that may log in as the image's user."""
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let these public keys no longer log in as the image's user."""
+        """Remove public keys that may log in as the image's user."""
+
+
+class GuestDriver(GuestReachability, HostKeys, GuestCommands, AuthorizedKeys, Protocol):
+    """All that an entry point of ``fabric_direct.guest`` provides; callers use only a part of it."""
+
+    name: str
+    """How it reaches guests: ``agent``, ``ssh``."""
+    keys: tuple[str, ...]
+    """Public keys that a guest must accept for the driver to log in; empty if it needs no login.
+    A driver that has some requires the guest's host key to be pinned first (:meth:`learn`)."""

@@ -10,15 +10,15 @@ from fabric_direct.networks import NetworkSliver
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A place on a network, held for one NIC."""
+    """A MAC and addresses on a network, reserved for one NIC."""
 
     sliver: str
-    """Whose it is: the server's own sliver, or one of type ``vNICPorts``."""
+    """Its owner: the server's own sliver, or one of type ``vNICPorts``."""
     component: str
     network: str
     """Its name."""
     source: str
-    """What the compute driver plugs into: libvirt network, bridge, or Neutron port id."""
+    """What the compute driver plugs the NIC into: libvirt network, bridge, or Neutron port id."""
     mac: str
     ipv4: IPv4Interface | None = None
     ipv6: IPv6Interface | None = None
@@ -26,31 +26,22 @@ class Port:
     """IPv4 address of the router, if the network has one."""
     dns: tuple[str, ...] = ()
     dhcp: bool = True
-    """Whether the network hands the address out itself; otherwise the guest is configured with it."""
+    """Whether DHCP assigns the address; otherwise it is configured in the guest."""
     bridge: bool = False
     """Whether ``source`` is a bridge of the host rather than a network of the API."""
     floating_ip: str | None = None
-    """IPv4 address by which it is reached from outside."""
+    """Public IPv4 address."""
     port_security: bool | None = None
-    """Whether the network filters what it sends; None if the network does not say."""
+    """Whether the network filters the port's traffic; None if the network does not say."""
     network_id: str | None = None
-    """The network's id at the API; a sliver may name it by that."""
+    """The network's id at the API; a sliver may name the network by it."""
 
 
-class NetworkDriver(Protocol):
-    """Networks, and a port with fixed addresses for each NIC."""
-
-    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
-        """Return if the network can serve such an interface.
-
-        :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
-            whether something is taken is left to ``create_port``.
-        :raises InvalidSliver: if there is no such network, an address is outside of it, reserved or
-            taken. The field is relative to the component, for example ``interface.ipv4``.
-        """
+class PortHolder(Protocol):
+    """Holds a port with fixed addresses for each NIC."""
 
     def find_port(self, sliver_id: str, component: str) -> Port | None:
-        """Return the port held for this NIC if all of it is there, or None."""
+        """Return the port held for this NIC if it is complete, or None."""
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports held for the sliver."""
@@ -58,31 +49,48 @@ class NetworkDriver(Protocol):
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
-        """Hold a place on the network: a MAC and one fixed address of each of its families.
+        """Hold a port on the network: a MAC and one fixed address of each of its address families.
 
-        The network is made with its first port. A port that is held already gets the floating address
-        and the port security that ``interface`` wants.
+        The network is created with its first port. A port that is already held gets the floating IP and
+        the port security of ``interface``.
 
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC.
         """
 
     def delete_port(self, sliver_id: str, component: str) -> None:
-        """Give the place up. A network that we made goes with its last port."""
+        """Release the port. A network that we made is deleted with its last port."""
 
-    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything held for the sliver (ports, leases), and what ``unused`` does."""
+
+class UnusedNetworks(Protocol):
+    """Removes networks that an interrupted call left behind."""
 
     def unused(self) -> tuple[str, ...]:
-        """Name the networks that we made and that nobody uses: a call was killed midway."""
+        """Return the names of the networks that we made and that nobody uses."""
 
     def remove_unused(self) -> None:
         """Delete these networks."""
 
 
+class NetworkDriver(PortHolder, UnusedNetworks, Protocol):
+    """All that an entry point of ``fabric_direct.network`` provides; steps use only a part of it."""
+
+    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
+        """Raise InvalidSliver unless the network can serve the interface.
+
+        :param sliver_id: the sliver that asks; what is held for it is available to it. If absent,
+            only ``create_port`` finds out whether something is taken.
+        :raises InvalidSliver: if there is no such network, or an address is outside of it, reserved or
+            taken. The field is relative to the component, for example ``interface.ipv4``.
+        """
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything held for the sliver (ports, leases), and the unused networks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network that was made for a sliver of its own."""
+    """A network that is a sliver of its own."""
 
     sliver: str
     source: str
@@ -98,27 +106,27 @@ class BridgeDriver(Protocol):
     """Networks that are slivers of their own: resource type ``L2Bridge``."""
 
     def check(self, sliver: NetworkSliver) -> None:
-        """Return if the network can be made.
+        """Raise InvalidSliver unless the cloud can create the network.
 
-        :raises InvalidSliver: with the field if the cloud cannot have it so.
+        :raises InvalidSliver: with the field that the cloud cannot serve.
         """
 
     def find(self, sliver_id: str) -> Network | None:
-        """Return the network that bears the sliver's stamp if all of it is there, or None."""
+        """Return the network that bears the sliver's stamp if it is complete, or None."""
 
     def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
-        """Say where the network that is there is not what the sliver wants, a sentence each."""
+        """Return the differences between the network and its sliver, a sentence each."""
 
     def create(self, sliver: NetworkSliver) -> Network:
-        """Make the network, its subnets, and its router where one is asked for.
+        """Create the network, its subnets, and its router if the sliver has one.
 
-        :raises NotOurs: if a network of its name, or its segment, is there without the sliver's stamp.
+        :raises NotOurs: if a network of its name or segment exists without the sliver's stamp.
         """
 
     def delete(self, sliver_id: str) -> None:
-        """Remove the network with all that was made with it; it is gone on return.
+        """Delete the network with its subnets and router; it is gone on return.
 
-        :raises Conflict: if ports of others are on it; they are named, and nothing is removed.
+        :raises Conflict: if it has ports of others; they are named, and nothing is deleted.
         """
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:

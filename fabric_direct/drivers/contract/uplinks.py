@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class VfSettings:
-    """What a PF enforces on one of its VFs. None: left as it is when set, not reported when read."""
+    """Settings that a PF enforces on one of its VFs; None when set: unchanged, when read: unknown."""
 
     mac: str | None = None
     vlan: int | None = None
@@ -26,7 +26,7 @@ class UplinkDriver(Protocol):
     """The bridge mode of an uplink and the settings of its VFs, by netlink."""
 
     def bridge_mode(self, link: str) -> str:
-        """Return ``veb`` or ``vepa``, as the NIC says.
+        """Return the NIC's bridge mode, ``veb`` or ``vepa``.
 
         :raises Unsupported: if the NIC has no such mode.
         :raises NotFound: if there is no such link.
@@ -36,7 +36,7 @@ class UplinkDriver(Protocol):
         """Set ``veb`` or ``vepa`` and read it back.
 
         :raises Unsupported: if the NIC refuses (EOPNOTSUPP).
-        :raises NotVerified: if the NIC says otherwise afterwards.
+        :raises NotVerified: if the NIC reports another mode afterwards.
         """
 
     def vfs(self, link: str) -> tuple[VfSettings, ...]:

@@ -17,17 +17,11 @@ class Volume:
     """GiB."""
 
 
-class VolumeDriver(Protocol):
-    """Data volumes."""
-
-    def check(self, name: str) -> None:
-        """Return if there is a present volume of that name that may be attached.
-
-        :raises InvalidSliver: with the field ``volume`` if not.
-        """
+class VolumeFinder(Protocol):
+    """Finds data volumes."""
 
     def existing(self, name: str) -> Volume:
-        """Return a present volume that we did not make.
+        """Return an existing volume that we did not create.
 
         :raises NotFound: if there is none.
         """
@@ -38,11 +32,21 @@ class VolumeDriver(Protocol):
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return all volumes made for the sliver."""
 
+
+class VolumeDriver(VolumeFinder, Protocol):
+    """All that an entry point of ``fabric_direct.volume`` provides; steps use only a part of it."""
+
+    def check(self, name: str) -> None:
+        """Raise InvalidSliver unless an existing volume of that name may be attached.
+
+        :raises InvalidSliver: with the field ``volume``.
+        """
+
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
-        """Make an empty volume of ``size`` GiB."""
+        """Create an empty volume of ``size`` GiB."""
 
     def delete(self, sliver_id: str, component: str) -> None:
-        """Remove the volume; it is gone on return."""
+        """Delete the volume; it is gone on return."""
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name every volume of the sliver that is still there."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.contract import ComputeDriver
+from fabric_direct.drivers.contract import ServerFinder
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.read_cache import Moment, warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
@@ -36,7 +36,7 @@ class MountSetting:
     def __init__(
         self,
         guest: Callable[[], Guest],
-        compute: ComputeDriver,
+        compute: ServerFinder,
         moment: Moment,
         sliver_id: str,
         storage: Storage,

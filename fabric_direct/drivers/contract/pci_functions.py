@@ -1,0 +1,63 @@
+"""PCI functions of a host, as its kernel shows them."""
+
+from dataclasses import dataclass
+
+from fabric_direct.model import DeviceState, PciAddress
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """A PCI function as the host's kernel shows it."""
+
+    address: PciAddress
+    vendor: str
+    """Four hexadecimal digits, as is ``product``."""
+    product: str
+    kind: str = ""
+    """The class code, six hexadecimal digits: ``010802`` is an NVMe controller."""
+    label: str = ""
+    """Vendor and product in words, where the host knows them."""
+    driver: str | None = None
+    iommu_group: int | None = None
+    numa_node: int | None = None
+    physical: PciAddress | None = None
+    """Its PF, if it is a VF."""
+    vf: int | None = None
+    """Its number among the VFs of its PF."""
+    virtual: tuple[PciAddress, ...] = ()
+    """Its VFs by number, if it is a PF."""
+    links: tuple[str, ...] = ()
+    """Names of the network interfaces that the host has of it."""
+    link_up: bool | None = None
+    """Whether one of these has a carrier."""
+    uses: tuple[str, ...] = ()
+    """What the host itself uses it for, a sentence each: ``nvme0n1 is mounted on /srv``."""
+    alive: bool = True
+    """Whether its configuration space answers (a vendor of ``ffff`` is none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """A PCI function of a host, and whether it may be passed through."""
+
+    function: PciFunction
+    state: DeviceState
+    why: str = ""
+    """The reason of the state, where there is one to tell."""
+    peers: tuple[PciAddress, ...] = ()
+    """The other functions of its IOMMU group, bridges left out."""
+    type: str | None = None
+    """Resource type by the allow-list."""
+    model: str | None = None
+    """Model by the allow-list, if it names one."""
+    owner: str | None = None
+    """``<sliver>/<component>`` or the name of a domain that is not ours."""
+    uplink: str | None = None
+    """Of a VF: the network interface of its PF."""
+    bridge_mode: str | None = None
+    """Of the uplink: ``veb`` or ``vepa``; None if it has no such mode."""
+
+    @property
+    def address(self) -> PciAddress:
+        """Where it is on the host."""
+        return self.function.address

@@ -1,0 +1,35 @@
+"""CPU pinning and NUMA placement of running servers."""
+
+from typing import Any, Protocol
+
+
+class TuningDriver(Protocol):
+    """Places a running server's CPUs and memory on its host."""
+
+    def cpu_info(self, instance: str) -> dict[str, Any]:
+        """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], …}``.
+
+        Also ``host_cpus``, the number of host CPUs, and ``pinned``: the host CPUs to which exactly one
+        virtual CPU of another running domain is pinned. ``cpu_time`` is in nanoseconds; ``affinity``
+        lists host CPUs.
+        """
+
+    def numa_info(self, instance: str) -> dict[str, Any]:
+        """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
+
+        ``memory`` and ``free`` are in MiB, of the host's nodes. ``usage`` is the server's memory on each
+        node in MiB, by kind: ``{0: {"Private": 1.5, "Heap": …, "Stack", "Huge"}}``; it is empty while
+        the server does not run, and None, with a warning, if it cannot be read.
+        """
+
+    def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
+        """Pin virtual CPUs to host CPUs, now and for later starts, and read it back.
+
+        :raises InvalidSliver: if a CPU does not exist.
+        """
+
+    def set_numa_nodes(self, instance: str, nodes: frozenset[int]) -> None:
+        """Take memory from these host nodes only, now and for later starts, and read it back.
+
+        :raises InvalidSliver: if a node does not exist.
+        """
