@@ -1,6 +1,6 @@
 """PCI functions of the machine in the definition of a domain that is never started.
 
-The machine's own libvirt, survey and ledger are asked. Two things differ from a worker: without VFIO
+The machine's own libvirt, survey and records are asked. Two things differ from a worker: without VFIO
 nothing can be taken from the host's drivers, so that this one step is left out; and the machine's own
 records are kept in a directory of the test's. What runs is on the worker lab.
 """
@@ -17,10 +17,10 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.drivers.libvirt.passthrough import hostdev, node_devices, records
+from fabric_direct.drivers.libvirt.passthrough import device_host, node_devices, records
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
-from fabric_direct.drivers.libvirt.passthrough.records import Ledger
+from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
 from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
@@ -163,7 +163,7 @@ def test_what_is_attached_is_written_down_in_both_places(
     devices.attach(TENANT, gpu)
 
     ids = {a: (functions[a].vendor, functions[a].product) for a in gpu.bdf}
-    assert Ledger(site, HOST).records() == {
+    assert DeviceRecords(site, HOST).read() == {
         a: DeviceRecord(a, "GPU", None, SLIVER, "gpu", *ids[a]) for a in gpu.bdf
     }
     assert len(list((tmp_path / "on-host").iterdir())) == 2
@@ -184,7 +184,9 @@ def test_attach_completes_what_an_interrupted_attach_began(
     devices: HostdevDevice, domain: libvirt.virDomain, gpu: Gpu
 ) -> None:
     devices.attach(TENANT, Gpu(id=gpu.id, bdf=gpu.bdf[:1]))
-    assert devices.differences(gpu, TENANT) == (f"GPU gpu has not {gpu.bdf[1]} at its next start",)
+    assert devices.differences(gpu, TENANT) == (
+        f"GPU gpu does not have {gpu.bdf[1]} at its next start",
+    )
 
     devices.attach(TENANT, gpu)
 
@@ -364,7 +366,7 @@ def test_the_functions_of_one_device_share_a_slot_that_libvirt_accepts(
     """The device is made up: libvirt does not look for what is only defined."""
     both = tuple(PciAddress.parse(f"fffe:01:00.{number}") for number in (0, 1))
     made_up = {address: PciFunction(address, "10de", "1eb8") for address in both}
-    mocker.patch.object(hostdev, "survey", return_value=made_up)
+    mocker.patch.object(device_host, "survey", return_value=made_up)
     devices = HostdevDevice(site_that_allows(tmp_path, *both), HOST)
 
     devices.attach(TENANT, Gpu(id="gpu", bdf=both))

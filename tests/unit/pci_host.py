@@ -1,7 +1,7 @@
 """A worker in memory, for the drivers of PCI devices: its functions, its domains, what is written down.
 
-libvirt is a fake here; the survey of the host and the ledger are put in by their seams in
-``passthrough/hostdev.py``. What libvirt and a kernel do is shown on the worker lab.
+libvirt is a fake here; the survey of the host and the records are put in by their seams in
+``passthrough/device_host.py``. What libvirt and a kernel do is shown on the worker lab.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction
 from fabric_direct.drivers.fake import FakeHost
-from fabric_direct.drivers.libvirt.passthrough import hostdev
+from fabric_direct.drivers.libvirt.passthrough import device_host
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import TimedOut
@@ -158,32 +158,32 @@ def _quoted(xml: str) -> str:
     return xml.replace("'", '"')
 
 
-class FakeLedger:
+class FakeRecords:
     """What is written down of a worker's devices."""
 
     def __init__(self, calls: Mock) -> None:
         self.calls = calls
         self.known: dict[PciAddress, DeviceRecord] = {}
 
-    def records(self) -> dict[PciAddress, DeviceRecord]:
+    def read(self) -> dict[PciAddress, DeviceRecord]:
         return dict(self.known)
 
     def write(self, record: DeviceRecord) -> None:
         self.calls.write(record.address)
         self.known[record.address] = record
 
-    def strike(self, address: PciAddress) -> None:
+    def remove(self, address: PciAddress) -> None:
         self.calls.strike(address)
         self.known.pop(address, None)
 
 
 class Worker:
-    """A host with some PCI functions and domains, as a connection to its libvirt, and its ledger."""
+    """A host with some PCI functions and domains, as a connection to its libvirt, and its records."""
 
     def __init__(self, functions: tuple[PciFunction, ...]) -> None:
         self.calls = Mock()
         self.functions = {function.address: function for function in functions}
-        self.ledger = FakeLedger(self.calls)
+        self.records = FakeRecords(self.calls)
         self.domains: list[FakeDomain] = []
         self.held: set[str] = set()
         """Aliases of the devices that their guests do not let go of."""
@@ -193,11 +193,11 @@ class Worker:
     def put_in(self, site: Site, mocker: MockerFixture) -> FakeHost:
         """Have the drivers work on this worker; return what stands for the programs on it."""
         programs = FakeHost(site, "w1")
-        mocker.patch.object(hostdev, "connect", return_value=self)
-        mocker.patch.object(hostdev, "host_driver", return_value=programs)
-        mocker.patch.object(hostdev, "survey", side_effect=self._survey)
-        mocker.patch.object(hostdev, "Ledger", return_value=self.ledger)
-        mocker.patch.object(hostdev, "detach", side_effect=self._detach)
+        mocker.patch.object(device_host, "connect", return_value=self)
+        mocker.patch.object(device_host, "host_driver", return_value=programs)
+        mocker.patch.object(device_host, "survey", side_effect=self._survey)
+        mocker.patch.object(device_host, "DeviceRecords", return_value=self.records)
+        mocker.patch.object(device_host, "detach", side_effect=self._detach)
         return programs
 
     def change(self, address: PciAddress, **values: Any) -> None:

@@ -11,7 +11,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord, VfSettings
 from fabric_direct.drivers.hosts.agent import record_files
 from fabric_direct.drivers.libvirt.passthrough import records as records_module
-from fabric_direct.drivers.libvirt.passthrough.records import Ledger
+from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import PciAddress
 
@@ -50,16 +50,16 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def records(site: Site, there: Path) -> Ledger:
-    return Ledger(site, "localhost")
+def records(site: Site, there: Path) -> DeviceRecords:
+    return DeviceRecords(site, "localhost")
 
 
-def test_nothing_is_written_down_at_first(records: Ledger) -> None:
-    assert records.records() == {}
+def test_nothing_is_written_down_at_first(records: DeviceRecords) -> None:
+    assert records.read() == {}
 
 
 def test_a_record_is_kept_in_both_places_for_root_alone(
-    records: Ledger, here: Path, there: Path
+    records: DeviceRecords, here: Path, there: Path
 ) -> None:
     records.write(a_record())
 
@@ -69,66 +69,66 @@ def test_a_record_is_kept_in_both_places_for_root_alone(
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_record_is_read_as_it_was_written(records: Ledger) -> None:
+def test_a_record_is_read_as_it_was_written(records: DeviceRecords) -> None:
     baseline = VfSettings(mac="02:00:00:00:00:01", vlan=0, trust=False, max_tx_rate=0)
     record = a_record(VF, type="SharedNIC", model=None, baseline=baseline)
     records.write(record)
 
-    assert records.records() == {VF: record}
+    assert records.read() == {VF: record}
 
 
-def test_a_record_replaces_the_one_before(records: Ledger) -> None:
+def test_a_record_replaces_the_one_before(records: DeviceRecords) -> None:
     records.write(a_record())
     records.write(a_record(quarantined="it still holds data"))
 
-    assert records.records() == {DRIVE: a_record(quarantined="it still holds data")}
+    assert records.read() == {DRIVE: a_record(quarantined="it still holds data")}
 
 
 def test_a_record_that_is_struck_is_gone_from_both_places(
-    records: Ledger, here: Path, there: Path
+    records: DeviceRecords, here: Path, there: Path
 ) -> None:
     records.write(a_record())
-    records.strike(DRIVE)
+    records.remove(DRIVE)
 
-    assert records.records() == {}
+    assert records.read() == {}
     assert [*here.iterdir(), *there.iterdir()] == []
 
 
-def test_what_is_not_written_down_can_be_struck(records: Ledger) -> None:
-    records.strike(DRIVE)
+def test_what_is_not_written_down_can_be_struck(records: DeviceRecords) -> None:
+    records.remove(DRIVE)
 
-    assert records.records() == {}
+    assert records.read() == {}
 
 
 @pytest.mark.parametrize("lost", ["here", "there"])
 def test_what_either_place_says_counts(
-    records: Ledger, lost: str, request: pytest.FixtureRequest
+    records: DeviceRecords, lost: str, request: pytest.FixtureRequest
 ) -> None:
     records.write(a_record())
     (request.getfixturevalue(lost) / f"{DRIVE}.json").unlink()
 
-    assert records.records() == {DRIVE: a_record()}
+    assert records.read() == {DRIVE: a_record()}
 
 
 @pytest.mark.parametrize("place", ["here", "there"])
 def test_what_is_quarantined_in_either_place_is(
-    records: Ledger, place: str, request: pytest.FixtureRequest
+    records: DeviceRecords, place: str, request: pytest.FixtureRequest
 ) -> None:
     records.write(a_record())
     file = request.getfixturevalue(place) / f"{DRIVE}.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"quarantined": "by hand"}))
 
-    assert records.records()[DRIVE].quarantined == "by hand"
+    assert records.read()[DRIVE].quarantined == "by hand"
 
 
-def test_where_they_differ_the_hosts_counts(records: Ledger, there: Path) -> None:
+def test_where_they_differ_the_hosts_counts(records: DeviceRecords, there: Path) -> None:
     records.write(a_record())
     record_files.write(str(there), str(DRIVE), _text(records, a_record(sliver="sliver-2"), there))
 
-    assert records.records()[DRIVE].sliver == "sliver-2"
+    assert records.read()[DRIVE].sliver == "sliver-2"
 
 
-def _text(records: Ledger, record: DeviceRecord, there: Path) -> str:
+def _text(records: DeviceRecords, record: DeviceRecord, there: Path) -> str:
     before = (there / f"{record.address}.json").read_text()
     records.write(record)
     text = (there / f"{record.address}.json").read_text()
@@ -141,27 +141,29 @@ def _text(records: Ledger, record: DeviceRecord, there: Path) -> str:
     [b"", b"{", b"[]", b"\xff\xfe", b'{"address": "0000:04:00.0"}', b'{"address": "0000:05:00.0"}'],
     ids=["empty", "cut off", "a list", "no text", "incomplete", "another's"],
 )
-def test_what_cannot_be_read_is_quarantined(records: Ledger, there: Path, content: bytes) -> None:
+def test_what_cannot_be_read_is_quarantined(
+    records: DeviceRecords, there: Path, content: bytes
+) -> None:
     there.mkdir(parents=True)
     (there / f"{DRIVE}.json").write_bytes(content)
 
-    assert records.records()[DRIVE].quarantined == "its record on the host cannot be read"
+    assert records.read()[DRIVE].quarantined == "its record on the host cannot be read"
 
 
-def test_a_record_of_another_address_is_not_believed(records: Ledger, there: Path) -> None:
+def test_a_record_of_another_address_is_not_believed(records: DeviceRecords, there: Path) -> None:
     records.write(a_record(VF))
     (there / f"{VF}.json").rename(there / f"{DRIVE}.json")
 
-    assert records.records()[DRIVE].quarantined == "its record on the host cannot be read"
+    assert records.read()[DRIVE].quarantined == "its record on the host cannot be read"
 
 
 def test_whose_it_is_is_still_told_if_the_other_record_can_be_read(
-    records: Ledger, there: Path
+    records: DeviceRecords, there: Path
 ) -> None:
     records.write(a_record())
     (there / f"{DRIVE}.json").write_text("")
 
-    found = records.records()[DRIVE]
+    found = records.read()[DRIVE]
 
     assert (found.sliver, found.quarantined) == (
         "sliver-1",
@@ -169,32 +171,34 @@ def test_whose_it_is_is_still_told_if_the_other_record_can_be_read(
     )
 
 
-def test_files_that_are_no_records_are_let_alone(records: Ledger, there: Path) -> None:
+def test_files_that_are_no_records_are_let_alone(records: DeviceRecords, there: Path) -> None:
     """Such as one of a writer that was killed, which begins with a dot."""
     there.mkdir(parents=True)
     for name in ("notes.json", f"{DRIVE}.txt", f".{DRIVE}.json.x1", f".{DRIVE}.json"):
         (there / name).write_text("{")
 
-    assert records.records() == {}
+    assert records.read() == {}
 
 
 def test_a_place_that_is_no_directory_is_not_taken_for_an_empty_one(
-    records: Ledger, there: Path
+    records: DeviceRecords, there: Path
 ) -> None:
     there.parent.mkdir(parents=True)
     there.write_text("")
 
     with pytest.raises(Exception, match="ENOTDIR"):
-        records.records()
+        records.read()
 
 
 def _write_many(site: Site, there: str, bus: int) -> None:
     records_module.ON_HOST = there
     for slot in range(16):
-        Ledger(site, "localhost").write(a_record(PciAddress(0, bus, slot, 0)))
+        DeviceRecords(site, "localhost").write(a_record(PciAddress(0, bus, slot, 0)))
 
 
-def test_records_of_many_processes_are_all_kept(records: Ledger, site: Site, there: Path) -> None:
+def test_records_of_many_processes_are_all_kept(
+    records: DeviceRecords, site: Site, there: Path
+) -> None:
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_write_many, args=(site, str(there), bus)) for bus in range(3)]
     for writer in writers:
@@ -202,7 +206,7 @@ def test_records_of_many_processes_are_all_kept(records: Ledger, site: Site, the
     for writer in writers:
         writer.join()
 
-    assert len(records.records()) == 3 * 16
+    assert len(records.read()) == 3 * 16
 
 
 @pytest.fixture
@@ -217,12 +221,12 @@ def away(tmp_path: Path) -> Site:
 
 def test_nothing_is_free_on_a_host_that_does_not_answer(away: Site) -> None:
     with pytest.raises(Unreachable):
-        Ledger(away, "worker1").records()
+        DeviceRecords(away, "worker1").read()
 
 
 def test_a_record_is_written_on_the_host_or_not_at_all(away: Site) -> None:
     with pytest.raises(Unreachable):
-        Ledger(away, "worker1").write(a_record())
+        DeviceRecords(away, "worker1").write(a_record())
     assert record_files.read(str(away.state_dir / "devices/worker1")) == {}
 
 
@@ -231,7 +235,7 @@ def test_a_record_is_not_struck_while_the_host_does_not_answer(away: Site) -> No
     record_files.write(directory, str(DRIVE), "{}")
 
     with pytest.raises(Unreachable):
-        Ledger(away, "worker1").strike(DRIVE)
+        DeviceRecords(away, "worker1").remove(DRIVE)
     assert list(record_files.read(directory)) == [str(DRIVE)]
 
 

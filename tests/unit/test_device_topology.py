@@ -9,7 +9,7 @@ import pytest
 from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
-from fabric_direct.drivers.libvirt.passthrough.topology import View
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_uuid
 from fabric_direct.errors import (
     DeviceClaimed,
@@ -68,7 +68,7 @@ ENTRIES = (
     AllowedDevice(type="SmartNIC", bdf=PF),
     AllowedDevice(type="SharedNIC", uplink="ens6f1"),
 )
-VIEW = View("w1", {f.address: f for f in FUNCTIONS}, (), {}, ENTRIES)
+TOPOLOGY = Topology("w1", {f.address: f for f in FUNCTIONS}, (), {}, ENTRIES)
 
 BOTH = Gpu(id="gpu", bdf=(GPU, AUDIO))
 ONE_DRIVE = Nvme(id="drive", bdf=(DRIVE,))
@@ -76,31 +76,31 @@ WHOLE_NIC = SmartNic(id="nic", bdf=(PF,))
 SHARED = SharedNic(id="vf", bdf=(VF,))
 
 
-def with_function(address: PciAddress, **values: Any) -> View:
-    changed = replace(VIEW.functions[address], **values)
-    return replace(VIEW, functions={**VIEW.functions, address: changed})
+def with_function(address: PciAddress, **values: Any) -> Topology:
+    changed = replace(TOPOLOGY.functions[address], **values)
+    return replace(TOPOLOGY, functions={**TOPOLOGY.functions, address: changed})
 
 
 def claimed(
     *addresses: PciAddress, uuid: str = FOREIGN, label: str = "", scope: int = LIVE
-) -> View:
+) -> Topology:
     claims = tuple(Claim(address, "foreign", uuid, label, scope) for address in addresses)
-    return replace(VIEW, claims=claims)
+    return replace(TOPOLOGY, claims=claims)
 
 
-def recorded(address: PciAddress, component: str = "gpu", quarantined: str = "") -> View:
+def recorded(address: PciAddress, component: str = "gpu", quarantined: str = "") -> Topology:
     made = DeviceRecord(address, "GPU", None, SLIVER, component, "10de", "1eb8", quarantined)
-    return replace(VIEW, records={address: made})
+    return replace(TOPOLOGY, records={address: made})
 
 
-def refusal(view: View, component: PciComponent, kind: type[FabricDirectError]) -> str:
+def refusal(view: Topology, component: PciComponent, kind: type[FabricDirectError]) -> str:
     """Return field, where and words of the refusal of what the sliver asks for."""
     with pytest.raises(kind) as caught:
         view.refuse(component, SLIVER, OWN)
     return str(caught.value)
 
 
-def device(view: View, address: PciAddress) -> HostDevice:
+def device(view: Topology, address: PciAddress) -> HostDevice:
     return next(found for found in view.devices({}) if found.address == address)
 
 
@@ -108,15 +108,19 @@ class TestTheAllowList:
     def test_an_entry_with_an_uplink_stands_for_the_vfs_that_it_has_now(self) -> None:
         more = with_function(PF, virtual=(VF,))
 
-        assert {a for a, entry in VIEW.allowed().items() if entry.uplink} == {VF, VF2}
+        assert {a for a, entry in TOPOLOGY.allowed().items() if entry.uplink} == {VF, VF2}
         assert {a for a, entry in more.allowed().items() if entry.uplink} == {VF}
 
     @pytest.mark.parametrize(
         "view",
-        [with_function(PF, virtual=()), with_function(PF, links=()), replace(VIEW, functions={})],
+        [
+            with_function(PF, virtual=()),
+            with_function(PF, links=()),
+            replace(TOPOLOGY, functions={}),
+        ],
         ids=["no VFs", "another uplink", "no such NIC"],
     )
-    def test_an_uplink_without_vfs_allows_none(self, view: View) -> None:
+    def test_an_uplink_without_vfs_allows_none(self, view: Topology) -> None:
         assert not [entry for entry in view.allowed().values() if entry.uplink]
 
     @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ class TestTheAllowList:
         ids=["same model", "no model", "entry without model", "drive", "PF", "VF of an uplink"],
     )
     def test_what_it_names_passes(self, component: PciComponent) -> None:
-        VIEW.refuse(component, SLIVER, OWN)
+        TOPOLOGY.refuse(component, SLIVER, OWN)
 
     @pytest.mark.parametrize(
         ("component", "words"),
@@ -148,12 +152,12 @@ class TestTheAllowList:
     )
     def test_what_it_does_not_name_is_refused(self, component: PciComponent, words: str) -> None:
         with pytest.raises(InvalidSliver, match=words) as caught:
-            VIEW.refuse(component, SLIVER, OWN)
+            TOPOLOGY.refuse(component, SLIVER, OWN)
 
         assert caught.value.where == "site.yaml: hosts.w1.devices"
 
     def test_what_is_not_on_the_host_is_refused(self) -> None:
-        gone = replace(VIEW, functions={GPU: VIEW.functions[GPU]})
+        gone = replace(TOPOLOGY, functions={GPU: TOPOLOGY.functions[GPU]})
 
         words = refusal(gone, BOTH, InvalidSliver)
 
@@ -162,15 +166,15 @@ class TestTheAllowList:
 
 class TestAnIommuGroup:
     def test_holds_the_other_functions_but_no_bridge(self) -> None:
-        assert VIEW.peers(GPU) == (AUDIO,)
-        assert VIEW.peers(DRIVE) == (TWIN,)
+        assert TOPOLOGY.peers(GPU) == (AUDIO,)
+        assert TOPOLOGY.peers(DRIVE) == (TWIN,)
 
     @pytest.mark.parametrize("address", [LONE, PciAddress.parse("99:00.0")])
     def test_a_function_without_one_has_no_peers(self, address: PciAddress) -> None:
-        assert VIEW.peers(address) == ()
+        assert TOPOLOGY.peers(address) == ()
 
     def test_is_only_had_if_all_of_it_is_allowed(self) -> None:
-        fewer = replace(VIEW, entries=tuple(e for e in ENTRIES if e.bdf != TWIN))
+        fewer = replace(TOPOLOGY, entries=tuple(e for e in ENTRIES if e.bdf != TWIN))
 
         words = refusal(fewer, ONE_DRIVE, InvalidSliver)
 
@@ -279,7 +283,7 @@ class TestCleanliness:
             GPU, "", None, "", "", "", "", quarantined="its record cannot be read"
         )
 
-        words = refusal(replace(VIEW, records={GPU: nobody}), BOTH, DeviceUnclean)
+        words = refusal(replace(TOPOLOGY, records={GPU: nobody}), BOTH, DeviceUnclean)
 
         assert "nobody knows who had it last: its record cannot be read" in words
 
@@ -297,24 +301,24 @@ class TestCleanliness:
 
 class TestTheInventory:
     def test_has_every_function_by_address(self) -> None:
-        shuffled = replace(VIEW, functions=dict(reversed(list(VIEW.functions.items()))))
+        shuffled = replace(TOPOLOGY, functions=dict(reversed(list(TOPOLOGY.functions.items()))))
 
         assert [d.function for d in shuffled.devices({})] == list(FUNCTIONS)
 
     def test_says_what_a_function_may_be_passed_through_as(self) -> None:
-        gpu, vf, lone = (device(VIEW, address) for address in (GPU, VF, LONE))
+        gpu, vf, lone = (device(TOPOLOGY, address) for address in (GPU, VF, LONE))
 
         assert (gpu.type, gpu.model, gpu.peers) == ("GPU", "Tesla-T4", (AUDIO,))
         assert (vf.type, vf.model, vf.uplink) == ("SharedNIC", None, "ens6f1")
         assert (lone.type, lone.uplink) == (None, None)
 
     def test_has_the_bridge_mode_of_an_uplink_at_its_pf_and_its_vfs(self) -> None:
-        modes = {d.address: d.bridge_mode for d in VIEW.devices({"ens6f1": "vepa"})}
+        modes = {d.address: d.bridge_mode for d in TOPOLOGY.devices({"ens6f1": "vepa"})}
 
         assert {address for address, mode in modes.items() if mode == "vepa"} == {PF, VF, VF2}
 
     def test_a_function_whose_group_is_allowed_and_idle_is_free(self) -> None:
-        assert {d.address for d in VIEW.devices({}) if d.state is DeviceState.FREE} == {
+        assert {d.address for d in TOPOLOGY.devices({}) if d.state is DeviceState.FREE} == {
             GPU,
             AUDIO,
             DRIVE,
@@ -327,7 +331,7 @@ class TestTheInventory:
     @pytest.mark.parametrize(
         ("view", "address", "state", "why", "owner"),
         [
-            (VIEW, LONE, "not allowed", "", None),
+            (TOPOLOGY, LONE, "not allowed", "", None),
             (
                 with_function(LONE, uses=("it is the console",)),
                 LONE,
@@ -336,7 +340,7 @@ class TestTheInventory:
                 None,
             ),
             (
-                replace(VIEW, entries=ENTRIES[:1]),
+                replace(TOPOLOGY, entries=ENTRIES[:1]),
                 GPU,
                 "not allowed",
                 "0000:25:00.1 goes with it, and is not allowed",
@@ -370,7 +374,7 @@ class TestTheInventory:
         ],
     )
     def test_says_the_state_why_and_the_owner(
-        self, view: View, address: PciAddress, state: str, why: str, owner: str | None
+        self, view: Topology, address: PciAddress, state: str, why: str, owner: str | None
     ) -> None:
         found = device(view, address)
 
@@ -394,9 +398,9 @@ class TestTheFunctionsOfOneDevice:
         beside = PciAddress.parse("27:00.3")
         more = {beside: PciFunction(beside, "8086", "10ca", physical=PF, vf=0)}
 
-        assert VIEW.slot_mates(GPU) == (AUDIO,)
-        assert VIEW.slot_mates(VF) == ()
-        assert replace(VIEW, functions={**VIEW.functions, **more}).slot_mates(PF) == ()
+        assert TOPOLOGY.slot_mates(GPU) == (AUDIO,)
+        assert TOPOLOGY.slot_mates(VF) == ()
+        assert replace(TOPOLOGY, functions={**TOPOLOGY.functions, **more}).slot_mates(PF) == ()
 
     @pytest.mark.parametrize(
         "view",
@@ -404,10 +408,10 @@ class TestTheFunctionsOfOneDevice:
             claimed(AUDIO),
             recorded(AUDIO),
             with_function(AUDIO, uses=("it is heard",)),
-            replace(VIEW, entries=ENTRIES[:1]),
+            replace(TOPOLOGY, entries=ENTRIES[:1]),
         ],
         ids=["claimed", "not clean", "used by the host", "not allowed"],
     )
-    def test_are_spare_while_nobody_has_or_uses_them(self, view: View) -> None:
-        assert VIEW.spare_mates(GPU) == (AUDIO,)
+    def test_are_spare_while_nobody_has_or_uses_them(self, view: Topology) -> None:
+        assert TOPOLOGY.spare_mates(GPU) == (AUDIO,)
         assert view.spare_mates(GPU) == ()

@@ -12,7 +12,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.fake import FakeHost
-from fabric_direct.drivers.libvirt.passthrough import hostdev as module
+from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim, locked
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
@@ -182,13 +182,13 @@ class TestAttach:
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
     ) -> None:
         domain.live = True
-        first, known = devices.attach(TENANT, gpu), host.ledger.records()
+        first, known = devices.attach(TENANT, gpu), host.records.read()
         host.calls.reset_mock()
 
         assert devices.attach(TENANT, gpu) == first
 
         assert list(names(host.calls)) == []
-        assert host.ledger.records() == known
+        assert host.records.read() == known
 
     @pytest.mark.parametrize(("there", "missing"), [(LIVE, CONFIG), (CONFIG, LIVE)])
     def test_completes_what_is_there_in_part(
@@ -253,7 +253,7 @@ class TestAttach:
         with pytest.raises(NotFound, match="sliver sliver has no domain"):
             devices.attach(TENANT, gpu)
 
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
     def test_does_not_touch_a_domain_without_our_stamp(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
@@ -350,7 +350,7 @@ class TestAttachThatFails:
         with pytest.raises(DriverError, match=r"cannot attach gpu.*device is busy"):
             devices.attach(TENANT, one)
 
-        assert list(host.ledger.records()) == [GPU]
+        assert list(host.records.read()) == [GPU]
         host.calls.attach.assert_not_called()
 
 
@@ -360,7 +360,7 @@ class TestWhatIsWrittenDown:
     ) -> None:
         devices.attach(TENANT, Gpu(id="gpu", model="Tesla-T4", bdf=(GPU, AUDIO)))
 
-        assert host.ledger.records() == {
+        assert host.records.read() == {
             GPU: DeviceRecord(GPU, "GPU", "Tesla-T4", SLIVER, "gpu", "10de", "1eb8"),
             AUDIO: DeviceRecord(AUDIO, "GPU", "Tesla-T4", SLIVER, "gpu", "10de", "10f8"),
         }
@@ -368,14 +368,14 @@ class TestWhatIsWrittenDown:
     def test_is_not_written_anew(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
 
         devices.attach(TENANT, one)
 
         host.calls.write.assert_not_called()
 
     def test_is_told_for_each_sliver(self, devices: HostdevDevice, host: Worker) -> None:
-        host.ledger.known = {GPU: record(), AUDIO: record(AUDIO), DRIVE: record(DRIVE, "drive")}
+        host.records.known = {GPU: record(), AUDIO: record(AUDIO), DRIVE: record(DRIVE, "drive")}
 
         assert [r.address for r in devices.records(SLIVER)] == [GPU, AUDIO, DRIVE]
         assert devices.records("other") == ()
@@ -388,7 +388,7 @@ class TestTheHostsDrivers:
         devices.attach(TENANT, Nvme(id="drive", bdf=(DRIVE,)))
 
         assert {a for a, f in host.functions.items() if f.driver == VFIO} == {DRIVE, TWIN}
-        assert list(host.ledger.records()) == [DRIVE]
+        assert list(host.records.read()) == [DRIVE]
 
     @pytest.mark.parametrize(("driver", "unbound"), [(VFIO, []), (None, [GPU])])
     def test_are_asked_for_what_vfio_has_not(
@@ -580,7 +580,7 @@ class TestPlugged:
 
         found = devices.differences(one, TENANT)
 
-        assert found == tuple(f"GPU gpu has not 0000:25:00.0 {when}" for when in lacking)
+        assert found == tuple(f"GPU gpu does not have 0000:25:00.0 {when}" for when in lacking)
 
     def test_differs_if_another_function_has_its_place(
         self, devices: HostdevDevice, domain: FakeDomain, one: Gpu
@@ -647,7 +647,7 @@ class TestDetach:
 
         devices.detach(TENANT, "gpu", timeout=60)
 
-        assert list(host.ledger.records()) == [GPU]
+        assert list(host.records.read()) == [GPU]
         assert host.functions[GPU].driver == VFIO
 
     def test_gives_the_functions_its_time_together(
@@ -707,7 +707,7 @@ class TestClean:
     def test_gives_the_function_back_cleans_it_and_strikes_its_record(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         host.change(GPU, driver=VFIO)
 
         devices.clean(record())
@@ -717,12 +717,12 @@ class TestClean:
             call.clean(GPU, [GPU, AUDIO]),
             call.strike(GPU),
         ]
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
     def test_gives_the_whole_iommu_group_back(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {DRIVE: record(DRIVE)}
+        host.records.known = {DRIVE: record(DRIVE)}
         host.change(DRIVE, driver=VFIO)
         host.change(TWIN, driver=VFIO)
 
@@ -733,7 +733,7 @@ class TestClean:
     def test_leaves_the_host_without_what_another_domain_has_of_the_group(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {DRIVE: record(DRIVE)}
+        host.records.known = {DRIVE: record(DRIVE)}
         host.change(DRIVE, driver=VFIO)
         host.add_domain("foreign", FOREIGN).devices[CONFIG] = [plugged(TWIN)]
 
@@ -745,7 +745,7 @@ class TestClean:
     def test_leaves_a_driver_of_the_host_as_it_is(
         self, devices: HostdevDevice, host: Worker, clean: Mock, driver: str
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         host.change(GPU, driver=driver)
 
         devices.clean(record())
@@ -755,7 +755,7 @@ class TestClean:
     def test_resets_with_it_what_is_its_components(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {a: record(a) for a in (GPU, DRIVE)} | {AUDIO: record(AUDIO, "other")}
+        host.records.known = {a: record(a) for a in (GPU, DRIVE)} | {AUDIO: record(AUDIO, "other")}
 
         devices.clean(record())
 
@@ -764,7 +764,7 @@ class TestClean:
     def test_resets_with_it_a_function_of_its_device_that_is_clean_already(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record(), AUDIO: record(AUDIO)}
+        host.records.known = {GPU: record(), AUDIO: record(AUDIO)}
 
         devices.clean(record())
         devices.clean(record(AUDIO))
@@ -775,7 +775,7 @@ class TestClean:
     def test_does_not_reset_what_a_domain_has(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record(), AUDIO: record(AUDIO)}
+        host.records.known = {GPU: record(), AUDIO: record(AUDIO)}
         domain.devices[CONFIG] = [plugged(AUDIO, ALIASES[1])]
 
         devices.clean(record())
@@ -788,7 +788,7 @@ class TestClean:
     ) -> None:
         domain.live = True
         domain.devices[scope] = [plugged(GPU, ALIASES[0])]
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
 
         with pytest.raises(DeviceClaimed, match=r"domain sliver-node still has 0000:25:00.0"):
             devices.clean(record())
@@ -809,32 +809,32 @@ class TestClean:
     def test_quarantines_what_cannot_be_verified(
         self, devices: HostdevDevice, host: Worker, clean: Mock, why: FabricDirectError
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         clean.side_effect = why
 
         with pytest.raises(DeviceUnclean, match=f"0000:25:00.0 is quarantined.*{why}") as caught:
             devices.clean(record())
 
-        assert host.ledger.records() == {GPU: record(quarantined=str(why))}
+        assert host.records.read() == {GPU: record(quarantined=str(why))}
         assert "fabric-direct devices release w1 0000:25:00.0 --force" in caught.value.remedy
         assert caught.value.__cause__ is why
 
     def test_quarantines_what_does_not_go_back_to_its_driver(
         self, devices: HostdevDevice, host: Worker, clean: Mock, mocker: MockerFixture
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         host.change(GPU, driver=VFIO)
         mocker.patch.object(host, "_bind", side_effect=BROKEN)
 
         with pytest.raises(DeviceUnclean, match="group 14 is not viable"):
             devices.clean(record())
 
-        assert host.ledger.records()[GPU].quarantined
+        assert host.records.read()[GPU].quarantined
 
     def test_does_not_try_again_with_what_is_quarantined(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+        host.records.known = {GPU: record(quarantined="block 7 is not zero")}
 
         with pytest.raises(DeviceUnclean, match="block 7 is not zero"):
             devices.clean(record())
@@ -850,7 +850,7 @@ class TestClean:
         mocker: MockerFixture,
         where: str,
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         host.change(GPU, driver=VFIO)
         if where == "the worker":
             clean.side_effect = Unreachable("w1 does not answer")
@@ -862,13 +862,13 @@ class TestClean:
         with pytest.raises(Unreachable):
             devices.clean(record())
 
-        assert host.ledger.records() == {GPU: record()}
+        assert host.records.read() == {GPU: record()}
 
     @pytest.mark.parametrize("now", [None, "other"], ids=["nobody's", "another sliver's"])
     def test_of_what_is_no_longer_the_components_does_nothing(
         self, devices: HostdevDevice, host: Worker, clean: Mock, now: str | None
     ) -> None:
-        host.ledger.known = {GPU: record(component=now)} if now else {}
+        host.records.known = {GPU: record(component=now)} if now else {}
 
         devices.clean(record())
 
@@ -878,7 +878,7 @@ class TestClean:
     def test_waits_for_what_is_reset_with_it(
         self, devices: HostdevDevice, site: Site, host: Worker, clean: Mock, busy: PciAddress
     ) -> None:
-        host.ledger.known = {GPU: record(), DRIVE: record(DRIVE)}
+        host.records.known = {GPU: record(), DRIVE: record(DRIVE)}
 
         with (
             locked(site.state_dir / "locks", HOST, (busy,), timeout=1),
@@ -891,36 +891,36 @@ class TestRelease:
     def test_cleans_once_more_what_is_quarantined(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+        host.records.known = {GPU: record(quarantined="block 7 is not zero")}
 
         devices.release(GPU, force=False)
 
         assert list(names(host.calls)) == ["clean", "strike"]
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
     def test_keeps_the_quarantine_of_what_still_cannot_be_cleaned(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
+        host.records.known = {GPU: record(quarantined="block 7 is not zero")}
         clean.side_effect = NotVerified("block 8 is not zero")
 
         with pytest.raises(DeviceUnclean, match="block 8"):
             devices.release(GPU, force=False)
 
-        assert host.ledger.records()[GPU].quarantined == "block 8 is not zero"
+        assert host.records.read()[GPU].quarantined == "block 8 is not zero"
 
     def test_leaves_alone_what_somebody_else_released_meanwhile(
         self, devices: HostdevDevice, host: Worker, clean: Mock, mocker: MockerFixture
     ) -> None:
-        host.ledger.known = {GPU: record(quarantined="block 7 is not zero")}
-        locked = devices._locked_to_clean
+        host.records.known = {GPU: record(quarantined="block 7 is not zero")}
+        locked = devices._host.lock_to_clean
 
         def late(of: DeviceRecord) -> AbstractContextManager[None]:
             lock = locked(of)
-            host.ledger.known = {}
+            host.records.known = {}
             return lock
 
-        mocker.patch.object(devices, "_locked_to_clean", late)
+        mocker.patch.object(devices._host, "lock_to_clean", late)
 
         devices.release(GPU, force=False)
 
@@ -929,12 +929,12 @@ class TestRelease:
     def test_by_force_strikes_the_record_alone(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record(quarantined="block 7 is not zero"), AUDIO: record(AUDIO)}
+        host.records.known = {GPU: record(quarantined="block 7 is not zero"), AUDIO: record(AUDIO)}
 
         devices.release(GPU, force=True)
 
         assert list(names(host.calls)) == ["strike"]
-        assert list(host.ledger.records()) == [AUDIO]
+        assert list(host.records.read()) == [AUDIO]
 
     @pytest.mark.parametrize("force", [False, True])
     def test_refuses_what_a_domain_has(
@@ -945,7 +945,7 @@ class TestRelease:
         with pytest.raises(DeviceClaimed, match="domain sliver-node still has"):
             devices.release(GPU, force=force)
 
-        assert list(host.ledger.records()) == [GPU]
+        assert list(host.records.read()) == [GPU]
 
     @pytest.mark.parametrize("force", [False, True])
     def test_of_what_is_not_written_down_does_nothing(
@@ -958,7 +958,7 @@ class TestRelease:
     def test_says_in_our_words_that_libvirt_does_not_answer(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         host.lost = CONNECTION_LOST
 
         with pytest.raises(Unreachable, match=r"cannot release 0000:25:00.0"):
@@ -1005,7 +1005,7 @@ class TestRescan:
     def test_looks_for_what_an_interrupted_one_left_off_the_bus(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
     ) -> None:
-        host.ledger.known = {GPU: record()}
+        host.records.known = {GPU: record()}
         there = host.functions.pop(GPU)
         host.calls.rescan.side_effect = lambda _: host.functions.update({GPU: there})
 
@@ -1023,7 +1023,7 @@ class TestRescan:
         with pytest.raises(NotVerified, match=r"gpu was not found again.*does not answer"):
             devices.rescan(TENANT, one, timeout=60)
 
-        assert list(host.ledger.records()) == [GPU]
+        assert list(host.records.read()) == [GPU]
 
     def test_does_not_begin_while_the_guest_holds_it(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu

@@ -20,7 +20,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import FakeHost, FakeUplink, Substrate, substrate
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
-from fabric_direct.drivers.libvirt.passthrough import hostdev as module
+from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.drivers.read_cache import Moment
@@ -135,7 +135,7 @@ def devices(site: Site, host: Worker, nics: Substrate, mocker: MockerFixture) ->
     host.put_in(site, mocker)
     made, uplink = SriovDevice(site, HOST), Uplink(site, HOST)
     uplink.calls = host.calls
-    made._uplink = uplink
+    made._host.uplinks = uplink
     return made
 
 
@@ -227,7 +227,7 @@ class TestAttach:
         domain.devices[LIVE] = []
         host.calls.reset_mock()
 
-        assert devices.differences(nic(), TENANT) == (f"SharedNIC nic has not {VF0} now",)
+        assert devices.differences(nic(), TENANT) == (f"SharedNIC nic does not have {VF0} now",)
         devices.attach(TENANT, nic())
 
         assert host.calls.attach.mock_calls == [call(ALIAS, LIVE)]
@@ -278,7 +278,7 @@ class TestVepa:
             devices.attach(TENANT, nic())
 
         assert nics.uplinks == {"ens6f1": "vepa"}
-        assert moment.warnings == ["uplink ens6f1 of w1 had left vepa, and was set to it again"]
+        assert moment.warnings == ["uplink ens6f1 of w1 had left vepa mode and was set to it again"]
 
     def test_that_plugging_takes_away_is_set_again(
         self, devices: SriovDevice, nics: Substrate, domain: NicDomain, nic: MakeNic
@@ -309,7 +309,7 @@ class TestVepa:
         mocker: MockerFixture,
     ) -> None:
         unknown = Unsupported("ens6f1 cannot be set to vepa", why="igb does not support it")
-        mocker.patch.object(devices._uplink, "set_bridge_mode", side_effect=unknown)
+        mocker.patch.object(devices._host.uplinks, "set_bridge_mode", side_effect=unknown)
 
         with pytest.raises(Unsupported, match="igb"):
             devices.attach(TENANT, nic())
@@ -342,7 +342,7 @@ class TestMacs:
             call_of(devices, *asked)
 
         assert refusal.value.field == "interface.mac"
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
     def test_that_the_vf_itself_has_pass(
         self, devices: SriovDevice, nics: Substrate, nic: MakeNic
@@ -370,7 +370,7 @@ class TestMacs:
 
 class TestCheck:
     def test_refuses_what_is_no_vf(self, devices: SriovDevice, nic: MakeNic) -> None:
-        with pytest.raises(InvalidSliver, match=r"27:00\.0 is no VF of a NIC") as refusal:
+        with pytest.raises(InvalidSliver, match=r"27:00\.0 is not a VF of a NIC") as refusal:
             devices.check(nic(PF), TENANT)
 
         assert refusal.value.field == "bdf[0]"
@@ -387,7 +387,7 @@ class TestCheck:
         devices.check(nic(), TENANT)
 
         assert changes(host) == []
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
 
 class TestDifferences:
@@ -418,7 +418,7 @@ class TestDifferences:
     ) -> None:
         wanted = nic(vlan=304, bandwidth=100)
         devices.attach(TENANT, wanted)
-        FakeUplink(devices._site, HOST).set_vf("ens6f1", 0, VfSettings(**changed))  # type: ignore[arg-type]
+        FakeUplink(devices._host.site, HOST).set_vf("ens6f1", 0, VfSettings(**changed))  # type: ignore[arg-type]
 
         assert devices.differences(wanted, TENANT) == (f"VF of nic has {words}",)
 
@@ -506,38 +506,38 @@ class TestCleaning:
     def test_changes_no_vf_that_is_as_it_was(
         self, devices: SriovDevice, host: Worker, clean: Mock
     ) -> None:
-        host.ledger.known = {VF0: record(IDLE)}
+        host.records.known = {VF0: record(IDLE)}
 
         devices.clean(record(IDLE))
 
         host.calls.set_vf.assert_not_called()
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
     def test_quarantines_a_vf_that_does_not_get_its_settings_back(
         self, devices: SriovDevice, host: Worker, nics: Substrate, clean: Mock
     ) -> None:
-        host.ledger.known = {VF0: record(VfSettings(max_tx_rate=10))}
+        host.records.known = {VF0: record(VfSettings(max_tx_rate=10))}
         nics.fault("uplink.set_vf", kind="fail")
 
         with pytest.raises(DeviceUnclean, match=r"set_vf failed"):
             devices.clean(record(VfSettings(max_tx_rate=10)))
 
-        assert "set_vf failed" in host.ledger.records()[VF0].quarantined
+        assert "set_vf failed" in host.records.read()[VF0].quarantined
 
     @pytest.mark.parametrize("gone", ["the VF", "its uplink"])
     def test_quarantines_a_vf_whose_settings_nobody_knows_any_more(
         self, devices: SriovDevice, host: Worker, clean: Mock, gone: str
     ) -> None:
-        host.ledger.known = {VF0: record(IDLE)}
+        host.records.known = {VF0: record(IDLE)}
         if gone == "the VF":
             del host.functions[VF0]
         else:
             host.change(PF, links=())
 
-        with pytest.raises(DeviceUnclean, match=r"27:10\.0 is no VF of a NIC"):
+        with pytest.raises(DeviceUnclean, match=r"27:10\.0 is not a VF of a NIC"):
             devices.clean(record(IDLE))
 
-        assert host.ledger.records()[VF0].quarantined
+        assert host.records.read()[VF0].quarantined
 
     def test_of_a_vf_without_a_mac_does_not_mind_the_one_that_its_own_driver_makes_up(
         self,
@@ -547,14 +547,14 @@ class TestCleaning:
         clean: Mock,
         mocker: MockerFixture,
     ) -> None:
-        host.ledger.known = {VF0: record(IDLE)}
+        host.records.known = {VF0: record(IDLE)}
         nics.vfs["ens6f1"][0] = replace(IDLE, mac=OTHER_MAC)
         refuse = NotVerified("VF 0 did not take mac")
-        mocker.patch.object(devices._uplink, "set_vf", side_effect=refuse)
+        mocker.patch.object(devices._host.uplinks, "set_vf", side_effect=refuse)
 
         devices.clean(record(IDLE))
 
-        assert host.ledger.records() == {}
+        assert host.records.read() == {}
 
 
 def record(baseline: VfSettings) -> DeviceRecord:
@@ -579,4 +579,4 @@ def test_a_vf_that_libvirt_does_not_take_is_taken_back_and_stays_written_down(
         devices.attach(TENANT, nic())
 
     assert host.calls.detach.mock_calls == [call(ALIAS)]
-    assert list(host.ledger.records()) == [VF0]
+    assert list(host.records.read()) == [VF0]

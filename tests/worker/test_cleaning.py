@@ -15,7 +15,7 @@ from fabric_direct.drivers.contract import DeviceRecord, HostDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.passthrough.cleaning import clean
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
-from fabric_direct.drivers.libvirt.passthrough.records import ON_HOST, Ledger
+from fabric_direct.drivers.libvirt.passthrough.records import ON_HOST, DeviceRecords
 from fabric_direct.errors import DriverError, FabricDirectError, NotFound, TimedOut, Unsupported
 from fabric_direct.model import PciAddress
 
@@ -380,27 +380,27 @@ def test_a_vf_is_never_taken_off_the_bus(host: HostDriver) -> None:
 
 
 def test_a_record_is_kept_on_the_worker_and_here(worker: Any, site: Site, host: HostDriver) -> None:
-    ledger, written = Ledger(site, "worker1"), record(host, DRIVE, "NVME")
+    records, written = DeviceRecords(site, "worker1"), record(host, DRIVE, "NVME")
     try:
-        ledger.write(written)
+        records.write(written)
 
         file = f"{ON_HOST}/{DRIVE}.json"
         assert json.loads(worker.run("cat", file))["sliver"] == "sliver-1"
         assert worker.run("stat", "-c", "%a", file).strip() == "600"
-        assert ledger.records() == {DRIVE: written}
+        assert records.read() == {DRIVE: written}
     finally:
-        ledger.strike(DRIVE)
-    assert ledger.records() == {}
+        records.remove(DRIVE)
+    assert records.read() == {}
 
 
 def test_a_record_on_the_worker_alone_counts(
     worker: Any, site: Site, make_site: Callable[..., Site], host: HostDriver
 ) -> None:
     """Another machine, with a state_dir of its own, has passed the device through."""
-    other, written = Ledger(make_site(), "worker1"), record(host, DRIVE, "NVME")
+    other, written = DeviceRecords(make_site(), "worker1"), record(host, DRIVE, "NVME")
     other.write(written)
     try:
-        assert Ledger(site, "worker1").records() == {DRIVE: written}
+        assert DeviceRecords(site, "worker1").read() == {DRIVE: written}
     finally:
         with suppress(NotFound):
-            other.strike(DRIVE)
+            other.remove(DRIVE)

@@ -150,7 +150,7 @@ class TestASharedNic:
 
         assert plugged.bridge_mode == "vepa"
         assert moment.warnings == [
-            "uplink enp1s0 of worker1 had left vepa, and was set to it again"
+            "uplink enp1s0 of worker1 had left vepa mode and was set to it again"
         ]
         give_back(sriov, tenant, "nic1")
 
@@ -185,7 +185,7 @@ class TestASharedNic:
         worker.write(vfs, "0")
         worker.write(vfs, "4")
         assert sriov.plugged(tenant) == ()
-        assert sriov.differences(nic(), tenant) == (f"SharedNIC nic1 has not {VF} now",)
+        assert sriov.differences(nic(), tenant) == (f"SharedNIC nic1 does not have {VF} now",)
 
         (plugged,) = sriov.attach(tenant, nic())
 

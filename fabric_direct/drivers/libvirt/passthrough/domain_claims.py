@@ -68,9 +68,14 @@ class Taker:
 class Reading:
     """A domain as it was read: once as defined, and once live if it runs."""
 
-    def __init__(self, domain: libvirt.virDomain) -> None:
+    def __init__(self, domain: libvirt.virDomain, texts: dict[int, str] | None = None) -> None:
         self.domain = domain
-        self._texts = definitions(domain)
+        self._texts = definitions(domain) if texts is None else texts
+
+    def as_defined(self) -> "Reading":
+        """Return the same domain without its live XML."""
+        config = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+        return Reading(self.domain, {config: self._texts[config]})
 
     @property
     def scopes(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ Each record is kept twice: below ``state_dir``, and on the host itself, where an
 with the host finds it, and which outlives this one. What either says counts.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ _FORM = TypeAdapter(DeviceRecord)
 Records = dict[PciAddress, DeviceRecord]
 
 
-class Ledger:
+class DeviceRecords:
     """The records of one host's devices.
 
     Records of different devices may be written at the same time, by any number of processes.
@@ -35,7 +36,7 @@ class Ledger:
         self._site, self._host = site, host
         self._directory = str(site.state_dir / "devices" / host)
 
-    def records(self) -> Records:
+    def read(self) -> Records:
         """Return all records by address.
 
         A device that is quarantined in either place is quarantined, and so is one whose record cannot
@@ -57,7 +58,7 @@ class Ledger:
         self._on_host("write", name=name, text=text)
         record_files.write(self._directory, name, text)
 
-    def strike(self, address: PciAddress) -> None:
+    def remove(self, address: PciAddress) -> None:
         """Remove a device's record in both places; it is gone on return.
 
         :raises Unreachable: if the host does not answer; the record here is kept then.
@@ -71,6 +72,16 @@ class Ledger:
         return driver.call(
             f"record_files.{function}", timeout=limit, directory=ON_HOST, **arguments
         )
+
+
+def same_component(record: DeviceRecord, records: Iterable[DeviceRecord]) -> tuple[PciAddress, ...]:
+    """Return the functions of the record's component; none if the record does not name it."""
+    return tuple(r.address for r in records if all(whose(r)) and whose(r) == whose(record))
+
+
+def whose(record: DeviceRecord) -> tuple[str, str]:
+    """Return sliver and component of a record; both are empty if it cannot be read."""
+    return record.sliver, record.component
 
 
 def _parsed(texts: dict[str, str | None], where: str) -> Records:

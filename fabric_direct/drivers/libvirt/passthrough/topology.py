@@ -1,4 +1,4 @@
-"""The PCI functions of a host as they are at one moment, and what keeps one from a sliver.
+"""The PCI functions of a host at one point in time, and the refusal of those that a sliver may not have.
 
 What is known of a function comes from the host's kernel, from all domains of its libvirt, from the
 records of devices that are not clean yet, and from the allow-list of the site.
@@ -19,7 +19,7 @@ _BRIDGE = "06"
 
 
 @dataclass(frozen=True)
-class View:
+class Topology:
     """The functions of one host, with all that is known of them."""
 
     host: str
@@ -57,7 +57,7 @@ class View:
             and not other.kind.startswith(_BRIDGE)
         )
 
-    def bound_up(self, address: PciAddress) -> tuple[PciAddress, ...]:
+    def bound_to(self, address: PciAddress) -> tuple[PciAddress, ...]:
         """Return what goes where the function goes: its VFs, and its peers."""
         function = self.functions.get(address)
         return (*(function.virtual if function else ()), *self.peers(address))
@@ -91,11 +91,18 @@ class View:
         physical = self.functions.get(function.physical) if function and function.physical else None
         return next(iter(physical.links), None) if physical else None
 
+    def vf_of(self, address: PciAddress) -> tuple[str, int] | None:
+        """Return the uplink of a VF and its number there; None if it is not a VF of a NIC."""
+        function, uplink = self.functions.get(address), self.uplink_of(address)
+        if function is None or function.vf is None or uplink is None:
+            return None
+        return uplink, function.vf
+
     def _around(self, address: PciAddress) -> tuple[PciAddress, ...]:
         """Return the function and all those that no other domain may have meanwhile."""
         function = self.functions.get(address)
         physical = (function.physical,) if function and function.physical else ()
-        return (address, *physical, *self.bound_up(address))
+        return (address, *physical, *self.bound_to(address))
 
     # --- what keeps a device from a sliver
 
@@ -177,7 +184,7 @@ class View:
     def _refuse_unclean(
         self, address: PciAddress, sliver_id: str, component: str, field: str
     ) -> None:
-        for each in (address, *self.bound_up(address)):
+        for each in (address, *self.bound_to(address)):
             record = self.records.get(each)
             own = record and (record.sliver, record.component) == (sliver_id, component)
             if record and (record.quarantined or not own):
@@ -214,7 +221,7 @@ class View:
 
     def _used(self, address: PciAddress) -> Iterator[PciFunction]:
         """Yield those that the host uses: the function, and what is bound up with it."""
-        for each in (address, *self.bound_up(address)):
+        for each in (address, *self.bound_to(address)):
             function = self.functions.get(each)
             if function and function.uses:
                 yield function
@@ -282,7 +289,7 @@ class View:
         for other in self._around(address)[1:]:
             if other in claims:
                 return DeviceState.USED, f"{claims[other].owner} has {other}"
-        for other in self.bound_up(address):
+        for other in self.bound_to(address):
             if other in self.records:
                 return DeviceState.UNCLEAN, f"{_last(self.records[other])} had {other} last"
         used = next(self._used(address), None)

@@ -1,0 +1,150 @@
+"""One worker as its device drivers share it: libvirt, PCI topology, records, uplinks and locks."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+
+import libvirt
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import DeviceRecord, HostDriver, Tenant, UplinkDriver
+from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
+    Reading,
+    claims,
+    locked,
+    read_domains,
+    read_tenant,
+    uuid_of,
+)
+from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
+from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords, same_component
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology
+from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.drivers.netlink.uplink import NetlinkUplink
+from fabric_direct.drivers.read_cache import read
+from fabric_direct.errors import NotFound, Unsupported
+from fabric_direct.locks import exclusive
+from fabric_direct.model import PciAddress
+
+
+class DeviceHost:
+    """One worker of the site.
+
+    :param site: the site; its allow-list for the worker, and the directory of its locks and records.
+    :param name: name of the worker.
+    :raises NotFound: if the site has no such worker.
+    """
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.name = site, name
+        self.uri = site.host(name).libvirt
+        self.uplinks: UplinkDriver = NetlinkUplink(site, name)
+        self._last: Topology | None = None
+
+    @property
+    def agent(self) -> HostDriver:
+        """The driver that runs functions on the worker."""
+        return host_driver(self.site, self.name)
+
+    @property
+    def connection(self) -> libvirt.virConnect:
+        """The connection to its libvirt."""
+        return connect(self.uri)
+
+    @property
+    def records(self) -> DeviceRecords:
+        """The records of its devices."""
+        return DeviceRecords(self.site, self.name)
+
+    def translated(self, what: str) -> AbstractContextManager[None]:
+        """Turn libvirt's errors into ours within the block."""
+        return translated(what, self.uri)
+
+    # --- topology
+
+    @read
+    def topology(self) -> Topology:
+        """Survey functions, domains and records, at the same time."""
+        with ThreadPoolExecutor(2) as pool:
+            functions = pool.submit(survey, self.agent, timeout=self.site.limits.call)
+            records = pool.submit(self.records.read)
+            held = claims(read_domains(self.connection))
+            self._last = Topology(
+                host=self.name,
+                functions=functions.result(),
+                claims=held,
+                records=records.result(),
+                entries=self.site.host(self.name).devices,
+            )
+        return self._last
+
+    def known_topology(self, addresses: tuple[PciAddress, ...]) -> Topology:
+        """Return a topology that has these functions and may be old in all that changes at run time."""
+        last = self._last
+        return last if last and last.functions.keys() >= set(addresses) else self.topology()
+
+    def bridge_modes(self) -> dict[str, str]:
+        """Return the bridge modes of the allow-list's uplinks, as far as they have one."""
+        links = {e.uplink for e in self.site.host(self.name).devices if e.uplink}
+        return {link: mode for link in links if (mode := self.bridge_mode(link))}
+
+    def bridge_mode(self, uplink: str) -> str | None:
+        """Return the bridge mode of an uplink; None if it has no such mode."""
+        with suppress(Unsupported, NotFound):
+            return self.uplinks.bridge_mode(uplink)
+        return None
+
+    # --- domains
+
+    def domain(self, tenant: Tenant) -> Reading | None:
+        """Read the tenant's domain; return None if there is none."""
+        return read_tenant(self.connection, tenant)
+
+    def the_domain(self, tenant: Tenant) -> Reading:
+        """Read the tenant's domain.
+
+        :raises NotFound: if there is none.
+        """
+        own = self.domain(tenant)
+        if own is None:
+            raise NotFound(f"sliver {tenant.sliver} has no domain", where=self.uri)
+        return own
+
+    def unplug(self, domain: libvirt.virDomain, alias: str, *, timeout: float) -> None:
+        """Detach a device, live and from the definition; on return the guest has released it."""
+        detach(self.connection, domain, alias, timeout=timeout, where=self.uri)
+
+    # --- locks
+
+    def lock(self, name: str, what: str, *, timeout: float) -> AbstractContextManager[None]:
+        """Keep other threads and processes off ``what`` within the block.
+
+        :param timeout: seconds to wait for them.
+        :raises SliverBusy: if they still hold the lock then.
+        """
+        path = self.site.state_dir / "locks" / f"{self.name}-{name}.lock"
+        return exclusive(path, what, timeout=timeout)
+
+    def lock_domain(self, tenant: Tenant) -> AbstractContextManager[None]:
+        """Keep others from choosing a slot of the domain; libvirt plugs one device at a time anyway."""
+        what = f"the domain of {tenant.sliver}"
+        return self.lock(uuid_of(tenant), what, timeout=self.site.limits.create)
+
+    def lock_functions(
+        self, addresses: tuple[PciAddress, ...], timeout: float | None = None
+    ) -> AbstractContextManager[None]:
+        """Keep others off the functions, and off the functions that are bound to them.
+
+        :param timeout: seconds to wait for others; the site's ``limits.busy`` if absent.
+        """
+        topology = self.known_topology(addresses)
+        together = {each for a in addresses for each in (a, *topology.bound_to(a))}
+        limit = self.site.limits.busy if timeout is None else timeout
+        return locked(self.site.state_dir / "locks", self.name, together, timeout=limit)
+
+    def lock_to_clean(self, record: DeviceRecord) -> AbstractContextManager[None]:
+        """Keep others off all that is reset with a function; erasing a drive takes its time."""
+        own = same_component(record, self.records.read().values())
+        mates = self.known_topology((record.address,)).slot_mates(record.address)
+        return self.lock_functions((record.address, *own, *mates), self.site.limits.clean)

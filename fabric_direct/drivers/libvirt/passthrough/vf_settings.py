@@ -1,0 +1,172 @@
+"""What a PF enforces on its virtual functions (VFs), before, while and after a domain has one.
+
+libvirt sets the MAC and the VLAN on the PF and restores them when the domain releases the VF. All other
+settings are set by netlink before the attach: VEPA on the uplink; trust, spoof check and rate of the VF.
+When the VF is cleaned, its settings are restored from its record.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
+
+from fabric_direct.config import AllowedDevice
+from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, VfSettings
+from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
+from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology
+from fabric_direct.drivers.libvirt.servers.lookup import alias
+from fabric_direct.drivers.read_cache import warn
+from fabric_direct.errors import InvalidSliver, NotVerified
+from fabric_direct.model import PciAddress, PciComponent, SharedNic
+
+VEPA = "vepa"
+_NO_MAC = "00:00:00:00:00:00"
+
+
+class VirtualFunctions(PlainFunctions):
+    """VFs of the host's uplinks, with their settings."""
+
+    template: ClassVar[str] = "interface-hostdev.xml.j2"
+
+    def wanted(self, component: PciComponent, sliver_id: str) -> tuple[PluggedDevice, ...]:
+        """Return the VF as a domain should have it, with MAC and VLAN."""
+        nic = _shared(component)
+        mac, vlan = _mac(sliver_id, nic), nic.interface.vlan
+        return (PluggedDevice(nic.id, alias(sliver_id, nic.id), nic.bdf[0], mac=mac, vlan=vlan),)
+
+    def guard(self, component: PciComponent, sliver_id: str) -> AbstractContextManager[None]:
+        """Keep others from giving the VF's MAC to another VF of the host."""
+        mac, host = _mac(sliver_id, _shared(component)), self.host
+        name, limit = f"mac-{mac.replace(':', '')}", host.site.limits.busy
+        return host.lock(name, f"MAC {mac} on {host.name}", timeout=limit)
+
+    def check(self, topology: Topology, component: PciComponent, sliver_id: str) -> None:
+        """Raise InvalidSliver if it is not a VF, or if another VF of its PF has its MAC.
+
+        :raises InvalidSliver: with the field: ``bdf[0]`` or ``interface.mac``.
+        """
+        nic = _shared(component)
+        uplink, vf = self._uplink_of(topology, nic.bdf[0])
+        mac = _mac(sliver_id, nic)
+        for number, settings in enumerate(self.host.uplinks.vfs(uplink)):
+            if number != vf and settings.mac == mac:
+                raise InvalidSliver(
+                    f"VF {number} of {uplink} has the MAC {mac}",
+                    field="interface.mac",
+                    where=self.host.name,
+                    remedy="name another MAC, or none",
+                )
+
+    def baseline(self, topology: Topology, address: PciAddress) -> VfSettings:
+        """Return what the PF enforces on the VF now."""
+        uplink, vf = self._uplink_of(topology, address)
+        return self.host.uplinks.vfs(uplink)[vf]
+
+    def apply(self, topology: Topology, component: PciComponent) -> None:
+        """Set the uplink to VEPA if the allow-list says so, and what the PF enforces on the VF."""
+        nic, entry = _shared(component), topology.allowed()[component.bdf[0]]
+        uplink, vf = self._uplink_of(topology, nic.bdf[0])
+        self._keep_vepa(topology, uplink, entry)
+        settings = _wanted_settings(nic, entry, None)
+        if _unlike(self.host.uplinks.vfs(uplink)[vf], settings):
+            self.host.uplinks.set_vf(uplink, vf, settings)
+
+    def confirm(self, topology: Topology, component: PciComponent) -> None:
+        """Set the uplink to VEPA again if plugging has changed its mode."""
+        uplink, _ = self._uplink_of(topology, component.bdf[0])
+        self._keep_vepa(topology, uplink, topology.allowed()[component.bdf[0]])
+
+    def restore(self, topology: Topology, record: DeviceRecord) -> None:
+        """Have the PF enforce what it did before the VF was attached."""
+        if record.baseline is None:
+            return
+        uplink, vf = self._uplink_of(topology, record.address)
+        there, had_none = self.host.uplinks.vfs(uplink)[vf], record.baseline.mac == _NO_MAC
+        settings = replace(record.baseline, mac=None) if had_none else record.baseline
+        if _unlike(there, settings):
+            self.host.uplinks.set_vf(uplink, vf, settings)
+        if had_none and there.mac != _NO_MAC:
+            # The VF's own driver makes one up when it hears of that, and the PF shows it.
+            with suppress(NotVerified):
+                self.host.uplinks.set_vf(uplink, vf, VfSettings(mac=_NO_MAC))
+
+    def differences(self, component: PciComponent, sliver_id: str) -> Iterator[str]:
+        """Yield where the PF's settings and the uplink's mode differ, a sentence each."""
+        nic, topology = _shared(component), self.host.known_topology(component.bdf)
+        entry = topology.allowed().get(nic.bdf[0])
+        uplink, vf = self._uplink_of(topology, nic.bdf[0])
+        wanted = _wanted_settings(nic, entry, _mac(sliver_id, nic))
+        for name, (have, want) in _unlike(self.host.uplinks.vfs(uplink)[vf], wanted).items():
+            yield f"VF of {nic.id} has {name.replace('_', ' ')} {have}, not {want}"
+        mode = self.host.uplinks.bridge_mode(uplink) if entry and entry.vepa else VEPA
+        if mode != VEPA:
+            yield f"uplink {uplink} is in mode {mode}, not {VEPA}"
+
+    def with_settings(self, devices: tuple[PluggedDevice, ...]) -> tuple[PluggedDevice, ...]:
+        """Return the VFs, each with what its PF enforces on it and its uplink's bridge mode."""
+        topology = self.host.known_topology(tuple(device.host_address for device in devices))
+        return tuple(self._with_settings(topology, device) for device in devices)
+
+    def _with_settings(self, topology: Topology, device: PluggedDevice) -> PluggedDevice:
+        found = topology.vf_of(device.host_address)
+        if found is None:
+            return device
+        uplink, vf = found
+        settings = self.host.uplinks.vfs(uplink)[vf]
+        return replace(device, settings=settings, bridge_mode=self.host.bridge_mode(uplink))
+
+    def _keep_vepa(self, topology: Topology, uplink: str, entry: AllowedDevice) -> None:
+        if not entry.vepa or self.host.uplinks.bridge_mode(uplink) == VEPA:
+            return
+        self.host.uplinks.set_bridge_mode(uplink, VEPA)
+        if any(topology.uplink_of(claim.address) == uplink for claim in topology.claims):
+            warn(
+                f"uplink {uplink} of {self.host.name} had left {VEPA} mode and was set to it again"
+            )
+
+    def _uplink_of(self, topology: Topology, address: PciAddress) -> tuple[str, int]:
+        """Return the uplink that a VF belongs to, and its number there.
+
+        :raises InvalidSliver: if it is not a VF of a NIC.
+        """
+        found = topology.vf_of(address)
+        if found is None:
+            raise InvalidSliver(
+                f"{address} is not a VF of a NIC of the host", field="bdf[0]", where=self.host.name
+            )
+        return found
+
+
+def _shared(component: PciComponent) -> SharedNic:
+    if not isinstance(component, SharedNic):
+        raise InvalidSliver("only a SharedNIC is a VF", field="type")
+    return component
+
+
+def _mac(sliver_id: str, nic: SharedNic) -> str:
+    return nic.interface.mac or derived_mac(sliver_id, nic.id)
+
+
+def _wanted_settings(nic: SharedNic, entry: AllowedDevice | None, mac: str | None) -> VfSettings:
+    """Return what the PF should enforce; libvirt sets MAC and VLAN, which are only compared."""
+    return VfSettings(
+        mac=mac,
+        vlan=(nic.interface.vlan or 0) if mac else None,
+        trust=entry.trust if entry else None,
+        spoof_check=entry.spoof_check if entry else None,
+        max_tx_rate=nic.interface.bandwidth or 0,
+    )
+
+
+def _unlike(there: VfSettings, wanted: VfSettings) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ: name to what is there, and what is wanted.
+
+    What the NIC's driver does not report cannot be compared; setting it tells whether it is supported.
+    """
+    have = asdict(there)
+    return {
+        name: (have[name], value)
+        for name, value in asdict(wanted).items()
+        if value is not None and have[name] != value and not (have[name] is None and not value)
+    }
