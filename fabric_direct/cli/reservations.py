@@ -109,7 +109,7 @@ async def _select(zone: "ZoneClient", kinds: "tuple[KindSliver, ...]") -> "Selec
 def _select_request(kinds: "tuple[KindSliver, ...]") -> "SelectRequest":
     from fabric_direct.zones.wire import SelectRequest  # noqa: PLC0415 - see the package
 
-    needs = tuple(kind.needed() for kind in kinds)
+    needs = tuple(kind.needs_of() for kind in kinds)
     return SelectRequest(request_id=secrets.token_hex(16), kinds=needs)
 
 
@@ -171,7 +171,7 @@ def delete(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
     log_to_stderr(settings)
 
     async def deleted(asked: "ZoneClient") -> "Reservation":
-        await asked.tell("DELETE", _path(reservation_id), deadline=_ANSWER)
+        await asked.send("DELETE", _path(reservation_id), deadline=_ANSWER)
         return await _waited(asked, reservation_id, settings)
 
     found = with_zone(at, deleted)

@@ -110,19 +110,19 @@ def _looked(site: "Site") -> "ZoneView":
 
 def _own(site: "Site") -> "Capabilities":
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-    from fabric_direct.zones.local_source import OwnHosts  # noqa: PLC0415
+    from fabric_direct.zones.local_source import LocalSource  # noqa: PLC0415
 
     with HandlerProcessor(site) as processor:
-        return asyncio.run(OwnHosts(site, processor).capabilities(deadline=_LOOK))
+        return asyncio.run(LocalSource(site, processor).capabilities(deadline=_LOOK))
 
 
 async def _children(site: "Site") -> "tuple[ChildView, ...]":
     from fabric_direct.zones.child import ChildSource  # noqa: PLC0415 - see the package
-    from fabric_direct.zones.source_health import Watched  # noqa: PLC0415
+    from fabric_direct.zones.source_health import SourceHealth  # noqa: PLC0415
 
     children = [ChildSource(name, child) for name, child in site.zone.children.items()]
-    watched = [Watched(child, _LOOK) for child in children]
-    await asyncio.gather(*(each.look(_LOOK) for each in watched))
+    watched = [SourceHealth(child, _LOOK) for child in children]
+    await asyncio.gather(*(each.refresh(_LOOK) for each in watched))
     await asyncio.gather(*(child.close() for child in children))
     return tuple(each.view() for each in watched)
 

@@ -1,24 +1,24 @@
-"""Zones: sites that offer their hosts to others, over HTTP, and tell no one what those are called.
+"""Zones: sites that offer their hosts to other sites over HTTP, without naming the hosts.
 
 ::
 
-    wire         what zones say to each other, as values
-    sealing      what only its own zone can read: sealed blobs
-    source       where offers come from: the site's own hosts, or a child zone (the contract)
-    own          the site's own hosts
-    instances    what is being made on them, on disk
-    access       bearer tokens, and what only this machine reaches
-    child        a child zone: asked over HTTP, and believed as far as it can be checked
-    client       one question to a zone over HTTP, and its answer
-    asking       many sources asked at once, each with its share of the time
-    children     what was last heard of each: who is silent is not asked
-    merging      the offers of all sources as one list
-    booting      offers are taken up; what is refused is selected again
-    clearing     sources are told to delete what shall not be there, until they have heard
-    store        reservations and offers that were taken up, on disk
-    zone         the zone itself: selects, boots, keeps reservations
-    app          the HTTP interface and its OpenAPI document
-    server       listening: TLS, tokens, and the end
+    wire            requests and answers between zones
+    sealing         encrypted blobs that only the zone that made them can read
+    source          where offers come from: the local hosts or a child zone (the contract)
+    local_source    the site's own hosts
+    instances       instances on the local hosts, on disk
+    child           a child zone: queried over HTTP, its answers checked
+    client          one HTTP request to a zone
+    access          bearer tokens, loopback addresses
+    fan_out         many sources queried at once, within one deadline
+    source_health   what each source last reported; sources that went silent are skipped
+    merging         the offers of all sources as one list
+    booting         accepts offers; selects again what a source refuses
+    deletion_retry  repeats deletions until every source has confirmed
+    store           reservations and accepted offers, on disk
+    zone            the zone itself: selects, boots, keeps reservations
+    app             the HTTP interface and its OpenAPI document
+    server          listening socket, TLS, tokens, shutdown
 
-A zone knows its children and not its parents. Zones may nest.
+A zone knows its children, not its parents. Zones may nest.
 """

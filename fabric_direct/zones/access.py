@@ -1,4 +1,4 @@
-"""What both sides of a connection know of access: bearer tokens, and what only this machine reaches."""
+"""Bearer tokens and loopback addresses, for both sides of a connection."""
 
 import ipaddress
 import re
@@ -10,14 +10,14 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text can be a bearer token."""
+    """Return whether ``text`` has the form of a bearer token."""
     return bool(_TOKEN.fullmatch(text))
 
 
 def token_lines(path: Path, **said: str) -> list[str]:
-    """Return the lines of a file of tokens, without the spaces around them.
+    """Return the lines of a file of tokens, stripped.
 
-    :param said: where in the configuration the file is named, for the error.
+    :param said: ``where`` and ``field`` of the error: which part of the configuration names the file.
     :raises InvalidSite: if it cannot be read.
     """
     try:
@@ -27,7 +27,7 @@ def token_lines(path: Path, **said: str) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host's address, or its name, is one that only this machine reaches."""
+    """Return whether a host name or address can be reached only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

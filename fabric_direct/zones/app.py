@@ -43,30 +43,29 @@ _TOO_LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 _UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 _BODY_SECONDS = 10.0
-"""In which all of a body must come."""
+"""Time limit for receiving a body."""
 _STATUS: dict[type[Exception], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     Refused: _UNPROCESSABLE,
 }
 _WORDS = {
-    HTTPStatus.BAD_REQUEST: "The body is no JSON.",
-    HTTPStatus.UNAUTHORIZED: "The bearer token is missing, or is none of the zone's.",
+    HTTPStatus.BAD_REQUEST: "The body is not JSON.",
+    HTTPStatus.UNAUTHORIZED: "The bearer token is missing or not one of the zone's.",
     HTTPStatus.NOT_FOUND: "There is no such reservation.",
-    HTTPStatus.CONFLICT: "It cannot be had: places are missing, or an offer is expired, was altered "
-    "or taken up before.",
-    HTTPStatus.REQUEST_TIMEOUT: f"The body did not come within {_BODY_SECONDS:.0f} s.",
+    HTTPStatus.CONFLICT: "Not enough hosts; or an offer is expired, was altered or accepted before.",
+    HTTPStatus.REQUEST_TIMEOUT: f"The body did not arrive within {_BODY_SECONDS:.0f} s.",
     _TOO_LARGE: f"The body is longer than {MOST_BYTES // 2**20} MiB.",
     _UNPROCESSABLE: "A field is wrong; the answer names it.",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "A mistake of the zone. The answer has a number, by which its "
-    "operator finds it in the log.",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "An internal error. The answer has a number, under which the "
+    "operator finds the error in the log.",
     _UNAVAILABLE: "The zone cannot answer now.",
 }
-_DESCRIPTION = """A zone offers hosts and tells no one what they are called.
+_DESCRIPTION = """A zone offers hosts without naming them.
 
-Select first: the offers say what each instance would cost, and a sealed blob in each where it would go.
-Nothing is made. Then boot, with the offers or without: the answer comes when all instances have a
-place, and they are made in the background. The reservation says how far they are.
+Select first: each offer says what an instance would cost; its sealed blob holds the host. Nothing is
+created. Then boot, with or without the offers: the answer comes when all instances have a host, and they
+are created in the background. The reservation has the status of each instance.
 """
 
 
@@ -88,18 +87,18 @@ def application(
 ) -> ASGIApp:
     """Return the ASGI application of a zone.
 
-    :param tokens: bearer tokens that are let in; everybody is if there are none.
-    :param lifespan: what is done before the first request and after the last one; the zone is started
-        and closed by its default.
+    :param tokens: accepted bearer tokens; if there are none, no token is required.
+    :param lifespan: runs before the first request and after the last one; by default it starts and
+        closes the zone.
     """
     return _Guard(api(zone, lifespan), tuple(tokens))
 
 
 def api(zone: Zone, lifespan: Lifespan | None = None) -> FastAPI:
-    """Return what :func:`application` guards: paths, and the document that describes them."""
+    """Return the FastAPI application that :func:`application` guards."""
     app = FastAPI(
         title="Zone",
-        summary="Hosts that can be had.",
+        summary="Hosts on offer.",
         description=_DESCRIPTION,
         version=version("fabric-direct"),
         lifespan=lifespan or _running(zone),
@@ -137,7 +136,7 @@ def _refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 def _strict(model: type[M]) -> Callable[[Any, Any], M]:
     def validate(value: Any, _: Any) -> M:
-        """Convert nothing: a number in quotes is no number."""
+        """Validate without conversions: a number in quotes is not a number."""
         return model.model_validate_json(to_json(value), strict=True)
 
     return validate
@@ -158,32 +157,32 @@ _Id = Annotated[ReservationId, Path(description="Id of a reservation.")]
 
 
 def _add_paths(app: FastAPI, zone: Zone) -> None:
-    @app.post("/zones/select", summary="Ask what could be had", responses=_BODY, tags=["zones"])
+    @app.post("/zones/select", summary="Ask for offers", responses=_BODY, tags=["zones"])
     async def select(request: _Select) -> Selection:
-        """Return offers, the cheapest first. Nothing is made."""
+        """Return offers, the cheapest first. Nothing is created."""
         return await zone.select(request)
 
     @app.post(
         "/zones/boot",
         status_code=HTTPStatus.ACCEPTED,
-        summary="Have instances made",
+        summary="Create instances",
         responses=_BODY | _refusals(HTTPStatus.CONFLICT),
         tags=["zones"],
     )
     async def boot(request: _Boot) -> Booted:
-        """Answer when all have a place; they are made in the background."""
+        """Answer when all instances have a host; they are created in the background."""
         return Booted(reservation_id=await zone.boot(request))
 
-    @app.get("/zones", summary="Ask what there is", tags=["zones"])
+    @app.get("/zones", summary="Show the capacity of the zone", tags=["zones"])
     async def zones() -> ZoneView:
-        """Return what the zone has, with its children as they were last heard of."""
+        """Return the capacity of the zone, with its children as they last answered."""
         return await zone.view()
 
     of_reservation = _refusals(HTTPStatus.NOT_FOUND, _UNPROCESSABLE)
 
     @app.get(
         "/reservations/{reservation_id}",
-        summary="Ask how far a reservation is",
+        summary="Show a reservation",
         responses=of_reservation,
         tags=["reservations"],
     )
@@ -194,16 +193,16 @@ def _add_paths(app: FastAPI, zone: Zone) -> None:
     @app.delete(
         "/reservations/{reservation_id}",
         status_code=HTTPStatus.ACCEPTED,
-        summary="Have a reservation deleted",
+        summary="Delete a reservation",
         responses=of_reservation,
         tags=["reservations"],
     )
     async def delete(reservation_id: _Id) -> Reservation:
-        """Have all its instances deleted. One that is still being placed will be refused."""
+        """Start to delete all instances. A reservation that is still being placed will be refused."""
         return await zone.delete(reservation_id)
 
 
-# --- what is wrong
+# --- errors
 
 
 def _problem(status: int, problem: Problem, **headers: str) -> JSONResponse:
@@ -211,26 +210,25 @@ def _problem(status: int, problem: Problem, **headers: str) -> JSONResponse:
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
-    """Tell which field is wrong; what was sent is not repeated."""
+    """Name the wrong field; the answer does not repeat the value."""
     assert isinstance(error, RequestValidationError)  # noqa: S101
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return _no_json()
+        return _refusal(HTTPStatus.BAD_REQUEST)
     field = ".".join(str(step) for step in first["loc"] if step not in {"body", "path"})
     words = first["msg"].removeprefix("Value error, ")
     return _problem(_UNPROCESSABLE, Problem(error="Refused", message=words, field=field[:200]))
 
 
-def _no_json() -> Response:
-    words = _WORDS[HTTPStatus.BAD_REQUEST]
-    return _problem(HTTPStatus.BAD_REQUEST, Problem(error="Refused", message=words))
+def _refusal(status: HTTPStatus, **headers: str) -> Response:
+    return _problem(status, Problem(error="Refused", message=_WORDS[status]), **headers)
 
 
 async def _not_served(_: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: an unknown path or method, a body that is no text."""
+    """Answer what the framework rejects: an unknown path or method, a body that is not text."""
     assert isinstance(error, HTTPException)  # noqa: S101
     if error.status_code == HTTPStatus.BAD_REQUEST:
-        return _no_json()
+        return _refusal(HTTPStatus.BAD_REQUEST)
     words = HTTPStatus(error.status_code).phrase
     kind = "NotFound" if error.status_code == HTTPStatus.NOT_FOUND else "Refused"
     return _problem(
@@ -239,7 +237,7 @@ async def _not_served(_: Request, error: Exception) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """Tell why something cannot be had; errors that the zone's own machine has are not told."""
+    """Explain a refusal; other errors are logged, and the answer has only their number."""
     status = next((s for kind, s in _STATUS.items() if isinstance(error, kind)), None)
     if status is None or not isinstance(error, FabricDirectError):
         return _unexpected(error, _UNAVAILABLE)
@@ -263,10 +261,10 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 
 def _unexpected(error: Exception, status: HTTPStatus) -> Response:
-    """Log an error under a number, and tell only that."""
+    """Log an error under a number; the answer has only the number."""
     number = secrets.token_hex(4)
     log.error("%s (number %s)", status.phrase, number, exc_info=error)
-    words = f"the zone cannot answer; its log has more under number {number}"
+    words = f"the zone cannot answer; its log has the details under number {number}"
     return _problem(status, Problem(error=type(error).__name__, message=words))
 
 
@@ -278,11 +276,11 @@ _ANSWERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Respons
 }
 
 
-# --- who is let in, and with how much
+# --- tokens, limits
 
 
 class _Guard:
-    """Lets in who has a token, and no longer a body than may be; before anything is read into values."""
+    """Checks the token and limits the body before a request is parsed."""
 
     def __init__(self, app: ASGIApp, tokens: tuple[str, ...]) -> None:
         self._app = app
@@ -307,34 +305,29 @@ class _Guard:
         return _problem(HTTPStatus.UNAUTHORIZED, problem, **{"WWW-Authenticate": "Bearer"})
 
     def _knows(self, header: bytes) -> bool:
-        """Tell whether a header has one of the tokens, in a time that does not tell which."""
+        """Return whether a header has one of the tokens, in constant time."""
         scheme, _, given = header.partition(b" ")
         same = [hmac.compare_digest(given.strip(), token) for token in self._tokens]
         return scheme.lower() == b"bearer" and any(same)
 
 
 async def _body(scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
-    """Read a body as far as it may go, in the time that it may take."""
-    told = dict(scope["headers"]).get(b"content-length", b"0")
-    if told.isdigit() and int(told) > MOST_BYTES:
-        return _unread(_TOO_LARGE), b""
+    """Return the body of a request, or the answer if it is too long or too slow."""
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    if length.isdigit() and int(length) > MOST_BYTES:
+        return _refusal(_TOO_LARGE, Connection="close"), b""
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             while (message := await receive())["type"] == "http.request":
                 body += message.get("body", b"")
                 if len(body) > MOST_BYTES:
-                    return _unread(_TOO_LARGE), b""
+                    return _refusal(_TOO_LARGE, Connection="close"), b""
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        return _unread(HTTPStatus.REQUEST_TIMEOUT), b""
+        return _refusal(HTTPStatus.REQUEST_TIMEOUT, Connection="close"), b""
     return None, bytes(body)
-
-
-def _unread(status: HTTPStatus) -> Response:
-    problem = Problem(error="Refused", message=_WORDS[status])
-    return _problem(status, problem, Connection="close")
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

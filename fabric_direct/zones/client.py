@@ -1,4 +1,4 @@
-"""One question to a zone over HTTP, and its answer: in time, not too long, and of the right form."""
+"""One HTTP request to a zone; its answer is limited in time and length and is validated."""
 
 import asyncio
 import ssl
@@ -24,8 +24,8 @@ from fabric_direct.errors import (
 from fabric_direct.zones.access import is_loopback, is_token, token_lines
 from fabric_direct.zones.wire import MOST_BYTES, Problem
 
-_MOST_WORDS = 500
-"""Characters of what a zone says is wrong."""
+_LONGEST_REASON = 500
+"""Characters of a zone's own error message that are kept."""
 
 _JSON = "application/json"
 _ERRORS: dict[int, type[FabricDirectError]] = {
@@ -36,23 +36,23 @@ _ERRORS: dict[int, type[FabricDirectError]] = {
     HTTPStatus.NOT_FOUND: NotFound,
     HTTPStatus.CONFLICT: Conflict,
 }
-# The connection was lost in the middle: whether the zone heard is not known.
+# The connection was lost midway: whether the zone received the request is not known.
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class ZoneClient:
-    """A zone that is asked over HTTP, through one pool of connections that are kept.
+    """A client of one zone with a pool of persistent connections.
 
-    To be used in one event loop, by any number of its tasks at once.
+    Use it in one event loop; its tasks may call it concurrently.
     """
 
     def __init__(self, name: str, settings: ChildZone) -> None:
-        """Make what asks the zone; nothing is sent yet.
+        """Send nothing yet.
 
-        :param name: as errors call the zone: its address is in none of them.
-        :raises InvalidSite: if its token or its authorities cannot be read, or the token would go over
-            a network in clear.
+        :param name: the zone's name in error messages, which never contain its address.
+        :raises InvalidSite: if the token or the CA certificates cannot be read, or the token would be
+            sent unencrypted over a network.
         """
         self.name = name
         self._http = httpx.AsyncClient(
@@ -76,33 +76,30 @@ class ZoneClient:
         deadline: float,
         body: BaseModel | None = None,
     ) -> Answer:
-        """Return the zone's answer to a request.
+        """Send a request and return the zone's answer.
 
-        If the connection breaks, it is asked once more: all that zones are asked may be asked twice.
+        If the connection breaks, the request is sent once more: all requests to zones are idempotent.
 
-        :param deadline: seconds for all of it, from the connection to the last byte.
-        :raises Refused: if the zone says that the request is wrong.
-        :raises Conflict: if it says that this cannot be had.
-        :raises NotFound: if it says that there is no such thing.
-        :raises Denied: if it does not let us in.
-        :raises Unreachable: if it does not answer, or with something else than such an answer.
+        :param deadline: time limit in seconds, from connecting to the last byte.
+        :raises Refused: if the zone rejects the request as invalid.
+        :raises Conflict: if the zone cannot serve it.
+        :raises NotFound: if the zone has no such reservation or path.
+        :raises Denied: if the zone rejects our token.
+        :raises Unreachable: if the zone does not answer, or with an invalid response.
         """
-        content = await self._send(method, path, deadline, body)
-        with self._believed():
+        content = await self.send(method, path, deadline=deadline, body=body)
+        with self._validated():
             return answer.model_validate_json(content)
 
-    async def tell(self, method: str, path: str, *, deadline: float) -> None:
-        """Send a request of whose answer counts only that it is no error; see :meth:`ask`."""
-        await self._send(method, path, deadline)
+    def invalid(self, why: str) -> Unreachable:
+        """Return the error for an invalid response of the zone."""
+        return Unreachable(f"the zone {self.name} sent an invalid response", why=why)
 
-    def unbelievable(self, why: str) -> Unreachable:
-        """Return the error for an answer that cannot be meant."""
-        return Unreachable(f"the zone {self.name} gave an answer that cannot be believed", why=why)
-
-    async def _send(
-        self, method: str, path: str, deadline: float, body: BaseModel | None = None
+    async def send(
+        self, method: str, path: str, *, deadline: float, body: BaseModel | None = None
     ) -> bytes:
-        # httpx closes a connection that was not made in time, but not one whose making was cancelled.
+        """Send a request and return the body of the answer as it is; see :meth:`ask`."""
+        # httpx closes a connection whose connect timed out, but not one whose connect was cancelled.
         request: dict[str, Any] = {
             "method": method,
             "url": path,
@@ -112,51 +109,51 @@ class ZoneClient:
             request |= {"content": body.model_dump_json(), "headers": {"Content-Type": _JSON}}
         with self._translated(deadline):
             async with asyncio.timeout(deadline):
-                response, content = await self._answer(request)
-        self._refuse(response, content)
+                response, content = await self._exchange(request)
+        self._raise_for_status(response, content)
         return content
 
     @retry(retry=retry_if_exception_type(_BROKEN), stop=stop_after_attempt(2), reraise=True)
-    async def _answer(self, request: dict[str, Any]) -> tuple[httpx.Response, bytes]:
+    async def _exchange(self, request: dict[str, Any]) -> tuple[httpx.Response, bytes]:
         async with self._http.stream(**request) as response:
-            # What is compressed may be of any length.
+            # A short compressed body may expand to any length.
             if "content-encoding" in response.headers:
-                raise self.unbelievable("it is encoded")
+                raise self.invalid("it is encoded")
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk
                 if len(content) > MOST_BYTES:
-                    raise self.unbelievable(f"it is longer than {MOST_BYTES // 2**20} MiB")
+                    raise self.invalid(f"it is longer than {MOST_BYTES // 2**20} MiB")
         return response, bytes(content)
 
-    def _refuse(self, response: httpx.Response, content: bytes) -> None:
-        """Raise what the zone says is wrong, or what is wrong with its answer."""
+    def _raise_for_status(self, response: httpx.Response, content: bytes) -> None:
+        """Raise the error that the zone reports, unless the answer is a successful one in JSON."""
         status = response.status_code
         if status in _ERRORS:
-            raise self._said(_ERRORS[status], content)
+            raise self._reported(_ERRORS[status], content)
         if not response.is_success:
             raise Unreachable(f"the zone {self.name} cannot answer", why=f"HTTP status {status}")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content and kind != _JSON:
-            raise self.unbelievable("it is no JSON")
+            raise self.invalid("it is not JSON")
 
-    def _said(self, error: type[FabricDirectError], content: bytes) -> FabricDirectError:
-        """Return the error in the zone's own words, if it has any; who reads them is warned whose."""
+    def _reported(self, error: type[FabricDirectError], content: bytes) -> FabricDirectError:
+        """Return the error with the zone's own message, if it sent one, marked as the zone's."""
         what = f"the zone {self.name} refuses"
         with suppress(ValidationError):
             problem = Problem.model_validate_json(content)
-            words = f"{problem.error}: {problem.message}"[:_MOST_WORDS]
+            words = f"{problem.error}: {problem.message}"[:_LONGEST_REASON]
             return error(what, why=_printable(words), field=_printable(problem.field[:100]))
         return error(what)
 
     @contextmanager
-    def _believed(self) -> Iterator[None]:
+    def _validated(self) -> Iterator[None]:
         try:
             yield
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))[:100]
-            raise self.unbelievable(_printable(f"{field}: {first['msg']}")) from error
+            raise self.invalid(_printable(f"{field}: {first['msg']}")) from error
 
     @contextmanager
     def _translated(self, deadline: float) -> Iterator[None]:
@@ -164,7 +161,7 @@ class ZoneClient:
         try:
             yield
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise Unreachable(silent, why=f"not within {deadline:.1f} s") from error
+            raise Unreachable(silent, why=f"timed out after {deadline:.1f} s") from error
         except httpx.ConnectError as error:
             raise Unreachable(silent, why=_why_not_connected(error)) from error
         except httpx.HTTPError as error:
@@ -172,7 +169,7 @@ class ZoneClient:
 
 
 def _why_not_connected(error: httpx.ConnectError) -> str:
-    """Return why, without the address that the error names."""
+    """Return the reason without the address, which the error contains."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "its certificate is not trusted"
     return "no TLS" if "SSL" in str(error) else "no connection"
@@ -189,7 +186,7 @@ def _bearer(name: str, settings: ChildZone) -> dict[str, str]:
     said = {"where": f"zone {name}", "field": "token_file"}
     token, *_ = token_lines(settings.token_file, **said)
     if not is_token(token):
-        raise InvalidSite(f"the first line of {settings.token_file} is no bearer token", **said)
+        raise InvalidSite(f"the first line of {settings.token_file} is not a bearer token", **said)
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -197,7 +194,7 @@ def _refuse_in_clear(name: str, address: str) -> None:
     url = httpx.URL(address)
     if url.scheme == "http" and not is_loopback(url.host):
         raise InvalidSite(
-            "a token would go over the network in clear",
+            "the token would be sent unencrypted over the network",
             where=f"zone {name}",
             remedy="use https",
             field="url",

@@ -1,8 +1,8 @@
-"""Many sources asked at once, each within its share of the deadline.
+"""Query many sources at once, each within its share of the deadline.
 
-Of the seconds that a zone has for an answer it gives nine tenths to those it asks, and keeps one to
-merge and to answer. These do likewise; so on each level there is time left for the answers of the one
-below, and who does not answer in time is left out.
+A zone passes nine tenths of its own deadline on to the sources that it queries and keeps one tenth to
+merge their answers. Child zones do the same, so every level has time left to use the answers of the
+level below. A source that does not answer in time is left out.
 """
 
 import asyncio
@@ -17,35 +17,41 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _KEPT = 0.1
-_MOST_WORDS = 300
+_LONGEST_REASON = 300
 
 
 def share(seconds: float) -> float:
-    """Return how many of the seconds that a zone has are given to those it asks."""
+    """Return how much of a deadline is passed on to the sources, in seconds."""
     return seconds * (1 - _KEPT)
 
 
-async def ask(
+async def ask_all(
     calls: Mapping[str, Coroutine[Any, Any, T]], seconds: float
 ) -> dict[str, T | Exception]:
-    """Return what each call came to: its answer, or what it raised.
+    """Return the result of each call: its answer or its error.
 
-    One that has not ended after ``seconds`` is cancelled, and :class:`Unreachable`. What a source raises
-    that is no error of this library is a mistake in it: it is logged, and is :class:`Unreachable` too.
+    A call that takes longer than ``seconds`` is cancelled; its error is :class:`Unreachable`. An
+    exception that is not one of this library's is a bug in the source: it is logged and reported as
+    :class:`Unreachable`.
     """
     tasks = {name: asyncio.create_task(call) for name, call in calls.items()}
     try:
         if tasks:
             await asyncio.wait(tasks.values(), timeout=seconds)
-        return {name: _came_to(task, seconds) for name, task in tasks.items()}
+        return {name: _result(task, seconds) for name, task in tasks.items()}
     finally:
         for task in tasks.values():
             task.cancel()
 
 
-def _came_to(task: "asyncio.Task[T]", seconds: float) -> T | Exception:
+async def ask_one(name: str, call: Coroutine[Any, Any, T], seconds: float) -> T | Exception:
+    """Return the result of one call; see :func:`ask_all`."""
+    return (await ask_all({name: call}, seconds))[name]
+
+
+def _result(task: "asyncio.Task[T]", seconds: float) -> T | Exception:
     if not task.done() or task.cancelled():
-        return Unreachable("it does not answer", why=f"waited {seconds:.1f} s")
+        return Unreachable("it does not answer", why=f"timed out after {seconds:.1f} s")
     error = task.exception()
     if error is None:
         return task.result()
@@ -56,6 +62,6 @@ def _came_to(task: "asyncio.Task[T]", seconds: float) -> T | Exception:
 
 
 def left_out(zone: str, error: Exception) -> LeftOut:
-    """Return that a source is left out, and why."""
+    """Return the entry for a source that is left out because of an error."""
     words = [error.what, error.why] if isinstance(error, FabricDirectError) else [str(error)]
-    return LeftOut(zone=zone, why=": ".join(filter(None, words))[:_MOST_WORDS])
+    return LeftOut(zone=zone, why=": ".join(filter(None, words))[:_LONGEST_REASON])

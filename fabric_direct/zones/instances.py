@@ -1,7 +1,7 @@
-"""Instances on the site's own hosts, on disk: what is made of which reservation, and how far it is.
+"""The instances on the site's own hosts, on disk: reservation, sliver and status of each.
 
-They are kept by SQLite in ``<state_dir>/zone/instances.sqlite``. A sliver is kept, with its boot script,
-until it is made, so that the next process can go on; the file is readable for its owner alone.
+They are stored in SQLite, ``<state_dir>/zone/instances.sqlite``, mode 0600. A sliver is stored with its
+boot script until it is created, so that the next process can resume.
 """
 
 import time
@@ -25,12 +25,12 @@ class Instances:
     """The instances on the site's own hosts."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Make no file yet."""
+        """Create no file yet."""
         path = state_dir / "zone" / "instances.sqlite"
         self._database = Database(path, _TABLE, what="the zone's instances", timeout=10)
 
     def add(self, reservation: str, slivers: Mapping[str, Iterable[NodeSliver]]) -> None:
-        """Record slivers that are about to be made, by kind, and forget those deleted long ago."""
+        """Record slivers that are about to be created, by kind; purge those deleted long ago."""
         rows = [
             (
                 *(s.id, s.type, reservation, kind, s.name),
@@ -45,16 +45,16 @@ class Instances:
             db.executemany("INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def discard(self, reservation: str) -> None:
-        """Forget a reservation of which nothing is made."""
+        """Remove a reservation none of whose instances is created."""
         with self._database.changing() as db:
             db.execute("DELETE FROM instance WHERE reservation = ?", (reservation,))
 
     def made(self, sliver: str, status: InstanceStatus, error: str) -> None:
-        """Record what came of making an instance, unless it shall be deleted by now."""
+        """Record the result of a creation, unless a deletion was requested meanwhile."""
         self._change(sliver, InstanceStatus.PENDING, status, error)
 
     def removed(self, sliver: str, status: InstanceStatus, error: str) -> None:
-        """Record what came of deleting an instance."""
+        """Record the result of a deletion."""
         self._change(sliver, InstanceStatus.DELETING, status, error)
 
     def _change(self, sliver: str, was: InstanceStatus, now: InstanceStatus, error: str) -> None:
@@ -66,7 +66,7 @@ class Instances:
             )
 
     def delete(self, reservation: str) -> tuple[SliverRef, ...]:
-        """Record that a reservation shall be deleted; return the slivers that are not yet."""
+        """Record the request to delete a reservation; return the slivers still to be deleted."""
         with self._database.changing() as db:
             db.execute(
                 "UPDATE instance SET status = ?, error = '', sliver = ''"
@@ -80,9 +80,9 @@ class Instances:
             return tuple(SliverRef(id=sliver, type=kind) for sliver, kind in rows)
 
     def of(self, reservation: str, zone: str) -> tuple[Instance, ...]:
-        """Return the instances of a reservation; none if there is none.
+        """Return the instances of a reservation; empty if there is no such reservation.
 
-        :param zone: the zone whose they are.
+        :param zone: name of the zone to report for them.
         """
         columns = "name, kind, status, error"
         with self._database.reading() as db:
@@ -96,7 +96,7 @@ class Instances:
             )
 
     def pending(self) -> tuple[NodeSliver, ...]:
-        """Return the slivers that are still to be made."""
+        """Return the slivers that are still to be created."""
         rows = self._with_status("sliver", InstanceStatus.PENDING)
         return tuple(NodeSliver.model_validate_json(sliver) for (sliver,) in rows)
 

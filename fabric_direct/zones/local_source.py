@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter
@@ -53,7 +54,7 @@ log = logging.getLogger(__name__)
 
 _PLACE = "place"
 _AT_ONCE = 16
-"""Threads that may wait for the hosts at once."""
+"""Threads that may query the hosts at once."""
 _STATUS = {
     Status.DONE: InstanceStatus.DONE,
     Status.FAILED: InstanceStatus.FAILED,
@@ -62,16 +63,16 @@ _STATUS = {
 }
 
 
-class OwnHosts:
-    """A :class:`~fabric_direct.zones.source.Source` that is the site's own hosts.
+class LocalSource:
+    """A :class:`~fabric_direct.zones.source.Source` that offers the site's own hosts.
 
-    What its errors say names no host; the log does.
+    Its errors name no host; the log does.
     """
 
     def __init__(self, site: Site, processor: HandlerProcessor) -> None:
-        """Ask no host yet.
+        """Query no host yet.
 
-        :param processor: of that site; to be shut down by who made it.
+        :param processor: of that site; the caller shuts it down.
         :raises InvalidSite: if the zone's key cannot be read.
         """
         self.name = site.zone_name
@@ -82,68 +83,68 @@ class OwnHosts:
         self._booting: dict[str, asyncio.Task[None]] = {}
 
     async def resume(self) -> None:
-        """Go on with what a process that is gone was making or deleting."""
+        """Continue the creations and deletions of a former process."""
         await self._in_thread(self._resume)
 
     def _resume(self) -> None:
         for sliver in self._instances.pending():
-            self._when_made(sliver.id, self._processor.create(sliver))
+            self._record_when_done(sliver.id, self._processor.create(sliver))
         for ref in self._instances.deleting():
             self._delete(ref)
 
     async def capabilities(self, *, deadline: float) -> Capabilities:  # noqa: ARG002
-        """Return what the hosts that are in service may still promise."""
+        """Return the free capacity of the hosts that are in service."""
         return await self._in_thread(self._capabilities)
 
     def _capabilities(self) -> Capabilities:
-        with _translated():
+        with _anonymized():
             hosts = self._processor.hosts()
         return total(_of_host(host) for host in hosts if host.enabled)
 
     # --- selecting
 
     async def select(self, request: SelectRequest, *, deadline: float) -> Selection:  # noqa: ARG002
-        """Return a place for each instance, as far as there are any, by placement as a whole."""
+        """Return an offer for each instance that fits; all are placed as one batch."""
         return await self._in_thread(self._select, request)
 
     def _select(self, request: SelectRequest) -> Selection:
-        begin = f"s{reservation_of(request.request_id)[1:]}"
-        with _translated():
-            wanted = {k.kind: _wanted(k, begin, self._unlike(k)) for k in request.kinds}
-            plan = self._plan(wanted)
+        prefix = f"s{reservation_of(request.request_id)[1:]}"
+        with _anonymized():
+            samples = {k.kind: _samples(k, prefix, self._other_hosts(k)) for k in request.kinds}
+            plan = self._plan(samples)
         chosen = {assignment.request: assignment.chosen for assignment in plan.assignments}
         refused = {unplaced.request: unplaced.refused for unplaced in plan.unplaced}
         offers = [
             self._offer(kind, chosen[sliver.id])
             for kind in request.kinds
-            for sliver in wanted[kind.kind]
+            for sliver in samples[kind.kind]
             if sliver.id in chosen
         ]
-        shortages = [_shortage(kind, wanted[kind.kind], chosen, refused) for kind in request.kinds]
+        shortages = [_shortage(kind, samples[kind.kind], chosen, refused) for kind in request.kinds]
         offers.sort(key=lambda offer: offer.cost)
         return Selection(offers=tuple(offers), shortages=tuple(filter(None, shortages)))
 
-    def _unlike(self, kind: KindNeeds) -> tuple[str, ...]:
-        """Return the hosts that have not the architecture asked for, which slivers cannot name."""
+    def _other_hosts(self, kind: KindNeeds) -> tuple[str, ...]:
+        """Return the hosts of another architecture than requested, which slivers cannot name."""
         if kind.needs.architecture is None:
             return ()
         hosts = self._processor.hosts()
         asked = kind.needs.architecture
         return tuple(h.name for h in hosts if asked not in (h.architectures or {asked}))
 
-    def _plan(self, wanted: dict[str, tuple[NodeSliver, ...]]) -> BuildPlan:
-        """Place what can be; kinds that the site cannot serve at all are left out if there are any."""
+    def _plan(self, samples: dict[str, tuple[NodeSliver, ...]]) -> BuildPlan:
+        """Place all slivers that fit; kinds that the site cannot serve at all are left out."""
         try:
-            return self._place([sliver for several in wanted.values() for sliver in several])
+            return self._place(list(chain.from_iterable(samples.values())))
         except InvalidSliver:
-            served = [several for several in wanted.values() if self._serves(several[:1])]
-            return self._place([sliver for several in served for sliver in several])
+            served = [several for several in samples.values() if self._serves(several[:1])]
+            return self._place(list(chain.from_iterable(served)))
 
     def _serves(self, slivers: Sequence[NodeSliver]) -> bool:
         try:
             self._place(slivers)
         except InvalidSliver as error:
-            log.info("a kind that a zone asks for cannot be served: %s", error)
+            log.info("this site cannot serve a requested kind: %s", error)
             return False
         return True
 
@@ -162,7 +163,7 @@ class OwnHosts:
     # --- booting
 
     async def boot(self, request: BootRequest, *, deadline: float) -> str:  # noqa: ARG002
-        """Claim the places of the offers, all or none, and begin to make the instances."""
+        """Claim the hosts of the offers, all or none, and start to create the instances."""
         reservation = reservation_of(request.request_id)
         if reservation not in self._booting:
             task = asyncio.create_task(self._in_thread(self._boot, reservation, request))
@@ -178,20 +179,20 @@ class OwnHosts:
     def _boot(self, reservation: str, request: BootRequest) -> None:
         if self._instances.of(reservation, self.name):
             return
-        with _translated():
+        with _anonymized():
             _refuse_other_types(request)
         slivers = {kind.kind: _slivers(kind, reservation) for kind in request.kinds}
         plan = BuildPlan(assignments=tuple(self._assignments(request, slivers)))
         self._instances.add(reservation, slivers)
-        every = [sliver for several in slivers.values() for sliver in several]
+        every = list(chain.from_iterable(slivers.values()))
         try:
-            with _translated():
+            with _anonymized():
                 futures = self._processor.build(plan, every)
         except FabricDirectError:
             self._instances.discard(reservation)
             raise
         for sliver, future in zip(every, futures, strict=True):
-            self._when_made(sliver.id, future)
+            self._record_when_done(sliver.id, future)
 
     def _assignments(
         self, request: BootRequest, slivers: dict[str, list[NodeSliver]]
@@ -199,30 +200,30 @@ class OwnHosts:
         for kind in request.kinds:
             offers = [offer for offer in request.offers if offer.kind == kind.kind]
             if len(offers) != kind.num_instances:
-                raise Conflict("there is not one offer for each instance", remedy="select again")
+                raise Conflict("some instances have no offer", remedy="select again")
             for sliver, offer in zip(slivers[kind.kind], offers, strict=True):
                 yield Assignment(request=sliver.id, chosen=self._chosen(kind, offer))
 
     def _chosen(self, kind: KindSliver, offer: Offer) -> Choice:
         digest, choice = self._seal.open(offer.blob, _PLACE)
-        if digest != _digest(kind.needed()):
+        if digest != _digest(kind.needs_of()):
             raise Conflict("the offer is for something else", remedy="select again")
         return Choice.model_validate(choice)
 
-    def _when_made(self, sliver: str, future: "Future[Outcome]") -> None:
-        future.add_done_callback(partial(_tell, self._instances.made, sliver, _STATUS))
+    def _record_when_done(self, sliver: str, future: "Future[Outcome]") -> None:
+        future.add_done_callback(partial(_record, self._instances.made, sliver, _STATUS))
 
     # --- reservations
 
     async def instances(self, reservation: str, *, deadline: float) -> tuple[Instance, ...]:  # noqa: ARG002
-        """Return how far the instances are."""
+        """Return the instances with their status."""
         found = await run_sync(self._instances.of, reservation, self.name)
         if not found:
             raise NotFound("there is no such reservation")
         return found
 
     async def delete(self, reservation: str, *, deadline: float) -> None:  # noqa: ARG002
-        """Have the instances deleted, also those that are just being begun."""
+        """Start to delete the instances, also those whose creation is just starting."""
         if reservation in self._booting:
             await asyncio.wait([self._booting[reservation]])
         for ref in await run_sync(self._instances.delete, reservation):
@@ -231,66 +232,66 @@ class OwnHosts:
     def _delete(self, ref: SliverRef) -> None:
         statuses = _STATUS | {Status.DONE: InstanceStatus.DELETED}
         future = self._processor.delete(ref)
-        future.add_done_callback(partial(_tell, self._instances.removed, ref.id, statuses))
+        future.add_done_callback(partial(_record, self._instances.removed, ref.id, statuses))
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Return what ``work`` does, in a thread; if nobody waits any more, it goes on all the same."""
+        """Run ``work`` in a thread and return its result; a cancelled caller does not stop it."""
         return await run_sync(work, *args, limiter=self._limiter, abandon_on_cancel=True)
 
 
-def _tell(
+def _record(
     record: Callable[[str, InstanceStatus, str], None],
     sliver: str,
     statuses: dict[Status, InstanceStatus],
     future: "Future[Outcome]",
 ) -> None:
-    """Record an outcome; what was not begun is left to the next process."""
+    """Record an outcome; an operation that was cancelled before it began is left to the next process."""
     if not future.cancelled():
         outcome = future.result()
         record(sliver, statuses[outcome.status], outcome.error.kind if outcome.error else "")
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Turn errors of the hosts into those that name none."""
+def _anonymized() -> Iterator[None]:
+    """Replace errors of the hosts by errors that name no host."""
     try:
         yield
     except FabricDirectError as error:
-        log.warning("own hosts: %s", error)
+        log.warning("local hosts: %s", error)
         raise _without_names(error) from error
 
 
 def _without_names(error: FabricDirectError) -> FabricDirectError:
     if isinstance(error, Conflict):
-        return Conflict("what was offered is gone", remedy="select again")
+        return Conflict("the offers are not valid any more", remedy="select again")
     if isinstance(error, Refused):
         return Refused("the site cannot serve this", why=type(error).__name__, field=error.field)
     return Unreachable("its hosts cannot be used", why=type(error).__name__)
 
 
 def _digest(kind: KindNeeds) -> str:
-    """Return the digest of what an offer is for.
+    """Return the digest of the needs that an offer is valid for.
 
-    The order of rules says nothing; an architecture only narrows the choice, and slivers name none.
+    The order of rules does not matter. The architecture is left out: slivers cannot name one.
     """
     asked = kind.needs.model_dump(mode="json", exclude={"architecture"})
     asked["rules"] = {
         name: sorted(value) if isinstance(value, list) else value
         for name, value in asked["rules"].items()
     }
-    told = json.dumps([asked, kind.together, kind.apart], sort_keys=True)
-    return sha256(told.encode()).hexdigest()
+    content = json.dumps([asked, kind.together, kind.apart], sort_keys=True)
+    return sha256(content.encode()).hexdigest()
 
 
 # --- slivers
 
 
 def _refuse_other_types(request: BootRequest) -> None:
-    """Refuse resource types that there are not, or that are no nodes."""
+    """Raise InvalidSliver unless every kind has a resource type that is a node."""
     for kind in request.kinds:
         model: type[SliverRef] = handler_for(kind.sliver.type).sliver_model
         if not issubclass(model, NodeSliver):
-            raise InvalidSliver(f"{kind.sliver.type} is no type of nodes", field="type")
+            raise InvalidSliver(f"{kind.sliver.type} is not a type of nodes", field="type")
 
 
 def _slivers(kind: KindSliver, reservation: str) -> list[NodeSliver]:
@@ -309,37 +310,37 @@ def _slivers(kind: KindSliver, reservation: str) -> list[NodeSliver]:
     return list(_related(slivers, together=kind.together, apart=kind.apart))
 
 
-def _wanted(kind: KindNeeds, begin: str, unlike: tuple[str, ...]) -> tuple[NodeSliver, ...]:
-    """Return slivers that need what a kind needs; none if no sliver can.
+def _samples(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> tuple[NodeSliver, ...]:
+    """Return slivers with the needs of a kind; none if no sliver can have them.
 
-    :param unlike: hosts that will not do.
+    :param exclude: hosts to exclude.
     """
     try:
-        return tuple(_examples(kind, begin, unlike))
+        sample = _sample(kind, prefix, exclude)
     except ValidationError as error:
-        log.info("a kind that a zone asks for cannot be served: %s", error)
+        log.info("this site cannot serve a requested kind: %s", error)
         return ()
+    slivers = [
+        sample.model_copy(update={"id": f"{sample.id}-{number}"})
+        for number in range(kind.num_instances)
+    ]
+    return tuple(_related(slivers, together=kind.together, apart=kind.apart))
 
 
-def _examples(kind: KindNeeds, begin: str, unlike: tuple[str, ...]) -> Iterator[NodeSliver]:
+def _sample(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> NodeSliver:
     needs = kind.needs
-    example = NodeSliver.model_validate(
+    return NodeSliver.model_validate(
         {
-            "id": f"{begin}-{kind.kind}",
+            "id": f"{prefix}-{kind.kind}",
             "name": kind.kind,
             "host": AUTO,
             "owner": needs.owner,
-            "placement": needs.rules.model_copy(update={"exclude_hosts": unlike}),
+            "placement": needs.rules.model_copy(update={"exclude_hosts": exclude}),
             "image": needs.image,
             "capacities": needs.capacities,
             "components": [_component(need) for need in needs.devices],
         }
     )
-    slivers = [
-        example.model_copy(update={"id": f"{example.id}-{number}"})
-        for number in range(kind.num_instances)
-    ]
-    return _related(slivers, together=kind.together, apart=kind.apart)
 
 
 def _component(need: DeviceNeed) -> dict[str, Any]:
@@ -348,7 +349,7 @@ def _component(need: DeviceNeed) -> dict[str, Any]:
 
 
 def _related(slivers: Sequence[NodeSliver], *, together: bool, apart: bool) -> Iterator[NodeSliver]:
-    """Return slivers that must share a host, or must not."""
+    """Yield the slivers with affinity or anti-affinity to each other."""
     for number, sliver in enumerate(slivers):
         rules = sliver.placement
         mate = slivers[0 if number else 1 : 1 if number else 2] if together else ()

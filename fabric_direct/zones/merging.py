@@ -1,4 +1,4 @@
-"""The offers of all sources as one list. The same answers give the same list, whatever their order."""
+"""Merge the offers of all sources into one list, independent of the order of the answers."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +15,13 @@ from fabric_direct.zones.wire import (
 
 
 def merge(kinds: tuple[KindNeeds, ...], answers: Mapping[str, Selection]) -> Selection:
-    """Return the cheapest offers of all sources: of each kind as many as were asked for, or fewer.
+    """Return the cheapest offers of all sources: of each kind at most as many as were asked for.
 
-    Equally cheap ones are taken by the source's name, then in its own order. A kind that must share a
-    host is taken from one source, the cheapest of those that have all of it; if none has, from the one
-    that has most. What a source says of kinds that were not asked for does not count.
+    Ties are broken by the name of the source, then by its own order. A kind whose instances must share a
+    host is taken from a single source: the cheapest of those that offer all instances, else the one that
+    offers most. Kinds that were not asked for are ignored.
 
-    :param answers: by the name of the source, which the offers bear afterwards.
+    :param answers: by the name of the source, which becomes the offers' ``zone``.
     """
     offered = [(kind, _take(kind, answers)) for kind in kinds]
     taken = [offer for _, offers in offered for offer in offers]
@@ -68,7 +68,7 @@ def _shortages(kind: KindNeeds, answers: Mapping[str, Selection]) -> Iterator[Sh
 
 
 def total(parts: Iterable[Capabilities]) -> Capabilities:
-    """Return what several have together; a zone that is reached in two ways counts twice."""
+    """Return the sum of capabilities; a zone that is reached by two ways counts twice."""
     parts = tuple(parts)
     devices: Counter[tuple[str, str | None]] = Counter()
     for device in chain.from_iterable(part.devices for part in parts):

@@ -1,8 +1,8 @@
-"""What only its own zone can read: sealed blobs, which others keep and hand back.
+"""Sealed blobs: others keep them and send them back, only the zone that made them can read them.
 
-A blob is a Fernet token (AES-128-CBC, HMAC-SHA256) by the zone's own key, in ``<state_dir>/zone/key``.
-It has its purpose and its end in it, both under the seal. Its content is compressed: a blob that wraps a
-child's is then hardly longer than that.
+A blob is a Fernet token (AES-128-CBC, HMAC-SHA256) under the zone's own key, ``<state_dir>/zone/key``.
+Purpose and expiry are part of the encrypted content. The content is compressed, so that a blob that
+wraps a child's blob is hardly longer than the child's.
 """
 
 import json
@@ -22,23 +22,23 @@ _AGAIN = "select again"
 
 
 class Seal:
-    """Seals values and opens what it sealed."""
+    """Encrypts values, and decrypts them again."""
 
     def __init__(self, keys: list[bytes], *, clock: Callable[[], float] = time.time) -> None:
-        """Make a seal.
+        """Take the keys.
 
-        :param keys: Fernet keys: the first seals, each of them opens.
-        :param clock: tells the seconds since the epoch.
-        :raises ValueError: if there is none, or one is no Fernet key.
+        :param keys: Fernet keys: the first encrypts, all of them decrypt.
+        :param clock: returns seconds since the epoch.
+        :raises ValueError: if there is no key, or one is not a Fernet key.
         """
         self._fernet = MultiFernet([Fernet(key) for key in keys])
         self._clock = clock
 
     def seal(self, value: Any, purpose: str, lifetime: float) -> str:
-        """Return a blob with a JSON value.
+        """Return a blob that holds a JSON value.
 
-        :param purpose: what it is for; it is of no use for anything else.
-        :param lifetime: seconds for which it can be opened.
+        :param purpose: :meth:`open` accepts the blob for this purpose only.
+        :param lifetime: seconds until it expires.
         """
         content = [purpose, self._clock() + lifetime, value]
         packed = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 9)
@@ -47,7 +47,7 @@ class Seal:
     def open(self, blob: str, purpose: str) -> Any:
         """Return the value of a blob.
 
-        :raises Conflict: if it is altered, another zone's, for another purpose, or expired.
+        :raises Conflict: if it was altered, is another zone's, has another purpose, or is expired.
         """
         try:
             packed = self._fernet.decrypt(blob.encode())
@@ -66,21 +66,23 @@ def _foreign(purpose: str) -> Conflict:
 
 
 def seal_of(state_dir: Path) -> Seal:
-    """Return the seal with the zone's own key, which is made if there is none.
+    """Return the seal with the zone's own key; the key is generated if there is none.
 
-    The file has a key on each line. To change it, a new one is put before the others, and those are
-    taken out when what they sealed is expired.
+    The file has one key on each line. To rotate keys, insert a new first line, and remove the others
+    when the blobs that they sealed are expired.
 
-    :raises InvalidSite: if the file cannot be read, or has anything but keys.
+    :raises InvalidSite: if the file cannot be read, or contains something other than keys.
     """
     path = state_dir / "zone" / "key"
     try:
         return Seal(_keys(path))
     except (OSError, ValueError) as error:
         raise InvalidSite(
-            f"cannot take the zone's key from {path}",
-            why="a line is no Fernet key" if isinstance(error, ValueError) else str(error.strerror),
-            remedy="mend it; or remove it, and all offers that are out are void",
+            f"cannot read the zone's key from {path}",
+            why="a line is not a Fernet key"
+            if isinstance(error, ValueError)
+            else str(error.strerror),
+            remedy="repair the file, or delete it, which invalidates all open offers",
             field="state_dir",
         ) from None
 
@@ -93,7 +95,7 @@ def _keys(path: Path) -> list[bytes]:
 
 
 def _make(path: Path) -> None:
-    """Make a key, whole and for its owner alone; of several that do so at once, one wins."""
+    """Generate the key file atomically with mode 0600; if several processes do so, one wins."""
     descriptor, new = mkstemp(dir=path.parent)  # of mode 0600
     with open(descriptor, "wb") as file:  # noqa: PTH123
         file.write(Fernet.generate_key() + b"\n")

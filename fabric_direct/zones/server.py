@@ -1,4 +1,4 @@
-"""Listening: TLS, tokens, and the end."""
+"""The server of a zone: listening socket, TLS, tokens, shutdown."""
 
 import asyncio
 import logging
@@ -19,27 +19,27 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.zones.access import is_loopback, is_token, token_lines
 from fabric_direct.zones.app import application
 from fabric_direct.zones.child import ChildSource
-from fabric_direct.zones.local_source import OwnHosts
+from fabric_direct.zones.local_source import LocalSource
 from fabric_direct.zones.source import Source
 from fabric_direct.zones.zone import Zone
 
 log = logging.getLogger(__name__)
 
-_LAST_ANSWERS = 30
-"""Seconds for requests that are under way when the server is told to end."""
+_GRACE = 30
+"""Seconds to finish running requests at shutdown."""
 _CONNECTIONS = 500
-_LOOK = 0.2
-"""Seconds between two looks for a second signal."""
+_POLL = 0.2
+"""Seconds between two checks for a second signal."""
 
 
 class ZoneServer:
-    """A site as a zone, listening."""
+    """A server that offers a site as a zone."""
 
     def __init__(self, site: Site) -> None:
-        """Take the address; nobody is answered yet.
+        """Bind the address; no request is answered yet.
 
-        :raises InvalidSite: if it would listen on an address that is not loopback without TLS or without
-            tokens, if certificate, key or tokens cannot be read, or the address cannot be had.
+        :raises InvalidSite: if the address is not loopback and TLS or tokens are missing, if
+            certificate, key or tokens cannot be read, or if the address cannot be bound.
         """
         self._site = site
         self._tokens = _tokens(site)
@@ -49,7 +49,7 @@ class ZoneServer:
         self._ended = self._processor is None
         self._socket = _bound(self._host, port)
         self.port = int(self._socket.getsockname()[1])
-        """The port that it listens on, also where the site leaves it open by 0."""
+        """The port that it listens on; the one chosen by the system if the site says 0."""
         try:
             self._server = _Server(self._config())
         except InvalidSite:
@@ -58,17 +58,17 @@ class ZoneServer:
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """The base URL of the zone."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'https' if self._site.zone.tls else 'http'}://{host}:{self.port}"
 
     def run(self, started: Callable[[str], None] | None = None) -> bool:
-        """Answer until SIGTERM, SIGINT or :meth:`stop`; then end what is under way, and take no new.
+        """Serve until SIGTERM, SIGINT or :meth:`stop`; then accept nothing new and finish the rest.
 
-        A second signal ends it without waiting; what is being made is finished by the next server.
+        A second signal ends the server without waiting; the next server finishes what is unfinished.
 
-        :param started: called with the URL; from then on requests are answered, or wait for that.
-        :returns: whether all that was begun has come to its end.
+        :param started: called with the URL when clients can connect.
+        :returns: whether all operations that were begun are finished.
         :raises SliverBusy: if another process serves the same site as a zone.
         """
         with closing(self._socket), self._alone():
@@ -82,7 +82,7 @@ class ZoneServer:
         return exclusive(path, f"the zone {self._site.zone_name}", timeout=self._site.limits.busy)
 
     def stop(self) -> None:
-        """Let it end; from any thread."""
+        """Shut the server down. May be called from any thread."""
         self._server.should_exit = True
 
     def _config(self) -> uvicorn.Config:
@@ -95,7 +95,7 @@ class ZoneServer:
             server_header=False,
             ws="none",
             limit_concurrency=_CONNECTIONS,
-            timeout_graceful_shutdown=_LAST_ANSWERS,
+            timeout_graceful_shutdown=_GRACE,
             ssl_certfile=tls.certificate if tls else None,
             ssl_keyfile=str(tls.key) if tls else None,
         )
@@ -111,7 +111,7 @@ class ZoneServer:
 
     def _zone(self) -> Zone:
         self._children = [ChildSource(n, child) for n, child in self._site.zone.children.items()]
-        self._own = OwnHosts(self._site, self._processor) if self._processor else None
+        self._own = LocalSource(self._site, self._processor) if self._processor else None
         sources: list[Source] = [*([self._own] if self._own else []), *self._children]
         self._the_zone = Zone(self._site, sources)
         return self._the_zone
@@ -129,18 +129,18 @@ class ZoneServer:
             self._ended = await self._finished(self._processor)
 
     async def _finished(self, processor: HandlerProcessor) -> bool:
-        """Take nothing on any more, and wait for what was begun, unless a second signal comes."""
+        """Shut the processor down and wait for it, unless a second signal comes."""
         finish = partial(processor.shutdown, timeout=self._site.limits.create)
         finishing = asyncio.create_task(run_sync(finish, abandon_on_cancel=True))
         while not finishing.done() and not self._server.force_exit:
-            await asyncio.wait([finishing], timeout=_LOOK)
+            await asyncio.wait([finishing], timeout=_POLL)
         return finishing.done() and finishing.result()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but for the signals that end it.
+    """uvicorn's server with other signal handling.
 
-    A second one ends it at once, whichever it is, and none comes again when it has ended.
+    Any second signal ends it at once, and captured signals are not raised again after the end.
     """
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -155,10 +155,10 @@ class _Server(uvicorn.Server):
 
 
 def serve(site: Site, started: Callable[[str], None] | None = None) -> bool:
-    """Serve a site as a zone until the process is told to end; see :class:`ZoneServer`.
+    """Serve a site as a zone until the process gets a signal; see :class:`ZoneServer`.
 
-    :returns: whether all that was begun has come to its end; if not, threads are still at work, and the
-        next server finishes what they leave.
+    :returns: whether all operations that were begun are finished; if not, threads are still running, and
+        the next server finishes what they leave.
     :raises InvalidSite: as :class:`ZoneServer`.
     """
     return ZoneServer(site).run(started)
@@ -167,20 +167,20 @@ def serve(site: Site, started: Callable[[str], None] | None = None) -> bool:
 def _address(site: Site) -> tuple[str, int]:
     host, _, port = site.zone.listen.rpartition(":")
     if int(port) > 65535:
-        raise InvalidSite(f"there is no port {port}", field="zone.listen")
+        raise InvalidSite(f"{port} is not a port number", field="zone.listen")
     return host.strip("[]"), int(port)
 
 
 def _refuse_open(site: Site, host: str) -> None:
-    """Refuse to listen where others are without TLS and tokens."""
+    """Raise InvalidSite unless the address is loopback or the site has TLS and tokens."""
     if is_loopback(host):
         return
     for field in ("tls", "token_file"):
         if getattr(site.zone, field) is None:
             raise InvalidSite(
-                f"must be given to listen on {host}",
-                why="it is no loopback address",
-                remedy="give it, or listen on 127.0.0.1",
+                f"is required to listen on {host}",
+                why="it is not a loopback address",
+                remedy="set it, or listen on 127.0.0.1",
                 field=f"zone.{field}",
             )
 
@@ -210,8 +210,8 @@ def _tokens(site: Site) -> Sequence[str]:
     tokens = [line for line in token_lines(path, field="zone.token_file") if line]
     if not tokens or not all(map(is_token, tokens)):
         raise InvalidSite(
-            f"{path} must have a token on each line",
-            why="of letters, digits and -._~+/ only",
+            f"{path} must have one token on each line",
+            why="a token has letters, digits and -._~+/ only",
             field="zone.token_file",
         )
     return tokens

@@ -1,4 +1,4 @@
-"""Where a zone's offers come from: its own hosts, or a child."""
+"""Where the offers of a zone come from: its own hosts or a child zone."""
 
 from typing import Protocol
 
@@ -12,44 +12,44 @@ from fabric_direct.zones.wire import (
 
 
 class Source(Protocol):
-    """Hosts that can be had. All methods may be called by many tasks of one event loop at once.
+    """A set of hosts to choose from. Tasks of one event loop may call all methods concurrently.
 
-    What a source is asked for it has, or says within ``deadline`` seconds that it has not.
+    Every method answers or raises within ``deadline`` seconds.
     """
 
     name: str
-    """As the zone calls it: its own name, or the child's."""
+    """The zone's name for it: its own name for the local hosts, else the child's."""
 
     async def capabilities(self, *, deadline: float) -> Capabilities:
-        """Return what can be had in all.
+        """Return the total capacity that is available.
 
-        :raises Unreachable: if it does not answer, or not in a way that can be believed.
+        :raises Unreachable: if it does not answer, or with an invalid response.
         """
 
     async def select(self, request: SelectRequest, *, deadline: float) -> Selection:
-        """Return offers with the source's own blobs; nothing is made.
+        """Return offers with the source's own blobs. Nothing is created.
 
-        :raises Unreachable: if it does not answer, or not in a way that can be believed.
+        :raises Unreachable: if it does not answer, or with an invalid response.
         """
 
     async def boot(self, request: BootRequest, *, deadline: float) -> str:
-        """Take offers up, all or none; return the source's own id of the reservation.
+        """Accept offers, all or none; return the source's own reservation id.
 
-        Asked again with the same request id, it returns the same reservation.
+        The same request id always yields the same reservation.
 
-        :raises Conflict: if an offer cannot be had any more: taken, expired, altered or used.
-        :raises Unreachable: if it does not answer: whether they are made is not known then.
+        :raises Conflict: if an offer is not valid any more: taken, expired, altered or used.
+        :raises Unreachable: if it does not answer; whether it creates the instances is unknown then.
         """
 
     async def instances(self, reservation: str, *, deadline: float) -> tuple[Instance, ...]:
-        """Return how far the instances of one of its reservations are.
+        """Return the instances of one of its reservations, with their status.
 
         :raises NotFound: if there is no such reservation.
         :raises Unreachable: if it does not answer.
         """
 
     async def delete(self, reservation: str, *, deadline: float) -> None:
-        """Have all instances of a reservation deleted; :meth:`instances` says when they are.
+        """Start to delete all instances of a reservation; :meth:`instances` reports the progress.
 
         :raises Unreachable: if it does not answer.
         """

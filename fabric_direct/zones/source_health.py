@@ -1,71 +1,70 @@
-"""What a zone last heard of its sources: they are looked at in the background."""
+"""What each source of a zone last reported, polled in the background."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-from fabric_direct.zones.fan_out import ask, left_out
+from fabric_direct.zones.fan_out import ask_one, left_out
 from fabric_direct.zones.source import Source
 from fabric_direct.zones.wire import Capabilities, ChildView
 
-_SILENCES = 3
-"""After how many looks without an answer a source is not asked."""
+_MISSED_REFRESHES = 3
+"""Number of refreshes without an answer after which a source is skipped."""
 
 
-class Watched:
-    """A source whose capabilities are looked at again and again."""
+class SourceHealth:
+    """A source, and the capabilities that it last reported."""
 
     def __init__(
         self, source: Source, refresh: float, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Look at nothing yet.
+        """Query nothing yet.
 
-        :param refresh: seconds between two looks, and that one may take.
+        :param refresh: seconds between two queries, and time limit of each.
         """
         self.source = source
-        self._refresh, self._clock = refresh, clock
+        self._interval, self._clock = refresh, clock
         self._heard: float | None = None
         self._capabilities: Capabilities | None = None
         self._why = ""
 
     async def watch(self) -> None:
-        """Look at it without an end."""
+        """Refresh for ever."""
         while True:
-            await self.look(self._refresh)
-            await asyncio.sleep(self._refresh)
+            await self.refresh(self._interval)
+            await asyncio.sleep(self._interval)
 
-    async def look(self, seconds: float) -> None:
-        """Ask the source what it has."""
+    async def refresh(self, seconds: float) -> None:
+        """Query the source's capabilities, within ``seconds``."""
         name = self.source.name
-        call = self.source.capabilities(deadline=seconds)
-        answer = (await ask({name: call}, seconds))[name]
+        answer = await ask_one(name, self.source.capabilities(deadline=seconds), seconds)
         if isinstance(answer, Capabilities):
             self._heard, self._capabilities, self._why = self._clock(), answer, ""
         else:
             self._why = left_out(name, answer).why
 
     @property
-    def asked(self) -> bool:
-        """Whether it is asked: it answered not long ago, or nobody has looked yet."""
+    def healthy(self) -> bool:
+        """Whether the source answered recently, or has not been queried yet."""
         if self._heard is None:
             return not self._why
-        return self._clock() - self._heard <= _SILENCES * self._refresh
+        return self._clock() - self._heard <= _MISSED_REFRESHES * self._interval
 
     @property
     def why(self) -> str:
-        """Why it is not asked."""
-        return "" if self.asked else f"not heard from: {self._why or 'no answer yet'}"
+        """Why the source is skipped; empty if it is not."""
+        return "" if self.healthy else f"not heard from: {self._why or 'no answer yet'}"
 
-    def counted(self, zone_id: str) -> Capabilities | None:
-        """Return what it has, unless it is not asked, or has the zone itself below it."""
-        known = self._capabilities if self.asked else None
+    def capabilities(self, zone_id: str) -> Capabilities | None:
+        """Return what the source has; None if it is skipped, or if zone ``zone_id`` is below it."""
+        known = self._capabilities if self.healthy else None
         return None if known is None or zone_id in known.zones else known
 
     def view(self) -> ChildView:
-        """Return what is known of it."""
+        """Return the state of the source as the zone reports it."""
         return ChildView(
             zone=self.source.name,
-            heard=self.asked,
+            heard=self.healthy,
             age=None if self._heard is None else self._clock() - self._heard,
             why=self.why,
             capabilities=self._capabilities,

@@ -1,7 +1,7 @@
-"""What a zone promised, on disk: reservations, their parts, and the offers that were taken up.
+"""The promises of a zone, on disk: reservations, their parts, and the accepted offers.
 
-They are kept by SQLite in ``<state_dir>/zone/zone.sqlite``, so that they survive a restart.
-It holds no sliver: those on the site's own hosts are in :mod:`~fabric_direct.zones.instances`.
+They are stored in SQLite, ``<state_dir>/zone/zone.sqlite``, and survive a restart. Slivers are not among
+them: those on the site's own hosts are in :mod:`~fabric_direct.zones.instances`.
 """
 
 import json
@@ -17,9 +17,9 @@ from fabric_direct.database import Database
 from fabric_direct.errors import Conflict
 
 _KEPT = 3600.0
-"""Seconds for which it is remembered that a request was refused or called off; none takes as long."""
+"""Seconds to remember refused and cancelled requests; no request takes as long."""
 SHOWN = 7 * 24 * 3600.0
-"""Seconds for which it is told of what was deleted."""
+"""Seconds to report deleted reservations."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS zone (id TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS reservation (
@@ -37,42 +37,42 @@ _TABLES = (
 
 
 class ReservationState(StrEnum):
-    """How far a reservation is."""
+    """The state of a reservation."""
 
     PLACING = "placing"
-    """Who asked for it has no answer yet."""
+    """The client has no answer yet."""
     MADE = "made"
     REFUSED = "refused"
     DELETED = "deleted"
 
 
 class PartState(StrEnum):
-    """How far one part of a reservation is."""
+    """The state of one part of a reservation."""
 
     ASKED = "asked"
-    """Whether its source has heard is not known."""
+    """Requested; whether the source received the request is unknown."""
     MADE = "made"
     DROPPED = "dropped"
-    """It shall be deleted, and is none of the reservation's any more."""
+    """Not part of the reservation any more; still to be deleted at its source."""
     DELETING = "deleting"
-    """The reservation shall be deleted; whether its source has heard is not known."""
+    """Part of a deleted reservation; the source has not confirmed the deletion yet."""
     DELETED = "deleted"
-    """Its source has been told."""
+    """The source has confirmed the deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Instances of one kind at one source."""
+    """The instances of one kind at one source."""
 
     id: str
-    """Request id by which they are asked for."""
+    """Id of the boot request to the source."""
     reservation: str
     source: str
     kind: str
     names: tuple[str, ...]
     state: PartState
     theirs: str
-    """The source's own id of it."""
+    """The source's own reservation id."""
 
 
 class Store:
@@ -84,7 +84,7 @@ class Store:
         self._database = Database(path, *_TABLES, what="the zone's database", timeout=10)
 
     def zone_id(self) -> str:
-        """Return the zone's own id, made at random when first asked for."""
+        """Return the zone's own id; it is generated at the first call."""
         with self._database.changing() as db:
             row = db.execute("SELECT id FROM zone").fetchone()
             if row is None:
@@ -95,10 +95,10 @@ class Store:
     # --- reservations
 
     def known(self, reservation: str, digest: str) -> bool:
-        """Tell whether a reservation was made already for the same request.
+        """Return whether the same request has a reservation already.
 
-        :param digest: of what is asked for.
-        :raises Conflict: if another was asked for, or it was refused or called off.
+        :param digest: of the request.
+        :raises Conflict: if another request had this id, or it was refused or cancelled.
         """
         with self._database.changing() as db:
             _forget(db)
@@ -106,16 +106,16 @@ class Store:
                 "SELECT digest, why FROM reservation WHERE id = ?", (reservation,)
             ).fetchone()
             if row is None:
-                _refuse_called_off(db, reservation)
+                _refuse_cancelled(db, reservation)
                 return False
             _refuse_other(digest, *row)
             return True
 
     def begin(self, reservation: str, digest: str, nonces: Iterable[str], until: float) -> None:
-        """Record that a reservation is being placed, and which offers it takes up.
+        """Record that a reservation is being placed, and which offers it accepts.
 
-        :param nonces: of the offers; they are remembered ``until`` they are expired.
-        :raises Conflict: if an offer was taken up before; nothing is recorded then.
+        :param nonces: of the offers; they are stored ``until`` the offers expire.
+        :raises Conflict: if an offer was accepted before; nothing is recorded then.
         """
         with self._database.changing() as db:
             values = (reservation, digest, ReservationState.PLACING)
@@ -126,19 +126,22 @@ class Store:
     def made(self, reservation: str) -> None:
         """Record that a reservation is placed.
 
-        :raises Conflict: if it was called off meanwhile.
+        :raises Conflict: if it was cancelled meanwhile.
         """
         with self._database.changing() as db:
-            _refuse_called_off(db, reservation)
+            _refuse_cancelled(db, reservation)
             _set_state(db, reservation, ReservationState.MADE, None)
 
     def refused(self, reservation: str, why: str) -> None:
-        """Record that a reservation is refused; nothing of it shall be left."""
+        """Record that a reservation is refused; all of its parts are dropped."""
         with self._database.changing() as db:
             _refuse(db, reservation, why)
 
     def delete(self, reservation: str) -> bool:
-        """Record that a reservation shall be deleted, or never be made; tell whether it was made."""
+        """Record the deletion of a reservation; return whether there is one.
+
+        If there is none, the request is cancelled: it will be refused should it still come.
+        """
         with self._database.changing() as db:
             states = (ReservationState.MADE, ReservationState.DELETED)
             row = db.execute(
@@ -156,7 +159,7 @@ class Store:
             return True
 
     def state(self, reservation: str) -> ReservationState | None:
-        """Return how far a reservation is, or None if there is none."""
+        """Return the state of a reservation, or None if there is none."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT state FROM reservation WHERE id = ?", (reservation,)
@@ -164,7 +167,7 @@ class Store:
             return ReservationState(row[0]) if row else None
 
     def interrupt(self) -> None:
-        """Refuse what was being placed: the process that did so is gone, and no one has an answer."""
+        """Refuse the reservations that a former process was placing: their clients got no answer."""
         with self._database.changing() as db:
             placing = db.execute(
                 "SELECT id FROM reservation WHERE state = ?", (ReservationState.PLACING,)
@@ -174,8 +177,8 @@ class Store:
 
     # --- parts
 
-    def ask(self, parts: Iterable[Part]) -> None:
-        """Record parts that are about to be asked for."""
+    def add_parts(self, parts: Iterable[Part]) -> None:
+        """Record parts that are about to be requested."""
         with self._database.changing() as db:
             for part in parts:
                 values = (part.id, part.reservation, part.source, part.kind)
@@ -185,9 +188,9 @@ class Store:
                 )
 
     def answered(self, part: str, theirs: str) -> None:
-        """Record that a source has taken a part on.
+        """Record that a source has accepted a part.
 
-        :param theirs: its own id of it.
+        :param theirs: the source's own reservation id.
         """
         with self._database.changing() as db:
             db.execute(
@@ -195,13 +198,13 @@ class Store:
             )
 
     def drop(self, parts: Iterable[str]) -> None:
-        """Record that parts shall be deleted, for the reservation does without them."""
+        """Record that parts do not belong to their reservation any more and must be deleted."""
         with self._database.changing() as db:
             for part in parts:
                 db.execute("UPDATE part SET state = ? WHERE id = ?", (PartState.DROPPED, part))
 
     def gone(self, part: str) -> None:
-        """Record that the source has been told to delete a part."""
+        """Record that the source has confirmed the deletion of a part."""
         with self._database.changing() as db:
             db.execute("DELETE FROM part WHERE id = ? AND state = ?", (part, PartState.DROPPED))
             db.execute(
@@ -210,12 +213,12 @@ class Store:
             )
 
     def parts(self, reservation: str) -> tuple[Part, ...]:
-        """Return the parts of a reservation, without dropped ones."""
+        """Return the parts of a reservation, except dropped ones."""
         states = tuple(PartState(state) for state in PartState if state is not PartState.DROPPED)
         return self._parts(states, reservation)
 
     def to_delete(self) -> tuple[Part, ...]:
-        """Return the parts whose sources have not been told yet to delete them."""
+        """Return the parts whose deletion their sources have not confirmed yet."""
         return self._parts((PartState.DROPPED, PartState.DELETING))
 
     def _parts(self, states: tuple[PartState, ...], reservation: str = "") -> tuple[Part, ...]:
@@ -234,21 +237,23 @@ def _part(
 
 def _refuse_other(asked: str, digest: str, why: str) -> None:
     if asked != digest:
-        raise Conflict("another request had this request id", remedy="make one for each request")
+        raise Conflict(
+            "another request has the same request id", remedy="use a new id for each request"
+        )
     if why:
-        raise Conflict("this request was refused", why=why, remedy="ask with another request id")
+        raise Conflict("this request was refused", why=why, remedy="use another request id")
 
 
-def _refuse_called_off(db: sqlite3.Connection, reservation: str) -> None:
+def _refuse_cancelled(db: sqlite3.Connection, reservation: str) -> None:
     if db.execute("SELECT 1 FROM called_off WHERE reservation = ?", (reservation,)).fetchone():
-        raise Conflict("this request was called off", remedy="ask with another request id")
+        raise Conflict("this request was cancelled", remedy="use another request id")
 
 
 def _take(db: sqlite3.Connection, nonce: str, until: float) -> None:
     try:
         db.execute("INSERT INTO taken VALUES (?, ?)", (nonce, until))
     except sqlite3.IntegrityError as error:
-        raise Conflict("an offer was taken up already", remedy="select again") from error
+        raise Conflict("an offer was accepted before", remedy="select again") from error
 
 
 def _refuse(db: sqlite3.Connection, reservation: str, why: str) -> None:
@@ -265,7 +270,7 @@ def _set_state(
 
 
 def _forget(db: sqlite3.Connection) -> None:
-    """Forget what is over: offers, and reservations that were deleted, refused or called off."""
+    """Purge expired offers, and reservations that were deleted, refused or cancelled long ago."""
     now = (time.time(),)
     over = "SELECT id FROM reservation WHERE until < ?"
     deleted = f"DELETE FROM part WHERE state = ? AND reservation IN ({over})"  # noqa: S608

@@ -1,7 +1,7 @@
-"""What zones say to each other.
+"""Requests and answers between zones.
 
-No host is named in any of it: an offer says what an instance costs, and its sealed blob where it would
-go, to the zone that made it alone.
+None of them names a host: an offer says what an instance costs; only the zone that made the offer can
+read from its sealed blob where the instance would run.
 """
 
 import hashlib
@@ -18,37 +18,37 @@ from fabric_direct.placement.request import Needs
 from fabric_direct.placement.sliver_requests import request_of
 
 MOST_INSTANCES = 1000
-"""In one request, all kinds together."""
+"""Instances of all kinds in one request."""
 MOST_BYTES = 4 * 1024 * 1024
-"""Of a request or an answer. A thousand offers, each with a blob of 2 KiB, are half of it."""
+"""Length of a request or an answer. A thousand offers with blobs of 2 KiB take half of it."""
 
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{8,64}$")]
-"""Made by who asks first, and passed on: by it a zone knows a request that comes around to it again."""
+"""Chosen by the first client and passed on, so that a zone recognizes a request in a loop of zones."""
 ReservationId = Annotated[str, StringConstraints(pattern=r"^r-[0-9a-f]{16}$")]
 Kind = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,15}$")]
 Blob = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_=-]+$", max_length=16_384)]
-"""Sealed by the zone that made it, with its own key, and of use to it alone."""
+"""Encrypted by the zone that made it; only that zone can read it."""
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-"""Made by a zone for itself, at random; its name is what its parents call it."""
+"""A random id that a zone gives itself; its name is chosen by its parents."""
 Count = Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
 Number = Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-# What an instance's id and name have more than those of their kind's sliver: -<16 digits>-<number>.
+# An instance's id and name extend those of its kind's sliver by -<16 digits>-<number> and -<number>.
 _LONGEST_ID, _LONGEST_NAME = 63 - 22, 63 - 5
 
 
 def reservation_of(request_id: str) -> str:
-    """Return the id of the reservation that any zone makes for a boot request with this id.
+    """Return the id of the reservation that every zone makes for a boot request with this id.
 
-    So that who gets no answer can still have it deleted.
+    A client that gets no answer can therefore still delete the reservation.
     """
     return f"r-{hashlib.sha256(request_id.encode()).hexdigest()[:16]}"
 
 
 def _without_host(needs: Needs) -> Needs:
     if needs.host is not None or needs.rules.exclude_hosts:
-        raise ValueError("names a host; hosts have no names outside their zone")
+        raise ValueError("names a host; hosts are not known outside their zone")
     return needs
 
 
@@ -58,19 +58,19 @@ class _Instances(Frozen):
     kind: Kind
     num_instances: Count = 1
     together: bool = False
-    """Whether all of the kind must share a host."""
+    """Whether all instances of the kind must share a host."""
     apart: bool = False
-    """Whether no two of the kind may share a host."""
+    """Whether no two instances of the kind may share a host."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if self.together and self.apart:
-            raise ValueError("apart: they cannot be together and apart")
+            raise ValueError("apart: excludes 'together'")
         return self
 
 
 class KindNeeds(_Instances):
-    """Instances of one kind, and what each needs."""
+    """Instances of one kind, and the needs of each."""
 
     needs: Needs
 
@@ -85,7 +85,7 @@ def _refuse_unsound(kinds: Sequence[_Instances]) -> None:
 
 
 class SelectRequest(Frozen):
-    """What could be had, and at what cost? Nothing is made."""
+    """Ask for offers. Nothing is created."""
 
     request_id: RequestId
     kinds: Annotated[tuple[KindNeeds, ...], Field(min_length=1, max_length=100)]
@@ -103,52 +103,52 @@ class Offer(Frozen):
 
     kind: Kind
     cost: Cost
-    """Lower is better. Comparable between zones that weigh alike."""
+    """Lower is better. Comparable between zones with the same weights."""
     zone: Name
-    """Which of the sources of the answering zone it is from: its own name, or a child's."""
+    """The source of the answering zone that made it: the zone itself or a child."""
     blob: Blob
     expires: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
     """Seconds from now."""
 
 
 class Shortage(Frozen):
-    """Instances of a kind that fit nowhere in a zone."""
+    """Instances of a kind that fit on no host of a zone."""
 
     kind: Kind
     missing: Count
     refused: dict[str, int] = {}
-    """By filter: how many hosts it was the first to refuse, for one of them."""
+    """By filter: the number of hosts that it was the first to refuse, for one of the instances."""
 
 
 class LeftOut(Frozen):
-    """A zone that was not asked, or whose answer does not count."""
+    """A zone that was skipped, or whose answer was not used."""
 
     zone: Name
     why: str
 
 
 class Selection(Frozen):
-    """The answer: offers, the cheapest first."""
+    """Offers, the cheapest first."""
 
     offers: tuple[Offer, ...] = ()
-    """At most as many of each kind as were asked for; all of them can be taken up together."""
+    """At most as many of each kind as were asked for; all of them can be accepted together."""
     shortages: tuple[Shortage, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
 
 class KindSliver(_Instances):
-    """Instances of one kind, and what each shall be."""
+    """Instances of one kind, and the sliver of each."""
 
     sliver: NodeSliver
-    """Its ``id`` and ``name`` are the beginnings of those of the instances; its host is left open."""
+    """Its ``id`` and ``name`` are the prefixes of those of the instances; it names no host."""
     numbers: Annotated[tuple[Number, ...], Field(max_length=MOST_INSTANCES)] = ()
-    """Those that the instances' ids and names end with; counted from 1 if absent."""
+    """Suffixes of the instances' ids and names; 1, 2, … if absent."""
 
     @field_validator("sliver")
     @classmethod
     def _can_be_many(cls, sliver: NodeSliver) -> NodeSliver:
         if sliver.host not in {None, AUTO} or sliver.placement.exclude_hosts:
-            raise ValueError("names a host; hosts have no names outside their zone")
+            raise ValueError("names a host; hosts are not known outside their zone")
         if len(sliver.id) > _LONGEST_ID or len(sliver.name) > _LONGEST_NAME:
             raise ValueError(f"id or name is longer than {_LONGEST_ID} or {_LONGEST_NAME}")
         return sliver
@@ -156,9 +156,9 @@ class KindSliver(_Instances):
     @model_validator(mode="after")
     def _numbered(self) -> Self:
         if self.numbers and len(self.numbers) != self.num_instances:
-            raise ValueError("numbers: must be one for each instance")
+            raise ValueError("numbers: must have one number for each instance")
         if len(set(self.numbers)) != len(self.numbers):
-            raise ValueError("numbers: has one twice")
+            raise ValueError("numbers: has a number twice")
         return self
 
     def numbered(self) -> tuple[int, ...]:
@@ -169,8 +169,8 @@ class KindSliver(_Instances):
         """Return the name of an instance."""
         return f"{self.sliver.name}-{number}"
 
-    def needed(self, num_instances: int | None = None) -> KindNeeds:
-        """Return what is to be selected for them, or for some of them."""
+    def needs_of(self, num_instances: int | None = None) -> KindNeeds:
+        """Return the needs of all instances, or of ``num_instances`` of them."""
         return KindNeeds(
             kind=self.kind,
             num_instances=self.num_instances if num_instances is None else num_instances,
@@ -181,18 +181,18 @@ class KindSliver(_Instances):
 
 
 class BootRequest(Frozen):
-    """Make them."""
+    """Ask for instances to be created."""
 
     request_id: RequestId
-    """Asked twice with the same one, a zone answers with the same reservation."""
+    """A zone answers requests with the same id with the same reservation."""
     kinds: Annotated[tuple[KindSliver, ...], Field(min_length=1, max_length=100)]
     offers: Annotated[tuple[Offer, ...], Field(max_length=MOST_INSTANCES)] = ()
-    """Those that are taken up. The zone selects by itself what they leave open; not of a kind that must
-    share a host, or must not, if they have any of it."""
+    """The offers to accept. The zone itself selects hosts for instances without an offer, except for
+    kinds with ``together`` or ``apart`` that have some offers."""
     partial: bool = False
-    """Whether as many as fit will do; all or nothing if not."""
+    """Whether to create as many as fit; all or nothing otherwise."""
     deadline: Seconds | None = None
-    """Seconds for the answer, which comes when all have a place and before they are made."""
+    """Seconds for the answer, which comes when all instances have a host, before they are created."""
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -207,24 +207,24 @@ class BootRequest(Frozen):
 
 
 class Booted(Frozen):
-    """They are being made."""
+    """The instances are being created."""
 
     reservation_id: ReservationId
 
 
 class InstanceStatus(StrEnum):
-    """How far an instance is."""
+    """The status of an instance."""
 
     PENDING = "pending"
     DONE = "done"
     FAILED = "failed"
     """Nothing of it is left."""
     PARTIAL = "partial"
-    """Something of it is left; the zone's operator is told what."""
+    """Something of it is left; the log of the zone says what."""
     DELETING = "deleting"
     DELETED = "deleted"
     UNKNOWN = "unknown"
-    """The child that makes it does not answer."""
+    """The child that has it does not answer."""
 
 
 class Instance(Frozen):
@@ -233,14 +233,14 @@ class Instance(Frozen):
     name: Name
     kind: Kind
     zone: Name
-    """Which of the sources of the answering zone makes it."""
+    """The source of the answering zone that has it."""
     status: InstanceStatus
     error: str = ""
-    """The class of the error, for example ``QuotaExceeded``: its words may name hosts."""
+    """Class of the error, for example ``QuotaExceeded``; its message could name hosts."""
 
 
 class Reservation(Frozen):
-    """What was booted together."""
+    """Instances that were booted by one request."""
 
     reservation_id: ReservationId
     instances: tuple[Instance, ...] = ()
@@ -249,7 +249,7 @@ class Reservation(Frozen):
 
 
 class DeviceCount(Frozen):
-    """Devices of one type and model that a zone has free."""
+    """Free devices of one type and model."""
 
     type: Name
     model: Name | None = None
@@ -257,17 +257,17 @@ class DeviceCount(Frozen):
 
 
 class Capabilities(Frozen):
-    """What a zone has in all, with its children: not which host has it."""
+    """The free capacity of a zone and the zones below it, in total."""
 
     zones: tuple[ZoneId, ...] = ()
-    """The zones that are counted. One that finds itself among those of a child does not count it."""
+    """The zones that are included. A zone does not count a child that includes the zone itself."""
     hosts: Annotated[int, Field(ge=0)] = 0
     cores: Amount = 0
-    """That may still be promised, as ``ram`` and ``disk``."""
+    """Free virtual CPUs, with the allocation ratio applied."""
     ram: Amount = 0
-    """GiB."""
+    """Free GiB, with the allocation ratio applied."""
     disk: Amount = 0
-    """GiB."""
+    """Free GiB, with the allocation ratio applied."""
     devices: tuple[DeviceCount, ...] = ()
     traits: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
@@ -275,20 +275,20 @@ class Capabilities(Frozen):
 
 
 class ChildView(Frozen):
-    """A child, as its parent last heard of it."""
+    """A child zone, as it last answered."""
 
     zone: Name
     heard: bool
-    """Whether it is asked: it answered not long ago."""
+    """Whether it answered recently; other children are skipped."""
     age: Annotated[float, Field(ge=0)] | None = None
-    """Seconds since it answered; None: never."""
+    """Seconds since its last answer; None if it never answered."""
     why: str = ""
-    """Why it is not asked."""
+    """Why it is skipped."""
     capabilities: Capabilities | None = None
 
 
 class ZoneView(Frozen):
-    """A zone: what it has, and the children that it knows."""
+    """A zone, its capacity and its children."""
 
     zone: Name
     capabilities: Capabilities
@@ -296,7 +296,7 @@ class ZoneView(Frozen):
 
 
 class Problem(Frozen):
-    """Why something was refused."""
+    """The reason for an error."""
 
     error: str
     """Class of the error."""

@@ -14,12 +14,12 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.errors import Conflict, FabricDirectError, InvalidSite, NotFound, Unreachable
 from fabric_direct.zones.booting import Booting
-from fabric_direct.zones.deletion_retry import Clearing
-from fabric_direct.zones.fan_out import ask, left_out, share
+from fabric_direct.zones.deletion_retry import DeletionRetry
+from fabric_direct.zones.fan_out import ask_all, left_out, share
 from fabric_direct.zones.merging import merge, total
 from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.source import Source
-from fabric_direct.zones.source_health import Watched
+from fabric_direct.zones.source_health import SourceHealth
 from fabric_direct.zones.store import Part, PartState, ReservationState, Store
 from fabric_direct.zones.wire import (
     BootRequest,
@@ -39,54 +39,54 @@ _OFFER = "offer"
 
 
 class Zone:
-    """Offers what its sources have, and has them make what is taken up.
+    """Offers the hosts of its sources, and boots instances on them.
 
-    To be used in one event loop, between :meth:`start` and :meth:`close`.
+    Use it in one event loop, between :meth:`start` and :meth:`close`.
     """
 
     def __init__(self, site: Site, sources: Sequence[Source]) -> None:
-        """Make the zone; its key is made if there is none.
+        """Create the zone, and its key if there is none.
 
-        :param sources: the site's own hosts, under the zone's own name, and its children.
-        :raises InvalidSite: if two have one name, or the key cannot be read.
+        :param sources: the site's own hosts, named like the zone, and its children.
+        :raises InvalidSite: if two sources have the same name, or the key cannot be read.
         """
         self.name = site.zone_name
         _refuse_twice([source.name for source in sources])
         self._settings, self._retries = site.zone, site.placement.retries
         self._sources = {source.name: source for source in sources}
-        self._watched = [Watched(source, site.zone.refresh) for source in sources]
+        self._health = [SourceHealth(source, site.zone.refresh) for source in sources]
         self._seal = seal_of(site.state_dir)
         self._store = Store(site.state_dir)
-        self._clearing = Clearing(self._sources, self._store, site.zone.deadline)
+        self._deletions = DeletionRetry(self._sources, self._store, site.zone.deadline)
         self._handling: set[str] = set()
         self._booting: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._watching: list[asyncio.Task[None]] = []
         self._id = ""
 
     async def start(self) -> None:
-        """Begin to look at the sources, and take back what a process that is gone was placing."""
+        """Start to poll the sources, and drop what a former process was placing."""
         self._id = await run_sync(self._store.zone_id)
         await run_sync(self._store.interrupt)
-        await self._clearing.begin()
-        self._watching = [asyncio.create_task(each.watch()) for each in self._watched]
+        await self._deletions.start()
+        self._watching = [asyncio.create_task(each.watch()) for each in self._health]
 
     async def close(self) -> None:
-        """Let what is being placed come to its end, and stop looking at the sources."""
+        """Wait for the reservations that are being placed, and stop polling the sources."""
         placing = [task for _, task in self._booting.values()]
         await asyncio.gather(*placing, return_exceptions=True)
         for task in self._watching:
             task.cancel()
-        self._clearing.close()
+        self._deletions.close()
 
     # --- selecting
 
     async def select(self, request: SelectRequest) -> Selection:
-        """Return the cheapest offers of all sources; nothing is made.
+        """Return the cheapest offers of all sources. Nothing is created.
 
-        One that comes around to the zone while it is handling it is answered with nothing.
+        A request that comes back to this zone through a loop of zones gets no offers.
         """
         if request.request_id in self._handling:
-            return Selection(left_out=(LeftOut(zone=self.name, why="the request came around"),))
+            return Selection(left_out=(LeftOut(zone=self.name, why="the zones form a loop"),))
         with self._handled(request.request_id):
             selection = await self._selected(request, request.deadline or self._settings.deadline)
         return selection.model_copy(update={"offers": tuple(map(self._sealed, selection.offers))})
@@ -102,17 +102,20 @@ class Zone:
     async def _selected(
         self, request: SelectRequest, seconds: float, without: Collection[str] = ()
     ) -> Selection:
-        """Return the offers with the sources' own blobs."""
-        asked = [w for w in self._watched if w.asked and w.source.name not in without]
-        silent = [LeftOut(zone=w.source.name, why=w.why) for w in self._watched if not w.asked]
+        """Return the offers with the sources' own blobs.
+
+        :param without: names of sources to exclude.
+        """
+        asked = [h.source for h in self._health if h.healthy and h.source.name not in without]
+        silent = [LeftOut(zone=h.source.name, why=h.why) for h in self._health if not h.healthy]
         given = share(seconds)
         passed = request.model_copy(update={"deadline": given})
-        calls = {w.source.name: w.source.select(passed, deadline=given) for w in asked}
-        answers = await ask(calls, given)
-        heard = {name: each for name, each in answers.items() if isinstance(each, Selection)}
+        calls = {source.name: source.select(passed, deadline=given) for source in asked}
+        answers = await ask_all(calls, given)
+        selections = {name: each for name, each in answers.items() if isinstance(each, Selection)}
         failed = [left_out(name, e) for name, e in answers.items() if isinstance(e, Exception)]
-        below = [_below(name, each) for name in heard for each in heard[name].left_out]
-        selection = merge(request.kinds, heard)
+        below = [_below(name, each) for name in selections for each in selections[name].left_out]
+        selection = merge(request.kinds, selections)
         return selection.model_copy(update={"left_out": (*silent, *failed, *below)})
 
     def _sealed(self, offer: Offer) -> Offer:
@@ -124,13 +127,14 @@ class Zone:
     # --- booting
 
     async def boot(self, request: BootRequest) -> str:
-        """Take offers up and select what they leave open; return the id of the reservation.
+        """Accept offers, select what they leave open, and return the id of the reservation.
 
-        All have a place then, or as many as can be if that will do; they are made in the background.
+        When this returns, every instance has a host, or as many as fit if the request is ``partial``.
+        They are created in the background.
 
-        :raises Conflict: if an offer is altered, expired, another zone's, or was taken up before; if
-            another request had this request id, or this one was refused before.
-        :raises NotPlaced: if there are not enough places; nothing is left then of those there were.
+        :raises Conflict: if an offer was altered, is expired, is another zone's, or was accepted before;
+            if another request has the same id, or this one was refused before.
+        :raises NotPlaced: if there are not enough hosts; nothing is reserved then.
         """
         reservation, digest = reservation_of(request.request_id), _digest(request)
         if reservation not in self._booting:
@@ -140,13 +144,13 @@ class Zone:
         known, task = self._booting[reservation]
         if known != digest:
             raise Conflict(
-                "another request had this request id", remedy="make one for each request"
+                "another request has the same request id", remedy="use a new id for each request"
             )
         await asyncio.shield(task)
         return reservation
 
     def _booted(self, reservation: str, task: "asyncio.Task[None]") -> None:
-        """Forget a task; who asked for it may be gone, and no one else look at what it raised."""
+        """Remove a task, and retrieve its exception, which nobody else may do."""
         del self._booting[reservation]
         _ = task.cancelled() or task.exception()
 
@@ -164,7 +168,7 @@ class Zone:
             await self._place(reservation, booting, request.deadline or self._settings.deadline)
 
     async def _place(self, reservation: str, booting: Booting, seconds: float) -> None:
-        """Find the places; if that fails, have everything deleted that was asked for."""
+        """Place a reservation; if that fails, drop all of its parts."""
         why = "it failed"
         try:
             await booting.run(self._retries, Deadline.within(seconds))
@@ -176,10 +180,10 @@ class Zone:
         finally:
             if why:
                 await run_sync(self._store.refused, reservation, why)
-            await self._clearing.begin()
+            await self._deletions.start()
 
     def _opened(self, offer: Offer) -> tuple[str, Offer]:
-        """Return an offer's nonce, and the offer as its source made it."""
+        """Return the nonce of an offer, and the offer as its source made it."""
         source, kind, blob, nonce = self._seal.open(offer.blob, _OFFER)
         if source not in self._sources or kind != offer.kind:
             raise Conflict("the offer is for something else", remedy="select again")
@@ -188,9 +192,9 @@ class Zone:
     # --- reservations
 
     async def reservation(self, reservation: str) -> Reservation:
-        """Say how far the instances of a reservation are.
+        """Return a reservation with the status of each instance.
 
-        :raises NotFound: if there is none of this id.
+        :raises NotFound: if there is no such reservation.
         """
         states = {ReservationState.MADE, ReservationState.DELETED}
         if await run_sync(self._store.state, reservation) not in states:
@@ -199,9 +203,9 @@ class Zone:
         seconds = share(self._settings.deadline)
         here = [part for part in parts.values() if part.source in self._sources]
         calls = {p.id: self._sources[p.source].instances(p.theirs, deadline=seconds) for p in here}
-        told = await ask(calls, seconds)
-        gone = NotFound("it is none of the zone's children any more")
-        answers = {part: told.get(part, gone) for part in parts}
+        answered = await ask_all(calls, seconds)
+        gone = NotFound("it is not a child of the zone any more")
+        answers = {part: answered.get(part, gone) for part in parts}
         silent = {
             parts[part].source: left_out(parts[part].source, answer)
             for part, answer in answers.items()
@@ -209,33 +213,35 @@ class Zone:
         }
         return Reservation(
             reservation_id=reservation,
-            instances=tuple(i for part in parts.values() for i in _told(part, answers[part.id])),
+            instances=tuple(
+                each for part in parts.values() for each in _instances(part, answers[part.id])
+            ),
             left_out=tuple(silent.values()),
         )
 
     async def delete(self, reservation: str) -> Reservation:
-        """Have all instances of a reservation deleted; say how far they are.
+        """Start to delete all instances of a reservation; return it with their status.
 
-        A child that does not answer is told when it does. If the reservation is being placed, or its
-        request is still to come, it will be refused.
+        A child that does not answer is asked again until it does. A request for this reservation that is
+        being placed, or arrives later, is refused.
 
-        :raises NotFound: if there is none of this id.
+        :raises NotFound: if there is no such reservation.
         """
         if not await run_sync(self._store.delete, reservation):
             raise _no_reservation()
-        told = await self._clearing.begin()
-        if told:
-            await asyncio.wait(told, timeout=share(self._settings.deadline) / 2)
+        deletions = await self._deletions.start()
+        if deletions:
+            await asyncio.wait(deletions, timeout=share(self._settings.deadline) / 2)
         return await self.reservation(reservation)
 
     # --- what there is
 
     async def view(self) -> ZoneView:
-        """Return what the zone has, with its children as they were last heard of."""
-        own = [w for w in self._watched if w.source.name == self.name]
-        children = [w for w in self._watched if w.source.name != self.name]
-        await asyncio.gather(*(each.look(share(self._settings.refresh)) for each in own))
-        counted = [each.counted(self._id) for each in self._watched]
+        """Return the zone's capacity, with its children as they last answered."""
+        own = [h for h in self._health if h.source.name == self.name]
+        children = [h for h in self._health if h.source.name != self.name]
+        await asyncio.gather(*(each.refresh(share(self._settings.refresh)) for each in own))
+        counted = [each.capabilities(self._id) for each in self._health]
         parts = [Capabilities(zones=(self._id,)), *filter(None, counted)]
         views = tuple(child.view() for child in children)
         return ZoneView(zone=self.name, capabilities=total(parts), children=views)
@@ -244,7 +250,9 @@ class Zone:
 def _refuse_twice(names: list[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InvalidSite(f"a child is called {twice!r} like the zone", field="zone.children")
+        raise InvalidSite(
+            f"a child zone has the same name as the zone: {twice!r}", field="zone.children"
+        )
 
 
 def _below(name: str, below: LeftOut) -> LeftOut:
@@ -252,7 +260,7 @@ def _below(name: str, below: LeftOut) -> LeftOut:
 
 
 def _digest(request: BootRequest) -> str:
-    """Return the digest of what is asked for; how long it may take is no part of that."""
+    """Return the digest of a request, which does not depend on its deadline."""
     asked = request.model_copy(update={"deadline": None})
     return sha256(asked.model_dump_json().encode()).hexdigest()
 
@@ -261,8 +269,8 @@ def _no_reservation() -> NotFound:
     return NotFound("there is no such reservation")
 
 
-def _told(part: Part, answer: tuple[Instance, ...] | Exception) -> Iterator[Instance]:
-    """Return the instances of a part, as its source tells of them; those it does not are unknown."""
+def _instances(part: Part, answer: tuple[Instance, ...] | Exception) -> Iterator[Instance]:
+    """Yield the instances of a part as its source reports them; others are unknown."""
     by_name = {} if isinstance(answer, Exception) else {each.name: each for each in answer}
     unknown = InstanceStatus.DELETED if _surely_gone(part, answer) else InstanceStatus.UNKNOWN
     for name in part.names:

@@ -362,7 +362,7 @@ class TestARing:
             found = zone.select(secrets.token_hex(16), small=needs("small", 3))
 
             assert len(found["offers"]) == 3
-            assert "came around" in str(found["left_out"])
+            assert "form a loop" in str(found["left_out"])
 
     def test_counts_each_zone_once(self, tree: Tree) -> None:
         until(lambda: all(child["heard"] for child in tree.ring_a.view()["children"]))

@@ -17,7 +17,7 @@ from fabric_direct.errors import DriverError, Unreachable
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.zones import app as app_module
 from fabric_direct.zones.app import MOST_BYTES, api, application
-from fabric_direct.zones.local_source import OwnHosts
+from fabric_direct.zones.local_source import LocalSource
 from fabric_direct.zones.wire import Problem, reservation_of
 from fabric_direct.zones.zone import Zone
 from tests.conftest import FAKE_DRIVERS
@@ -267,7 +267,7 @@ class TestABody:
 
         response = await client.post("/zones/select", json=select(kind(needs=needs)))
 
-        assert "hosts have no names outside their zone" in problem(response, 422).message
+        assert "hosts are not known outside their zone" in problem(response, 422).message
         assert "worker-1" not in response.text
 
     async def test_with_half_a_character_is_refused(self, client: httpx.AsyncClient) -> None:
@@ -301,7 +301,7 @@ class TestARefusal:
 
         again = await client.post("/zones/boot", json=boot(offers=offers, request_id="request-3"))
 
-        assert problem(again, 409).message == "an offer was taken up already. select again"
+        assert problem(again, 409).message == "an offer was accepted before. select again"
 
     @pytest.mark.parametrize("method", ["GET", "DELETE"])
     async def test_of_an_unknown_reservation_is_not_found(
@@ -440,7 +440,7 @@ class TestNoHostIsNamed:
 
     async def test_in_any_answer(self, own_site: Site, processor: HandlerProcessor) -> None:
         told: list[str] = []
-        zone = Zone(own_site, [OwnHosts(own_site, processor)])
+        zone = Zone(own_site, [LocalSource(own_site, processor)])
         async with serving(zone) as client:
 
             async def ask(method: str, path: str, body: Any = None) -> Any:

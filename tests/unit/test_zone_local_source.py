@@ -13,7 +13,7 @@ from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import Conflict, NotFound, Refused, Unreachable
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.zones.local_source import OwnHosts
+from fabric_direct.zones.local_source import LocalSource
 from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.wire import (
     BootRequest,
@@ -72,24 +72,26 @@ def at_work(own_site: Site, hosts: dict[str, Substrate]) -> Iterator[HandlerProc
 
 
 @pytest.fixture
-async def own(own_site: Site, at_work: HandlerProcessor) -> OwnHosts:
-    return OwnHosts(own_site, at_work)
+async def own(own_site: Site, at_work: HandlerProcessor) -> LocalSource:
+    return LocalSource(own_site, at_work)
 
 
-async def select(own: OwnHosts, *kinds: dict[str, Any], **values: Any) -> Selection:
+async def select(own: LocalSource, *kinds: dict[str, Any], **values: Any) -> Selection:
     return await own.select(asked(*kinds, **values), deadline=10)
 
 
-async def boot(own: OwnHosts, request: BootRequest) -> str:
+async def boot(own: LocalSource, request: BootRequest) -> str:
     return await own.boot(request, deadline=10)
 
 
-async def booted(own: OwnHosts, number: int = 1, **values: Any) -> str:
+async def booted(own: LocalSource, number: int = 1, **values: Any) -> str:
     offers = (await select(own, kind(number=number, **values))).offers
     return await boot(own, wanted(sliver_kind(number=number, **values), offers=offers))
 
 
-async def until(own: OwnHosts, reservation: str, *statuses: InstanceStatus) -> tuple[Instance, ...]:
+async def until(
+    own: LocalSource, reservation: str, *statuses: InstanceStatus
+) -> tuple[Instance, ...]:
     """Return the instances once all have one of the statuses."""
     async with asyncio.timeout(20):
         while True:
@@ -105,7 +107,7 @@ def where(hosts: dict[str, Substrate]) -> dict[str, str]:
 
 
 class TestSelecting:
-    async def test_offers_a_place_for_each_with_its_cost(self, own: OwnHosts) -> None:
+    async def test_offers_a_place_for_each_with_its_cost(self, own: LocalSource) -> None:
         selection = await select(own, kind(number=3))
 
         assert [(o.kind, o.zone) for o in selection.offers] == [("small", "LEAF")] * 3
@@ -113,7 +115,7 @@ class TestSelecting:
         assert not selection.shortages
 
     async def test_makes_and_claims_nothing(
-        self, own: OwnHosts, hosts: dict[str, Substrate], at_work: HandlerProcessor
+        self, own: LocalSource, hosts: dict[str, Substrate], at_work: HandlerProcessor
     ) -> None:
         before = at_work.hosts()
         await select(own, kind(number=8))
@@ -121,25 +123,25 @@ class TestSelecting:
         assert at_work.hosts() == before
         assert not where(hosts)
 
-    async def test_offers_no_more_than_fits_all_at_once(self, own: OwnHosts) -> None:
+    async def test_offers_no_more_than_fits_all_at_once(self, own: LocalSource) -> None:
         selection = await select(own, kind("a", 5), kind("b", 5))
 
         assert len(selection.offers) == 8
         assert sum(s.missing for s in selection.shortages) == 2
         assert all(sum(s.refused.values()) == 2 for s in selection.shortages)
 
-    async def test_offers_as_many_as_have_a_device(self, own: OwnHosts) -> None:
+    async def test_offers_as_many_as_have_a_device(self, own: LocalSource) -> None:
         selection = await select(own, kind("gpu", 2, needs={**SMALL, **GPU}))
 
         assert len(selection.offers) == 1
         assert selection.shortages[0].missing == 1
 
-    async def test_keeps_apart_what_must_be(self, own: OwnHosts) -> None:
+    async def test_keeps_apart_what_must_be(self, own: LocalSource) -> None:
         selection = await select(own, kind(number=3, apart=True))
 
         assert len(selection.offers) == 2
 
-    async def test_of_what_must_share_a_host_finds_one_for_all(self, own: OwnHosts) -> None:
+    async def test_of_what_must_share_a_host_finds_one_for_all(self, own: LocalSource) -> None:
         assert len((await select(own, kind(number=4, together=True))).offers) == 4
         assert (await select(own, kind(number=5, together=True))).shortages
 
@@ -154,20 +156,20 @@ class TestSelecting:
         ],
     )
     async def test_of_a_kind_that_cannot_be_says_so_and_serves_the_others(
-        self, own: OwnHosts, needs: dict[str, Any]
+        self, own: LocalSource, needs: dict[str, Any]
     ) -> None:
         selection = await select(own, kind("odd", 2, needs=needs), kind())
 
         assert [o.kind for o in selection.offers] == ["small"]
         assert [(s.kind, s.missing) for s in selection.shortages] == [("odd", 2)]
 
-    async def test_heeds_an_architecture_that_is_asked_for(self, own: OwnHosts) -> None:
+    async def test_heeds_an_architecture_that_is_asked_for(self, own: LocalSource) -> None:
         (offer,) = (await select(own, kind(needs={**SMALL, "architecture": "x86_64"}))).offers
 
         await boot(own, wanted(sliver_kind(), offers=(offer,)))
 
     async def test_of_an_image_that_no_host_has_says_so_and_serves_the_others(
-        self, own: OwnHosts, hosts: dict[str, Substrate]
+        self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:
         for each in hosts.values():
             each.images = {"tiny"}
@@ -178,14 +180,14 @@ class TestSelecting:
         assert [s.kind for s in selection.shortages] == ["odd"]
 
     async def test_does_without_a_host_that_does_not_answer(
-        self, own: OwnHosts, hosts: dict[str, Substrate]
+        self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:
         hosts["worker-alpha"].fault("compute.inventory", at=0, kind="fail")
 
         assert len((await select(own, kind(number=8))).offers) == 4
 
     async def test_of_hosts_that_cannot_be_read_at_all_names_none(
-        self, own: OwnHosts, at_work: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
+        self, own: LocalSource, at_work: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def place(*_: object, **__: object) -> None:
             raise Unreachable("worker-alpha at 10.1.2.3 does not answer", where="worker-alpha")
@@ -201,7 +203,7 @@ class TestSelecting:
 
 class TestBooting:
     async def test_makes_the_instances_where_they_were_offered(
-        self, own: OwnHosts, own_site: Site, hosts: dict[str, Substrate]
+        self, own: LocalSource, own_site: Site, hosts: dict[str, Substrate]
     ) -> None:
         offers = (await select(own, kind(number=3))).offers
         places = [seal_of(own_site.state_dir).open(o.blob, "place")[1]["host"] for o in offers]
@@ -216,7 +218,7 @@ class TestBooting:
         assert [i.name for i in instances] == ["small-1", "small-2", "small-3"]
 
     async def test_gives_the_device_that_was_offered(
-        self, own: OwnHosts, hosts: dict[str, Substrate]
+        self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:
         offers = (await select(own, kind("gpu", needs={**SMALL, **GPU}))).offers
         sliver = {"id": "s-gpu", "name": "gpu", **SMALL, **GPU_SLIVER}
@@ -228,7 +230,7 @@ class TestBooting:
         (plugged,) = hosts["worker-alpha"].plugged.values()
         assert [str(p.host_address) for p in plugged] == ["0000:40:00.0"]
 
-    async def test_takes_numbers_that_are_given(self, own: OwnHosts) -> None:
+    async def test_takes_numbers_that_are_given(self, own: LocalSource) -> None:
         offers = (await select(own, kind(number=2))).offers
         request = wanted(sliver_kind(number=2, numbers=[7, 1000]), offers=offers)
 
@@ -237,7 +239,7 @@ class TestBooting:
         assert [i.name for i in instances] == ["small-7", "small-1000"]
 
     async def test_with_the_longest_id_and_name_makes_valid_slivers(
-        self, own: OwnHosts, hosts: dict[str, Substrate]
+        self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:
         offers = (await select(own, kind())).offers
         sliver = {"id": "i" * 41, "name": "n" * 58, **SMALL}
@@ -250,7 +252,7 @@ class TestBooting:
 
     @pytest.mark.parametrize("related", ["together", "apart"])
     async def test_keeps_relations(
-        self, own: OwnHosts, hosts: dict[str, Substrate], related: str
+        self, own: LocalSource, hosts: dict[str, Substrate], related: str
     ) -> None:
         reservation = await booted(own, 2, **{related: True})
         await until(own, reservation, InstanceStatus.DONE)
@@ -258,7 +260,7 @@ class TestBooting:
         assert len(set(where(hosts).values())) == (1 if related == "together" else 2)
 
     async def test_again_answers_the_same_and_makes_nothing(
-        self, own: OwnHosts, hosts: dict[str, Substrate]
+        self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:
         offers = (await select(own, kind())).offers
         request = wanted(sliver_kind(), offers=offers)
@@ -270,7 +272,9 @@ class TestBooting:
         assert len(where(hosts)) == 1
 
     @pytest.mark.parametrize("resource_type", ["Teleporter", "L2Bridge"])
-    async def test_of_what_is_no_node_is_refused(self, own: OwnHosts, resource_type: str) -> None:
+    async def test_of_what_is_no_node_is_refused(
+        self, own: LocalSource, resource_type: str
+    ) -> None:
         offers = (await select(own, kind())).offers
         sliver = {"id": "s", "name": "n", **SMALL, "type": resource_type}
 
@@ -280,7 +284,7 @@ class TestBooting:
         assert refused.value.field == "type"
 
     async def test_that_fails_on_the_hosts_says_so_by_the_errors_class(
-        self, own: OwnHosts, hosts: dict[str, Substrate]
+        self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:
         for each in hosts.values():
             each.fault("compute.create", at=0, kind="fail")
@@ -292,46 +296,48 @@ class TestBooting:
 
 
 class TestAnOffer:
-    async def refused(self, own: OwnHosts, request: BootRequest, why: str) -> None:
+    async def refused(self, own: LocalSource, request: BootRequest, why: str) -> None:
         with pytest.raises(Conflict, match=why) as refused:
             await boot(own, request)
         assert not any(host in f"{refused.value}" for host in HOSTS)
         with pytest.raises(NotFound):
             await own.instances(reservation_of(request.request_id), deadline=1)
 
-    async def test_for_another_kind_of_instance_is_refused(self, own: OwnHosts) -> None:
+    async def test_for_another_kind_of_instance_is_refused(self, own: LocalSource) -> None:
         offers = (await select(own, kind())).offers
         larger = {"id": "s", "name": "n", **SMALL, "capacities": {"core": 4, "ram": 8, "disk": 9}}
 
         await self.refused(own, wanted(sliver_kind(sliver=larger), offers=offers), "something else")
 
-    async def test_for_a_kind_with_other_relations_is_refused(self, own: OwnHosts) -> None:
+    async def test_for_a_kind_with_other_relations_is_refused(self, own: LocalSource) -> None:
         offers = (await select(own, kind())).offers
 
         await self.refused(own, wanted(sliver_kind(together=True), offers=offers), "something else")
 
-    async def test_that_is_another_zones_is_refused(self, own: OwnHosts, tmp_path: Path) -> None:
+    async def test_that_is_another_zones_is_refused(self, own: LocalSource, tmp_path: Path) -> None:
         (offer,) = (await select(own, kind())).offers
         blob = seal_of(tmp_path / "other").seal(["digest", {}], "place", 60)
         foreign = offer.model_copy(update={"blob": blob})
 
         await self.refused(own, wanted(sliver_kind(), offers=(foreign,)), "not this zone's")
 
-    async def test_that_is_missing_is_refused(self, own: OwnHosts) -> None:
+    async def test_that_is_missing_is_refused(self, own: LocalSource) -> None:
         offers = (await select(own, kind())).offers
 
-        await self.refused(own, wanted(sliver_kind(number=2), offers=offers), "not one offer")
+        await self.refused(
+            own, wanted(sliver_kind(number=2), offers=offers), "some instances have no offer"
+        )
 
     async def test_whose_place_was_taken_meanwhile_is_refused(
-        self, own: OwnHosts, at_work: HandlerProcessor, vm: Callable[..., NodeSliver]
+        self, own: LocalSource, at_work: HandlerProcessor, vm: Callable[..., NodeSliver]
     ) -> None:
         offers = (await select(own, kind(number=8))).offers
         other = vm(id="other", host="worker-alpha", components=())
         assert at_work.create(other).result(20).ok
 
-        await self.refused(own, wanted(sliver_kind(number=8), offers=offers), "gone")
+        await self.refused(own, wanted(sliver_kind(number=8), offers=offers), "not valid any more")
 
-    async def test_of_which_two_take_the_last_goes_to_one(self, own: OwnHosts) -> None:
+    async def test_of_which_two_take_the_last_goes_to_one(self, own: LocalSource) -> None:
         needs, sliver = {**SMALL, **GPU}, {"id": "s", "name": "gpu", **SMALL, **GPU_SLIVER}
         offers = [
             (await select(own, kind("gpu", needs=needs), request_id=f"request-{n}")).offers
@@ -356,7 +362,7 @@ class TestAnOffer:
         assert sorted(type(answer).__name__ for answer in answers) == ["Conflict", "str"]
 
     async def test_two_of_which_are_on_one_host_are_refused_for_what_must_be_apart(
-        self, own: OwnHosts, own_site: Site
+        self, own: LocalSource, own_site: Site
     ) -> None:
         (one,) = (await select(own, kind(apart=True))).offers
         (two,) = (await select(own, kind(apart=True), request_id="request-2")).offers
@@ -367,7 +373,9 @@ class TestAnOffer:
 
 
 class TestDeleting:
-    async def test_removes_the_instances(self, own: OwnHosts, hosts: dict[str, Substrate]) -> None:
+    async def test_removes_the_instances(
+        self, own: LocalSource, hosts: dict[str, Substrate]
+    ) -> None:
         reservation = await booted(own, 3)
 
         await own.delete(reservation, deadline=10)
@@ -375,7 +383,7 @@ class TestDeleting:
 
         assert not where(hosts)
 
-    async def test_lets_the_place_be_had_again(self, own: OwnHosts) -> None:
+    async def test_lets_the_place_be_had_again(self, own: LocalSource) -> None:
         reservation = await booted(own, 8)
         assert not (await select(own, kind())).offers
 
@@ -384,7 +392,9 @@ class TestDeleting:
 
         assert (await select(own, kind())).offers
 
-    async def test_says_what_could_not_be(self, own: OwnHosts, hosts: dict[str, Substrate]) -> None:
+    async def test_says_what_could_not_be(
+        self, own: LocalSource, hosts: dict[str, Substrate]
+    ) -> None:
         reservation = await booted(own)
         await until(own, reservation, InstanceStatus.DONE)
         for each in hosts.values():
@@ -401,7 +411,7 @@ class TestDeleting:
 
     async def test_of_what_is_just_being_booted_waits_for_that(
         self,
-        own: OwnHosts,
+        own: LocalSource,
         hosts: dict[str, Substrate],
         at_work: HandlerProcessor,
         monkeypatch: pytest.MonkeyPatch,
@@ -430,13 +440,13 @@ class TestDeleting:
 
 class TestAfterARestart:
     async def test_what_was_being_made_is_made(
-        self, own: OwnHosts, own_site: Site, hosts: dict[str, Substrate]
+        self, own: LocalSource, own_site: Site, hosts: dict[str, Substrate]
     ) -> None:
         offers = (await select(own, kind(number=2))).offers
         with HandlerProcessor(own_site, workers=1) as first:
             for each in hosts.values():
                 each.delay = 0.05
-            ending = OwnHosts(own_site, first)
+            ending = LocalSource(own_site, first)
             reservation = await boot(ending, wanted(sliver_kind(number=2), offers=offers))
             first.shutdown(timeout=0)  # one is under way, the other has not begun
 
@@ -450,7 +460,7 @@ class TestAfterARestart:
         assert len(where(hosts)) == 2
 
     async def test_what_was_being_deleted_is_deleted(
-        self, own: OwnHosts, own_site: Site, hosts: dict[str, Substrate]
+        self, own: LocalSource, own_site: Site, hosts: dict[str, Substrate]
     ) -> None:
         reservation = await booted(own)
         await until(own, reservation, InstanceStatus.DONE)
@@ -462,7 +472,7 @@ class TestAfterARestart:
         assert not where(hosts)
 
     async def test_no_boot_script_is_kept_of_what_is_made(
-        self, own: OwnHosts, own_site: Site
+        self, own: LocalSource, own_site: Site
     ) -> None:
         offers = (await select(own, kind())).offers
         sliver = {"id": "s", "name": "n", **SMALL, "boot_script": "#!/bin/sh\n# my-secret"}
@@ -473,7 +483,7 @@ class TestAfterARestart:
             assert db.execute("SELECT sliver FROM instance").fetchall() == [("",)]
 
     async def test_what_was_deleted_long_ago_is_forgotten(
-        self, own: OwnHosts, monkeypatch: pytest.MonkeyPatch
+        self, own: LocalSource, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         reservation = await booted(own)
         await own.delete(reservation, deadline=10)
@@ -487,7 +497,9 @@ class TestAfterARestart:
 
 
 class TestWhatItSays:
-    async def test_of_its_capabilities_is_what_may_still_be_promised(self, own: OwnHosts) -> None:
+    async def test_of_its_capabilities_is_what_may_still_be_promised(
+        self, own: LocalSource
+    ) -> None:
         before = await own.capabilities(deadline=1)
         await booted(own, 3)
         after = await own.capabilities(deadline=1)
@@ -501,9 +513,9 @@ class TestWhatItSays:
         less = own_site.model_copy(update={"hosts": {**own_site.hosts, "worker-beta": host}})
 
         with HandlerProcessor(less) as processor:
-            assert (await OwnHosts(less, processor).capabilities(deadline=1)).hosts == 1
+            assert (await LocalSource(less, processor).capabilities(deadline=1)).hosts == 1
 
-    async def test_names_no_host_and_no_address(self, own: OwnHosts) -> None:
+    async def test_names_no_host_and_no_address(self, own: LocalSource) -> None:
         selection = await select(own, kind(number=3), kind("gpu", 2, needs={**SMALL, **GPU}))
         reservation = await booted(own)
         told = [
@@ -515,7 +527,7 @@ class TestWhatItSays:
         assert not [word for word in (*HOSTS, "0000:40:00.0") if word in "".join(told)]
 
     async def test_of_what_the_site_refuses_is_the_field_alone(
-        self, own: OwnHosts, at_work: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
+        self, own: LocalSource, at_work: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def build(*_: object) -> None:
             raise Refused("worker-alpha knows no such image", field="image")

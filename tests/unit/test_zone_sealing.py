@@ -115,7 +115,7 @@ class TestTheKey:
         (tmp_path / "zone").mkdir()
         (tmp_path / "zone" / "key").write_bytes(content)
 
-        with pytest.raises(InvalidSite, match="cannot take the zone's key") as refused:
+        with pytest.raises(InvalidSite, match="cannot read the zone's key") as refused:
             seal_of(tmp_path)
 
         assert KEY.decode() not in str(refused.value)
@@ -123,5 +123,5 @@ class TestTheKey:
     def test_that_cannot_be_read_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "zone" / "key").mkdir(parents=True)
 
-        with pytest.raises(InvalidSite, match="cannot take the zone's key"):
+        with pytest.raises(InvalidSite, match="cannot read the zone's key"):
             seal_of(tmp_path)

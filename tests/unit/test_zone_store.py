@@ -28,7 +28,7 @@ def placing(store: Store, reservation: str = "r-1", *nonces: str) -> None:
 
 def test_a_reservation_survives_a_restart(store: Store, tmp_path: Path) -> None:
     placing(store)
-    store.ask([part()])
+    store.add_parts([part()])
     store.answered("p1", "r-other")
     store.made("r-1")
     again = Store(tmp_path)
@@ -53,7 +53,7 @@ class TestAnOffer:
     def test_is_taken_up_once(self, store: Store) -> None:
         placing(store, "r-1", "nonce")
 
-        with pytest.raises(Conflict, match="taken up already"):
+        with pytest.raises(Conflict, match="accepted before"):
             placing(store, "r-2", "another", "nonce")
 
         assert store.state("r-2") is None
@@ -85,27 +85,27 @@ class TestARequest:
         placing(store)
 
         assert store.known("r-1", "digest")
-        with pytest.raises(Conflict, match="another request had this request id"):
+        with pytest.raises(Conflict, match="another request has the same request id"):
             store.known("r-1", "other digest")
 
     def test_that_was_refused_stays_refused(self, store: Store) -> None:
         placing(store)
-        store.refused("r-1", "there are not enough places")
+        store.refused("r-1", "not enough hosts")
 
-        with pytest.raises(Conflict, match="this request was refused: there are not enough"):
+        with pytest.raises(Conflict, match="this request was refused: not enough hosts"):
             store.known("r-1", "digest")
 
     def test_that_was_deleted_before_it_came_is_refused(self, store: Store) -> None:
         assert not store.delete("r-1")
 
-        with pytest.raises(Conflict, match="called off"):
+        with pytest.raises(Conflict, match="cancelled"):
             store.known("r-1", "digest")
 
     def test_that_is_deleted_while_it_is_placed_is_not_made(self, store: Store) -> None:
         placing(store)
         assert not store.delete("r-1")
 
-        with pytest.raises(Conflict, match="called off"):
+        with pytest.raises(Conflict, match="cancelled"):
             store.made("r-1")
 
     def test_that_was_refused_is_forgotten_in_time_but_not_what_is_still_to_be_deleted(
@@ -113,7 +113,7 @@ class TestARequest:
     ) -> None:
         monkeypatch.setattr("fabric_direct.zones.store._KEPT", -1)
         placing(store)
-        store.ask([part()])
+        store.add_parts([part()])
         store.refused("r-1", "why")
 
         assert not store.known("r-1", "digest")
@@ -123,7 +123,7 @@ class TestARequest:
 class TestWhatShallBeDeleted:
     def test_are_the_parts_of_a_reservation_that_is(self, store: Store) -> None:
         placing(store)
-        store.ask([part()])
+        store.add_parts([part()])
         store.answered("p1", "r-theirs")
         store.made("r-1")
 
@@ -139,7 +139,7 @@ class TestWhatShallBeDeleted:
     ) -> None:
         monkeypatch.setattr("fabric_direct.zones.store.SHOWN", -1)
         placing(store)
-        store.ask([part()])
+        store.add_parts([part()])
         store.made("r-1")
         store.delete("r-1")
         store.gone("p1")
@@ -150,7 +150,7 @@ class TestWhatShallBeDeleted:
 
     def test_are_parts_that_are_dropped_and_shown_no_more(self, store: Store) -> None:
         placing(store)
-        store.ask([part("p1"), part("p2")])
+        store.add_parts([part("p1"), part("p2")])
         store.drop(["p1"])
 
         assert [p.id for p in store.to_delete()] == ["p1"]
@@ -161,7 +161,7 @@ class TestWhatShallBeDeleted:
 
     def test_are_all_parts_of_what_is_refused(self, store: Store) -> None:
         placing(store)
-        store.ask([part("p1"), part("p2")])
+        store.add_parts([part("p1"), part("p2")])
         store.answered("p1", "r-theirs")
         store.refused("r-1", "why")
 
@@ -172,7 +172,7 @@ class TestWhatShallBeDeleted:
     ) -> None:
         for number in (1, 2):
             placing(store, f"r-{number}")
-            store.ask([part(f"p{number}", f"r-{number}")])
+            store.add_parts([part(f"p{number}", f"r-{number}")])
         store.made("r-1")
 
         again = Store(tmp_path)

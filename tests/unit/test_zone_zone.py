@@ -93,7 +93,9 @@ class TestASourceThatFails:
                 selection = await here.select(asked(kind(), deadline=0.2))
 
         assert costs(selection) == [(3, "a")]
-        assert selection.left_out == (LeftOut(zone="mute", why="it does not answer: waited 0.2 s"),)
+        assert selection.left_out == (
+            LeftOut(zone="mute", why="it does not answer: timed out after 0.2 s"),
+        )
 
     @pytest.mark.parametrize("error", [Unreachable("down"), RuntimeError("a mistake in 10.1.2.3")])
     async def test_by_raising_is_left_out_and_named(self, tmp_path: Path, error: Exception) -> None:
@@ -121,7 +123,7 @@ class TestASourceThatFails:
 
         async with zone(tmp_path, a, refresh=0.05) as here:
             a.raises["capabilities"] = Unreachable("down")
-            await until(lambda: not here._watched[0].asked)
+            await until(lambda: not here._health[0].healthy)
             selection = await here.select(asked(kind()))
             view = await here.view()
 
@@ -135,7 +137,7 @@ class TestASourceThatFails:
         async with zone(tmp_path, a, refresh=0.05) as here:
             assert not (await here.select(asked(kind()))).offers
             del a.raises["capabilities"]
-            await until(lambda: here._watched[0].asked)
+            await until(lambda: here._health[0].healthy)
 
             assert (await here.select(asked(kind()))).offers
 
@@ -154,7 +156,7 @@ class TestALoop:
         assert costs(selection) == [(3, "a")]
         (left,) = selection.left_out
         assert left.zone == "mirror"
-        assert "the request came around" in left.why
+        assert "the zones form a loop" in left.why
 
     async def test_does_not_count_its_own_twice(self, tmp_path: Path) -> None:
         below, own = FakeSource("below"), FakeSource("PARENT")
@@ -162,7 +164,7 @@ class TestALoop:
         async with zone(tmp_path, own, below) as here:
             first = await here.view()
             below.zones = first.capabilities.zones  # it has come to know its parent as its child
-            await here._watched[1].look(1)
+            await here._health[1].refresh(1)
 
             assert first.capabilities.cores == 8
             assert (await here.view()).capabilities.cores == 4
@@ -250,7 +252,7 @@ class TestAnOfferThatIsGone:
         ]
 
         async with zone(tmp_path, *fickle) as here:
-            with pytest.raises(NotPlaced, match="what was offered is gone"):
+            with pytest.raises(NotPlaced, match="the offers are not valid any more"):
                 await here.boot(wanted(sliver_kind()))
 
         assert sum(each.asked.count("boot") for each in fickle) == 1 + here._retries
@@ -364,7 +366,7 @@ class TestTheSameRequestAgain:
 
         async with zone(tmp_path, a) as here:
             await here.boot(wanted(sliver_kind()))
-            with pytest.raises(Conflict, match="another request had this request id"):
+            with pytest.raises(Conflict, match="another request has the same request id"):
                 await here.boot(wanted(sliver_kind(number=2)))
 
     async def test_with_something_else_while_it_is_handled_is_refused(self, tmp_path: Path) -> None:
@@ -416,7 +418,7 @@ class TestABlob:
         async with zone(tmp_path, a) as here:
             offers = (await here.select(asked(kind()))).offers
             await here.boot(wanted(sliver_kind(), offers=offers))
-            with pytest.raises(Conflict, match="taken up already"):
+            with pytest.raises(Conflict, match="accepted before"):
                 await here.boot(wanted(sliver_kind(), offers=offers, request_id="request-2"))
 
         assert a.alive == ["small-1"]
@@ -424,7 +426,7 @@ class TestABlob:
     async def test_twice_in_one_request_is_refused(self, tmp_path: Path, a: FakeSource) -> None:
         async with zone(tmp_path, a) as here:
             offers = (await here.select(asked(kind()))).offers
-            with pytest.raises(Conflict, match="taken up already"):
+            with pytest.raises(Conflict, match="accepted before"):
                 await here.boot(wanted(sliver_kind(number=2), offers=offers * 2))
 
     async def test_that_is_expired_is_refused(self, tmp_path: Path, a: FakeSource) -> None:
@@ -543,7 +545,7 @@ class TestDeleting:
         async with zone(tmp_path, a) as here:
             with pytest.raises(NotFound):
                 await here.delete(reservation_of("request-1"))
-            with pytest.raises(Conflict, match="called off"):
+            with pytest.raises(Conflict, match="cancelled"):
                 await here.boot(wanted(sliver_kind()))
 
         assert not a.requests
@@ -553,7 +555,7 @@ class TestDeleting:
 
         async with zone(tmp_path, a) as here:
             a.on_boot = lambda: here._store.delete(reservation_of("request-1"))
-            with pytest.raises(Conflict, match="called off"):
+            with pytest.raises(Conflict, match="cancelled"):
                 await here.boot(wanted(sliver_kind()))
             await until(lambda: a.booted and not a.alive)
 
@@ -589,7 +591,7 @@ async def test_what_a_process_that_ended_was_placing_is_taken_back(tmp_path: Pat
 
 
 def test_a_child_cannot_be_called_like_the_zone(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSite, match="like the zone") as refused:
+    with pytest.raises(InvalidSite, match="the same name as the zone") as refused:
         Zone(site(tmp_path), [FakeSource("PARENT"), FakeSource("PARENT")])
 
     assert refused.value.field == "zone.children"
