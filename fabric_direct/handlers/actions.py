@@ -10,9 +10,9 @@ from fabric_direct.config import Site
 from fabric_direct.documents.reasons import problems
 from fabric_direct.documents.tree import Tree
 from fabric_direct.drivers.contract import HostDrivers, Server, TuningDriver
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
-from fabric_direct.handlers.guest import Guest
 from fabric_direct.handlers.observation import tenant_of
 from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey
 

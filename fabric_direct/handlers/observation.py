@@ -10,8 +10,8 @@ from fabric_direct.drivers.contract import (
     Server,
     Tenant,
 )
+from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDevice, GuestLink
 from fabric_direct.errors import DriverError
-from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDevice, GuestLink
 from fabric_direct.model import (
     Observed,
     ObservedDevice,

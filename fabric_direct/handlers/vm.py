@@ -34,12 +34,12 @@ from fabric_direct.drivers.contract import (
     Tenant,
 )
 from fabric_direct.drivers.guests.cloudinit import user_data
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, NotFound, TimedOut
 from fabric_direct.handlers import actions
 from fabric_direct.handlers.compare import differences
 from fabric_direct.handlers.devices import components_of
-from fabric_direct.handlers.guest import Guest
 from fabric_direct.handlers.guestconfig.stages import GuestStages
 from fabric_direct.handlers.guestconfig.wanted import refuse_settings
 from fabric_direct.handlers.observation import observe_server, plugged_devices, tenant_of

@@ -22,8 +22,8 @@ from fabric_direct.drivers.contract import (
     Tenant,
     VfSettings,
 )
+from fabric_direct.drivers.guests.guest import Guest, GuestDevice
 from fabric_direct.errors import DriverError, TimedOut, Unreachable
-from fabric_direct.handlers.guest import Guest, GuestDevice
 from fabric_direct.handlers.observation import observe_server, tenant_of
 from fabric_direct.model import NodeSliver, Observed, ObservedGuest, PciAddress, State
 

@@ -32,19 +32,19 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
+from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
+from fabric_direct.drivers.guests.configure.iproute import IpRoute
+from fabric_direct.drivers.guests.configure.netplan import Netplan
+from fabric_direct.drivers.guests.configure.network import Link, Manager, vlan_name
+from fabric_direct.drivers.guests.configure.networkd import Networkd
+from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
+from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.guest import Guest, GuestDisk, GuestLink
 from fabric_direct.drivers.read_cache import Moment
 from fabric_direct.errors import DriverError, NotFound, NotVerified
-from fabric_direct.handlers.guest import Guest, GuestDisk, GuestLink
 from fabric_direct.handlers.guestconfig import nics
-from fabric_direct.handlers.guestconfig.freebsd import FreeBsd
-from fabric_direct.handlers.guestconfig.ifupdown import Ifupdown
-from fabric_direct.handlers.guestconfig.iproute import IpRoute
-from fabric_direct.handlers.guestconfig.netplan import Netplan
-from fabric_direct.handlers.guestconfig.network import Link, Manager, vlan_name
-from fabric_direct.handlers.guestconfig.networkd import Networkd
-from fabric_direct.handlers.guestconfig.networkmanager import NetworkManager
 from fabric_direct.handlers.guestconfig.nics import link_of, manager
-from fabric_direct.handlers.guestconfig.root import Root
 from fabric_direct.handlers.guestconfig.wanted import Nic
 from fabric_direct.model import (
     DeviceState,

@@ -11,9 +11,9 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction, Tenant
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, Substrate, substrate
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import TimedOut
-from fabric_direct.handlers.guest import Guest
 from fabric_direct.model import (
     DeviceState,
     NodeSliver,

@@ -12,8 +12,8 @@ import pytest
 
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, PluggedDevice
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import TimedOut
-from fabric_direct.handlers.guest import Guest
 from fabric_direct.model import PciAddress
 from tests.worker.conftest import Worker
 

@@ -1,4 +1,5 @@
-"""What is seen and set inside a guest.
+"""What is seen and set inside guests; handlers and steps come in.
 
-``qemu_agent`` and ``ssh`` are the drivers; ``cloudinit`` writes user data and seeds.
+``qemu_agent`` and ``ssh`` are the drivers, ``guest`` one guest through its driver. ``configure`` sets
+addresses in a guest, ``cloudinit`` writes user data and seeds before there is one.
 """

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import ServerFinder
 from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDisk
 from fabric_direct.drivers.read_cache import Moment, warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
-from fabric_direct.handlers.guest import VIRTIO_SERIAL, Guest, GuestDisk
-from fabric_direct.handlers.guestconfig.root import Root
 from fabric_direct.model import Storage
 from fabric_direct.steps.volumes import plugged_volume
 

@@ -6,16 +6,16 @@ from ipaddress import ip_interface
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import HostDrivers, PluggedDevice, Tenant
 from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
+from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
+from fabric_direct.drivers.guests.configure.iproute import IpRoute
+from fabric_direct.drivers.guests.configure.netplan import Netplan
+from fabric_direct.drivers.guests.configure.network import Link, Manager
+from fabric_direct.drivers.guests.configure.networkd import Networkd
+from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
+from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
-from fabric_direct.handlers.guest import Guest
-from fabric_direct.handlers.guestconfig.freebsd import FreeBsd
-from fabric_direct.handlers.guestconfig.ifupdown import Ifupdown
-from fabric_direct.handlers.guestconfig.iproute import IpRoute
-from fabric_direct.handlers.guestconfig.netplan import Netplan
-from fabric_direct.handlers.guestconfig.network import Link, Manager
-from fabric_direct.handlers.guestconfig.networkd import Networkd
-from fabric_direct.handlers.guestconfig.networkmanager import NetworkManager
-from fabric_direct.handlers.guestconfig.root import Root
 from fabric_direct.handlers.guestconfig.wanted import Nic
 from fabric_direct.handlers.observation import plugged_devices
 from fabric_direct.model import VNic

@@ -7,7 +7,7 @@ configured anew in the middle.
 from collections.abc import Callable
 
 from fabric_direct.drivers.contract import HostDrivers, Tenant
-from fabric_direct.handlers.guest import Guest
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.handlers.guestconfig.mounts import MountSetting, UnmountSetting
 from fabric_direct.handlers.guestconfig.nics import NicRemoval, NicSetting
 from fabric_direct.handlers.guestconfig.wanted import mounts, nics

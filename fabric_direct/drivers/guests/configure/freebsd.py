@@ -6,14 +6,14 @@ own, so their names are written to a file.
 
 from typing import ClassVar
 
-from fabric_direct.handlers.guestconfig.network import Link, texts
-from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.drivers.guests.configure.network import Link, texts
+from fabric_direct.drivers.guests.configure.root import Root
 
 _OURS = "/var/db/fabric-direct-{}"
 
 
 class FreeBsd:
-    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by sysrc."""
+    """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` by sysrc."""
 
     name: ClassVar[str] = "freebsd"
 

@@ -2,8 +2,8 @@
 
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError
-from fabric_direct.handlers.guest import Guest
 
 # Seconds for a command in a guest: ``netplan apply`` takes a small one several.
 COMMAND = 120.0

@@ -2,15 +2,15 @@
 
 from typing import ClassVar
 
+from fabric_direct.drivers.guests.configure.network import Link, texts
+from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.errors import DriverError
-from fabric_direct.handlers.guestconfig.network import Link, texts
-from fabric_direct.handlers.guestconfig.root import Root
 
 _SHOWN = "ipv4.addresses,ipv6.addresses"
 
 
 class NetworkManager:
-    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by nmcli."""
+    """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` by nmcli."""
 
     name: ClassVar[str] = "networkmanager"
 

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from fabric_direct.handlers.guestconfig.files import FileManager
-from fabric_direct.handlers.guestconfig.network import HEAD, Link, texts
-from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.drivers.guests.configure.files import FileManager
+from fabric_direct.drivers.guests.configure.network import HEAD, Link, texts
+from fabric_direct.drivers.guests.configure.root import Root
 
 # What is common to both: no boot waits for it, and a cable that is not plugged in does not matter.
 _EASY = "[Link]\nRequiredForOnline=no\n\n[Network]\nConfigureWithoutCarrier=yes\n"
@@ -12,7 +12,7 @@ _VLAN = "/etc/systemd/network/05-fabric-direct-{}-vlan"
 
 
 class Networkd(FileManager):
-    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by ``.network`` files."""
+    """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` by ``.network`` files."""
 
     name: ClassVar[str] = "networkd"
     path: ClassVar[str] = "/etc/systemd/network/05-fabric-direct-{}.network"

@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
+from fabric_direct.drivers.guests.configure.network import Link, texts
+from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.read_cache import warn
-from fabric_direct.handlers.guestconfig.network import Link, texts
-from fabric_direct.handlers.guestconfig.root import Root
 
 
 class IpRoute:
-    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` that keeps nothing."""
+    """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` that keeps nothing."""
 
     name: ClassVar[str] = "ip"
 

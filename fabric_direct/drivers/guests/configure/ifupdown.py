@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from fabric_direct.handlers.guestconfig.files import FileManager
-from fabric_direct.handlers.guestconfig.network import HEAD, Link, texts
-from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.drivers.guests.configure.files import FileManager
+from fabric_direct.drivers.guests.configure.network import HEAD, Link, texts
+from fabric_direct.drivers.guests.configure.root import Root
 
 
 class Ifupdown(FileManager):
-    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by stanzas of interfaces(5)."""
+    """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` by stanzas of interfaces(5)."""
 
     name: ClassVar[str] = "ifupdown"
     path: ClassVar[str] = "/etc/network/interfaces.d/fabric-direct-{}"

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from fabric_direct.handlers.guestconfig.network import Link
-from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.drivers.guests.configure.network import Link
+from fabric_direct.drivers.guests.configure.root import Root
 
 
 class FileManager(ABC):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import ClassVar, Protocol
 
-from fabric_direct.handlers.guestconfig.root import Root
+from fabric_direct.drivers.guests.configure.root import Root
 
 Address = IPv4Interface | IPv6Interface
 # Characters of an interface's name (IFNAMSIZ, without the zero at its end).

@@ -5,15 +5,15 @@ from typing import Any, ClassVar
 
 import yaml
 
+from fabric_direct.drivers.guests.configure.files import FileManager
+from fabric_direct.drivers.guests.configure.network import HEAD, Link, texts
+from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.scripts import NETPLAN
 from fabric_direct.errors import DriverError
-from fabric_direct.handlers.guestconfig.files import FileManager
-from fabric_direct.handlers.guestconfig.network import HEAD, Link, texts
-from fabric_direct.handlers.guestconfig.root import Root
 
 
 class Netplan(FileManager):
-    """A :class:`~fabric_direct.handlers.guestconfig.network.Manager` by a YAML file."""
+    """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` by a YAML file."""
 
     name: ClassVar[str] = "netplan"
     path: ClassVar[str] = "/etc/netplan/90-fabric-direct-{}.yaml"
