@@ -561,7 +561,7 @@ def test_an_image_without_an_absolute_path_is_refused(
 
 
 def test_a_domain_is_not_resized(compute: LibvirtCompute) -> None:
-    with pytest.raises(Unsupported, match="create it anew"):
+    with pytest.raises(Unsupported, match="create it again"):
         compute.resize(sliver().stamp())
 
 

@@ -1,7 +1,7 @@
 """Connections to libvirt: one for each URI and process, shared by its threads.
 
-A connection used in a forked child hangs and takes the parent's down with it, so a child lets go of
-what it inherited without a word to the daemon and opens its own.
+A connection used in a forked child hangs and breaks the parent's, so a child drops what it inherited
+without a message to the daemon and opens its own.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from fabric_direct.errors import (
     Unsupported,
 )
 
-# A peer that answers none of 3 probes, one each 5 s, is gone: calls on it then end with an error.
+# A peer that answers none of 3 probes, one every 5 s, is gone: calls on it then end with an error.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 
 _ABSENT = {
@@ -48,7 +48,7 @@ _UNSUPPORTED = {
 }
 
 _lock = threading.Lock()
-# One for each URI: a host that does not answer holds up nobody who wants another.
+# One for each URI: a host that does not answer does not block connections to others.
 _opening: dict[str, threading.Lock] = {}
 _connections: dict[str, libvirt.virConnect] = {}
 _events = EventLoop()
@@ -79,6 +79,18 @@ def translated(what: str, where: str) -> Iterator[None]:
         yield
     except libvirt.libvirtError as error:
         raise _translate(error, what, where) from error
+
+
+class Ignoring:
+    """Ends a block, without an error, when libvirt answers with one of these codes."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: object, _trace: object) -> bool:
+        return isinstance(error, libvirt.libvirtError) and error.get_error_code() in self._codes
 
 
 def _translate(error: libvirt.libvirtError, what: str, where: str) -> FabricDirectError:
@@ -115,14 +127,14 @@ def _open(uri: str) -> libvirt.virConnect:
 
 
 def _forget() -> None:
-    """Let go of all connections without closing them."""
+    """Drop all connections without closing them."""
     for connection in tuple(_connections.values()):
         connection._o = None
     _connections.clear()
 
 
 def _after_fork() -> None:
-    """Forget what is the parent's: to close it would be said on its socket."""
+    """Drop the parent's connections: closing them would send a message on its sockets."""
     global _lock  # noqa: PLW0603 - the parent's may be held for ever
     _lock = threading.Lock()
     _opening.clear()

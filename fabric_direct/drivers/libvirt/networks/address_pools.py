@@ -1,7 +1,7 @@
 """Address pools that survive a restart: which NIC holds which MAC and addresses on which network.
 
-They are kept by SQLite in ``<state_dir>/pools.sqlite``. The database itself refuses to give a MAC or an
-address of a network to two NICs, whatever threads and processes ask.
+They are stored by SQLite in ``<state_dir>/pools.sqlite``. The database itself prevents two NICs of a
+network from having the same MAC or address, whichever threads and processes ask.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Held:
     ipv6: IPv6Address | None = None
 
     def __str__(self) -> str:
-        """Return which port it is, for messages."""
+        """Return the port's name, for messages."""
         return f"{self.sliver}/{self.component} on {self.network}"
 
 
@@ -54,7 +54,7 @@ class Pools:
     """The address pools of a site."""
 
     def __init__(self, path: Path, *, timeout: float) -> None:
-        """Make no file yet.
+        """Create no file yet.
 
         :param path: the database; made with mode 0600, a missing directory with 0700.
         :param timeout: seconds to wait for another thread or process that writes.
@@ -72,12 +72,12 @@ class Pools:
     ) -> Held:
         """Hold a MAC and one address of each family for a NIC; the same NIC gets the same again.
 
-        What is not asked for is chosen: of IPv4 the lowest free address, of IPv6 see
-        :mod:`~fabric_direct.addresses`, and a MAC that follows from the ids.
+        What is not asked for is chosen: the lowest free IPv4 address, an IPv6 address by
+        :mod:`~fabric_direct.addresses`, and a MAC derived from the ids.
 
         :param name: the network's name in site.yaml.
         :raises PoolExhausted: if no address is free.
-        :raises Conflict: if something asked for is held for another NIC, or the NIC holds a place on
+        :raises Conflict: if something asked for is held for another NIC, or the NIC holds a port on
             another network or host, or another MAC or address than asked for.
         """
         with self._database.changing() as db:
@@ -102,7 +102,7 @@ class Pools:
             return new
 
     def release(self, sliver: str, component: str) -> None:
-        """Give up what a NIC holds, if it holds anything."""
+        """Release what a NIC holds, if anything."""
         with self._database.changing() as db:
             db.execute("DELETE FROM port WHERE sliver = ? AND component = ?", (sliver, component))
 
@@ -167,20 +167,20 @@ def _refuse_other(held: Held, host: str, name: str, asked: Interface) -> None:
     for field, value in wanted.items():
         if getattr(held, field) != value:
             raise Conflict(
-                f"{held} holds another place than asked for",
+                f"{held} holds another port than asked for",
                 why=f"its {field} is {getattr(held, field)}, not {value}",
                 remedy="delete the port first",
             )
 
 
 def _free_mac(sliver: str, component: str, there: tuple[Held, ...]) -> str:
-    """Return the first free MAC of those that follow from the ids, with QEMU's prefix 52:54:00."""
+    """Return the first free MAC derived from the ids, with QEMU's prefix 52:54:00."""
     macs = {held.mac for held in there}
     return next(mac for n in count() if (mac := derived_mac(sliver, component, n)) not in macs)
 
 
 def derived_mac(sliver: str, component: str, number: int = 0) -> str:
-    """Return the MAC that follows from the ids: the same in each run, with QEMU's prefix 52:54:00."""
+    """Return the MAC derived from the ids: the same in each run, with QEMU's prefix 52:54:00."""
     digest = hashlib.sha256(f"{sliver}/{component}/{number}".encode()).digest()
     return "52:54:00:" + digest[:3].hex(":")
 

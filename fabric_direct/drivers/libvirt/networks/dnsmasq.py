@@ -1,7 +1,7 @@
-"""What libvirt's dnsmasq knows of a NIC: the fixed address that it hands out, and the lease it gave.
+"""DHCP entries and leases of NICs in libvirt's dnsmasq.
 
 IPv6 needs no entry: dnsmasq advertises the prefix and guests configure themselves. An entry has no name,
-for dnsmasq would send it to the guest as its host name.
+because dnsmasq would send it to the guest as its host name.
 """
 
 from base64 import b64encode
@@ -21,18 +21,18 @@ from fabric_direct.drivers.read_cache import read
 Lease = dict[str, Any]
 
 _LIVE, _CONFIG = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE, libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
-# How long dnsmasq's helper may take to write down that a lease is gone, in seconds.
+# Seconds that dnsmasq's helper may take to record that a lease has ended.
 _RELEASE_LIMIT = 10.0
-# How long the host may take to send a message, in seconds; it may have to be reached first.
+# Seconds that the host may take to send a message; it may have to be connected to first.
 _SEND_LIMIT = 40.0
 # RFC 2131, section 4.1.
 _SERVER_PORT = 67
 
 
 def hosts(network: libvirt.virNetwork, flags: int = 0) -> dict[str, str]:
-    """Return the fixed IPv4 addresses that the network hands out, by MAC.
+    """Return the network's DHCP entries: IPv4 address by MAC.
 
-    :param flags: ``VIR_NETWORK_XML_INACTIVE`` for what holds at the network's next start.
+    :param flags: ``VIR_NETWORK_XML_INACTIVE`` for those of the network's next start.
     """
     entries = definition(network, flags).findall("ip/dhcp/host[@mac]")
     return {entry.attrib["mac"].lower(): entry.attrib["ip"] for entry in entries}
@@ -45,7 +45,7 @@ def definition(network: libvirt.virNetwork, flags: int) -> ElementTree.Element:
 
 
 def set_host(network: libvirt.virNetwork, mac: str, ipv4: str) -> None:
-    """Hand out this address, and no other, to the MAC, now and after the network's next start."""
+    """Assign this address, and no other, to the MAC, now and after the network's next start."""
     _remove(network, mac, keep=ipv4)
     missing = sum(scope for scope, there in _scopes(network) if mac not in there)
     if missing:
@@ -53,7 +53,7 @@ def set_host(network: libvirt.virNetwork, mac: str, ipv4: str) -> None:
 
 
 def remove_host(network: libvirt.virNetwork, mac: str) -> None:
-    """Hand out no fixed address to the MAC any more."""
+    """Remove the MAC's DHCP entry, if there is one."""
     _remove(network, mac, keep=None)
 
 
@@ -65,7 +65,7 @@ def _remove(network: libvirt.virNetwork, mac: str, keep: str | None) -> None:
 
 
 def has_host(network: libvirt.virNetwork, mac: str, ipv4: str) -> bool:
-    """Return whether the network hands out the address, now and after its next start."""
+    """Return whether the address is assigned to the MAC, now and after the network's next start."""
     scopes = (0, libvirt.VIR_NETWORK_XML_INACTIVE)
     return all(hosts(network, scope).get(mac) == ipv4 for scope in scopes)
 
@@ -78,9 +78,9 @@ def leases(network: libvirt.virNetwork, mac: str) -> list[Lease]:
 def release(network: libvirt.virNetwork, mac: str, host: HostDriver) -> None:
     """End the MAC's leases; they are gone on return.
 
-    dnsmasq gives an address to nobody else before its lease has ended, and has no other way to end one
-    than the message that a client sends (DHCPRELEASE, RFC 2131, section 4.4.6). It is sent in the
-    guest's stead, on the bridge, by the machine that dnsmasq runs on.
+    dnsmasq gives an address to nobody else before its lease has ended, and the only way to end one is
+    the message that a client sends (DHCPRELEASE, RFC 2131, section 4.4.6). The machine that dnsmasq
+    runs on sends it on the bridge, in place of the guest.
 
     :param host: that machine.
     :raises TimedOut: if dnsmasq keeps the lease.
@@ -112,7 +112,7 @@ def _release(
             _send_release(network, host, lease)
         return not there
 
-    # To reach the host for the first message is not dnsmasq's time.
+    # Connecting to the host for the first message does not count as dnsmasq's time.
     if not gone():
         wait_until("dnsmasq to end a lease", gone, timeout=_RELEASE_LIMIT, where=network.name())
 
@@ -144,7 +144,7 @@ def _release_message(mac: str, address: str, server: str) -> bytes:
 
 
 def _scopes(network: libvirt.virNetwork) -> list[tuple[int, dict[str, str]]]:
-    """Return what is handed out, for the running network, if it runs, and for its next start."""
+    """Return the DHCP entries of the running network, if it runs, and of its next start."""
     config = (_CONFIG, hosts(network, libvirt.VIR_NETWORK_XML_INACTIVE))
     return [(_LIVE, hosts(network)), config] if network.isActive() else [config]
 

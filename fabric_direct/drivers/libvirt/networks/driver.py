@@ -1,19 +1,19 @@
 """Networks and ports for VMs without OpenStack.
 
 Each NIC holds a MAC and one fixed address of each family of its network, in the site's address pools
-(:mod:`.address_pools`). How the network itself is made is its strategy's (:mod:`.strategies`). A port is
-made in the order: place in the pool, network, entry for DHCP; and taken away in the reverse order. The
-place in the pool is thus there as long as anything else is, so that a call which was killed anywhere is
+(:mod:`.address_pools`). A strategy makes the network itself (:mod:`.strategies`). A port is created in
+this order: row in the pool, network, DHCP entry; and deleted in the reverse order. The row in the pool
+thus exists as long as anything else of the port does, so that a call which was killed anywhere is
 completed by calling again.
 
-Only making and deleting a network excludes other threads and processes. An entry for DHCP needs no lock:
-a network is not deleted while another NIC has a place on it in the pool.
+Only creating and deleting a network takes a lock. A DHCP entry needs none: a network is not deleted
+while another NIC has a row in its pool.
 
-A router advertises the prefix of IPv6, and a guest that forms its address from its MAC has the one that
-is held. Another one (asked for, or in a prefix other than /64) has to be configured in the guest.
+A router advertises the IPv6 prefix, and a guest that forms its address from its MAC gets the one that is
+held. Any other address (asked for, or in a prefix other than /64) must be configured in the guest.
 
-What is done to bridges, VLANs and leases needs netlink and sockets of the host. So a host whose libvirt
-runs on another machine must be one that we can log in to; what is left of a sliver, libvirt alone tells.
+Bridges, VLANs and leases need netlink and sockets of the host. So a host whose libvirt runs on another
+machine must have ``ssh`` in site.yaml; only :meth:`LibvirtNetwork.leftovers` does without.
 """
 
 from collections.abc import Iterator
@@ -62,13 +62,13 @@ class LibvirtNetwork:
         self._pools = Pools(site.state_dir / "pools.sqlite", timeout=site.limits.call)
 
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
-        """Return if the network can serve such an interface.
+        """Raise InvalidSliver unless the network can serve the interface.
 
-        :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
-            whether something is taken is left to ``create_port``.
+        :param sliver_id: the sliver that asks; what is held for it is available to it. If absent,
+            only ``create_port`` finds out whether something is taken.
         :raises InvalidSliver: if there is no such network (field ``network``); if an address is
             outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``), or a MAC (``.mac``).
-        :raises NotOurs: if a libvirt network of its name is there without our stamp.
+        :raises NotOurs: if a libvirt network of its name exists without our stamp.
         :raises InvalidSite: if libvirt runs on another machine and the host has no ``ssh``.
         """
         _refuse_cloud_only(interface)
@@ -85,7 +85,7 @@ class LibvirtNetwork:
 
     @read
     def find_port(self, sliver_id: str, component: str) -> Port | None:
-        """Return the port held for this NIC if all of it is there, or None."""
+        """Return the port held for this NIC if it is complete, or None."""
         held = self._held(sliver_id, component)
         if held is None or held.network not in self._site.networks:
             return None
@@ -95,24 +95,24 @@ class LibvirtNetwork:
         return self._port(held)
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
-        """Return the ports held for the sliver, also those of which something is missing."""
+        """Return the ports held for the sliver, also incomplete ones."""
         return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host.name))
 
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
-        """Hold a place on the network: a MAC and one fixed address of each of its families.
+        """Hold a port on the network: a MAC and one fixed address of each of its address families.
 
-        The network is made with its first port. What is missing of a port, of its network, or of the
-        network's start after the host's, is made good.
+        The network is created with its first port. What is missing of a port or its network is
+        completed, and a network that was not started with the host is started.
 
         :raises InvalidSliver, InvalidSite: as ``check`` does.
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC, or another one for this NIC.
-        :raises NotFound: if the bridge of a ``flat`` network is not there.
-        :raises NotOurs: if a libvirt network or link of its name is there without our stamp.
-        :raises NotVerified: if libvirt, read back, does not have it so.
-        :raises SliverBusy: if others work on the network for longer than the limit of a call.
+        :raises NotFound: if the bridge of a ``flat`` network does not exist.
+        :raises NotOurs: if a libvirt network or link of its name exists without our stamp.
+        :raises NotVerified: if libvirt, read back, does not serve the port.
+        :raises SliverBusy: if the network's lock is not released within the limit of a call.
         """
         settings = self._settings(network)
         check_addresses(settings, interface)
@@ -126,12 +126,12 @@ class LibvirtNetwork:
             return self._port(held)
 
     def delete_port(self, sliver_id: str, component: str) -> None:
-        """Give the place up. A network that we made goes with its last port.
+        """Release the port. A network that we made is deleted with its last port.
 
         :raises InvalidSite: as ``check`` does.
-        :raises Conflict: if the network would go, and a running domain is plugged into it.
+        :raises Conflict: if the network would be deleted, and a running domain is plugged into it.
         :raises TimedOut: if dnsmasq does not end the NIC's lease.
-        :raises SliverBusy: if others work on the network for longer than the limit of a call.
+        :raises SliverBusy: if the network's lock is not released within the limit of a call.
         """
         held = self._held(sliver_id, component)
         if held is None:
@@ -151,20 +151,20 @@ class LibvirtNetwork:
             return tuple(name for held in there for name in self._left(connection, held))
 
     def unused(self) -> tuple[str, ...]:
-        """Return none: a network has a place in the pool as long as anything of it is there."""
+        """Return none: a network has a row in the pool as long as anything of it exists."""
         return ()
 
     def remove_unused(self) -> None:
         """Do nothing."""
 
     def _unplug(self, connection: libvirt.virConnect, held: Held) -> None:
-        """Take the NIC from a network that others use; what is its alone goes with the network."""
+        """Remove the NIC from a network that others use; otherwise it goes with the network."""
         network = find_ours(connection, self._site.site, held.network)
         if network and (self._others(held) or is_shared(network, held)):
             unplug(network, held, self._host.kernel)
 
     def _delete_network(self, connection: libvirt.virConnect, held: Held) -> None:
-        """Delete the network if nobody else uses it; one may have come since it was last asked."""
+        """Delete the network unless others use it; a user may have come since the last look."""
         self._unplug(connection, held)
         if self._others(held):
             return
@@ -229,9 +229,9 @@ class LibvirtNetwork:
         return exclusive(lock, f"network {network}", timeout=self._site.limits.call)
 
     def _within_reach(self, what: str) -> AbstractContextManager[libvirt.virConnect]:
-        """Give libvirt where the host's bridges, VLANs and leases are within reach, too.
+        """Connect to libvirt on a host whose bridges, VLANs and leases can be reached, too.
 
-        :raises InvalidSite: if they are not.
+        :raises InvalidSite: if they cannot.
         """
         name, uri = self._host.name, self._host.libvirt
         if urlsplit(uri).hostname and self._site.host(name).ssh is None:
@@ -250,7 +250,7 @@ class LibvirtNetwork:
 
 
 def _refuse_cloud_only(interface: VNicInterface) -> None:
-    """Refuse what only the network of a cloud can do."""
+    """Raise InvalidSliver if the interface asks for what only a cloud's network has."""
     wishes = {"floating_ip": interface.floating_ip, "port_security": interface.port_security}
     for name, wish in wishes.items():
         if wish:

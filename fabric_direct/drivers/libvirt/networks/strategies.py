@@ -1,4 +1,4 @@
-"""How a network is made, by its strategy in site.yaml, after nova's old network managers.
+"""How a network is created, by its strategy in site.yaml, after Nova's former network managers.
 
 ========== ======================================================= ===================================
 strategy   what NICs are plugged into                              addresses
@@ -8,9 +8,9 @@ flat_dhcp  a libvirt network: bridge, dnsmasq                      DHCP, router 
 vlan       the same, with a VLAN interface as a port of the bridge DHCP, router advertisement (IPv6)
 ========== ======================================================= ===================================
 
-libvirt networks are named ``fd-<site>-<network>``, have a UUID that follows from both names, and bear
-``<fd:network site= name=>`` in their ``<metadata>``. They are made with their first port, start with the
-host, and go with their last port. Taking away goes by stamp alone, whatever site.yaml says by then.
+libvirt networks are named ``fd-<site>-<network>``, have a UUID derived from both names, and bear
+``<fd:network site= name=>`` in their ``<metadata>``. They are created with their first port, start with
+the host, and are deleted with their last port, by their stamp alone, whatever site.yaml says by then.
 """
 
 from dataclasses import dataclass
@@ -54,20 +54,20 @@ class Strategy(Protocol):
     gateway: str | None
 
     def check(self) -> None:
-        """Return if the network is there or can be made.
+        """Raise InvalidSliver unless the network exists or can be created.
 
-        :raises InvalidSliver: with the field ``network`` if the host lacks what it is built on.
-        :raises NotOurs: if something of its name is there without our stamp.
+        :raises InvalidSliver: with the field ``network`` if the host lacks its bridge or uplink.
+        :raises NotOurs: if something of its name exists without our stamp.
         """
 
     def make(self) -> None:
-        """Make the network if it is not there. No other may make or delete it meanwhile."""
+        """Create the network if it does not exist. The caller holds the network's lock."""
 
     def plug(self, held: Held) -> None:
-        """Have the network, which is there, serve this NIC."""
+        """Have the network, which exists, serve this NIC."""
 
     def plugged(self, held: Held) -> bool:
-        """Return whether all of that is there."""
+        """Return whether the network serves this NIC."""
 
 
 class Flat:
@@ -179,7 +179,7 @@ class FlatDhcp:
             raise NotOurs(
                 f"network {self.source} cannot be started",
                 where=self._host.name,
-                why=f"there is a link {bridge} already, which is not ours",
+                why=f"link {bridge} exists already and is not ours",
                 remedy="remove it, or give the network another bridge in site.yaml",
             )
         network.create()
@@ -198,7 +198,7 @@ class FlatDhcp:
         return str(gateway) if gateway else None
 
     def _options(self) -> list[str]:
-        """Return what dnsmasq would not say of itself."""
+        """Return the DHCP options that dnsmasq does not send by default."""
         dns = ",".join(str(address) for address in self._settings.dns)
         options = {"router": self.gateway, "dns-server": dns}
         return [f"dhcp-option=option:{name},{value}" for name, value in options.items() if value]
@@ -296,7 +296,7 @@ def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvir
 
 
 def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
-    """Return the libvirt network that bears our stamp, or None, whatever else is there."""
+    """Return the libvirt network that bears our stamp, or None, also if its name is taken."""
     try:
         return find_network(connection, site, name)
     except NotOurs:
@@ -304,7 +304,7 @@ def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.v
 
 
 def unplug(network: libvirt.virNetwork, held: Held, host: HostDriver) -> None:
-    """Have dnsmasq, which runs on the host, end the NIC's lease and hand out its address no more."""
+    """Have dnsmasq, which runs on the host, end the NIC's lease and remove its DHCP entry."""
     dnsmasq.release(network, held.mac, host)
     dnsmasq.remove_host(network, held.mac)
 
@@ -316,7 +316,7 @@ def is_shared(network: libvirt.virNetwork, held: Held) -> bool:
 
 
 def delete_network(network: libvirt.virNetwork) -> None:
-    """Stop the network and remove it, with the leases that dnsmasq gave.
+    """Stop and undefine the network, with the leases that dnsmasq gave.
 
     :raises Conflict: if a running domain is plugged into it.
     """
@@ -333,7 +333,7 @@ def delete_network(network: libvirt.virNetwork) -> None:
 
 
 def _stamp(network: libvirt.virNetwork) -> tuple[str | None, str | None] | None:
-    """Return the site and network that a libvirt network says it was made for."""
+    """Return the site and network in a libvirt network's stamp."""
     xml = dnsmasq.definition(network, libvirt.VIR_NETWORK_XML_INACTIVE)
     element = xml.find(f"metadata/{{{STAMP_NAMESPACE}}}network")
     return None if element is None else (element.get("site"), element.get("name"))

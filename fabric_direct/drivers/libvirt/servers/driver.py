@@ -1,6 +1,7 @@
 """Servers as libvirt domains."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from xml.etree import ElementTree
 
@@ -20,7 +21,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.guests.cloudinit import nocloud_seed
-from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
 from fabric_direct.drivers.libvirt.servers.domain_xml import (
     KILOBYTES,
     domain_xml,
@@ -41,6 +42,7 @@ from fabric_direct.drivers.libvirt.servers.lookup import (
     nic_alias,
     read_stamp,
     scope,
+    scopes,
     the_domain,
 )
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
@@ -68,16 +70,15 @@ _WITH_EVERYTHING = (
     | libvirt.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
     | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
 )
-# Live first: what cannot be had now is not promised for later.
-_SCOPES = (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
 
 
 class LibvirtCompute:
     """The :class:`~fabric_direct.drivers.contract.ComputeDriver` of a libvirt host.
 
-    A server is a domain whose UUID follows from the sliver's id and whose metadata hold the sliver; its
-    root disk (a qcow2 overlay on the image), seed and console log are in our storage pool, which is
-    made when it is first needed. A data volume is ``/dev/disk/by-id/virtio-<component>`` in the guest.
+    A server is a domain whose UUID is derived from the sliver's id and whose metadata hold the sliver;
+    its root disk (a qcow2 overlay on the image), seed and console log are in our storage pool, which is
+    created when it is first needed. In the guest, a data volume is
+    ``/dev/disk/by-id/virtio-<component>``.
 
     :param site: the site.
     :param host: name of the host in the site.
@@ -92,7 +93,7 @@ class LibvirtCompute:
         self._store = Store.of(site, host)
 
     def capacity(self) -> HostCapacity:
-        """Return what the host has: virNodeGetInfo, and what is free in our pool.
+        """Return the host's capacity: virNodeGetInfo, and what is free in our pool.
 
         :raises Unreachable: if libvirt does not answer.
         """
@@ -101,10 +102,10 @@ class LibvirtCompute:
             return HostCapacity(cores, memory, self._store.available() // GIB)
 
     def check(self, sliver: NodeSliver, image: Image) -> None:
-        """Return if the host is large enough, and an overlay can be made on the image.
+        """Raise InvalidSliver unless the host is large enough and the image can back a root disk.
 
-        :raises InvalidSliver: with the capacity that the host has not; with the field ``image`` if it
-            is not there, or neither qcow2 nor raw; with ``capacities.disk`` if the image is larger.
+        :raises InvalidSliver: with the capacity that is too small; with the field ``image`` if it does
+            not exist, or is neither qcow2 nor raw; with ``capacities.disk`` if the image is larger.
         """
         refuse_size(self.capacity(), sliver.capacities, self._host)
         with translated(f"look at image {image.name}", self._uri):
@@ -113,10 +114,10 @@ class LibvirtCompute:
     def inventory(self) -> tuple[HostInventory, ...]:
         """Return the host with all of its domains, running or not, whoever made them.
 
-        Of its disk it is what is free in our pool and what the volumes there have or may grow to. Its
-        traits are the features of the CPU that a domain gets.
+        Its disk is what is free in our pool plus what the volumes there have or may grow to. Its traits
+        are the features of the CPU that a domain gets.
 
-        :raises Unreachable: if libvirt does not answer, or the host that is asked for its images.
+        :raises Unreachable: if libvirt, or the host that is asked for its images, does not answer.
         """
         from fabric_direct.drivers.libvirt.servers import inventory  # noqa: PLC0415 - os-traits is slow
 
@@ -126,9 +127,9 @@ class LibvirtCompute:
             return (inventory.read_inventory(connection, self._settings, self._host, virt_type),)
 
     def image_needs(self, image: Image) -> ImageNeeds:
-        """Return the architecture that the site names.
+        """Return the image's architecture as site.yaml names it.
 
-        :raises InvalidSliver: with the field ``image`` if the site does not say where it is.
+        :raises InvalidSliver: with the field ``image`` if site.yaml does not give its path.
         """
         _path(image)
         return ImageNeeds(architecture=self._settings.image(image.name).architecture)
@@ -155,10 +156,10 @@ class LibvirtCompute:
             return tuple(server for server in found if server is not None)
 
     def create(self, spec: ServerSpec) -> Server:
-        """Return the sliver's server, running; it is defined and started as far as it is not.
+        """Return the sliver's server, running; it is defined and started unless it is already.
 
-        Disks without a domain are what an interrupted call left: they are made again. The disks of a
-        defined domain are never touched.
+        Disks without a domain are what an interrupted call left: they are created again. The disks of a
+        defined domain are never changed.
 
         :raises InvalidSliver: if the image is missing, or larger than the root disk.
         :raises NotOurs: if a domain of the server's name or UUID is not the sliver's.
@@ -171,15 +172,16 @@ class LibvirtCompute:
         return self._running(spec.sliver.id)
 
     def delete(self, sliver_id: str) -> None:
-        """Remove the domain by force, its root disk, seed and console log; they are gone on return.
+        """Power off and delete the domain, its root disk, seed and console log; they are gone on return.
 
-        :raises NotOurs: if a domain has its UUID without our stamp; nothing is removed then.
+        :raises NotOurs: if a domain has its UUID without our stamp; nothing is deleted then.
         """
         with translated(f"delete the domain of {sliver_id}", self._uri):
             domain = find_domain(connect(self._uri), sliver_id, self._site)
             if domain is not None:
                 power_off(domain)
-                _undefine(domain)
+                with absent_domain_is_fine():
+                    domain.undefineFlags(_WITH_EVERYTHING)
             for name in (f"{sliver_id}.root", f"{sliver_id}.seed"):
                 self._store.delete(name)
         self._remove_console(sliver_id)
@@ -198,33 +200,31 @@ class LibvirtCompute:
         """Start the server if it is stopped.
 
         :raises NotFound: if there is none.
-        :raises NotVerified: if it does not run then, for example because it is paused.
+        :raises NotVerified: if it does not run afterwards, for example because it is paused.
         """
-        with translated(f"start the domain of {sliver_id}", self._uri):
-            power_on(the_domain(connect(self._uri), sliver_id, self._site))
+        with self._domain(f"start the domain of {sliver_id}", sliver_id) as domain:
+            power_on(domain)
         self._running(sliver_id)
 
     def stop(self, sliver_id: str, *, timeout: float) -> None:
-        """Press the power button (ACPI), cut the power after ``timeout`` seconds; it is off on return.
+        """Press the power button (ACPI), power off after ``timeout`` seconds; it is off on return.
 
         :raises NotFound: if there is no such server.
         """
-        with translated(f"stop the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(f"stop the domain of {sliver_id}", sliver_id) as domain:
             if not shut_down(domain, timeout):
                 power_off(domain)
 
     def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
         """Restart the guest with all of its devices.
 
-        A soft reboot is Nova's: the guest is shut down (ACPI), seen to be off, and started. So it needs
-        no events and is certain. A hard one cuts the power instead.
+        A soft reboot is the same as Nova's: shut the guest down (ACPI), wait until it is off, start it.
+        So it needs no events and is certain. A hard one powers off instead.
 
         :raises NotFound: if there is no such server.
         :raises TimedOut: if the guest did not shut down within ``timeout`` seconds.
         """
-        with translated(f"reboot the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(f"reboot the domain of {sliver_id}", sliver_id) as domain:
             if hard:
                 power_off(domain)
             elif not shut_down(domain, timeout):
@@ -233,33 +233,31 @@ class LibvirtCompute:
         self._running(sliver_id)
 
     def resize(self, stamp: Stamp) -> None:
-        """Refuse: a domain keeps the size that it was made with.
-
-        :raises Unsupported: always.
-        """
+        """Raise Unsupported: a domain keeps the size that it was created with."""
         raise Unsupported(
             f"sliver {stamp.sliver.id} cannot be resized",
             where=self._uri,
-            remedy="delete the sliver and create it anew",
+            remedy="delete the sliver and create it again",
         )
 
     def attach_port(self, sliver_id: str, port: Port, interface: Interface) -> None:
-        """Plug a NIC in, now and for later starts, unless it is.
+        """Plug a NIC in, now and for later starts, unless it is plugged in already.
 
         :raises NotFound: if there is no such server.
         """
-        with translated(f"attach {port.component} to the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(
+            f"attach {port.component} to the domain of {sliver_id}", sliver_id
+        ) as domain:
             xml = port_xml(sliver_id, port, interface.bandwidth)
             self._attach(domain, nic_alias(sliver_id, port.component, port.sliver), xml)
 
     def detach_port(
         self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
     ) -> None:
-        """Unplug a NIC, now and for later starts; the guest has let go of it on return.
+        """Unplug a NIC, now and for later starts; on return the guest has released it.
 
         :param holder: the sliver that holds its port; the server's own if absent.
-        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        :raises TimedOut: if the guest did not release it in time. It is still plugged in then.
         """
         self._detach(sliver_id, nic_alias(sliver_id, component, holder or sliver_id), timeout)
 
@@ -268,24 +266,23 @@ class LibvirtCompute:
     ) -> None:
         """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit.
 
-        It holds now and for later starts.
+        The limit holds now and for later starts.
 
         :param holder: the sliver that holds its port; the server's own if absent.
         :raises NotFound: if there is no such server or NIC.
-        :raises NotVerified: if libvirt says otherwise afterwards.
+        :raises NotVerified: if libvirt, read back, reports another limit.
         """
-        with translated(f"limit {component} of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(f"limit {component} of {sliver_id}", sliver_id) as domain:
             name = nic_alias(sliver_id, component, holder or sliver_id)
             mac, rate = self._mac(domain, name), (bandwidth or 0) * KILOBYTES
             wanted = {"inbound.average": rate, "outbound.average": rate}
             # libvirt takes one scope at a time here.
-            for flag in (flag for flag in _SCOPES if scope(domain) & flag):
+            for flag in scopes(domain):
                 domain.setInterfaceParameters(mac, wanted, flag)
                 self._verify_rate(domain, mac, wanted, flag)
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:
-        """Return the NICs that domains of ours have by ports which another sliver holds."""
+        """Return the NICs of our domains whose ports another sliver holds."""
         found: list[Plug] = []
         with translated(f"look for the NICs of {holder}", self._uri):
             for domain in connect(self._uri).listAllDomains():
@@ -294,12 +291,11 @@ class LibvirtCompute:
         return tuple(found)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
-        """Plug a data volume in, now and for later starts, unless it is.
+        """Plug a data volume in, now and for later starts, unless it is plugged in already.
 
         :raises NotFound: if there is no such server.
         """
-        with translated(f"attach {component} to the domain of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(f"attach {component} to the domain of {sliver_id}", sliver_id) as domain:
             taken = targets_of(domain)
             xml = volume_xml(sliver_id, component, volume, taken)
             try:
@@ -311,20 +307,19 @@ class LibvirtCompute:
                 self.attach_volume(sliver_id, component, volume)
 
     def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:
-        """Unplug a data volume, now and for later starts; the guest has let go of it on return.
+        """Unplug a data volume, now and for later starts; on return the guest has released it.
 
-        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        :raises TimedOut: if the guest did not release it in time. It is still plugged in then.
         """
         self._detach(sliver_id, alias(sliver_id, component), timeout)
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
-        """Replace what the domain says of its sliver, now and for later starts.
+        """Replace the domain's stamp, now and for later starts.
 
         :raises NotFound: if there is no such server.
-        :raises NotVerified: if something else is read back.
+        :raises NotVerified: if another stamp is read back.
         """
-        with translated(f"write the stamp of {sliver_id}", self._uri):
-            domain = the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(f"write the stamp of {sliver_id}", sliver_id) as domain:
             kind, key = libvirt.VIR_DOMAIN_METADATA_ELEMENT, "fabric"
             xml = stamp_xml(stamp, self._site)
             domain.setMetadata(kind, xml, key, STAMP_NAMESPACE, scope(domain))
@@ -332,31 +327,32 @@ class LibvirtCompute:
                 raise NotVerified(f"domain {domain.name()} has another stamp", where=self._uri)
 
     def console(self, sliver_id: str, lines: int) -> str:
-        """Return the last ``lines`` lines that the guest wrote to its serial console.
+        """Return the last ``lines`` lines of the guest's serial console.
 
-        virtlogd writes the console to a file in a pool, where libvirt also reads it for us, on remote
-        hosts, too; ``virDomainOpenConsole`` would give only what is written from then on. The log goes
-        over restarts; of what is older than 2 to 4 MiB nothing is given. Bytes that are not UTF-8 are
-        replaced.
+        virtlogd writes the console to a file in a pool, which libvirt can read on remote hosts, too;
+        ``virDomainOpenConsole`` would give only new output. The log survives restarts; only its last 2
+        to 4 MiB are kept. Bytes that are not UTF-8 are replaced.
 
         :raises NotFound: if there is no such server.
-        :raises DriverError: if the guest has written what libvirt cannot stand as a file's first bytes.
+        :raises DriverError: if the log begins with bytes at which libvirt refuses to read the pool.
         """
-        with translated(f"read the console of {sliver_id}", self._uri):
-            the_domain(connect(self._uri), sliver_id, self._site)
+        with self._domain(f"read the console of {sliver_id}", sliver_id):
             store, text = self._store.console(sliver_id), b""
             for name in (CONSOLE, f"{CONSOLE}.0"):
                 if text.count(b"\n") <= lines:
                     text = store.tail(name, _CONSOLE_BYTES) + text
         return "\n".join(text.decode(errors="replace").splitlines()[-lines:] if lines > 0 else [])
 
+    @contextmanager
+    def _domain(self, what: str, sliver_id: str) -> Iterator[libvirt.virDomain]:
+        """Find the sliver's domain, and translate libvirt's errors within the block."""
+        with translated(what, self._uri):
+            yield the_domain(connect(self._uri), sliver_id, self._site)
+
     def _read(self, domain: libvirt.virDomain) -> Server | None:
-        try:
+        with absent_domain_is_fine():
             return read_server(domain, self._host, self._site)
-        except libvirt.libvirtError as error:
-            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-                return None
-            raise
+        return None
 
     def _running(self, sliver_id: str) -> Server:
         server = self.find(sliver_id)
@@ -366,7 +362,7 @@ class LibvirtCompute:
         return server
 
     def _define(self, spec: ServerSpec) -> libvirt.virDomain:
-        """Define the domain once its disks are there: what is defined can be started."""
+        """Define the domain after its disks are created, so that a defined domain can be started."""
         connection, sliver = connect(self._uri), spec.sliver
         self._refuse_taken_name(connection, domain_name(sliver))
         backing = self._backing(spec.image)
@@ -398,7 +394,7 @@ class LibvirtCompute:
         return "kvm" if _offers_kvm(self._uri, connection.getInfo()[0]) else "qemu"
 
     def _files(self, sliver_id: str) -> list[str]:
-        """Return the names of all files that go with the server, read anew from the directory."""
+        """Return the names of all files of the server, after a refresh of the pool."""
         own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
         return [name for name in self._store.names() if name in own]
 
@@ -411,7 +407,8 @@ class LibvirtCompute:
                 f"the console log of {sliver_id} cannot be removed",
                 where=self._uri,
                 why=error.get_error_message() or str(error),
-                remedy=f"if it is the log's content: remove the files in {console.path}, delete again",
+                remedy=f"if the log's content is the cause, remove the files in {console.path}; "
+                "delete the sliver again",
             ) from error
 
     def _verify_gone(self, sliver_id: str) -> None:
@@ -454,7 +451,7 @@ class LibvirtCompute:
     ) -> None:
         found = domain.interfaceParameters(mac, flag)
         if any(found[key] != rate for key, rate in wanted.items()):
-            raise NotVerified(f"the limit of NIC {mac} is another", where=self._uri)
+            raise NotVerified(f"NIC {mac} has another limit than the one set", where=self._uri)
 
 
 def _path(image: Image) -> str:
@@ -469,19 +466,16 @@ def _path(image: Image) -> str:
 
 @cache
 def _offers_kvm(uri: str, arch: str) -> bool:
-    """Return whether the host has a KVM that can run guests; asked once in a process, for it is slow.
+    """Return whether the host has a KVM that can run guests; cached, because libvirt answers slowly.
 
-    Some virtual machines have a ``/dev/kvm`` which libvirt offers, but whose guests never do anything.
-    Such a KVM can have no 64-bit CPU model, not even the oldest.
+    Some virtual machines have a ``/dev/kvm`` that libvirt offers but whose guests never run. No 64-bit
+    CPU model is usable there, not even the oldest.
     """
-    try:
+    with Ignoring(libvirt.VIR_ERR_INVALID_ARG):
         text = connect(uri).getDomainCapabilities(None, arch, "q35", "kvm")
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_INVALID_ARG:
-            raise
-        return False
-    models = ElementTree.fromstring(text).iterfind("cpu/mode[@name='custom']/model")
-    return all(model.get("usable") != "no" for model in models if model.text == "kvm64")
+        models = ElementTree.fromstring(text).iterfind("cpu/mode[@name='custom']/model")
+        return all(model.get("usable") != "no" for model in models if model.text == "kvm64")
+    return False
 
 
 def _refuse_small(disk: int, image: str, backing: Backing) -> None:
@@ -508,11 +502,3 @@ def _scopes_without(domain: libvirt.virDomain, name: str) -> int:
 def _aliases(xml: str) -> set[str | None]:
     devices = ElementTree.fromstring(xml).iterfind("devices/*/alias")
     return {element.get("name") for element in devices}
-
-
-def _undefine(domain: libvirt.virDomain) -> None:
-    try:
-        domain.undefineFlags(_WITH_EVERYTHING)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-            raise

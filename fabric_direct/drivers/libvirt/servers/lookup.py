@@ -1,24 +1,23 @@
 """Domains that are ours: how they are named, stamped and found."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree
 
 import libvirt
 
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import NotFound, NotOurs
 from fabric_direct.model import NodeSliver, Stamp
 
 _NAMESPACE = uuid5(NAMESPACE_URL, STAMP_NAMESPACE)
-# How the alias of a NIC ends whose port another sliver holds.
+# End of the alias of a NIC whose port another sliver holds.
 _HELD = re.compile(r"p[0-9]+")
 
 
 def domain_uuid(sliver_id: str) -> UUID:
-    """Return the UUID of the sliver's domain, which follows from the sliver's id alone."""
+    """Return the UUID of the sliver's domain, derived from the sliver's id alone."""
     return uuid5(_NAMESPACE, sliver_id)
 
 
@@ -33,10 +32,10 @@ def alias(sliver_id: str, component: str, number: int = 0) -> str:
 
 
 def nic_alias(sliver_id: str, component: str, holder: str) -> str:
-    """Return the stamp of a NIC: of one whose port another sliver holds, this ``holder``'s stamp.
+    """Return the stamp of a NIC: its own sliver's, or that of the ``holder`` of its port.
 
-    That is ``ua-<holder>-<component>-p<length of the holder's id>``: ids may have a ``-``, so that
-    without the length two of them could come to the same alias in one domain.
+    The latter is ``ua-<holder>-<component>-p<length of the holder's id>``: ids may contain ``-``, so
+    without the length two of them could give the same alias in one domain.
     """
     if holder == sliver_id:
         return alias(sliver_id, component)
@@ -56,7 +55,7 @@ def held_component(device_alias: str | None, holder: str) -> str | None:
 
 
 def _parts(device_alias: str | None, sliver_id: str) -> tuple[str, str]:
-    """Return what follows the sliver in an alias: the component, and what comes last."""
+    """Return the parts of an alias after the sliver: the component, and the end."""
     prefix = f"ua-{sliver_id}-"
     if device_alias is None or not device_alias.startswith(prefix):
         return "", ""
@@ -71,24 +70,16 @@ def find_domain(
 
     :raises NotOurs: if a domain has its UUID without its stamp, or with another site's.
     """
-    try:
+    with absent_domain_is_fine():
         domain = connection.lookupByUUID(domain_uuid(sliver_id).bytes)
         check_stamp(read_stamp(domain, site), domain.name(), sliver_id)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-            return None
-        raise
-    return domain
+        return domain
+    return None
 
 
-@contextmanager
-def absent_domain_is_fine() -> Iterator[None]:
+def absent_domain_is_fine() -> Ignoring:
     """End the block, without an error, when libvirt says that there is no such domain."""
-    try:
-        yield
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-            raise
+    return Ignoring(libvirt.VIR_ERR_NO_DOMAIN)
 
 
 def the_domain(connection: libvirt.virConnect, sliver_id: str, site: str) -> libvirt.virDomain:
@@ -103,29 +94,23 @@ def the_domain(connection: libvirt.virConnect, sliver_id: str, site: str) -> lib
 
 
 def check_stamp(stamp: Stamp | None, name: str, sliver_id: str) -> None:
-    """Return if the stamp of the domain of that name is the sliver's.
-
-    :raises NotOurs: if not.
-    """
+    """Raise NotOurs unless the stamp of the domain of that name is the sliver's."""
     if stamp is None or stamp.sliver.id != sliver_id:
         raise NotOurs(f"domain {name} is not ours", why="it bears no stamp of the sliver")
 
 
 def read_stamp(domain: libvirt.virDomain, site: str) -> Stamp | None:
-    """Return what the domain says of its sliver, or None if it bears no stamp of the site."""
-    try:
+    """Return the domain's stamp, or None if it bears none of the site."""
+    with Ignoring(libvirt.VIR_ERR_NO_DOMAIN_METADATA):
         xml = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, STAMP_NAMESPACE)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-            return None
-        raise
-    return _stamp(ElementTree.fromstring(xml), site)
+        return _stamp(ElementTree.fromstring(xml), site)
+    return None
 
 
 def stamp_in(root: ElementTree.Element, site: str | None = None) -> Stamp | None:
-    """Return what a domain's whole XML says of its sliver, or None if it bears no stamp.
+    """Return the stamp in a domain's whole XML, or None if it bears none.
 
-    :param site: whose stamp alone counts; any site's if absent.
+    :param site: the site whose stamp counts; any site's if absent.
     """
     element = root.find(f"metadata/{{{STAMP_NAMESPACE}}}stamp")
     return None if element is None else _stamp(element, site)
@@ -138,9 +123,15 @@ def _stamp(element: ElementTree.Element, site: str | None) -> Stamp | None:
 
 
 def scope(domain: libvirt.virDomain) -> int:
-    """Return the flags for a change that holds now, if the domain runs, and at later starts."""
+    """Return the flags for a change now, if the domain runs, and for later starts."""
     live = libvirt.VIR_DOMAIN_AFFECT_LIVE if domain.isActive() else 0
     return int(libvirt.VIR_DOMAIN_AFFECT_CONFIG | live)
+
+
+def scopes(domain: libvirt.virDomain) -> list[int]:
+    """Return the flags of :func:`scope` one by one, live first: what fails now changes no definition."""
+    both = (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    return [flag for flag in both if scope(domain) & flag]
 
 
 def devices_xml(domain: libvirt.virDomain) -> ElementTree.Element:

@@ -1,19 +1,20 @@
-"""The power of a domain: on, off, and the button that a guest is asked by."""
+"""The power of a domain: on, off, and the ACPI power button."""
 
 import time
 
 import libvirt
 
 from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 
-# Seconds until a guest that has not gone off is asked again: one that is booting hears nothing.
+# Seconds until the button is pressed again: a guest that is booting ignores it.
 ASK_AGAIN = 10.0
-# Seconds between two looks at a guest that is going off.
+# Seconds between two looks at a guest that is shutting down.
 LOOK_AGAIN = 0.2
 
 
 def power_on(domain: libvirt.virDomain) -> None:
-    """Start the domain; that it runs already is no error."""
+    """Start the domain, unless it runs already."""
     try:
         if not domain.isActive():
             domain.create()
@@ -23,31 +24,21 @@ def power_on(domain: libvirt.virDomain) -> None:
 
 
 def power_off(domain: libvirt.virDomain) -> None:
-    """Cut the power; that it is off already is no error."""
-    try:
+    """Power the domain off, unless it is off already."""
+    with Ignoring(libvirt.VIR_ERR_OPERATION_INVALID):
         if domain.isActive():
             domain.destroy()
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
-            raise
 
 
 def shut_down(domain: libvirt.virDomain, timeout: float) -> bool:
-    """Press the power button until the guest is off; return whether it went off in time."""
+    """Press the power button until the guest is off; return whether it was off in time."""
     deadline = Deadline.within(timeout)
     while domain.isActive():
-        _press_power_button(domain)
+        with Ignoring(libvirt.VIR_ERR_OPERATION_INVALID):
+            domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
         again = Deadline.within(deadline.remaining(ASK_AGAIN))
         while domain.isActive() and again.remaining() > 0:
             time.sleep(LOOK_AGAIN)
         if deadline.remaining() <= 0:
             return not domain.isActive()
     return True
-
-
-def _press_power_button(domain: libvirt.virDomain) -> None:
-    try:
-        domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
-            raise

@@ -1,4 +1,4 @@
-"""Which host CPUs and NUMA nodes a domain's CPUs and memory are on."""
+"""CPU pinning and NUMA placement of domains."""
 
 import re
 from collections import defaultdict
@@ -12,7 +12,7 @@ import libvirt
 from fabric_direct.config import Site
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.servers.lookup import scope
+from fabric_direct.drivers.libvirt.servers.lookup import scope, scopes
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 
@@ -49,7 +49,7 @@ class LibvirtTuning:
     def cpu_info(self, instance: str) -> dict[str, Any]:
         """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], …}``.
 
-        Beside it ``host_cpus``, their number, and ``pinned``, those of other running domains.
+        Also ``host_cpus``, their number, and ``pinned``, the host CPUs of other running domains.
         ``cpu_time`` is in nanoseconds; ``affinity`` lists host CPUs. From virDomainGetVcpus and
         virDomainGetVcpuPinInfo.
 
@@ -68,9 +68,9 @@ class LibvirtTuning:
         """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
 
         ``memory`` and ``free`` are in MiB, of the host's nodes (virNodeGetMemoryStats); ``node_set`` is
-        in libvirt's form, for example ``0-1,3``, and empty if the domain may use all. ``usage`` has the
-        MiB of QEMU's process on each node by their kind, as ``/proc/<pid>/numa_maps`` says;
-        None, with a warning, if that cannot be read.
+        in libvirt's form, for example ``0-1,3``, and empty if the domain may use all. ``usage`` is the
+        memory of QEMU's process on each node in MiB, by kind, from ``/proc/<pid>/numa_maps``; None,
+        with a warning, if that cannot be read.
 
         :raises NotFound: if there is no such domain.
         """
@@ -116,12 +116,12 @@ class LibvirtTuning:
                 raise InvalidSliver("no NUMA node is given", field="nodes")
             wanted = ",".join(str(node) for node in sorted(nodes))
             # libvirt takes one scope at a time here.
-            for flag in _scopes(domain):
+            for flag in scopes(domain):
                 domain.setNumaParameters({_NODESET: wanted}, flag)
                 self._verify_nodes(domain, nodes, flag)
 
     def _verify_pin(self, domain: libvirt.virDomain, vcpu: int, wanted: tuple[bool, ...]) -> None:
-        for flag in _scopes(domain):
+        for flag in scopes(domain):
             if tuple(domain.vcpuPinInfo(flag)[vcpu]) != wanted:
                 raise NotVerified(f"virtual CPU {vcpu} is not pinned as asked", where=self._uri)
 
@@ -136,7 +136,7 @@ class LibvirtTuning:
             pid = host.read_file(_PID_FILE.format(instance), timeout=limit).decode()
             maps = host.read_file(f"/proc/{int(pid)}/numa_maps", timeout=limit)
         except FabricDirectError as error:
-            warn(f"the memory that {instance} has on each node is not known: {error}")
+            warn(f"the memory of {instance} on each node is unknown: {error}")
             return None
         return memory_by_node(maps.decode(errors="replace"))
 
@@ -144,11 +144,6 @@ class LibvirtTuning:
     def _domain(self, what: str, instance: str) -> Iterator[libvirt.virDomain]:
         with translated(f"{what} of domain {instance}", self._uri):
             yield connect(self._uri).lookupByName(instance)
-
-
-def _scopes(domain: libvirt.virDomain) -> list[int]:
-    both = (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
-    return [flag for flag in both if scope(domain) & flag]
 
 
 def _vcpu(vcpu: tuple[int, int, int, int], affinity: Iterable[bool]) -> dict[str, Any]:
@@ -179,7 +174,7 @@ def _node(connection: libvirt.virConnect, cell: ElementTree.Element) -> dict[str
 
 
 def _pinned(domain: libvirt.virDomain) -> set[int]:
-    """Return the host CPUs that exactly a virtual CPU of another running domain is pinned to."""
+    """Return the host CPUs to which exactly one virtual CPU of another running domain is pinned."""
     active = domain.connect().listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
     others = [other for other in active if other.UUID() != domain.UUID()]
     pins = [pin for other in others for pin in _pins(other)]
@@ -193,7 +188,7 @@ def _pins(domain: libvirt.virDomain) -> list[tuple[bool, ...]]:
 
 
 def memory_by_node(numa_maps: str) -> dict[int, dict[str, float]]:
-    """Return the MiB that a process has on each node by their kind, as ``numastat -p`` counts them."""
+    """Return a process's memory on each node in MiB, by kind, as ``numastat -p`` counts it."""
     found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for line in numa_maps.splitlines():
         size, words = _PAGE_SIZE.search(line), set(line.split())

@@ -15,8 +15,9 @@ from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 class LibvirtVolume:
     """The :class:`~fabric_direct.drivers.contract.VolumeDriver` of a libvirt host.
 
-    All volumes are qcow2 and grow as they are written. Those that an operator put into the pool's
-    directory must be, too: into a raw one, a guest could write a header that names any file of the host.
+    All volumes are qcow2 and grow as they are written. Those that an operator puts into the pool's
+    directory must be qcow2, too: into a raw one, a guest could write a header that names any file of
+    the host.
 
     :param site: the site.
     :param host: name of the host in the site.
@@ -27,9 +28,9 @@ class LibvirtVolume:
         self._store = Store.of(site, host)
 
     def check(self, name: str) -> None:
-        """Return if the operator has put a qcow2 volume of that name into the pool.
+        """Raise InvalidSliver unless the operator has put a qcow2 volume of that name into the pool.
 
-        :raises InvalidSliver: with the field ``volume`` if not.
+        :raises InvalidSliver: with the field ``volume``.
         """
         try:
             self.existing(name)
@@ -45,8 +46,8 @@ class LibvirtVolume:
     def existing(self, name: str) -> Volume:
         """Return a volume that the operator has put into the pool.
 
-        :raises NotFound: if there is none of that name, or it is not qcow2, or the name says that it is
-            a sliver's.
+        :raises NotFound: if there is none of that name, it is not qcow2, or the name is reserved for
+            slivers.
         """
         with translated(f"look for volume {name}", self._uri):
             found = self._store.refreshed(name)
@@ -71,9 +72,9 @@ class LibvirtVolume:
         return tuple(volume for volume in found if volume is not None)
 
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
-        """Return the component's volume, made empty with ``size`` GiB if it is not there.
+        """Return the component's volume, created empty with ``size`` GiB if it does not exist.
 
-        :raises NotVerified: if it is there with another size.
+        :raises NotVerified: if it exists with another size.
         """
         with translated(f"make the volume of {sliver_id}/{component}", self._uri):
             made = self._store.create(_name(sliver_id, component), size * GIB)
@@ -87,7 +88,7 @@ class LibvirtVolume:
         return volume
 
     def delete(self, sliver_id: str, component: str) -> None:
-        """Remove the component's volume; it is gone on return."""
+        """Delete the component's volume; it is gone on return."""
         with translated(f"delete the volume of {sliver_id}/{component}", self._uri):
             self._store.delete(_name(sliver_id, component))
 
@@ -107,9 +108,9 @@ def _name(sliver_id: str, component: str) -> str:
 
 
 def _unusable(name: str, found: libvirt.virStorageVol | None) -> str:
-    """Return why the volume may not be attached as a present one, if so."""
+    """Return why the volume may not be attached as an existing one; empty if it may."""
     if owner(name) is not None or name.startswith("probe."):
-        return "such names are kept for slivers"
+        return "such names are reserved for slivers"
     return (
         "" if found is None or _format(found) == "qcow2" else f"it is {_format(found)}, not qcow2"
     )

@@ -1,4 +1,4 @@
-"""Where disks are kept: one libvirt directory pool, ours alone, and the volumes in it by name.
+"""The libvirt directory pool that holds our disks, and the volumes in it by name.
 
 ::
 
@@ -7,15 +7,15 @@
     <sliver>.volume.<component>   data volume, qcow2
     <sliver>.console/             a pool of its own: what the guest wrote to its serial console
         log, log.<n>              its latest part, and older ones
-    probe.<hex>                   lives for the moment in which an image is looked at
-    anything else                 put there by the operator, qcow2: attached, never made or deleted
+    probe.<hex>                   exists only while an image is examined
+    anything else                 put there by the operator, qcow2: attached, never created or deleted
 
-Ids have no dot, so a name says whose it is. The pool is the stamp: its UUID follows from its directory,
-and it is made on first use. All is done by libvirt, so it holds for remote hosts as well.
+Ids have no dot, so a name says whose it is. The pool is the stamp: its UUID is derived from its
+directory, and it is created on first use. All of it goes through libvirt, so remote hosts work as well.
 
-libvirt looks at the first bytes of every file of a pool, and stops the whole pool at some that it does
-not like. So no file of the pool may begin with what a guest wrote: disks are qcow2, whose header is
-QEMU's, and each console log, which is raw, has a pool of its own.
+libvirt reads the first bytes of every file of a pool, and some contents make it stop the whole pool. So
+no file of the pool may begin with what a guest wrote: disks are qcow2, whose header is QEMU's, and each
+console log, which is raw, has a pool of its own.
 """
 
 import time
@@ -30,7 +30,7 @@ import libvirt
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.errors import InvalidSliver, NotOurs
 
@@ -40,8 +40,8 @@ _DEFAULT_PATH = Path("/var/lib/fabric-direct/volumes")
 CONSOLE = "log"
 _KINDS = {"root", "seed", "console", "volume"}
 
-# A pool in which another thread or process makes a volume cannot be read anew, and a volume that is
-# being written cannot be deleted: libvirt answers with these codes at once, and both pass.
+# A pool in which another thread or process creates a volume cannot be refreshed, and a volume that is
+# being written cannot be deleted: libvirt answers with these codes at once. Both pass.
 _BUSY = {libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_OPERATION_INVALID}
 _PATIENCE, _PAUSE = 10.0, 0.05
 
@@ -50,17 +50,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Backing:
-    """An image as it lies on the host."""
+    """An image file on the host."""
 
     path: str
     format: str
     """``qcow2`` or ``raw``."""
     size: int
-    """Bytes that a disk on it has at least."""
+    """Bytes that an overlay on it has at least."""
 
 
 def owner(name: str) -> str | None:
-    """Return the id of the sliver that a volume's name says it is of, or None if of none."""
+    """Return the id of the sliver that a volume's name names, or None if it names none."""
     sliver, _, rest = name.partition(".")
     return sliver if rest.split(".")[0] in _KINDS else None
 
@@ -87,12 +87,12 @@ class Store:
         return cls(site.host(host).libvirt, path, name)
 
     def console(self, sliver_id: str) -> "Store":
-        """Return the pool inside of this one that holds the console log of a sliver."""
+        """Return the pool below this one that holds the console log of a sliver."""
         name = f"{sliver_id}.console"
         return Store(self.uri, self.path / name, f"{self.name}.{name}")
 
     def pool(self) -> libvirt.virStoragePool:
-        """Return the pool, active; it is made if it is not there.
+        """Return the pool, active; it is created if it does not exist.
 
         :raises NotOurs: if a pool of its name or directory is not ours.
         """
@@ -101,14 +101,16 @@ class Store:
     def find(self, name: str) -> libvirt.virStorageVol | None:
         """Return the volume of that name, or None."""
         pool = self._find_pool()
-        return None if pool is None else _lookup(pool, name)
+        with Ignoring(libvirt.VIR_ERR_NO_STORAGE_VOL):
+            return pool.storageVolLookupByName(name) if pool else None
+        return None
 
     def refreshed(self, name: str) -> libvirt.virStorageVol | None:
-        """Return the volume of that name, or None, also if others than libvirt put it there."""
+        """Return the volume of that name, or None, after a refresh if libvirt does not know it."""
         return self.find(name) or (self.find(name) if self.names() else None)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all volumes, after a fresh look at the directory."""
+        """Return the names of all volumes, after a refresh of the pool."""
         pool = self._find_pool()
         if pool is None:
             return ()
@@ -122,9 +124,9 @@ class Store:
         return int(pool.info()[3])
 
     def room(self) -> tuple[int, int]:
-        """Return the bytes that there are for volumes in all, and those that they may grow to.
+        """Return the bytes available for volumes in total, and those that the volumes may grow to.
 
-        What else is on the pool's file system is left out.
+        Other files on the pool's file system are not counted.
         """
         available, volumes = self.available(), self.pool().listAllVolumes()
         sizes = [size for size in map(_sizes, volumes) if size]
@@ -137,22 +139,19 @@ class Store:
     def create(
         self, name: str, capacity: int | None, backing: Backing | None = None, kind: str = "qcow2"
     ) -> libvirt.virStorageVol:
-        """Return the volume of that name, made if it is not there.
+        """Return the volume of that name, created if it does not exist.
 
-        :param capacity: bytes; None takes the size of what it is backed by.
+        :param capacity: bytes; None takes the size of its backing image.
         :param kind: ``qcow2`` or ``raw``.
         """
         pool = self.pool()
         values = {"name": name, "capacity": capacity, "backing": backing, "format": kind}
-        try:
+        with Ignoring(libvirt.VIR_ERR_STORAGE_VOL_EXIST):
             return pool.createXML(render("volume.xml.j2", **values))
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_STORAGE_VOL_EXIST:
-                raise
-            return pool.storageVolLookupByName(name)
+        return pool.storageVolLookupByName(name)
 
     def upload(self, name: str, content: bytes) -> libvirt.virStorageVol:
-        """Replace the volume of that name by a raw one with this content."""
+        """Replace the volume of that name with a raw one of this content."""
         self.delete(name)
         volume = self.create(name, len(content), kind="raw")
         stream = volume.connect().newStream()
@@ -161,7 +160,7 @@ class Store:
         return volume
 
     def tail(self, name: str, at_most: int) -> bytes:
-        """Return the last bytes of a file in the pool; nothing if it is not there."""
+        """Return the last bytes of a file in the pool; empty if it does not exist."""
         volume = self.refreshed(name)
         if volume is None:
             return b""
@@ -172,7 +171,7 @@ class Store:
         return _receive(stream)
 
     def delete(self, name: str) -> None:
-        """Remove the volume of that name; it is gone on return."""
+        """Delete the volume of that name; it is gone on return."""
         volume = self.find(name)
         if volume is not None:
             _patiently(_delete, volume)
@@ -182,7 +181,7 @@ class Store:
         return any(pool.name() == self.name for pool in connect(self.uri).listAllStoragePools())
 
     def remove(self) -> None:
-        """Remove the pool with its files and its directory; they are gone on return."""
+        """Delete the pool with its files and its directory; they are gone on return."""
         for name in self.names():
             self.delete(name)
         pool = self._find_pool()
@@ -194,22 +193,19 @@ class Store:
     def backing(self, path: str) -> Backing:
         """Return the image at that path of the host.
 
-        An overlay is made on it for a moment: only so libvirt looks at a path outside of its pools,
-        and at remote hosts, too.
+        A temporary overlay is created on it: the only way for libvirt to examine a path outside of its
+        pools, also on remote hosts.
 
-        :raises InvalidSliver: with the field ``image`` if there is none, or none that QEMU can read.
+        :raises InvalidSliver: with the field ``image`` if there is none that QEMU can read.
         """
-        try:
-            return self._overlay(path, "qcow2")
-        except libvirt.libvirtError as error:
-            if not _refused_image(error):
-                raise
-        try:
-            return self._overlay(path, "raw")
-        except libvirt.libvirtError as error:
-            if not _refused_image(error):
-                raise
-            raise _bad_image(path, self.uri, error) from error
+        for kind in ("qcow2", "raw"):
+            try:
+                return self._overlay(path, kind)
+            except libvirt.libvirtError as error:
+                if not _refused_image(error):
+                    raise
+                refused = error
+        raise _bad_image(path, self.uri, refused) from refused
 
     def _overlay(self, path: str, kind: str) -> Backing:
         volume = self.create(f"probe.{uuid4().hex}", None, Backing(path, kind, 0))
@@ -219,16 +215,13 @@ class Store:
             _patiently(_delete, volume)
 
     def _find_pool(self) -> libvirt.virStoragePool | None:
-        try:
+        with Ignoring(libvirt.VIR_ERR_NO_STORAGE_POOL):
             pool = connect(self.uri).storagePoolLookupByName(self.name)
             path = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path")
-        except libvirt.libvirtError as error:
-            if error.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_POOL:
-                return None
-            raise
-        if (pool.UUIDString(), path) != (str(self.uuid), str(self.path)):
-            raise self._not_ours(f"its directory is {path}")
-        return _started(pool)
+            if (pool.UUIDString(), path) != (str(self.uuid), str(self.path)):
+                raise self._not_ours(f"its directory is {path}")
+            return _started(pool)
+        return None
 
     def _define_pool(self) -> libvirt.virStoragePool:
         xml = render("pool.xml.j2", name=self.name, uuid=self.uuid, path=self.path)
@@ -260,7 +253,7 @@ def _started(pool: libvirt.virStoragePool) -> libvirt.virStoragePool:
 
 
 def _start(pool: libvirt.virStoragePool) -> None:
-    """Start the pool, or see that another thread or process does."""
+    """Start the pool, or wait until another thread or process has."""
     try:
         pool.create(libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD)
     except libvirt.libvirtError:
@@ -271,36 +264,21 @@ def _start(pool: libvirt.virStoragePool) -> None:
             time.sleep(_PAUSE)
 
 
-def _lookup(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | None:
-    try:
-        return pool.storageVolLookupByName(name)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
-            return None
-        raise
-
-
 def _delete(volume: libvirt.virStorageVol) -> None:
-    try:
+    with Ignoring(libvirt.VIR_ERR_NO_STORAGE_VOL):
         volume.delete(0)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
-            raise
 
 
 def _sizes(volume: libvirt.virStorageVol) -> tuple[int, int] | None:
-    """Return the bytes that a volume has now, and that it may grow to; None if it is gone."""
-    try:
+    """Return a volume's allocation and capacity in bytes; None if it is gone."""
+    with Ignoring(libvirt.VIR_ERR_NO_STORAGE_VOL):
         _, capacity, allocation = volume.info()
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
-            return None
-        raise
-    return allocation, capacity
+        return allocation, capacity
+    return None
 
 
 def _patiently(call: Callable[..., T], *args: Any) -> T:
-    """Call until libvirt is not busy any more, for a bounded time."""
+    """Retry a call while libvirt is busy, for at most 10 s."""
     deadline = Deadline.within(_PATIENCE)
     while True:
         try:
@@ -334,7 +312,7 @@ def _receive(stream: libvirt.virStream) -> bytes:
 
 
 def _refused_image(error: libvirt.libvirtError) -> bool:
-    """Whether it was the image that was wrong: not found, not readable, or no such format."""
+    """Return whether the image caused the error: not found, not readable, or of another format."""
     codes = {libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_SYSTEM_ERROR}
     return error.get_error_code() in codes and error.get_error_domain() != libvirt.VIR_FROM_RPC
 
