@@ -10,8 +10,6 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from tenacity import Retrying, retry_if_result, stop_after_delay
-
 from fabric_direct.errors import TimedOut
 
 T = TypeVar("T")
@@ -102,23 +100,16 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
     :param what: what is waited for, as in *waited for* ``the guest to shut down``.
     :raises TimedOut: if it is not so after ``timeout`` seconds.
     """
-    took = 0.0
-
-    def ask() -> bool:
-        nonlocal took
-        began = time.monotonic()
-        answer = so()
-        took = time.monotonic() - began
-        return answer
-
-    retrying = Retrying(
-        retry=retry_if_result(lambda result: not result),
-        wait=lambda state: min(2.0, max(0.1, (state.seconds_since_start or 0) / 20, took)),
-        stop=stop_after_delay(timeout),
-        retry_error_callback=lambda _: False,
-    )
-    if not retrying(ask):
-        raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where)
+    began = time.monotonic()
+    while True:
+        asked = time.monotonic()
+        if so():
+            return
+        now = time.monotonic()
+        if now - began >= timeout:
+            break
+        time.sleep(min(2.0, max(0.1, (now - began) / 20, now - asked)))
+    raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where)
 
 
 class _Bounded:

@@ -5,13 +5,19 @@ All values are frozen, validated when made, and go to JSON and back (``model_dum
 RAM and disk are GiB, bandwidth is Mbit/s, times are seconds.
 """
 
+import ast
 import base64
 import binascii
 import hashlib
+import inspect
 import re
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from ipaddress import IPv4Interface, IPv6Interface
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -31,7 +37,48 @@ from pydantic_core import CoreSchema, core_schema
 class Frozen(BaseModel):
     """A value: cannot be changed, knows no fields but its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Describe each field by the docstring below it.
+
+        Pydantic's ``use_attribute_docstrings`` reads the source of every model when it is imported; that
+        takes as long as all the rest of the import.
+        """
+        made = handler(schema)
+        fields = handler.resolve_ref_schema(made).get("properties", {})
+        for name, text in _field_docs(cls):
+            if name in fields:
+                fields[name]["description"] = text
+        return made
+
+
+def _field_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the docstring of each field of a model that has one."""
+    for base in reversed(model.__mro__):
+        if issubclass(base, Frozen):
+            yield from _docs_in(base.__module__).get(base.__name__, ())
+
+
+@cache
+def _docs_in(module: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the names and docstrings of the attributes of a module's classes, by class."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {each.name: list(_docs_below(each.body)) for each in classes}
+
+
+def _docs_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for statement, below in pairwise(body):
+        match statement, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, inspect.cleandoc(text)
 
 
 # Ids and names become host names, libvirt names and aliases, file names and XML. libvirt takes only

@@ -96,11 +96,17 @@ def _most_special(usual: dict[str, str], named: dict[str, str]) -> dict[str, str
 
 
 @cache
+def _installed() -> Any:
+    """Return the entry points of all packages: to read them takes longer than anything else here."""
+    return entry_points()
+
+
+@cache
 def _names(kind: str) -> tuple[str, ...]:
-    return tuple(sorted({point.name for point in entry_points(group=f"fabric_direct.{kind}")}))
+    return tuple(sorted(_installed().select(group=f"fabric_direct.{kind}").names))
 
 
 @cache
 def _load(kind: str, name: str) -> Any:
-    (point, *_) = entry_points(group=f"fabric_direct.{kind}", name=name)
+    (point, *_) = _installed().select(group=f"fabric_direct.{kind}", name=name)
     return point.load()

@@ -15,18 +15,31 @@
     progress     a live display on a terminal, plain lines elsewhere
     show         tables and sentences
 
-What is heavy (libvirt, TaskFlow, pydantic's models) is imported inside the commands, so that help and
-shell completion are quick.
+The module of a command is imported when the command runs, and what is heavy (libvirt, pydantic's models)
+inside the commands, so that help and shell completion are quick.
 """
 
 import click
 
-from fabric_direct.cli.inspection import COMMANDS as INSPECTION
-from fabric_direct.cli.migrate import COMMANDS as MIGRATION
-from fabric_direct.cli.operations import COMMANDS as OPERATIONS
 from fabric_direct.cli.options import Root, shared_options
-from fabric_direct.cli.placement import COMMANDS as PLACEMENT
-from fabric_direct.cli.zones import COMMANDS as ZONES
+
+_COMMANDS = {
+    "plan": ("operations", "Say what create or modify would do."),
+    "create": ("operations", "Make the slivers that files describe."),
+    "modify": ("operations", "Change a sliver into what its file says."),
+    "delete": ("operations", "Remove slivers and all that is theirs."),
+    "probe": ("operations", "Look at a sliver and compare it."),
+    "poa": ("operations", "Carry out an operational action."),
+    "recover": ("operations", "Finish or undo what was interrupted."),
+    "place": ("placement", "Say which hosts slivers go to; make them."),
+    "zone": ("zones", "Serve the site as a zone; list zones; manage reservations."),
+    "list": ("inspection", "List the slivers that are there."),
+    "devices": ("inspection", "List devices for passing through; set one free."),
+    "uplink": ("inspection", "Show or set the bridge mode of an uplink."),
+    "doctor": ("inspection", "Check what is needed; how to mend it."),
+    "schema": ("inspection", "Print the JSON Schema of a file."),
+    "migrate": ("migrate", "Turn fabric_am's configuration into site.yaml."),
+}
 
 _EPILOG = """\b
 Exit codes:
@@ -48,6 +61,7 @@ Completion of commands and options, for bash (also: zsh, fish):
 
 @click.group(
     cls=Root,
+    lazy=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,
 )
@@ -59,7 +73,3 @@ def main() -> None:
     A sliver is described by a YAML or JSON file; `fabric-direct schema sliver` says what may be in it.
     Try `plan` first: it changes nothing. Doing a thing twice is the same as doing it once.
     """
-
-
-for _command in (*OPERATIONS, *PLACEMENT, *ZONES, *INSPECTION, *MIGRATION):
-    main.add_command(_command)

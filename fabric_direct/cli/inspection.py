@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fabric_direct.model import PciAddress
 
 
-@click.command("list", short_help="List the slivers that are there.")
+@click.command("list")
 @shared_options
 @pass_settings
 def list_(settings: Settings) -> None:
@@ -75,7 +75,6 @@ tenant is gone and it was not cleaned; quarantined, if it could not be; not allo
 @click.group(
     cls=_Devices,
     help=_DEVICES_HELP,
-    short_help="List devices for passing through; set one free.",
     subcommand_metavar="[HOST]...",
 )
 def devices() -> None:
@@ -171,7 +170,7 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
     show.say(show.console(), f"{address} of {host} is {done}.")
 
 
-@click.command(short_help="Show or set the bridge mode of an uplink.")
+@click.command()
 @click.argument("host")
 @click.argument("link")
 @click.option("--vepa", type=click.Choice(["on", "off"]), help="Leave the switching to the switch.")
@@ -195,7 +194,7 @@ def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
         show.say(show.console(), f"{link} of {host}: {mode}")
 
 
-@click.command(short_help="Check what is needed; how to mend it.")
+@click.command()
 @shared_options
 @pass_settings
 def doctor(settings: Settings) -> None:
@@ -228,7 +227,7 @@ def _tell(diagnosis: "Diagnosis", out: "Console") -> None:
         show.say(out, f"      -> {diagnosis.remedy}")
 
 
-@click.command(short_help="Print the JSON Schema of a file.")
+@click.command()
 @click.argument("kind", type=click.Choice(["sliver", "site", "request"]))
 @shared_options
 def schema(kind: str) -> None:

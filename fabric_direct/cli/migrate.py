@@ -24,7 +24,7 @@ _FILE = click.Path(path_type=Path)
 _STANDARD = Path("/etc/openstack/secure.yaml")
 
 
-@click.command("migrate", short_help="Turn fabric_am's configuration into site.yaml.")
+@click.command("migrate")
 @click.option("--vm", type=_FILE, help="vm_handler_config.yml")
 @click.option("--vnic", type=_FILE, help="vnic_net_handler_config.yml")
 @click.option("--inventory", type=_FILE, help="The Ansible inventory: a file or a directory.")

@@ -24,7 +24,7 @@ _type = click.option(
 )
 
 
-@click.command(short_help="Make the slivers that files describe.")
+@click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
 @shared_options
 @pass_settings
@@ -38,7 +38,7 @@ def create(settings: Settings, files: tuple[Path, ...]) -> None:
     running.tell(answers, settings, done=_observed(slivers), many=len(files) > 1)
 
 
-@click.command(short_help="Change a sliver into what its file says.")
+@click.command()
 @click.argument("file", type=_FILE)
 @shared_options
 @pass_settings
@@ -53,7 +53,7 @@ def modify(settings: Settings, file: Path) -> None:
     running.tell(answers, settings, done=_observed([sliver]))
 
 
-@click.command(short_help="Remove slivers and all that is theirs.")
+@click.command()
 @click.argument("words", metavar="FILE_OR_ID...", nargs=-1, required=True)
 @_type
 @shared_options
@@ -69,7 +69,7 @@ def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> No
     running.tell(answers, settings, many=len(refs) > 1)
 
 
-@click.command(short_help="Say what create or modify would do.")
+@click.command()
 @click.argument("file", type=_FILE)
 @click.option("--delete", is_flag=True, help="Plan its removal.")
 @shared_options
@@ -87,7 +87,7 @@ def plan(settings: Settings, file: Path, *, delete: bool) -> None:
     running.tell(answers, settings, done=show.plan)
 
 
-@click.command(short_help="Look at a sliver and compare it.")
+@click.command()
 @click.argument("word", metavar="FILE_OR_ID")
 @_type
 @shared_options
@@ -117,7 +117,7 @@ Actions of a VM, and their DATA:
 """
 
 
-@click.command(short_help="Carry out an operational action.", epilog=_ACTIONS)
+@click.command(epilog=_ACTIONS)
 @click.argument("word", metavar="FILE_OR_ID")
 @click.argument("action")
 @click.argument("data", required=False)
@@ -134,7 +134,7 @@ def poa(settings: Settings, word: str, action: str, data: str | None, resource_t
     running.tell(answers, settings, done=show.answer)
 
 
-@click.command(short_help="Finish or undo what was interrupted.")
+@click.command()
 @click.option("--undo", is_flag=True, help="Take back what was begun instead of finishing it.")
 @shared_options
 @pass_settings

@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from fabric_direct.errors import FabricDirectError, Refused
 
@@ -89,11 +91,37 @@ _KEPT: dict[str, Any] = {"expose_value": False, "callback": _keep}
 
 
 class Root(click.Group):
-    """The command line as a whole: what goes wrong ends here, as a sentence and an exit code."""
+    """The command line as a whole: what goes wrong ends here, as a sentence and an exit code.
+
+    :param lazy: module, below this package, and short help of each command, by its name.
+    """
+
+    def __init__(self, *, lazy: dict[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._lazy = lazy
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Return the commands in the order they are used in."""
-        return list(self.commands)
+        """Return the names of the commands in the order they are used in."""
+        return list(self._lazy)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Return a command, importing its module, or None if there is no such command."""
+        if name not in self._lazy:
+            return None
+        commands: tuple[click.Command, ...]
+        commands = import_module(f"{__package__}.{self._lazy[name][0]}").COMMANDS
+        return next(command for command in commands if command.name == name)
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing their modules."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in self._lazy.items()])
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, or an option, without importing the commands' modules."""
+        named = [(name, short) for name, (_, short) in self._lazy.items()]
+        commands = [CompletionItem(n, help=s) for n, s in named if n.startswith(incomplete)]
+        return [*commands, *super(click.Group, self).shell_complete(context, incomplete)]
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""

@@ -38,7 +38,7 @@ A REQUEST is a sliver's file, or asks for several at once:
 """
 
 
-@click.command(short_help="Say which hosts slivers go to; make them.", epilog=_REQUEST)
+@click.command(epilog=_REQUEST)
 @click.argument("request", metavar="REQUEST", type=_FILE)
 @click.option("--boot", is_flag=True, help="Make the slivers.")
 @click.option(

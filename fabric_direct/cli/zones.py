@@ -29,7 +29,7 @@ _LOOK = 10.0
 # --- serving
 
 
-@click.group(short_help="Serve the site as a zone; list zones; manage reservations.")
+@click.group()
 def zone() -> None:
     """Offer the hosts of sites to others: serve a zone, list zones, manage reservations."""
 

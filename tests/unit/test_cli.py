@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -140,14 +138,6 @@ class TestHelp:
 
     def test_the_version_is_told(self) -> None:
         assert CliRunner().invoke(main, ["--version"]).output.startswith("fabric-direct, version ")
-
-    def test_nothing_heavy_is_imported_for_it(self) -> None:
-        heavy = {"libvirt", "taskflow", "pydantic", "openstack", "rich.progress", "paramiko"}
-        code = f"import sys, fabric_direct.cli; print({heavy} & set(sys.modules))"
-        found = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        assert found.stdout == "set()\n"
 
     @pytest.mark.parametrize(
         "words", [["bogus"], ["create"], ["create", "--bogus", "x"], ["schema", "cloud"]]

@@ -1,8 +1,6 @@
 """The command line: several slivers placed at once, and slivers that leave their host open."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,12 +71,6 @@ def rows(result: Result) -> dict[str, list[str]]:
 
 def servers(site: Site) -> dict[str, list[str]]:
     return {host: sorted(substrate(site, host).servers) for host in site.hosts}
-
-
-def test_numpy_is_imported_where_something_is_placed_and_nowhere_else() -> None:
-    code = "import fabric_direct.processor, sys; print('numpy' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False\n"
 
 
 class TestPlace:

@@ -9,7 +9,6 @@ from email.mime.multipart import MIMEMultipart
 from math import inf
 from typing import Any, cast
 
-import pycdlib
 import yaml
 
 from fabric_direct.drivers.contract import Port
@@ -123,6 +122,8 @@ def _ethernet(port: Port) -> dict[str, Any]:
 
 
 def _iso(files: dict[str, str]) -> bytes:
+    import pycdlib  # noqa: PLC0415 - slow to import; only libvirt's guests have a seed
+
     iso, image = pycdlib.PyCdlib(), io.BytesIO()
     iso.new(interchange_level=3, vol_ident="cidata", joliet=3, rock_ridge="1.09")
     for name, text in files.items():

@@ -1,0 +1,98 @@
+"""What is imported for what: nothing before it is needed, for that is most of what a command takes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import FAKE_DRIVERS
+
+HEAVY = frozenset(
+    {
+        "asyncio",
+        "fastapi",
+        "jinja2",
+        "keystoneauth1",
+        "libvirt",
+        "numpy",
+        "openstack",
+        "os_traits",
+        "paramiko",
+        "pycdlib",
+        "pyroute2",
+        "requests",
+        "sqlalchemy",
+        "tenacity",
+    }
+)
+"""What no process needs that neither calls a substrate nor places anything."""
+MAIN = "from fabric_direct.cli import main; main(standalone_mode=False)"
+
+
+def imported(code: str, *words: str) -> set[str]:
+    """Return the modules that a process has imported when it has run the code."""
+    script = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"
+    argv = [sys.executable, "-c", script, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.fixture
+def site_path(tmp_path: Path) -> Path:
+    """A site on the fake drivers."""
+    site = {"site": "TEST", "state_dir": str(tmp_path), "drivers": FAKE_DRIVERS, "guest": "fake"}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
+    return tmp_path / "site.yaml"
+
+
+@pytest.fixture
+def sliver_path(tmp_path: Path) -> Path:
+    """A sliver."""
+    sliver = {"id": "vm1", "name": "one", "image": "fabric-guest"}
+    (tmp_path / "vm.yaml").write_text(yaml.safe_dump(sliver))
+    return tmp_path / "vm.yaml"
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_imports_no_command_and_nothing_heavy(word: str) -> None:
+    found = imported(MAIN, word)
+    assert not found & (HEAVY | {"taskflow", "pydantic", "yaml", "rich"})
+    ours = {name for name in found if name.startswith("fabric_direct.")}
+    assert ours == {"fabric_direct.cli", "fabric_direct.cli.options", "fabric_direct.errors"}
+
+
+def test_completion_of_commands_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MAIN_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "main p")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    script = (
+        "import sys\nfrom fabric_direct.cli import main\n"
+        "try:\n    main(prog_name='main')\nexcept SystemExit:\n    pass\n"
+        "print('fabric_direct.cli.operations' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["plain,plan", "plain,probe", "plain,poa", "plain,place", "False"]
+
+
+@pytest.mark.parametrize("command", ["list", "plan"])
+def test_a_command_on_the_fakes_imports_nothing_heavy(
+    command: str, site_path: Path, sliver_path: Path
+) -> None:
+    files = [str(sliver_path)] if command == "plan" else []
+    assert not imported(MAIN, "--site", str(site_path), command, *files) & HEAVY
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fabric_direct.processor",
+        "from fabric_direct import HandlerProcessor, Site\nHandlerProcessor(Site(site='x'))",
+        "from fabric_direct.actor import VMHandler",
+    ],
+)
+def test_the_library_imports_nothing_heavy(code: str) -> None:
+    assert not imported(code) & (HEAVY | {"rich", "click"})
