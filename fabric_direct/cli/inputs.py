@@ -12,7 +12,7 @@ from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.model import PciAddress, SliverRef
-    from fabric_direct.placement.batch_request import Wanted
+    from fabric_direct.placement.batch_request import BatchRequest
 
 T = TypeVar("T", bound="SliverRef")
 
@@ -50,20 +50,24 @@ def _model_of(document: Any) -> "type[SliverRef]":
     return model
 
 
-def wanted(path: Path) -> "Wanted":
+def wanted(path: Path) -> "BatchRequest":
     """Return what a document asks for: several slivers, or the one that a sliver's file describes.
 
     :raises InvalidSliver: if it cannot be read or is wrong.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - see the package
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.placement.batch_request import Several, Wanted  # noqa: PLC0415
+    from fabric_direct.placement.batch_request import BatchRequest, SliverGroup  # noqa: PLC0415
 
-    def model_of(document: Any) -> "type[Wanted | NodeSliver]":
-        return Wanted if isinstance(document, dict) and "slivers" in document else NodeSliver
+    def model_of(document: Any) -> "type[BatchRequest | NodeSliver]":
+        return BatchRequest if isinstance(document, dict) and "slivers" in document else NodeSliver
 
     asked = load(path, model_of, InvalidSliver)
-    return asked if isinstance(asked, Wanted) else Wanted(slivers=(Several(sliver=asked),))
+    return (
+        asked
+        if isinstance(asked, BatchRequest)
+        else BatchRequest(slivers=(SliverGroup(sliver=asked),))
+    )
 
 
 def slivers(paths: tuple[Path, ...]) -> "list[SliverRef]":

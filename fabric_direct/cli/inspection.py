@@ -239,9 +239,9 @@ def schema(kind: str) -> None:
     from fabric_direct.config import Site  # noqa: PLC0415 - see the package
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.placement.batch_request import Wanted  # noqa: PLC0415
+    from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415
 
-    models: dict[str, Any] = {"sliver": NodeSliver, "site": Site, "request": Wanted}
+    models: dict[str, Any] = {"sliver": NodeSliver, "site": Site, "request": BatchRequest}
     print_json(json_schema(models[kind]))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fabric_direct.config import ChildZone
     from fabric_direct.model import NodeSliver
-    from fabric_direct.placement.batch_request import Wanted
+    from fabric_direct.placement.batch_request import BatchRequest
     from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -95,7 +95,7 @@ def _refuse_with_zone(*of_hosts: object) -> None:
         raise click.UsageError("--explain, --save and --plan are about hosts, which no zone names.")
 
 
-def _plan(settings: Settings, wanted: "Wanted", *, partial: bool) -> "BuildPlan":
+def _plan(settings: Settings, wanted: "BatchRequest", *, partial: bool) -> "BuildPlan":
     """Return where the slivers would go among the site's own hosts."""
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
 
@@ -103,7 +103,7 @@ def _plan(settings: Settings, wanted: "Wanted", *, partial: bool) -> "BuildPlan"
         return processor.place(wanted.instances(), partial=partial)
 
 
-def _explained(settings: Settings, wanted: "Wanted") -> "dict[str, Explanation]":
+def _explained(settings: Settings, wanted: "BatchRequest") -> "dict[str, Explanation]":
     """Return what is said of the hosts for each kind of sliver, by its id."""
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
 

@@ -23,7 +23,7 @@ from fabric_direct.errors import InvalidSliver, NotFound
 
 if TYPE_CHECKING:
     from fabric_direct.config import ChildZone
-    from fabric_direct.placement.batch_request import Wanted
+    from fabric_direct.placement.batch_request import BatchRequest
     from fabric_direct.zones.client import ZoneClient
     from fabric_direct.zones.wire import (
         BootRequest,
@@ -51,7 +51,7 @@ _MOVING = frozenset({"pending", "deleting", "unknown"})
 
 
 def place(
-    settings: Settings, wanted: "Wanted", at: "ChildZone", *, boot: bool, partial: bool
+    settings: Settings, wanted: "BatchRequest", at: "ChildZone", *, boot: bool, partial: bool
 ) -> None:
     """Show what a zone offers for a request, and have it made if asked for.
 
@@ -69,7 +69,7 @@ def place(
     _boot(settings, at, _boot_request(kinds, selection, partial=partial))
 
 
-def _kinds(wanted: "Wanted") -> "tuple[KindSliver, ...]":
+def _kinds(wanted: "BatchRequest") -> "tuple[KindSliver, ...]":
     """Return what is wanted as a zone is asked for it; a kind is called like its sliver.
 
     :raises InvalidSliver: if a zone could not be asked for it.

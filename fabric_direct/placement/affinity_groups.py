@@ -1,4 +1,4 @@
-"""What the requests of a batch mean for each other: who must share a host, who must not."""
+"""Group the requests of a batch by affinity: which must share a host, which must not."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -9,46 +9,46 @@ from fabric_direct.placement.request import DeviceNeed, Request
 
 
 @dataclass(frozen=True)
-class Unit:
-    """Instances that must share a host: the others follow the first. Most are alone."""
+class AffinityGroup:
+    """Instances that must share a host; the others follow the first. Most groups have one instance."""
 
     requests: tuple[Request, ...]
-    """With all that is meant by the batch; see :func:`units`."""
-    asked: tuple[Request, ...]
-    """The same as they were given."""
+    """With the affinity rules of the batch resolved; see :func:`affinity_groups`."""
+    given: tuple[Request, ...]
+    """The same requests as they were given."""
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Cores, GiB of RAM and GiB of disk of all together."""
+        """Total cores, GiB of RAM and GiB of disk."""
         sizes = [request.needs.capacities for request in self.requests]
         return sum(s.core for s in sizes), sum(s.ram for s in sizes), sum(s.disk for s in sizes)
 
     @property
     def devices(self) -> tuple[DeviceNeed, ...]:
-        """The devices of all together."""
+        """The devices of all instances."""
         return tuple(need for request in self.requests for need in request.needs.devices)
 
     def stranded(self, gone: Iterable[str]) -> set[str]:
-        """Return who cannot stay without those that are gone, and them."""
+        """Return the ids that are gone, and those whose affinity cannot be met without them."""
         gone = set(gone)
-        more = {r.id for r in self.asked if gone.intersection(r.needs.rules.affinity)} - gone
+        more = {r.id for r in self.given if gone.intersection(r.needs.rules.affinity)} - gone
         if self.requests[0].id in gone:
             return {request.id for request in self.requests}
         return self.stranded(gone | more) if more else gone
 
-    def without(self, gone: Collection[str]) -> "Unit":
-        """Return what is left of the unit."""
-        return Unit(
+    def without(self, gone: Collection[str]) -> "AffinityGroup":
+        """Return the group without some of its requests."""
+        return AffinityGroup(
             tuple(request for request in self.requests if request.id not in gone),
-            tuple(request for request in self.asked if request.id not in gone),
+            tuple(request for request in self.given if request.id not in gone),
         )
 
 
-def units(requests: Sequence[Request]) -> list[Unit]:
-    """Return the requests as they are placed, in the order of the first of each unit.
+def affinity_groups(requests: Sequence[Request]) -> list[AffinityGroup]:
+    """Return the requests in groups, in the order of the first request of each group.
 
-    Of two that must not share a host, each has the other in ``anti_affinity`` then, whichever named
-    whom. ``affinity`` to slivers of the batch becomes affinity to the first of the unit.
+    Anti-affinity between two requests is made mutual, whichever named the other. Affinity to slivers of
+    the batch becomes affinity to the first request of the group.
 
     :raises InvalidSliver: if an id is given twice.
     """
@@ -59,7 +59,7 @@ def units(requests: Sequence[Request]) -> list[Unit]:
     for request in requests:
         groups[together[request.id]].append(request)
     return [
-        Unit(tuple(_followers(group, apart, together.keys())), tuple(group))
+        AffinityGroup(tuple(_followers(group, apart, together.keys())), tuple(group))
         for group in groups.values()
     ]
 
@@ -73,10 +73,10 @@ def _refuse_twins(requests: Iterable[Request]) -> None:
 
 
 def _apart(requests: Sequence[Request]) -> dict[str, set[str]]:
-    """Return who must not share a host with whom, both ways; itself is in it, too.
+    """Return for each id the ids that must not share its host, in both directions, and itself.
 
-    So that all of a set that are to be apart have the same needs. (An instance that is yet to be placed
-    is nowhere.)
+    Including itself makes the needs of all members of a set equal; it has no effect, because an instance
+    that is not placed yet is on no host.
     """
     ids = {request.id for request in requests}
     apart: dict[str, set[str]] = {request.id: set() for request in requests}
@@ -89,7 +89,7 @@ def _apart(requests: Sequence[Request]) -> dict[str, set[str]]:
 
 
 def _together(requests: Sequence[Request]) -> dict[str, str]:
-    """Return for each id one that stands for all who must share its host."""
+    """Return for each id the representative of its group (union-find)."""
     stands: dict[str, str] = {request.id: request.id for request in requests}
 
     def root(of: str) -> str:
@@ -106,24 +106,24 @@ def _together(requests: Sequence[Request]) -> dict[str, str]:
 def _followers(
     group: Sequence[Request], apart: dict[str, set[str]], ids: Collection[str]
 ) -> Iterable[Request]:
-    """Yield the requests of a unit, the first being one that names no other if there is one."""
+    """Yield the requests of a group; the first is one without affinity to another, if there is one."""
     mates = {request.id for request in group}
     first = min(group, key=lambda r: bool((mates - {r.id}) & set(r.needs.rules.affinity)))
-    yield _meant(first, apart[first.id], ids, ())
+    yield _resolved(first, apart[first.id], ids, ())
     for request in group:
         if request is not first:
-            yield _meant(request, apart[request.id], ids, (first.id,))
+            yield _resolved(request, apart[request.id], ids, (first.id,))
 
 
-def _meant(
+def _resolved(
     request: Request, apart: set[str], ids: Collection[str], follows: tuple[str, ...]
 ) -> Request:
-    """Return a request with all that must, and must not, be on its host before it."""
+    """Return a request with the rules that the batch implies for it."""
     rules = request.needs.rules
     affinity = tuple(sliver for sliver in rules.affinity if sliver not in ids) + follows
     anti_affinity = tuple(sorted({*rules.anti_affinity, *apart}))
     if not affinity and not anti_affinity and not rules.affinity:
         return request
-    meant = rules.model_copy(update={"affinity": affinity, "anti_affinity": anti_affinity})
-    needs = request.needs.model_copy(update={"rules": meant})
+    resolved = rules.model_copy(update={"affinity": affinity, "anti_affinity": anti_affinity})
+    needs = request.needs.model_copy(update={"rules": resolved})
     return request.model_copy(update={"needs": needs})

@@ -1,4 +1,4 @@
-"""The document that asks for several slivers at once, of one kind or more."""
+"""The document that asks for several slivers at once."""
 
 from collections.abc import Iterator
 from typing import Annotated, Self
@@ -13,21 +13,22 @@ _LONGEST = 63
 """Characters of an id or a name."""
 
 
-class Several(Frozen):
-    """One sliver, or several that differ by their ids and names alone."""
+class SliverGroup(Frozen):
+    """One sliver, or several that differ only in id and name."""
 
     count: Annotated[int, Field(ge=1, le=MOST, strict=True)] | None = None
-    """How many. Their ids and names end with ``-1``, ``-2`` and so on; if absent it is one, as it is."""
+    """Number of slivers; their ids and names get the suffixes ``-1``, ``-2`` and so on. If absent, one
+    sliver, unchanged."""
     sliver: NodeSliver
     together: bool = False
-    """Whether all of them must share a host."""
+    """Whether all slivers of the group must share a host."""
     apart: bool = False
-    """Whether no two of them may share a host."""
+    """Whether no two slivers of the group may share a host."""
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
         if self.together and self.apart:
-            raise ValueError("apart: they cannot be together and apart")
+            raise ValueError("apart: excludes 'together'")
         end = len(f"-{self.count}") if self.count else 0
         for field in ("id", "name"):
             if len(getattr(self.sliver, field)) + end > _LONGEST:
@@ -35,12 +36,12 @@ class Several(Frozen):
         return self
 
     def ids(self) -> tuple[str, ...]:
-        """Return the ids of the instances."""
+        """Return the ids of the slivers."""
         ends = [f"-{number}" for number in range(1, self.count + 1)] if self.count else [""]
         return tuple(f"{self.sliver.id}{end}" for end in ends)
 
     def instances(self) -> Iterator[NodeSliver]:
-        """Yield the instances."""
+        """Yield the slivers."""
         ids = self.ids()
         for own in ids:
             name = f"{self.sliver.name}{own.removeprefix(self.sliver.id)}"
@@ -58,10 +59,10 @@ class Several(Frozen):
         return rules
 
 
-class Wanted(Frozen):
-    """Slivers that are asked for together."""
+class BatchRequest(Frozen):
+    """Slivers that are requested, and placed, together."""
 
-    slivers: Annotated[tuple[Several, ...], Field(min_length=1, max_length=MOST)]
+    slivers: Annotated[tuple[SliverGroup, ...], Field(min_length=1, max_length=MOST)]
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -72,5 +73,5 @@ class Wanted(Frozen):
         return self
 
     def instances(self) -> tuple[NodeSliver, ...]:
-        """Return every single one, in the order of the document."""
+        """Return all slivers in the order of the document."""
         return tuple(one for several in self.slivers for one in several.instances())

@@ -1,212 +1,192 @@
-"""Instances assigned one after the other, in one order; each sees what those before it left."""
+"""One greedy pass: assign instances in a given order, each to the host that is cheapest by then."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from fabric_direct.model import ComponentId, PciAddress
-from fabric_direct.placement.affinity_groups import Unit
+from fabric_direct.placement.affinity_groups import AffinityGroup
 from fabric_direct.placement.arrays import Bools, Hosts, Ints, each
 from fabric_direct.placement.devices import choose, enough
 from fabric_direct.placement.plan import Assignment, Choice
 from fabric_direct.placement.plugins import Rules
 from fabric_direct.placement.request import Needs, Request
-from fabric_direct.placement.scores import IMPOSSIBLE, Verdicts, costs, update, verdicts
+from fabric_direct.placement.scores import IMPOSSIBLE, Scores, costs, rescore, score
 
 
-class Untouched:
-    """Hosts of which nothing is taken, and what is said of them to each of the needs of a batch."""
+class InitialScores:
+    """The scores of all hosts before anything of the batch is assigned, for each distinct needs."""
 
-    def __init__(self, hosts: Hosts, rules: Rules, batch: Iterable[Unit]) -> None:
+    def __init__(self, hosts: Hosts, rules: Rules, batch: Iterable[AffinityGroup]) -> None:
         self.hosts, self.rules = hosts, rules
         numbers: dict[Needs, int] = {}
         self.number: dict[str, int] = {}
-        """Of each request: the number of its needs."""
+        """By request id: the number of its needs."""
         self.uses: list[int] = []
-        """How many requests have the same needs."""
-        for request in (request for unit in batch for request in unit.requests):
+        """By that number: how many requests have these needs."""
+        for request in (request for group in batch for request in group.requests):
             number = numbers.setdefault(request.needs, len(numbers))
             self.uses += [0] * (len(numbers) - len(self.uses))
             self.number[request.id] = number
             self.uses[number] += 1
         self._columns = hosts.rows()
-        self._said: dict[int, Verdicts] = {}
+        self._scores: dict[int, Scores] = {}
 
-    def ease(self, unit: Unit) -> tuple[int, ...]:
-        """Return how easily a unit is placed: how many hosts can take its first, how small it is."""
-        hosts = int((self.verdicts(unit.requests[0]).refused == 0).sum())
-        return hosts, *(-size for size in unit.size)
+    def ease(self, group: AffinityGroup) -> tuple[int, ...]:
+        """Return a sort key: groups that few hosts can take come first, then large ones."""
+        hosts = int((self.of(group.requests[0]).refused == 0).sum())
+        return hosts, *(-size for size in group.size)
 
-    def verdicts(self, request: Request) -> Verdicts:
-        """Return what is said of all hosts.
+    def of(self, request: Request) -> Scores:
+        """Return the scores of all hosts for a request.
 
-        :raises Faulty: if a filter or cost of another package cannot be used.
+        :raises Faulty: if a filter or cost of another package fails.
         """
         number = self.number[request.id]
-        if number not in self._said:
-            self._said[number] = verdicts(self._columns, request.needs, self.rules)
-        return self._said[number]
+        if number not in self._scores:
+            self._scores[number] = score(self._columns, request.needs, self.rules)
+        return self._scores[number]
 
 
-@dataclass(frozen=True)
-class Placed:
-    """An instance has a host."""
-
-    request: Request
-    cost: int
-    costs: dict[str, int]
-    host: str
-    devices: dict[ComponentId, tuple[PciAddress, ...]]
-    numa_node: int | None
-    next: tuple[str, ...]
-
-    def assignment(self) -> Assignment:
-        """Return it as a value of the plan."""
-        chosen = Choice(
-            host=self.host,
-            cost=self.cost,
-            costs=self.costs,
-            devices=self.devices,
-            numa_node=self.numa_node,
-        )
-        return Assignment(request=self.request.id, chosen=chosen, next=self.next)
+State = tuple[Hosts, dict[str, Assignment], int]
+"""The hosts, the assignments so far, and the length of the log of assignments."""
 
 
-State = tuple[Hosts, dict[str, Placed], int]
-"""The hosts, what is placed on them, and how often one was taken of."""
+class GreedyPass:
+    """Affinity groups assigned in one order.
 
-
-class Attempt:
-    """Units placed in one order.
-
-    :param retries: how many other hosts are noted for each instance, and tried for a unit that turns
-        out not to fit where there seemed to be room for it.
-    :raises Faulty: if a filter or cost of another package cannot be used.
+    :param retries: number of alternative hosts that are recorded for each instance, and that are tried
+        for a group that turns out not to fit on a host that seemed to have room.
+    :raises Faulty: if a filter or cost of another package fails.
     """
 
-    def __init__(self, untouched: Untouched, order: Iterable[Unit], retries: int) -> None:
-        self._untouched, self._rules, self._retries = untouched, untouched.rules, retries
-        self._hosts = untouched.hosts.copied()
+    def __init__(
+        self, initial: InitialScores, order: Iterable[AffinityGroup], retries: int
+    ) -> None:
+        self._initial, self._rules, self._retries = initial, initial.rules, retries
+        self._hosts = initial.hosts.copied()
         self._columns = self._hosts.rows()
-        self._known: dict[int, Verdicts] = {}
-        self._uses = list(untouched.uses)
-        self._taken: list[int] = []
-        self.placed: dict[str, Placed] = {}
+        self._scores: dict[int, Scores] = {}
+        self._uses = list(initial.uses)
+        self._log: list[int] = []
+        """The host of each assignment, undone ones included."""
+        self.assigned: dict[str, Assignment] = {}
         self.refused: dict[str, dict[str, int]] = {}
-        """For those that fit nowhere: by filter, how many hosts it was the first to refuse."""
-        for unit in order:
-            self._place_all(unit)
+        """Requests that fit nowhere: by filter, the number of hosts that it was the first to refuse."""
+        for group in order:
+            self._assign_group(group)
 
     @property
     def cost(self) -> int:
-        """The summed cost."""
-        return sum(placed.cost for placed in self.placed.values())
+        """The total cost."""
+        return sum(assignment.chosen.cost for assignment in self.assigned.values())
 
-    def _place_all(self, unit: Unit) -> None:
-        if len(unit.requests) == 1:
-            self._place(unit.requests[0])
-        elif unit.requests:
-            self._place_together(unit)
+    def _assign_group(self, group: AffinityGroup) -> None:
+        if len(group.requests) == 1:
+            self._assign(group.requests[0])
+        elif group.requests:
+            self._assign_together(group)
 
-    def _place_together(self, unit: Unit) -> None:
+    def _assign_together(self, group: AffinityGroup) -> None:
         before = self._state()
-        lost = self._try_hosts(unit, before)
-        gone = unit.stranded(lost) if lost else lost
+        lost = self._try_hosts(group, before)
+        gone = group.stranded(lost) if lost else lost
         if gone != lost:
             self._undo(before)
             self.refused |= {id_: {"affinity": len(self._hosts)} for id_ in gone - lost}
-            self._place_all(unit.without(gone))
+            self._assign_group(group.without(gone))
 
-    def _try_hosts(self, unit: Unit, before: State) -> set[str]:
-        """Place a unit on the cheapest host that takes it whole, or else on the cheapest one.
+    def _try_hosts(self, group: AffinityGroup, before: State) -> set[str]:
+        """Assign a group to the cheapest host that takes all of it, or else to the cheapest one.
 
-        Return those that fit nowhere.
+        Return the ids that fit nowhere.
         """
-        room = self._room(unit)
-        left, lost = room.copy(), self._place_each(unit, room)
+        room = self._room(group)
+        left, lost = room.copy(), self._assign_each(group, room)
         for _ in range(self._retries):
-            left &= ~self._columns.is_named(self._host_of(unit))
+            left &= ~self._columns.is_named(self._host_of(group))
             if not lost or not left.any():
                 break
             self._undo(before)
-            lost = self._place_each(unit, left)
+            lost = self._assign_each(group, left)
         if lost:
             self._undo(before)
-            lost = self._place_each(unit, room)
+            lost = self._assign_each(group, room)
         return lost
 
-    def _place_each(self, unit: Unit, room: Bools) -> set[str]:
-        """Place the instances of a unit; return those that fit nowhere."""
-        for request in unit.requests:
+    def _assign_each(self, group: AffinityGroup, room: Bools) -> set[str]:
+        """Assign the instances of a group; return the ids that fit nowhere."""
+        for request in group.requests:
             self.refused.pop(request.id, None)
-            self._place(request, room if request is unit.requests[0] else None)
-        return {request.id for request in unit.requests if request.id in self.refused}
+            self._assign(request, room if request is group.requests[0] else None)
+        return {request.id for request in group.requests if request.id in self.refused}
 
-    def _host_of(self, unit: Unit) -> str:
-        first = self.placed.get(unit.requests[0].id)
-        return first.host if first else ""
+    def _host_of(self, group: AffinityGroup) -> str:
+        first = self.assigned.get(group.requests[0].id)
+        return first.chosen.host if first else ""
 
     def _state(self) -> State:
-        return self._hosts.copied(), dict(self.placed), len(self._taken)
+        return self._hosts.copied(), dict(self.assigned), len(self._log)
 
     def _undo(self, state: State) -> None:
-        """Go back to an earlier state; hosts that were taken of since are to be asked about again."""
-        hosts, placed, taken = state
+        """Go back to an earlier state; hosts that were assigned since are logged to be scored again."""
+        hosts, assigned, logged = state
         self._hosts = hosts.copied()
         self._columns = self._hosts.rows()
-        self.placed = dict(placed)
-        self._taken += self._taken[taken:]
+        self.assigned = dict(assigned)
+        self._log += self._log[logged:]
 
-    def _place(self, request: Request, room: Bools | None = None) -> None:
-        said = self._verdicts(request)
-        cost = said.cost
-        if room is not None and (room & (said.refused == 0)).any():
+    def _assign(self, request: Request, room: Bools | None = None) -> None:
+        scores = self._current(request)
+        cost = scores.cost
+        if room is not None and (room & (scores.refused == 0)).any():
             cost = np.where(room, cost, IMPOSSIBLE)
         rows = list(_cheapest(cost, 1 + self._retries))
         if rows:
             self._take(rows[0], request, int(cost[rows[0]]), rows[1:])
         else:
-            self.refused[request.id] = said.refusals(self._rules)
-        self._forget(request)
+            self.refused[request.id] = scores.refusals(self._rules)
+        self._release(request)
 
-    def _verdicts(self, request: Request) -> Verdicts:
-        number = self._untouched.number[request.id]
-        if number not in self._known:
-            self._known[number] = self._untouched.verdicts(request).copied()
-        update(self._known[number], self._columns, request.needs, self._rules, self._taken)
-        return self._known[number]
+    def _current(self, request: Request) -> Scores:
+        number = self._initial.number[request.id]
+        if number not in self._scores:
+            self._scores[number] = self._initial.of(request).copied()
+        rescore(self._scores[number], self._columns, request.needs, self._rules, self._log)
+        return self._scores[number]
 
-    def _forget(self, request: Request) -> None:
-        number = self._untouched.number[request.id]
+    def _release(self, request: Request) -> None:
+        """Free the scores of needs that no later request has."""
+        number = self._initial.number[request.id]
         self._uses[number] -= 1
         if self._uses[number] <= 0:
-            del self._known[number]
+            del self._scores[number]
 
     def _take(self, row: int, request: Request, cost: int, others: Sequence[int]) -> None:
         hosts, names = self._hosts, self._hosts.names
         one = hosts.rows(np.array([row]))
-        chosen = choose(one, request.needs)
-        self.placed[request.id] = Placed(
-            request=request,
+        devices = choose(one, request.needs)
+        # Not validated: these are our own values, and validation takes a fifth of a pass.
+        chosen = Choice.model_construct(
+            host=names[row],
             cost=cost,
             costs=costs(one, request.needs, self._rules)[0],
-            host=names[row],
-            devices=chosen.functions(hosts, request.needs),
-            numa_node=chosen.numa_node(hosts, row),
-            next=tuple(names[other] for other in others),
+            devices=devices.functions(hosts, request.needs),
+            numa_node=devices.numa_node(hosts, row),
         )
-        hosts.take(row, request, chosen.all(), chosen.node)
-        self._taken.append(row)
+        self.assigned[request.id] = Assignment.model_construct(
+            request=request.id, chosen=chosen, next=tuple(names[other] for other in others)
+        )
+        hosts.take(row, request, devices.all(), devices.node)
+        self._log.append(row)
 
-    def _room(self, unit: Unit) -> Bools:
-        """Return (n,): whether a host looks as if it could take all instances of a unit."""
-        hosts, (first, *_) = self._columns, unit.requests
-        room = each(hosts.promised - hosts.used >= np.array(unit.size))
-        room &= enough(hosts.free, hosts.hardware.demands(unit.devices))
-        for needs in {request.needs for request in unit.requests[1:]}:
+    def _room(self, group: AffinityGroup) -> Bools:
+        """Return (n,): whether a host seems to have room for all instances of a group."""
+        hosts, (first, *_) = self._columns, group.requests
+        room = each(hosts.promised - hosts.used >= np.array(group.size))
+        room &= enough(hosts.free, hosts.hardware.demands(group.devices))
+        for needs in {request.needs for request in group.requests[1:]}:
             alone = _not_following(needs, first.id)
-            room &= verdicts(hosts, alone, self._rules).refused == 0
+            room &= score(hosts, alone, self._rules).refused == 0
         return room
 
 
@@ -217,7 +197,7 @@ def _not_following(needs: Needs, first: str) -> Needs:
 
 
 def _cheapest(cost: Ints, most: int) -> Iterator[int]:
-    """Yield the numbers of the cheapest hosts, the first by name of equally cheap ones first."""
+    """Yield the rows of the cheapest hosts; ties are broken by name."""
     left = cost.copy()
     for _ in range(min(most, len(left))):
         best = int(left.argmin())

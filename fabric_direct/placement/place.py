@@ -1,11 +1,11 @@
-"""Where instances go: a whole batch placed at once, explained, and checked before it is carried out.
+"""Place a batch of instances, explain a placement, and check a plan before it is carried out.
 
-Instances are assigned one after the other to the host that is cheapest then; what they take is gone for
-the next. The batch is tried in the order given and with what is hardest to place first, and the better
-of both is the plan: more instances placed, then the lower sum of costs, then the order given. So no
-plan places fewer, or the same at a higher cost, than one by one in the order given.
+Instances are assigned one after the other to the host that is cheapest by then. The batch is assigned in
+the given order and with the instances that are hardest to place first, and the better result is the
+plan: more instances placed, then the lower total cost, then the given order. A plan therefore never
+places fewer instances, or the same number at a higher cost, than placing them one by one in that order.
 
-Nothing depends on the order of the hosts: equally cheap ones are taken by name.
+The result does not depend on the order of the hosts: ties are broken by name.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,84 +15,88 @@ import numpy as np
 
 from fabric_direct.config import PlacementSettings
 from fabric_direct.errors import Conflict
-from fabric_direct.placement.affinity_groups import Unit, units
+from fabric_direct.placement.affinity_groups import AffinityGroup, affinity_groups
 from fabric_direct.placement.arrays import Hosts, columns
 from fabric_direct.placement.devices import choose, fitting_nodes
-from fabric_direct.placement.greedy_pass import Attempt, Untouched
+from fabric_direct.placement.greedy_pass import GreedyPass, InitialScores
 from fabric_direct.placement.plan import (
     Assignment,
     BuildPlan,
     Choice,
     Explanation,
-    HostVerdict,
+    HostScore,
     Unplaced,
 )
 from fabric_direct.placement.plugins import Faulty, Rules, rules
 from fabric_direct.placement.request import Needs, Request
-from fabric_direct.placement.scores import costs, verdicts
+from fabric_direct.placement.scores import costs, score
 from fabric_direct.placement.state import HostState
 
-USUAL = PlacementSettings()
+DEFAULTS = PlacementSettings()
 T = TypeVar("T")
 
 
 def place(
     requests: Sequence[Request],
     hosts: Iterable[HostState],
-    settings: PlacementSettings = USUAL,
+    settings: PlacementSettings = DEFAULTS,
     *,
     partial: bool = False,
 ) -> BuildPlan:
-    """Return where the instances of a batch go.
+    """Return the build plan of a batch.
 
-    :param partial: whether as many as fit are assigned; all or none if not.
+    :param partial: whether to assign as many as fit; all or none otherwise.
     :raises InvalidSliver: if an id is given twice.
     :raises InvalidSite: if the settings name a filter or cost that is not installed, or a host is
-        there twice.
+        given twice.
     """
-    batch = units(requests)
-    columns_ = columns(hosts, [request for unit in batch for request in unit.requests])
+    batch = affinity_groups(requests)
+    table = columns(hosts, [request for group in batch for request in group.requests])
     order = [request.id for request in requests]
-    return _with_sound(
+    return _with_working(
         rules(settings),
-        lambda sound: _plan(_best(batch, columns_, sound, settings.retries), order, sound, partial),
+        lambda working: _plan(
+            _best(batch, table, working, settings.retries), order, working, partial
+        ),
     )
 
 
 def explain(
-    request: Request, hosts: Iterable[HostState], settings: PlacementSettings = USUAL
+    request: Request, hosts: Iterable[HostState], settings: PlacementSettings = DEFAULTS
 ) -> Explanation:
-    """Return what filters and costs say of each host for one instance.
+    """Return the results of filters and costs for each host and one instance.
 
     :raises InvalidSite: as :func:`place` does.
     """
-    ((meant,), *_) = [unit.requests for unit in units([request])]
-    columns_ = columns(hosts, [meant])
-    return _with_sound(rules(settings), lambda sound: _explained(columns_, meant, sound))
+    ((resolved,),) = [group.requests for group in affinity_groups([request])]
+    table = columns(hosts, [resolved])
+    return _with_working(rules(settings), lambda working: _explained(table, resolved, working))
 
 
 def check(
     plan: BuildPlan,
     requests: Sequence[Request],
     hosts: Iterable[HostState],
-    settings: PlacementSettings = USUAL,
+    settings: PlacementSettings = DEFAULTS,
 ) -> None:
-    """Return if a plan can still be carried out: each host takes its instances with the same devices.
+    """Raise Conflict unless every host can still take its instances, with the same devices.
 
-    :param requests: those that the plan was made for.
-    :param hosts: as they are now.
-    :raises Conflict: with the first instance for which the world has moved on, and why.
+    :param requests: the requests that the plan was made for.
+    :param hosts: their current state.
+    :raises Conflict: with the first instance that its host cannot take any more, and why.
     :raises InvalidSite: as :func:`place` does.
     """
     by_id = {request.id: request for request in requests}
     pinned = [_pinned(assignment, by_id) for assignment in plan.assignments]
-    meant = [request for unit in units(pinned) for request in unit.requests]
-    columns_ = columns(hosts, meant)
-    _with_sound(rules(settings), lambda sound: _carry_out(meant, plan, columns_.copied(), sound))
+    resolved = [request for group in affinity_groups(pinned) for request in group.requests]
+    table = columns(hosts, resolved)
+    _with_working(
+        rules(settings), lambda working: _carry_out(resolved, plan, table.copied(), working)
+    )
 
 
-def _with_sound(installed: Rules, work: Callable[[Rules], T]) -> T:
-    """Return what comes of the work without the filters and costs that turn out not to be usable."""
+def _with_working(installed: Rules, work: Callable[[Rules], T]) -> T:
+    """Return the result of ``work`` with the filters and costs that do not fail."""
     while True:
         try:
             return work(installed)
@@ -100,62 +104,58 @@ def _with_sound(installed: Rules, work: Callable[[Rules], T]) -> T:
             installed = installed.without(faulty)
 
 
-def _best(batch: Sequence[Unit], hosts: Hosts, sound: Rules, retries: int) -> Attempt:
-    untouched = Untouched(hosts, sound, batch)
-    attempt = Attempt(untouched, batch, retries)
-    hardest = sorted(batch, key=untouched.ease)
-    if hardest == list(batch):
-        return attempt
-    other = Attempt(untouched, hardest, retries)
-    return min(attempt, other, key=lambda one: (-len(one.placed), one.cost))
+def _best(batch: Sequence[AffinityGroup], hosts: Hosts, working: Rules, retries: int) -> GreedyPass:
+    initial = InitialScores(hosts, working, batch)
+    as_given = GreedyPass(initial, batch, retries)
+    hardest_first = sorted(batch, key=initial.ease)
+    if hardest_first == list(batch):
+        return as_given
+    other = GreedyPass(initial, hardest_first, retries)
+    return min(as_given, other, key=lambda one: (-len(one.assigned), one.cost))
 
 
-def _plan(attempt: Attempt, order: Sequence[str], sound: Rules, partial: bool) -> BuildPlan:
-    assigned = () if attempt.refused and not partial else order
+def _plan(best: GreedyPass, order: Sequence[str], working: Rules, partial: bool) -> BuildPlan:
+    assigned = {} if best.refused and not partial else best.assigned
     return BuildPlan(
-        assignments=tuple(
-            attempt.placed[request].assignment()
-            for request in assigned
-            if request in attempt.placed
-        ),
+        assignments=tuple(assigned[request] for request in order if request in assigned),
         unplaced=tuple(
-            Unplaced(request=request, refused=attempt.refused[request])
+            Unplaced(request=request, refused=best.refused[request])
             for request in order
-            if request in attempt.refused
+            if request in best.refused
         ),
-        warnings=sound.warnings,
+        warnings=working.warnings,
     )
 
 
-def _explained(hosts: Hosts, request: Request, sound: Rules) -> Explanation:
-    said = verdicts(hosts.rows(), request.needs, sound)
-    passing, refused = np.flatnonzero(said.refused == 0), np.flatnonzero(said.refused)
-    cheapest = passing[np.argsort(said.cost[passing], kind="stable")]
-    each = costs(hosts.rows(cheapest), request.needs, sound) if len(cheapest) else []
-    names = (None, *sound.filters)
+def _explained(hosts: Hosts, request: Request, working: Rules) -> Explanation:
+    scores = score(hosts.rows(), request.needs, working)
+    passing, refused = np.flatnonzero(scores.refused == 0), np.flatnonzero(scores.refused)
+    cheapest = passing[np.argsort(scores.cost[passing], kind="stable")]
+    each = costs(hosts.rows(cheapest), request.needs, working) if len(cheapest) else []
+    names = (None, *working.filters)
     can = (
-        HostVerdict(host=hosts.names[row], cost=int(said.cost[row]), costs=by_name)
+        HostScore(host=hosts.names[row], cost=int(scores.cost[row]), costs=by_name)
         for row, by_name in zip(cheapest, each, strict=True)
     )
     cannot = (
-        HostVerdict(host=hosts.names[row], refused_by=names[said.refused[row]]) for row in refused
+        HostScore(host=hosts.names[row], refused_by=names[scores.refused[row]]) for row in refused
     )
     return Explanation(
         hosts=(*can, *cannot),
-        weights={name: sound.weights[name] for name in sound.costs},
-        warnings=sound.warnings,
+        weights={name: working.weights[name] for name in working.costs},
+        warnings=working.warnings,
     )
 
 
 def _pinned(assignment: Assignment, requests: Mapping[str, Request]) -> Request:
-    """Return a request that can be placed as the plan says, and nowhere else."""
+    """Return a request that fits only the host and the devices of the plan."""
     request = requests.get(assignment.request)
     if request is None:
-        raise Conflict(f"the plan has an instance that is not asked for: {assignment.request}")
+        raise Conflict(f"the plan has an instance that is not requested: {assignment.request}")
     chosen = assignment.chosen
     why = _other(request.needs, chosen)
     if why:
-        raise _moved_on(request.id, chosen.host, f"it is asked for {why}")
+        raise _outdated(request.id, chosen.host, f"it is requested {why}")
     devices = (
         need.model_copy(update={"bdf": chosen.devices[need.component]})
         for need in request.needs.devices
@@ -165,7 +165,7 @@ def _pinned(assignment: Assignment, requests: Mapping[str, Request]) -> Request:
 
 
 def _other(needs: Needs, chosen: Choice) -> str:
-    """Return in what the plan is not what is asked for; empty if it is."""
+    """Return how the request differs from the plan; empty if it does not."""
     if needs.host not in {None, chosen.host}:
         return f"on {needs.host}"
     if chosen.devices.keys() != {need.component for need in needs.devices}:
@@ -176,27 +176,27 @@ def _other(needs: Needs, chosen: Choice) -> str:
     return ""
 
 
-def _carry_out(requests: Iterable[Request], plan: BuildPlan, hosts: Hosts, sound: Rules) -> None:
+def _carry_out(requests: Iterable[Request], plan: BuildPlan, hosts: Hosts, working: Rules) -> None:
     nodes = {one.request: one.chosen.numa_node for one in plan.assignments}
     for request in requests:
         name = str(request.needs.host)
         if name not in hosts.row:
-            raise _moved_on(request.id, name, "the host is not there")
+            raise _outdated(request.id, name, "there is no such host any more")
         row = hosts.row[name]
         one = hosts.rows(np.array([row]))
-        for refusing in verdicts(one, request.needs, sound).refusals(sound):
-            raise _moved_on(request.id, name, _why(refusing, hosts, row, request))
-        chosen = choose(one, request.needs, _place_of(nodes[request.id], one, request))
+        for refusing in score(one, request.needs, working).refusals(working):
+            raise _outdated(request.id, name, _why(refusing, hosts, row, request))
+        chosen = choose(one, request.needs, _node_index(nodes[request.id], one, request))
         hosts.take(row, request, chosen.all(), chosen.node)
 
 
-def _place_of(node: int | None, one: Hosts, request: Request) -> int | None:
-    """Return where the NUMA node of a plan is among those of the host."""
+def _node_index(node: int | None, one: Hosts, request: Request) -> int | None:
+    """Return the index of the plan's NUMA node among those of the host."""
     if node is None:
         return None
     if node not in fitting_nodes(one, request.needs):
         why = f"it does not fit on the NUMA node {node} any more"
-        raise _moved_on(request.id, one.names[0], why)
+        raise _outdated(request.id, one.names[0], why)
     return one.hardware.node_ids[int(one.index[0])].index(node)
 
 
@@ -209,7 +209,7 @@ def _why(refusing: str, hosts: Hosts, row: int, request: Request) -> str:
     return f"the filter {refusing} refuses it now"
 
 
-def _moved_on(request: str, host: str, why: str) -> Conflict:
+def _outdated(request: str, host: str, why: str) -> Conflict:
     return Conflict(
         f"the plan for {request} cannot be carried out any more",
         where=host,

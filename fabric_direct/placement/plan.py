@@ -56,7 +56,7 @@ class BuildPlan(Frozen):
         return sum(assignment.chosen.cost for assignment in self.assignments)
 
 
-class HostVerdict(Frozen):
+class HostScore(Frozen):
     """What is said of a host for one instance."""
 
     host: Name
@@ -71,7 +71,7 @@ class HostVerdict(Frozen):
 class Explanation(Frozen):
     """What is said of all hosts for one instance."""
 
-    hosts: tuple[HostVerdict, ...] = ()
+    hosts: tuple[HostScore, ...] = ()
     """The cheapest first; then those that are refused, by name."""
     weights: dict[str, int] = {}
     """Of each cost that counts."""

@@ -1,4 +1,4 @@
-"""What filters and costs say of hosts, kept up to date as instances are assigned."""
+"""The results of filters and costs for all hosts, updated as instances are assigned."""
 
 from dataclasses import dataclass
 
@@ -14,31 +14,31 @@ IMPOSSIBLE = np.iinfo(np.int64).max
 
 
 @dataclass
-class Verdicts:
-    """What is said of all hosts about an instance with some needs."""
+class Scores:
+    """The scores of all hosts for one set of needs."""
 
     refused: NDArray[np.uint8]
     """(n,): the number of the first filter that refuses the host, from 1; 0 if none does."""
     cost: Ints
-    """(n,): the weighted sum, or ``IMPOSSIBLE``."""
+    """(n,): the weighted sum of costs, or ``IMPOSSIBLE``."""
     seen: int = 0
-    """How many assignments are considered in it."""
+    """Number of assignments that are included."""
 
-    def copied(self) -> "Verdicts":
-        """Return the same, to be kept up to date independently."""
-        return Verdicts(self.refused.copy(), self.cost.copy(), self.seen)
+    def copied(self) -> "Scores":
+        """Return a copy that can be updated independently."""
+        return Scores(self.refused.copy(), self.cost.copy(), self.seen)
 
     def refusals(self, rules: Rules) -> dict[str, int]:
-        """Return, by filter, how many hosts it was the first to refuse."""
+        """Return by filter the number of hosts that it was the first to refuse."""
         counts = np.bincount(self.refused, minlength=len(rules.filters) + 1)[1:]
         named = zip(rules.filters, counts, strict=True)
         return {name: int(count) for name, count in named if count}
 
 
-def verdicts(hosts: Hosts, needs: Needs, rules: Rules) -> Verdicts:
-    """Ask all filters, and all costs about the hosts that pass.
+def score(hosts: Hosts, needs: Needs, rules: Rules) -> Scores:
+    """Apply all filters to the hosts, and all costs to those that pass.
 
-    :raises Faulty: if one of another package cannot be used.
+    :raises Faulty: if a filter or cost of another package fails.
     """
     refused = np.zeros(len(hosts), np.uint8)
     for number, rule in enumerate(rules.filters.values(), 1):
@@ -50,7 +50,7 @@ def verdicts(hosts: Hosts, needs: Needs, rules: Rules) -> Verdicts:
     if len(passing):
         those = hosts if len(passing) == len(hosts) else hosts.rows(passing)
         cost[passing] = _weighted(those, needs, rules)
-    return Verdicts(refused, cost)
+    return Scores(refused, cost)
 
 
 def _weighted(hosts: Hosts, needs: Needs, rules: Rules) -> Ints:
@@ -61,19 +61,19 @@ def _weighted(hosts: Hosts, needs: Needs, rules: Rules) -> Ints:
 
 
 def costs(hosts: Hosts, needs: Needs, rules: Rules) -> list[dict[str, int]]:
-    """Return what each cost says of each host, by the cost's name."""
+    """Return the costs of each host by the name of the cost, before weights."""
     columns = [rule(hosts, needs) for rule in rules.costs.values()]
     rows = np.array(columns, dtype=np.int64).reshape(len(columns), len(hosts)).T.tolist()
     return [dict(zip(rules.costs, row, strict=True)) for row in rows]
 
 
-def update(known: Verdicts, hosts: Hosts, needs: Needs, rules: Rules, taken: list[int]) -> None:
-    """Ask again about the hosts that were taken of since.
+def rescore(scores: Scores, hosts: Hosts, needs: Needs, rules: Rules, log: list[int]) -> None:
+    """Update the scores of the hosts that got instances since the last update.
 
-    :param taken: the number of the host of each assignment so far.
+    :param log: the row of the host of each assignment so far.
     """
-    rows = np.array(list(set(taken[known.seen :])), dtype=np.int64)
+    rows = np.array(list(set(log[scores.seen :])), dtype=np.int64)
     if len(rows):
-        now = verdicts(hosts.rows(rows), needs, rules)
-        known.refused[rows], known.cost[rows] = now.refused, now.cost
-    known.seen = len(taken)
+        now = score(hosts.rows(rows), needs, rules)
+        scores.refused[rows], scores.cost[rows] = now.refused, now.cost
+    scores.seen = len(log)

@@ -152,7 +152,7 @@ class TestPlace:
         assert "request.yaml:1: slivers[0].count: must be from 1 to 1000, is 0" in result.stderr
 
     def test_the_schema_of_a_request_can_be_printed(self, run: Run) -> None:
-        assert json.loads(run("schema", "request").stdout)["title"] == "Wanted"
+        assert json.loads(run("schema", "request").stdout)["title"] == "BatchRequest"
 
 
 class TestBoot:

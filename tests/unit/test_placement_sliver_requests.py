@@ -12,7 +12,7 @@ from fabric_direct.cli import inputs
 from fabric_direct.drivers.contract import ImageNeeds
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import NodeSliver, PciAddress
-from fabric_direct.placement.batch_request import Several, Wanted
+from fabric_direct.placement.batch_request import BatchRequest, SliverGroup
 from fabric_direct.placement.plan import Choice
 from fabric_direct.placement.request import Needs
 from fabric_direct.placement.sliver_requests import as_known, placed, request_of, request_there
@@ -183,23 +183,25 @@ class TestKnown:
         assert sliver.devices()[0].bdf == ()
 
 
-class TestWanted:
+class TestBatchRequest:
     def test_several_have_ids_and_names_of_their_own(self, vm: MakeVm) -> None:
-        wanted = Wanted(slivers=(Several(count=2, sliver=vm(id="web", name="www", host="auto")),))
+        wanted = BatchRequest(
+            slivers=(SliverGroup(count=2, sliver=vm(id="web", name="www", host="auto")),)
+        )
         assert [(s.id, s.name) for s in wanted.instances()] == [
             ("web-1", "www-1"),
             ("web-2", "www-2"),
         ]
 
     def test_one_without_a_count_is_as_it_is(self, vm: MakeVm) -> None:
-        assert Wanted(slivers=(Several(sliver=vm()),)).instances() == (vm(),)
+        assert BatchRequest(slivers=(SliverGroup(sliver=vm()),)).instances() == (vm(),)
 
     def test_those_apart_and_together_name_each_other(self, vm: MakeVm) -> None:
         several = [
-            Several(count=2, apart=True, sliver=vm(id="a")),
-            Several(count=2, together=True, sliver=vm(id="t")),
+            SliverGroup(count=2, apart=True, sliver=vm(id="a")),
+            SliverGroup(count=2, together=True, sliver=vm(id="t")),
         ]
-        a1, _, t1, _ = Wanted(slivers=tuple(several)).instances()
+        a1, _, t1, _ = BatchRequest(slivers=tuple(several)).instances()
         assert a1.placement.anti_affinity == ("a-2",)
         assert t1.placement.affinity == ("t-2",)
 
@@ -227,14 +229,14 @@ class TestWanted:
         assert refusal.value.field.startswith(f"slivers[0].{field}")
 
     def test_an_id_that_comes_twice_is_refused(self, vm: MakeVm) -> None:
-        many, one = Several(count=2, sliver=vm(id="web")), Several(sliver=vm(id="web-2"))
+        many, one = SliverGroup(count=2, sliver=vm(id="web")), SliverGroup(sliver=vm(id="web-2"))
         with pytest.raises(ValidationError, match="web-2 is given twice"):
-            Wanted(slivers=(many, one))
+            BatchRequest(slivers=(many, one))
 
     def test_no_more_than_a_thousand_are_asked_for(self, vm: MakeVm) -> None:
-        halves = (Several(count=501, sliver=vm(id=own)) for own in ("a", "b"))
+        halves = (SliverGroup(count=501, sliver=vm(id=own)) for own in ("a", "b"))
         with pytest.raises(ValidationError, match="1002 are more than 1000"):
-            Wanted(slivers=tuple(halves))
+            BatchRequest(slivers=tuple(halves))
 
     def test_a_slivers_file_asks_for_one(self, vm: MakeVm, tmp_path: Path) -> None:
         path = tmp_path / "vm.json"
