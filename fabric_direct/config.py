@@ -308,8 +308,6 @@ class Site(Frozen):
     placement: PlacementSettings = PlacementSettings()
     zone: ZoneSettings = ZoneSettings()
     limits: Limits = Limits()
-    journal: str | None = None
-    """URL of a database for the journal; a directory below ``state_dir`` if absent."""
     volume_pool: Path | None = None
     """Directory on the hosts for disks and volumes; ``<state_dir>/volumes`` if absent."""
     fake: FakeSettings = FakeSettings()

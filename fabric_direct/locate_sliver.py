@@ -19,6 +19,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers, Server
 from fabric_direct.engine import attempt
 from fabric_direct.errors import InvalidSliver
+from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal
 from fabric_direct.model import AUTO, NodeSliver, SliverRef
 from fabric_direct.placement.claims import Claims
@@ -160,11 +161,10 @@ class Placing:
         return Holders(having, {h: a for h, a in answers.items() if isinstance(a, Exception)})
 
     def _has(self, sliver: SliverRef, host: str) -> bool | Exception:
-        found: list[str] = []
-        make = registry.handler_for(sliver.type)
+        make: type[Handler] = registry.handler_for(sliver.type)
         handler = make(self._site, self._drivers_of(host))
-        error = attempt(lambda: found.extend(handler.leftovers(sliver)))
-        return bool(found) or error or False
+        found = attempt(handler.leftovers, sliver)
+        return found if isinstance(found, Exception) else bool(found)
 
     def _cloud(self) -> bool:
         return self._drivers_of(self._some).compute.cloud

@@ -114,9 +114,9 @@ class Operations:
 
     def _create_there(self, placement: Placement, deadline: Deadline) -> Outcome:
         sliver, host = placement.sliver, placement.sliver.host or ""
-        outcomes: list[Outcome] = []
-        error = engine.attempt(lambda: outcomes.append(self._create(sliver, deadline, host)))
-        outcome = failed(Operation.CREATE, sliver, error) if error else outcomes[0]
+        outcome = engine.attempt(self._create, sliver, deadline, host)
+        if isinstance(outcome, Exception):
+            outcome = failed(Operation.CREATE, sliver, outcome)
         if placement.new and not (outcome.ok or outcome.left):
             self._claims.drop(sliver.id)
         warnings = placement.warnings + outcome.warnings
@@ -190,7 +190,7 @@ class Operations:
         self, entry: Unfinished, sliver: SliverRef, deadline: Deadline, *, undo: bool
     ) -> Outcome:
         """Finish or undo an unfinished operation, unless it has been ended meanwhile."""
-        if entry not in self._journal.unfinished():
+        if entry != self._journal.of(sliver.id):
             return Outcome(operation=entry.operation, sliver=sliver.ref(), status=Status.DONE)
         if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
             return self.delete(sliver, deadline)
@@ -247,7 +247,7 @@ class Operations:
             with moment.lasting():
                 handler = make(self._site, self._drivers_of(host))
                 usual = Operation.MODIFY if handler.exists(wanted) else Operation.CREATE
-                return engine.survey(getattr(handler, (operation or usual).value)(wanted))
+                return engine.plan(getattr(handler, (operation or usual).value)(wanted))
 
         steps = call_within(deadline.remaining(), f"the plan to {operation or 'change it'}", ask)
         return Outcome(
@@ -296,14 +296,13 @@ class Operations:
 
     def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
         sliver = job.sliver.model_dump(mode="json", exclude_none=True)
-        entry = self._journal.begin(job.operation, sliver, whole=job.flow.whole)
+        entry = self._journal.begin(job.operation, sliver, owns_everything=job.flow.owns_everything)
         result = engine.run(
             job.flow,
             self._steps,
             deadline=deadline,
             undo_limit=self._site.limits.undo,
-            entry=entry,
-            on_step=self._reporter(job),
+            listener=self._listener(job),
         )
         left = self._left(job, result, entry, deadline)
         outcome = _failure(job, result, left) if result.error else _success(job, result, left)
@@ -319,7 +318,7 @@ class Operations:
             return self._still_there(job, entry, deadline)
         if job.operation is Operation.MODIFY:
             return _not_taken_back(result) or (_drift(job) if entry.resumed else ())
-        if job.operation is Operation.CREATE and not entry.whole:
+        if job.operation is Operation.CREATE and not entry.owns_everything:
             return _not_taken_back(result)
         left = _leftovers(job)
         if job.operation is Operation.CREATE and left:
@@ -343,17 +342,17 @@ class Operations:
         left = _leftovers(job)
         return self._left_of_removal(job, deadline) if left and entry.resumed else left
 
-    def _reporter(self, job: "_Job") -> engine.OnStep:
+    def _listener(self, job: "_Job") -> engine.Listener:
         operation, sliver, total = job.operation, job.sliver.id, len(job.flow.steps())
         where = f" on {job.host}" if job.host else ""
 
-        def tell(report: StepReport | None, step: str, done: int) -> None:
-            status = report.status if report else None
-            seconds = report.seconds if report else 0.0
+        def tell(event: engine.Event) -> None:
+            step, status = event.step, event.report.status if event.report else None
+            seconds = event.report.seconds if event.report else 0.0
             log.debug("%s %s%s: %s %s", operation, sliver, where, step, status or "begins")
             if self._on_progress:
                 self._on_progress(
-                    Progress(sliver, operation, step, status, seconds, done, total, job.host)
+                    Progress(sliver, operation, step, status, seconds, event.ended, total, job.host)
                 )
 
         return tell
@@ -550,15 +549,13 @@ def _failure(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome
 def _drift(job: _Job) -> tuple[str, ...]:
     """Name what is not as the stamp says, which an unfinished modification may have changed."""
     ref = job.sliver.ref()
-    found: list[str] = []
-    error = engine.attempt(lambda: found.extend(job.handler.observe(ref).differences))
-    return (f"unknown: {error}",) if error else tuple(found)
+    found = engine.attempt(job.handler.observe, ref)
+    return (f"unknown: {found}",) if isinstance(found, Exception) else found.differences
 
 
 def _leftovers(job: _Job) -> tuple[str, ...]:
-    left: list[str] = []
-    error = engine.attempt(lambda: left.extend(job.handler.leftovers(job.sliver)))
-    return (f"unknown: {error}",) if error else tuple(left)
+    left = engine.attempt(job.handler.leftovers, job.sliver)
+    return (f"unknown: {left}",) if isinstance(left, Exception) else tuple(left)
 
 
 def _not_taken_back(result: engine.Result) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class HandlerProcessor:
         self.site = site
         self._workers, self._step_workers = workers, step_workers
         self._on_progress, self._on_done = on_progress, on_done
-        self._journal = Journal(site.state_dir, site.journal)
+        self._journal = Journal(site.state_dir)
         self._reset()
         _processors.add(self)
 
@@ -324,17 +324,16 @@ class HandlerProcessor:
         return outcome
 
     def _outcome(self, invocation: _Invocation) -> Outcome:
-        outcomes: list[Outcome] = []
         limit = self._limit(invocation.operation)
 
-        def work() -> None:
+        def work() -> Outcome:
             with self._alone(invocation):
-                outcomes.append(invocation.work(Deadline.within(limit)))
+                return invocation.work(Deadline.within(limit))
 
-        error = engine.attempt(work)
-        if error is None:
-            return outcomes[0]
-        return failed(invocation.operation, invocation.sliver, error)
+        outcome = engine.attempt(work)
+        if isinstance(outcome, Exception):
+            return failed(invocation.operation, invocation.sliver, outcome)
+        return outcome
 
     @contextmanager
     def _alone(self, invocation: _Invocation) -> Iterator[None]:

@@ -237,9 +237,8 @@ class VnicNetHandler(_Handler):
 
 def _reservation(unit: Any) -> str:
     """Return whose reservation it is, for the log; ``-`` if nobody's, or the unit does not say."""
-    found: list[str] = []
-    engine.attempt(lambda: found.append(str(unit.get_reservation_id())) if unit else None)
-    return found[0] if found else "-"
+    found = engine.attempt(lambda: str(unit.get_reservation_id())) if unit else None
+    return found if isinstance(found, str) else "-"
 
 
 def _why_not(outcome: Outcome, site: Site) -> str:

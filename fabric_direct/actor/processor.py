@@ -236,9 +236,8 @@ class DirectHandlerProcessor(HandlerProcessor):
             self._complete(invocation, result)
 
     def _result(self, invocation: _Invocation) -> Result:
-        answers: list[Result] = []
-        error = attempt(lambda: answers.append(self._handle(invocation)))
-        return answers[0] if error is None else self._failed(invocation, error)
+        answer = attempt(self._handle, invocation)
+        return self._failed(invocation, answer) if isinstance(answer, Exception) else answer
 
     def _handle(self, invocation: _Invocation) -> Result:
         if self._closed:
@@ -284,7 +283,7 @@ class DirectHandlerProcessor(HandlerProcessor):
             error = attempt(
                 lambda: self.plugin.configuration_complete(token=unit, properties=result)
             )
-        if error:
+        if isinstance(error, Exception):
             self.logger.error(
                 "the actor did not hear of the end of %s of %s",
                 invocation.operation,

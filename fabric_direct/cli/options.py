@@ -163,4 +163,3 @@ def log_to_stderr(settings: Settings) -> None:
     logging.getLogger("fabric_direct").setLevel(
         logging.DEBUG if settings.verbose else logging.ERROR
     )
-    logging.getLogger("taskflow").setLevel(logging.CRITICAL)

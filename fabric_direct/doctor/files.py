@@ -29,12 +29,16 @@ def check_state_dir(path: Path) -> Diagnosis:
 
 def check_journal(site: Site) -> Diagnosis:
     """Look for operations that a process began and did not end."""
-    unfinished = Journal(site.state_dir, site.journal).unfinished()
-    if not unfinished:
+    journal = Journal(site.state_dir)
+    unfinished, foreign = journal.unfinished(), journal.foreign()
+    if not (unfinished or foreign):
         return Diagnosis("journal", Verdict.OK, "nothing is unfinished")
-    found = ", ".join(f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished)
-    remedy = "if no process works on it: fabric-direct recover, or recover --undo"
-    return Diagnosis("journal", Verdict.WARN, found, remedy)
+    found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
+    found += [f"{path} is no entry: damaged, or of another version" for path in foreign]
+    recover = "if no process works on it: fabric-direct recover, or recover --undo"
+    remove = "delete a file that is no entry when the sliver that it names is as it should be"
+    remedies = [recover] * bool(unfinished) + [remove] * bool(foreign)
+    return Diagnosis("journal", Verdict.WARN, ", ".join(found), "; ".join(remedies))
 
 
 def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:

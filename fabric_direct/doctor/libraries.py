@@ -10,7 +10,6 @@ _NEEDED = {
     "pycdlib": "pycdlib",
     "pyroute2": "pyroute2",
     "paramiko": "paramiko",
-    "taskflow": "taskflow",
 }
 
 

@@ -52,7 +52,7 @@ class L2BridgeHandler:
         return Flow.of(
             [MakeNetwork(self._bridge, sliver)],
             [Verify(lambda: self._differences(sliver))],
-            whole=found is None,
+            owns_everything=found is None,
         )
 
     def modify(self, sliver: NetworkSliver) -> Flow:
@@ -67,7 +67,7 @@ class L2BridgeHandler:
 
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes the network."""
-        return Flow.of([RemoveNetwork(self._bridge, ref.id)], whole=True)
+        return Flow.of([RemoveNetwork(self._bridge, ref.id)], owns_everything=True)
 
     def exists(self, ref: SliverRef) -> bool:
         """Return whether the network is there, complete."""

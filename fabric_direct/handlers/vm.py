@@ -114,7 +114,7 @@ class VMHandler:
             self._await_guest(sliver),
             *self._stages.wanted(sliver),
             [Verify(lambda: self._differences(sliver))],
-            whole=server is None,
+            owns_everything=server is None,
         )
 
     def modify(self, sliver: NodeSliver) -> Flow:
@@ -166,7 +166,7 @@ class VMHandler:
             self._forget(ref),
             [*ports, *volumes, *map(self._clean, self._records(ref.id))],
             [RemoveUnused(self._network, unused)] if unused else [],
-            whole=True,
+            owns_everything=True,
         )
 
     def _forget(self, ref: SliverRef) -> list[Step]:

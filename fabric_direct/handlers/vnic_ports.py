@@ -74,7 +74,7 @@ class VNicPortsHandler:
             self._holds(sliver, sliver.ports),
             self._plug_in(sliver),
             [Verify(lambda: self._differences(sliver))],
-            whole=not (held or plugs),
+            owns_everything=not (held or plugs),
             touches=sliver.servers(),
         )
 
@@ -113,7 +113,7 @@ class VNicPortsHandler:
         return Flow.of(
             [RemoveServerPort(*self._of(ref), name, self._detach) for name in names],
             [RemoveUnused(self._network, unused)] if unused else [],
-            whole=True,
+            owns_everything=True,
         )
 
     def _of(self, ref: SliverRef) -> tuple[PortPlugging, PortHolder, str]:

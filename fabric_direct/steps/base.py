@@ -25,7 +25,7 @@ class Step(ABC):
     def __init__(self, name: str) -> None:
         """Make a step.
 
-        :param name: what it is about, unique in its flow: ``port nic1``. The journal knows it by it.
+        :param name: what it is about, unique in its flow: ``port nic1``. Reports name it so.
         """
         self.name = name
 
@@ -51,18 +51,21 @@ class Flow:
     """Stages one after the other; the steps of a stage have no order and run in parallel."""
 
     stages: tuple[tuple[Step, ...], ...]
-    whole: bool = False
+    owns_everything: bool = False
     """Whether it is about all of the sliver: if it fails, nothing of the sliver may be left."""
     touches: tuple[str, ...] = ()
     """Other slivers that something is plugged into: nobody else changes them while it runs."""
 
     @classmethod
     def of(
-        cls, *stages: Iterable[Step], whole: bool = False, touches: Iterable[str] = ()
+        cls,
+        *stages: Iterable[Step],
+        owns_everything: bool = False,
+        touches: Iterable[str] = (),
     ) -> "Flow":
         """Return the flow of these stages, without the empty ones."""
         steps = tuple(steps for steps in map(tuple, stages) if steps)
-        return cls(steps, whole, tuple(touches))
+        return cls(steps, owns_everything, tuple(touches))
 
     def steps(self) -> tuple[Step, ...]:
         """Return all steps in order."""

@@ -271,6 +271,17 @@ class TestFiles:
         assert found.found.startswith("create of vm1 since ")
         assert "fabric-direct recover" in found.remedy
 
+    def test_a_file_in_the_journal_that_is_no_entry_is_named(self, fake_site: Site) -> None:
+        Journal(fake_site.state_dir).begin(Operation.CREATE, {"id": "vm1", "type": "VM"})
+        damaged = fake_site.state_dir / "journal/vm2.json"
+        damaged.write_text("{")
+        found = files.check_journal(fake_site)
+        assert found.verdict is Verdict.WARN
+        assert found.found.startswith("create of vm1 since ")
+        assert f"{damaged} is no entry" in found.found
+        assert "fabric-direct recover" in found.remedy
+        assert "delete a file" in found.remedy
+
     def test_an_empty_journal_is_right(self, fake_site: Site) -> None:
         assert files.check_journal(fake_site).verdict is Verdict.OK
 

@@ -148,6 +148,12 @@ class TestFilesThatAreRefused:
         with pytest.raises(InvalidSite, match="Is a directory"):
             load_site(tmp_path)
 
+    def test_a_journal_elsewhere_than_in_the_state_directory(self, tmp_path: Path) -> None:
+        path = tmp_path / "site.yaml"
+        path.write_text("site: x\njournal: postgresql://db/journal\n")
+        with pytest.raises(InvalidSite, match=r"site.yaml:2: journal: unknown field"):
+            load_site(path)
+
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         path = tmp_path / "site.yaml"
         path.write_bytes(b"site: x\nimages: \xff\n")

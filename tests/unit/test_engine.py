@@ -1,23 +1,18 @@
-"""Flows of steps: order, checks, undoing, the journal."""
+"""Flows of steps: order, checks, undoing, events."""
 
-import os
-import shutil
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fabric_direct.deadline import Deadline
-from fabric_direct.engine import Result, run, survey
+from fabric_direct.engine import Event, Result, plan, run
 from fabric_direct.errors import DriverError, NotVerified
-from fabric_direct.journal import Journal
-from fabric_direct.model import Finding, Operation, StepStatus
+from fabric_direct.model import Finding, StepStatus
 from fabric_direct.steps.base import Flow, Step
-
-SLIVER = {"id": "s", "type": "VM"}
 
 
 class Thing(Step):
@@ -219,10 +214,10 @@ def test_undoing_has_time_of_its_own(executor: ThreadPoolExecutor) -> None:
     assert 0 < left[0] <= 50
 
 
-def test_a_survey_asks_and_changes_nothing(there: set[str], log: list[str]) -> None:
+def test_a_plan_asks_and_changes_nothing(there: set[str], log: list[str]) -> None:
     there.add("a")
 
-    reports = survey(Flow.of([Thing("a", there, log)], [Thing("b", there, log)]))
+    reports = plan(Flow.of([Thing("a", there, log)], [Thing("b", there, log)]))
 
     assert log == []
     assert [r.finding for r in reports] == [Finding.ALREADY_SO, Finding.WILL_CREATE]
@@ -231,10 +226,13 @@ def test_a_survey_asks_and_changes_nothing(there: set[str], log: list[str]) -> N
 def test_progress_tells_each_begin_and_end(go: Go, there: set[str], log: list[str]) -> None:
     told: list[tuple[str, StepStatus | None, int]] = []
 
+    def tell(event: Event) -> None:
+        told.append((event.step, event.report and event.report.status, event.ended))
+
     go(
         [Thing("a", there, log)],
         [Thing("b", there, log)],
-        on_step=lambda report, step, done: told.append((step, report and report.status, done)),
+        listener=tell,
     )
 
     assert told == [
@@ -249,113 +247,82 @@ def test_an_empty_flow_is_done(go: Go) -> None:
     assert go([], []) == Result(())
 
 
-class TestJournal:
-    @pytest.fixture(params=["directory", "database"])
-    def journal(self, request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
-        url = f"sqlite:///{tmp_path}/journal.sqlite" if request.param == "database" else None
-        return Journal(tmp_path / "state", url)
+def test_a_step_that_was_made_is_undone_only_after_its_whole_stage_has_ended(
+    go: Go, there: set[str], log: list[str]
+) -> None:
+    failed = threading.Event()
 
-    def test_keeps_nothing_when_nothing_is_under_way(self, journal: Journal) -> None:
-        journal.begin(Operation.CREATE, SLIVER)
-        journal.end("s")
+    class Failing(Thing):
+        def make(self) -> None:
+            failed.set()
+            super().make()
 
-        assert journal.unfinished() == ()
-        journal.end("s")
+    class Slow(Thing):
+        def make(self) -> None:
+            assert failed.wait(5)
+            super().make()
 
-    def test_names_what_was_begun_and_not_ended(self, journal: Journal) -> None:
-        journal.begin(Operation.MODIFY, SLIVER)
+    go([Failing("a", there, log, fail="make"), Slow("b", there, log)])
 
-        (entry,) = journal.unfinished()
-
-        assert (entry.operation, entry.sliver) == (Operation.MODIFY, SLIVER)
-
-    def test_its_files_are_readable_by_their_owner_alone(self, tmp_path: Path) -> None:
-        journal = Journal(tmp_path / "state")
-        journal.begin(Operation.CREATE, SLIVER)
-
-        files = [f for f in (tmp_path / "state/journal").rglob("metadata") if f.is_file()]
-
-        assert files
-        assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
-        assert (tmp_path / "state/journal").stat().st_mode & 0o777 == 0o700
-
-    def test_knows_that_an_earlier_operation_is_unfinished(self, journal: Journal) -> None:
-        assert not journal.begin(Operation.MODIFY, SLIVER).resumed
-        assert journal.begin(Operation.MODIFY, SLIVER).resumed
-
-    def test_what_was_begun_from_nothing_stays_so_until_it_is_finished(
-        self, journal: Journal
-    ) -> None:
-        journal.begin(Operation.CREATE, SLIVER, whole=True)
-        assert journal.begin(Operation.CREATE, SLIVER).whole
-
-        journal.end("s")
-
-        assert not journal.begin(Operation.CREATE, SLIVER).whole
-
-    def test_keeps_the_slivers_apart(self, journal: Journal) -> None:
-        other = {"id": "s-2", "type": "VM"}
-        journal.begin(Operation.CREATE, SLIVER)
-        journal.begin(Operation.DELETE, other)
-
-        journal.end("s")
-
-        assert [entry.sliver for entry in journal.unfinished()] == [other]
-
-    def test_tells_the_latest_of_one_sliver(self, journal: Journal) -> None:
-        assert journal.of("s") is None
-        journal.begin(Operation.CREATE, {"id": "s-2", "type": "VM"})
-        journal.begin(Operation.MODIFY, SLIVER)
-
-        found = journal.of("s")
-
-        assert found
-        assert (found.operation, found.sliver) == (Operation.MODIFY, SLIVER)
-        journal.end("s")
-        assert journal.of("s") is None
-
-    def test_what_another_process_ends_while_it_is_read_is_left_out(self, tmp_path: Path) -> None:
-        """Its directory is moved aside between the listing of the books and their reading."""
-        journal, other = Journal(tmp_path), {"id": "s-2", "type": "VM"}
-        journal.begin(Operation.CREATE, SLIVER)
-        journal.begin(Operation.CREATE, other)
-        for metadata in (tmp_path / "journal/s/books").rglob("metadata"):
-            metadata.unlink()
-
-        assert [entry.sliver for entry in journal.unfinished()] == [other]
-        assert journal.of("s") is None
-
-    def test_can_be_read_after_a_kill_in_the_midst_of_ending(self, tmp_path: Path) -> None:
-        journal = Journal(tmp_path)
-        journal.begin(Operation.CREATE, SLIVER)
-        (tmp_path / "journal/s").rename(tmp_path / "journal/s.ended")
-        shutil.rmtree(tmp_path / "journal/s.ended/books")
-
-        assert journal.unfinished() == ()
-        journal.begin(Operation.CREATE, SLIVER)
-        journal.end("s")
-        assert list((tmp_path / "journal").iterdir()) == []
-
-    def test_says_what_a_killed_process_was_about(self, journal: Journal) -> None:
-        child = os.fork()
-        if child == 0:
-            entry = journal.begin(Operation.CREATE, SLIVER, whole=True)
-            with ThreadPoolExecutor(2) as pool:
-                run(Flow.of([Deadly("a")]), pool, deadline=Deadline.within(10), entry=entry)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-
-        (entry,) = journal.unfinished()
-
-        assert (entry.operation, entry.sliver) == (Operation.CREATE, SLIVER)
-        assert journal.begin(Operation.CREATE, SLIVER).whole
+    assert there == set()
+    assert log[:2] == ["make a", "make b"]
+    assert set(log[2:]) == {"undo a", "undo b"}
 
 
-class Deadly(Step):
-    """A step that its process does not survive."""
+def test_the_steps_of_a_stage_are_undone_at_the_same_time(
+    go: Go, there: set[str], log: list[str]
+) -> None:
+    meeting = threading.Barrier(3, timeout=5)
 
-    def check(self) -> Finding:
-        return Finding.WILL_CREATE
+    class Meeting(Thing):
+        def undo(self) -> None:
+            meeting.wait()
+            super().undo()
 
-    def make(self) -> None:
-        os._exit(9)
+    result = go([Meeting(name, there, log) for name in "abc"], [Thing("d", there, log, "make")])
+
+    assert [r.status for r in result.reports] == [StepStatus.UNDONE] * 3 + [StepStatus.FAILED]
+
+
+def test_events_tell_what_is_undone_too(go: Go, there: set[str], log: list[str]) -> None:
+    events: list[Event] = []
+
+    go([Thing("a", there, log)], [Thing("b", there, log, fail="make")], listener=events.append)
+
+    assert [(e.step, e.report and e.report.status, e.ended) for e in events] == [
+        ("a", None, 0),
+        ("a", StepStatus.DONE, 1),
+        ("b", None, 1),
+        ("b", StepStatus.FAILED, 2),
+        ("a", StepStatus.UNDONE, 2),
+    ]
+
+
+def test_events_come_in_the_thread_of_the_caller(go: Go, there: set[str], log: list[str]) -> None:
+    threads: set[int] = set()
+
+    go([Thing(n, there, log) for n in "ab"], listener=lambda _: threads.add(threading.get_ident()))
+
+    assert threads == {threading.get_ident()}
+
+
+def test_a_listener_that_fails_does_not_stop_the_flow(
+    go: Go, there: set[str], log: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Event) -> None:
+        raise ZeroDivisionError
+
+    with caplog.at_level(logging.WARNING):
+        assert go([Thing("a", there, log)], listener=fail).error is None
+
+    assert there == {"a"}
+    assert "the listener of step a failed" in caplog.text
+
+
+def test_a_step_that_only_waits_is_not_undone(go: Go, there: set[str], log: list[str]) -> None:
+    class Wait(Thing):
+        planned = False
+
+    go([Wait("a", there, log)], [Thing("b", there, log, fail="make")])
+
+    assert log == ["make a", "make b", "undo b"]

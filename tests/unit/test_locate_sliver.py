@@ -439,7 +439,7 @@ class TestUnfinished:
     def killed(self, site: Site, auto: MakeVm, **values: Any) -> NodeSliver:
         decided = auto(**({"host": "w3"} | values))
         data = decided.model_dump(mode="json", exclude_none=True)
-        Journal(site.state_dir).begin(Operation.CREATE, data, whole=True)
+        Journal(site.state_dir).begin(Operation.CREATE, data, owns_everything=True)
         return decided
 
     def test_recovery_resumes_where_it_was_begun(
@@ -884,6 +884,6 @@ class TestCloud:
         self, cloud: Substrate, processor: HandlerProcessor, auto: MakeVm, site: Site
     ) -> None:
         decided = auto(host="w2", components=()).model_dump(mode="json", exclude_none=True)
-        Journal(site.state_dir).begin(Operation.CREATE, decided, whole=True)
+        Journal(site.state_dir).begin(Operation.CREATE, decided, owns_everything=True)
         assert [done(future.result()).ok for future in processor.recover()] == [True]
         assert cloud.servers["sliver-1"].host == "w2"

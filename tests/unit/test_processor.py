@@ -338,7 +338,7 @@ class TestAfterAKill:
     @staticmethod
     def begun(processor: HandlerProcessor, operation: Operation, sliver: NodeSliver) -> None:
         data = sliver.model_dump(mode="json", exclude_none=True)
-        processor._journal.begin(operation, data, whole=operation is Operation.CREATE)
+        processor._journal.begin(operation, data, owns_everything=operation is Operation.CREATE)
 
     @pytest.mark.parametrize("method", ["network.find_port", "volume.find", "guest.wait"])
     def test_a_creation_that_fails_takes_back_what_the_killed_one_made(

@@ -1,0 +1,31 @@
+"""Replace small files so that neither a kill nor a crash of the machine leaves half of one."""
+
+import os
+from pathlib import Path
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace a file of mode 0600 in one step; the new content is on the disk on return.
+
+    Readers find the old content or the new. The caller keeps other writers of the same file away. What a
+    writer that was killed left behind, ``.NAME.new`` in the same directory, is overwritten.
+
+    :raises OSError: if the file cannot be written; the old one is still there then.
+    """
+    new = path.with_name(f".{path.name}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    new.replace(path)
+    sync(path.parent)
+
+
+def sync(directory: Path) -> None:
+    """Write a directory itself to the disk: what was created, renamed or removed in it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
