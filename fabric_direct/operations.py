@@ -12,7 +12,7 @@ from fabric_direct import engine, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, call_within
 from fabric_direct.drivers.contract import DeviceDriver, HostDevice, HostDrivers, Server
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
@@ -124,13 +124,13 @@ class Operations:
 
     def _create(self, sliver: SliverRef, deadline: Deadline, host: str = "") -> Outcome:
         """Create the sliver on the host that was chosen for it, or the one that it names."""
-        moment = Moment()
+        reads = ReadCache()
         handler = (
-            self._handler_on(host, sliver, deadline, moment)
+            self._handler_on(host, sliver, deadline, reads)
             if host
-            else self._handler(sliver, deadline, moment)
+            else self._handler(sliver, deadline, reads)
         )
-        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), moment, host)
+        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), reads, host)
         return self._apply(job, deadline)
 
     @contextmanager
@@ -158,32 +158,34 @@ class Operations:
             return self._modify(self._placing(deadline).change(sliver), deadline)
 
     def _modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        moment = Moment()
-        handler = self._handler(sliver, deadline, moment)
-        job = _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver), moment)
+        reads = ReadCache()
+        handler = self._handler(sliver, deadline, reads)
+        job = _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver), reads)
         return self._apply(job, deadline)
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Remove the sliver from every host that has anything of it; what cannot be is named."""
-        ref, moment = sliver.ref(), Moment()
+        ref, reads = sliver.ref(), ReadCache()
         outcomes = [
-            self._delete_on(host, ref, deadline, moment)
-            for host in self._hosts_to_clear(ref, deadline, moment)
+            self._delete_on(host, ref, deadline, reads)
+            for host in self._hosts_to_clear(ref, deadline, reads)
         ]
         worst = max(outcomes, key=lambda outcome: not outcome.ok)
         if worst.ok:
             self._claims.drop(ref.id)
         return worst
 
-    def _hosts_to_clear(self, ref: SliverRef, deadline: Deadline, moment: Moment) -> list[str]:
+    def _hosts_to_clear(self, ref: SliverRef, deadline: Deadline, reads: ReadCache) -> list[str]:
         hosts = list(self._site.hosts)
         if self._cloud():
-            return [self._host_in_cloud(ref, deadline, moment)]
+            return [self._host_in_cloud(ref, deadline, reads)]
         return hosts if len(hosts) == 1 else self._hosts_with(ref, deadline) or hosts[:1]
 
-    def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline, moment: Moment) -> Outcome:
-        handler = self._handler_on(host, ref, deadline, moment)
-        job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), moment)
+    def _delete_on(
+        self, host: str, ref: SliverRef, deadline: Deadline, reads: ReadCache
+    ) -> Outcome:
+        handler = self._handler_on(host, ref, deadline, reads)
+        job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), reads)
         return self._apply(job, deadline)
 
     def recover(
@@ -218,16 +220,16 @@ class Operations:
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
     ) -> Outcome:
         """Carry an operational action out."""
-        moment = Moment()
-        handler = self._handler(sliver, deadline, moment)
-        with moment.lasting():
+        reads = ReadCache()
+        handler = self._handler(sliver, deadline, reads)
+        with reads.active():
             answer = handler.act(sliver, action, data)
         return Outcome(
             operation=Operation.POA,
             sliver=sliver.ref(),
             status=Status.DONE,
             data=answer,
-            warnings=tuple(moment.warnings),
+            warnings=tuple(reads.warnings),
         )
 
     def plan(self, sliver: SliverRef, operation: Operation | None, deadline: Deadline) -> Outcome:
@@ -238,13 +240,13 @@ class Operations:
         :param operation: modify if the sliver is there and create if not, if absent.
         """
         make: type[Handler] = registry.handler_for(sliver.type)
-        moment = Moment(still=True)
+        reads = ReadCache(read_only=True)
         placement = self._foreseen(sliver, operation, deadline)
         wanted = placement.sliver if placement else sliver
-        host = self._host_of(wanted, deadline, moment)
+        host = self._host_of(wanted, deadline, reads)
 
         def ask() -> tuple[StepReport, ...]:
-            with moment.lasting():
+            with reads.active():
                 handler = make(self._site, self._drivers_of(host))
                 usual = Operation.MODIFY if handler.exists(wanted) else Operation.CREATE
                 return engine.plan(getattr(handler, (operation or usual).value)(wanted))
@@ -291,7 +293,7 @@ class Operations:
                 path = sliver_lock(self._site.state_dir, sliver)
                 limit = deadline.remaining()
                 stack.enter_context(exclusive(path, f"sliver {sliver}", timeout=limit))
-                job.moment.over()
+                job.reads.invalidate()
             yield
 
     def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
@@ -358,22 +360,22 @@ class Operations:
         return tell
 
     def _handler(
-        self, sliver: SliverRef, deadline: Deadline, moment: Moment | None = None
+        self, sliver: SliverRef, deadline: Deadline, reads: ReadCache | None = None
     ) -> Handler:
-        moment = moment or Moment()
-        host = self._host_of(sliver, deadline, moment)
-        return self._handler_on(host, sliver, deadline, moment)
+        reads = reads or ReadCache()
+        host = self._host_of(sliver, deadline, reads)
+        return self._handler_on(host, sliver, deadline, reads)
 
     def _handler_on(
-        self, host: str, sliver: SliverRef, deadline: Deadline, moment: Moment | None = None
+        self, host: str, sliver: SliverRef, deadline: Deadline, reads: ReadCache | None = None
     ) -> Handler:
         make: type[Handler] = registry.handler_for(sliver.type)
-        return make(self._site, self._bounded(host, deadline, moment))
+        return make(self._site, self._bounded(host, deadline, reads))
 
     def _cloud(self) -> bool:
         return self._drivers_of(next(iter(self._site.hosts), "")).compute.cloud
 
-    def _host_in_cloud(self, sliver: SliverRef, deadline: Deadline, moment: Moment) -> str:
+    def _host_in_cloud(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the worker that has the sliver's server, or the one that it names, if any.
 
         What is no node has no worker.
@@ -383,20 +385,20 @@ class Operations:
         wanted = named_host(sliver) or ""
         if not issubclass(registry.handler_for(sliver.type).sliver_model, NodeSliver):
             return wanted
-        server = self._bounded(wanted, deadline, moment).compute.find(sliver.id)
+        server = self._bounded(wanted, deadline, reads).compute.find(sliver.id)
         has = server.host if server else ""
         if has and wanted and has != wanted:
             raise Conflict(f"sliver {sliver.id} is on {has}, not on {wanted}")
         return has or wanted
 
-    def _host_of(self, sliver: SliverRef, deadline: Deadline, moment: Moment) -> str:
+    def _host_of(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the only host, the one that has the sliver, or the one that it names.
 
         :raises InvalidSliver: if it names an unknown one, or none where there are several.
         :raises Conflict: if another one has it than it names.
         """
         if self._cloud():
-            return self._host_in_cloud(sliver, deadline, moment)
+            return self._host_in_cloud(sliver, deadline, reads)
         refuse_unknown(self._site, sliver, cloud=False)
         hosts, wanted = list(self._site.hosts), named_host(sliver)
         if len(hosts) == 1:
@@ -499,8 +501,10 @@ class Operations:
             uplink.set_bridge_mode(link, mode)
         return uplink.bridge_mode(link)
 
-    def _bounded(self, host: str, deadline: Deadline, moment: Moment | None = None) -> HostDrivers:
-        return self._drivers_of(host).within(deadline, self._site.limits.call, moment)
+    def _bounded(
+        self, host: str, deadline: Deadline, reads: ReadCache | None = None
+    ) -> HostDrivers:
+        return self._drivers_of(host).within(deadline, self._site.limits.call, reads)
 
     def _drivers_of(self, host: str) -> HostDrivers:
         with self._lock:
@@ -517,7 +521,7 @@ class _Job:
     sliver: SliverRef
     handler: Handler
     flow: Flow
-    moment: Moment
+    reads: ReadCache
     """What the handler's drivers share; it has their warnings."""
     host: str = ""
     """Which was chosen for the sliver; empty if it names it."""
@@ -528,7 +532,7 @@ class _Job:
             sliver=self.sliver.ref(),
             status=status,
             steps=result.reports,
-            warnings=tuple(self.moment.warnings),
+            warnings=tuple(self.reads.warnings),
             **values,
         )
 

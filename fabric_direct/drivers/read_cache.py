@@ -1,12 +1,11 @@
-"""Reads that are made once in a moment, however many ask.
+"""A read cache for each operation: the same read is made once, however many steps ask for it.
 
-A plan asks every step *is it so already?*, and many of them read the same: the server, its ports, the
-network of each. Nothing is changed meanwhile, so one answer serves them all: a still :class:`Moment`,
-and :func:`read`.
+A plan checks every step, and many of them read the same: the server, its ports, the network of each.
+A plan changes nothing, so one answer serves them all: a read-only :class:`ReadCache`, and :func:`read`.
 
-An operation that changes things has a :class:`Moment`, too, which a driver may use for an API each
-call of which costs a round trip. Its answers are dropped with each change; what changes by itself (a
-server that is being built) must be read past it, or after :meth:`Moment.over`.
+An operation that changes things has a :class:`ReadCache`, too, which a driver may use for an API each
+call of which costs a round trip. Each change invalidates it. What changes by itself (a server that is
+being built) must be read past it, or after :meth:`ReadCache.invalidate`.
 """
 
 import logging
@@ -22,36 +21,36 @@ R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 
-class Moment:
+class ReadCache:
     """Answers that hold until something is changed; shared by the threads of one operation."""
 
-    def __init__(self, *, still: bool = False) -> None:
-        """Begin with no answers.
+    def __init__(self, *, read_only: bool = False) -> None:
+        """Start with no answers.
 
-        :param still: nothing at all is changed in it, as in a plan.
+        :param read_only: whether the operation changes nothing at all, as a plan.
         """
-        self.still = still
+        self.read_only = read_only
         self._lock = threading.Lock()
         self._answers: dict[str, dict[Hashable, Any]] = {}
         self._changes = 0
         self.warnings: list[str] = []
-        """What was put right by the way, a sentence each."""
+        """What was found wrong and corrected along the way, a sentence each."""
 
     @contextmanager
-    def lasting(self) -> Iterator[None]:
-        """Make this the moment of what is called within the block."""
+    def active(self) -> Iterator[None]:
+        """Make this the :func:`current` cache of what is called within the block."""
         before = _current.set(self)
         try:
             yield
         finally:
             _current.reset(before)
 
-    def ask(self, key: Hashable, question: Callable[[], R], about: str = "") -> R:
+    def get(self, key: Hashable, question: Callable[[], R], about: str = "") -> R:
         """Return the answer to a question, asked once for each key.
 
-        An answer that something changed during is given, but not kept. Errors are not kept.
+        An answer is not kept if the cache was invalidated meanwhile. Errors are not kept.
 
-        :param about: what the question is about, for :meth:`over`.
+        :param about: what the question is about, for :meth:`invalidate`.
         """
         with self._lock:
             known = self._answers.get(about, {})
@@ -64,13 +63,13 @@ class Moment:
                 self._answers.setdefault(about, {})[key] = answer
         return answer
 
-    def know(self, key: Hashable, answer: Any, about: str = "") -> None:
+    def put(self, key: Hashable, answer: Any, about: str = "") -> None:
         """Keep the answer to a question that was asked elsewhere, just now."""
         with self._lock:
             self._answers.setdefault(about, {})[key] = answer
 
-    def over(self, about: str | None = None) -> None:
-        """Forget what was answered: all, or what is about one thing, for example ``servers``."""
+    def invalidate(self, about: str | None = None) -> None:
+        """Forget all answers, or those about one thing, for example ``servers``."""
         with self._lock:
             self._changes += 1
             if about is None:
@@ -79,34 +78,34 @@ class Moment:
                 self._answers.pop(about, None)
 
 
-_current: ContextVar[Moment | None] = ContextVar("moment", default=None)
+_current: ContextVar[ReadCache | None] = ContextVar("read cache", default=None)
 
 
-def current() -> Moment | None:
-    """Return the moment that the caller is in, if any."""
+def current() -> ReadCache | None:
+    """Return the read cache of the caller, if any."""
     return _current.get()
 
 
 def warn(text: str) -> None:
-    """Tell who asked for the operation what was found wrong by the way, and put right."""
+    """Warn the caller of the operation of what was found wrong and corrected along the way."""
     log.warning(text)
-    moment = _current.get()
-    if moment is not None and text not in moment.warnings:
-        moment.warnings.append(text)
+    reads = _current.get()
+    if reads is not None and text not in reads.warnings:
+        reads.warnings.append(text)
 
 
 def read(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function that only reads answer once while nothing is changed, for each of its arguments.
+    """Cache the answers of a function that only reads, for each of its arguments, in a read-only cache.
 
-    Its arguments must be hashable.
+    The arguments must be hashable.
     """
 
     @wraps(function)
     def once(*args: P.args, **kwargs: P.kwargs) -> R:
-        moment = _current.get()
-        if moment is None or not moment.still:
+        reads = _current.get()
+        if reads is None or not reads.read_only:
             return function(*args, **kwargs)
         key = (function, args, frozenset(kwargs.items()))
-        return moment.ask(key, lambda: function(*args, **kwargs))
+        return reads.get(key, lambda: function(*args, **kwargs))
 
     return once

@@ -96,13 +96,13 @@ class L2BridgeHandler:
         return Observed(state=State.ABSENT, differences=("there is no such network",))
 
     def _differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
-        self._drivers.moment.over()
+        self._drivers.reads.invalidate()
         self.observed = self.observe(sliver)
         return self.observed.differences
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
-        self._drivers.moment.over()
+        self._drivers.reads.invalidate()
         return self._bridge.leftovers(ref.id)
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002

@@ -309,7 +309,7 @@ class VMHandler:
         try:
             self._see_devices(guest, sliver)
         except TimedOut as error:
-            with self._drivers.moment.lasting():
+            with self._drivers.reads.active():
                 warn(f"the guest was restarted, for {error}")
             self._compute.reboot(sliver.id, hard=False, timeout=self._detach)
             limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
@@ -377,7 +377,7 @@ class VMHandler:
 
         What was read after the last change counts; the server's state changes by itself.
         """
-        self._drivers.moment.over("servers")
+        self._drivers.reads.invalidate("servers")
         self.observed = self.observe(sliver)
         known = differences(sliver, self.observed)
         others = [d for d in self.observed.differences if d not in known]
@@ -386,7 +386,7 @@ class VMHandler:
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
-        self._drivers.moment.over()
+        self._drivers.reads.invalidate()
         return (
             *self._compute.leftovers(ref.id),
             *self._network.leftovers(ref.id),

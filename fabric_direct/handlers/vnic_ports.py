@@ -189,14 +189,14 @@ class VNicPortsHandler:
 
     def _differences(self, sliver: VNicPortsSliver, gone: Collection[str] = ()) -> tuple[str, ...]:
         """Read back and compare, but for ports that are removed in the end."""
-        self._drivers.moment.over()
+        self._drivers.reads.invalidate()
         self.observed = self.observe(sliver)
         ignored = {_not_wanted(name) for name in gone}
         return tuple(text for text in self.observed.differences if text not in ignored)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
-        self._drivers.moment.over()
+        self._drivers.reads.invalidate()
         plugs = self._compute.plugs(ref.id)
         nics = (f"NIC {plug.nic.component} of {plug.instance}" for plug in plugs)
         return (*nics, *self._network.leftovers(ref.id))

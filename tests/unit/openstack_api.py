@@ -26,7 +26,7 @@ A test takes the fixture ``api``, says what is answered, and lists what was aske
   ``requests.exceptions.ReadTimeout()``, as if that had happened to the request.
 * What was not foreseen is noted in ``calls`` and is an :class:`AssertionError` in the driver.
 * What is retried by the transport (GET and DELETE answered with 503) is in ``calls`` each time.
-* The moment works as in the house: ``with Moment().lasting():``.
+* The read cache works as in the library: ``with ReadCache().active():``.
 """
 
 import json

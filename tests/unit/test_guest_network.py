@@ -41,7 +41,7 @@ from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import Guest, GuestDisk, GuestLink
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import DriverError, NotFound, NotVerified
 from fabric_direct.handlers.guestconfig import nics
 from fabric_direct.handlers.guestconfig.nics import link_of, manager
@@ -427,14 +427,14 @@ class TestFreeBsd:
 class TestIpAlone:
     def test_sets_what_is_not_there_and_warns(self, told: ScriptedGuest, root: Root) -> None:
         told.links = (GuestInterface("eth1", MAC, (V4,)),)
-        moment = Moment()
+        reads = ReadCache()
 
-        with moment.lasting():
+        with reads.active():
             IpRoute().keep(root, link())
 
         assert ("ip", "addr", "add", V6, "dev", "eth1") in told.commands
         assert ("ip", "addr", "add", V4, "dev", "eth1") not in told.commands
-        assert "go with its next boot" in moment.warnings[0]
+        assert "go with its next boot" in reads.warnings[0]
 
     def test_makes_a_vlan_interface_once(self, told: ScriptedGuest, root: Root) -> None:
         make = (

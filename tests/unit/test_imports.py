@@ -58,7 +58,7 @@ def sliver_path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_help_imports_no_command_and_nothing_heavy(word: str) -> None:
     found = imported(MAIN, word)
-    assert not found & (HEAVY | {"taskflow", "pydantic", "yaml", "rich"})
+    assert not found & (HEAVY | {"pydantic", "yaml", "rich"})
     ours = {name for name in found if name.startswith("fabric_direct.")}
     assert ours == {"fabric_direct.cli", "fabric_direct.cli.options", "fabric_direct.errors"}
 

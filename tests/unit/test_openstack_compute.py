@@ -41,7 +41,7 @@ from fabric_direct.drivers.openstack.servers import driver as module
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.servers.flavors import had_flavor
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -278,7 +278,7 @@ def test_a_check_asks_each_once_and_a_warm_one_only_for_the_servers(nova: Nova) 
     compute = nova.compute()
 
     for _ in range(2):
-        with Moment().lasting():
+        with ReadCache().active():
             compute.check(sliver(host="w1"), IMAGE)
 
     assert nova.calls == [BY_TAG, FLAVORS, IMAGES, SERVICES, NAMED, BY_TAG, NAMED]
@@ -492,7 +492,7 @@ def test_a_member_who_may_make_no_flavors_is_told_so(nova: Nova) -> None:
 def test_a_server_is_made_by_one_request_and_waited_for(nova: Nova) -> None:
     nova.lists([], [server("BUILD", task="spawning")], [server()])
 
-    with Moment().lasting():
+    with ReadCache().active():
         compute = nova.compute()
         made = compute.create(spec(port()))
         assert compute.find("s-1") == made
@@ -746,7 +746,7 @@ def test_a_server_whose_answer_got_lost_is_found_by_its_tag_and_not_made_again(n
     nova.answers(MAKE_SERVER, _lost)
     nova.lists([], [], [server("BUILD")], [server()])
 
-    with Moment().lasting():
+    with ReadCache().active():
         assert nova.compute().create(spec(port())).instance == ID
 
     assert nova.calls == [
@@ -882,12 +882,12 @@ def test_a_present_volume_is_known_by_the_tag_of_its_device(nova: Nova) -> None:
     assert nova.calls == [BY_TAG, VOLUMES, PORTS, ATTACHMENTS]
 
 
-def test_a_moment_answers_all_drivers_who_ask_for_the_same(nova: Nova) -> None:
+def test_a_read_cache_answers_all_drivers_who_ask_for_the_same(nova: Nova) -> None:
     nova.lists([with_volumes(DISK)])
     nova.has(volumes=[cinder_volume("in-use", ID)])
     nova.api.answer("GET", "network", "/floatingips", {"floatingips": []})
     nova.has(ports=[])
-    with Moment().lasting():
+    with ReadCache().active():
         assert OpenStackVolume(nova.api.site(), "").find("s-1", "data")
         assert OpenStackNetwork(nova.api.site(), "").ports("s-1") == ()
         for _ in range(2):
@@ -1189,9 +1189,9 @@ def test_a_reboot_of_what_is_not_there_is_refused(nova: Nova) -> None:
         nova.compute().reboot("s-1", hard=True, timeout=5)
 
 
-def test_what_changes_by_itself_is_read_past_the_moment(nova: Nova) -> None:
+def test_what_changes_by_itself_is_read_past_the_read_cache(nova: Nova) -> None:
     nova.lists([server()], [server("SHUTOFF")], [server("SHUTOFF", task="powering-on")], [server()])
-    with Moment().lasting():
+    with ReadCache().active():
         compute = nova.compute()
         assert compute.find("s-1")
         compute.start("s-1")
@@ -1211,7 +1211,7 @@ def test_the_console_gives_its_last_lines(nova: Nova, lines: int, text: str) -> 
 def test_reading_the_console_changes_nothing(nova: Nova) -> None:
     nova.lists([server()])
     nova.answers(act({}), {"output": ""})
-    with Moment().lasting():
+    with ReadCache().active():
         compute = nova.compute()
         for _ in range(2):
             compute.console("s-1", 1)

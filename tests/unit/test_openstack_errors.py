@@ -19,7 +19,7 @@ from fabric_direct.drivers.openstack.client.errors import (
     words,
 )
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -359,7 +359,7 @@ class TestMakeOnce:
         assert self.make(connection) == "p"
         assert [method for method, *_ in api.calls] == ["POST", "GET", "GET"]
 
-    def test_looks_past_the_moment(self, api: OpenStackApi, connection: Connection) -> None:
+    def test_looks_past_the_read_cache(self, api: OpenStackApi, connection: Connection) -> None:
         def lose(_: object) -> Any:
             # Somebody of the same operation reads while the request is on its way.
             list(connection.network.ports(description="ours"))
@@ -370,7 +370,7 @@ class TestMakeOnce:
             api.answer("GET", "network", "/ports", {"ports": []})
         api.answer("GET", "network", "/ports", {"ports": [self.PORT]})
 
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports(description="ours"))
             assert self.make(connection) == "p"
 

@@ -7,7 +7,7 @@ import pytest
 from fabric_direct.drivers.contract import HostInventory, Image, ImageNeeds
 from fabric_direct.drivers.openstack.client.stamp import server_metadata, site_tag
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, InvalidSliver, Unreachable
 from fabric_direct.model import NodeSliver
 from tests.unit.openstack_api import Call, OpenStackApi
@@ -222,7 +222,7 @@ def test_a_worker_that_placement_does_not_know_is_left_out(workers: Workers) -> 
 def test_within_one_operation_the_workers_are_read_anew(workers: Workers) -> None:
     compute = workers.compute("w1")
 
-    with Moment().lasting():
+    with ReadCache().active():
         compute.inventory()
         workers.lists([hypervisor("w1", W1, status="disabled")])
         found = the_inventory(compute)

@@ -12,7 +12,7 @@ from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.name_cache import Names, names
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, DriverError, InvalidSliver, NotFound
 from tests.unit.openstack_api import PROJECT, OpenStackApi
 
@@ -87,9 +87,9 @@ class TestALookup:
 
         assert len(api.calls) == 4
 
-    def test_is_not_answered_by_the_moment(self, api: OpenStackApi, known: Names) -> None:
+    def test_is_not_answered_by_the_read_cache(self, api: OpenStackApi, known: Names) -> None:
         api.answer("GET", "compute", "/flavors/detail", {"flavors": []})
-        with Moment().lasting():
+        with ReadCache().active():
             for _ in range(2):
                 known.flavors()
                 known.forget("flavor")

@@ -11,7 +11,7 @@ import requests
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -109,10 +109,10 @@ def driver(site: Site, neutron: Neutron) -> OpenStackNetwork:
 
 
 @pytest.fixture
-def moment() -> Iterator[Moment]:
-    moment = Moment()
-    with moment.lasting():
-        yield moment
+def cache() -> Iterator[ReadCache]:
+    cache = ReadCache()
+    with cache.active():
+        yield cache
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def hold(neutron: Neutron, component: str = "nic1", **values: Any) -> dict[str, 
 
 class TestAPortOnANetworkOfTheCloud:
     def test_is_made_by_one_request_and_its_floating_ip_by_another(
-        self, warm: OpenStackNetwork, neutron: Neutron, moment: Moment
+        self, warm: OpenStackNetwork, neutron: Neutron, cache: ReadCache
     ) -> None:
         vnic = VNic(id="nic1", network="lan", interface=Vnic(floating_ip=True))
         warm.check(vnic.network, vnic.interface, "s1")
@@ -848,7 +848,7 @@ class TestWhenARequestGoesWrong:
 
 class TestDeleting:
     def test_a_port_goes_after_its_floating_ip(
-        self, warm: OpenStackNetwork, neutron: Neutron, moment: Moment
+        self, warm: OpenStackNetwork, neutron: Neutron, cache: ReadCache
     ) -> None:
         port = hold(neutron)
         ip = neutron.add("floatingips", description=STAMP, port_id=port["id"])

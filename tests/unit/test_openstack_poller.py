@@ -15,7 +15,7 @@ from fabric_direct.config import OpenStackSettings
 from fabric_direct.drivers.openstack.client import poller
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, DriverError, TimedOut
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, end_waiting
 
@@ -131,12 +131,12 @@ class TestWaiting:
 
         assert wait(api).id == "s1"
 
-    def test_reads_past_the_moment_and_ends_it(self, api: OpenStackApi) -> None:
+    def test_reads_past_the_read_cache_and_ends_it(self, api: OpenStackApi) -> None:
         for answer in (BUILD, BUILD, ACTIVE, ACTIVE):
             api.answer("GET", "compute", "/servers/detail", servers(answer))
         connection = cloud(api.settings)
 
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.compute.servers(any_tags="a"))
             wait(api)
             (found,) = connection.compute.servers(any_tags="a")
@@ -178,13 +178,13 @@ class TestInVain:
         with pytest.raises(AssertionError, match="foresees no GET compute /servers/detail"):
             wait(api)
 
-    def test_what_done_raises_ends_it_and_ends_the_moment(self, api: OpenStackApi) -> None:
+    def test_what_done_raises_ends_it_and_ends_the_read_cache(self, api: OpenStackApi) -> None:
         def fault(server: Any) -> bool:
             raise DriverError(f"server {server.id} is in error")
 
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
-        moment = Moment()
-        with moment.lasting():
+        reads = ReadCache()
+        with reads.active():
             list(cloud(api.settings).compute.servers(any_tags="a"))
             with pytest.raises(DriverError, match="server s1 is in error"):
                 wait(api, done=fault)

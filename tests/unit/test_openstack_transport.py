@@ -1,4 +1,4 @@
-"""How requests reach the cloud: how often, within which time, and what a moment answers."""
+"""How requests reach the cloud: how often, within which time, and what a read cache answers."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from openstack.exceptions import HttpException, NotFoundException
 
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi
 
 SERVERS = ("GET", "compute", "/servers/detail", {})
@@ -268,7 +268,7 @@ class TestOnTheWire:
         assert loopback.connections <= 24
 
 
-class TestAMoment:
+class TestReadCache:
     @pytest.fixture
     def connection(self, api: OpenStackApi) -> Connection:
         """A connection to a cloud that has nothing, and takes everything."""
@@ -289,7 +289,7 @@ class TestAMoment:
         list(connection.network.ips())
 
     def test_answers_what_was_read_before(self, api: OpenStackApi, connection: Connection) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             self.look(connection)
             self.look(connection)
 
@@ -300,7 +300,7 @@ class TestAMoment:
         api.answer("GET", "network", "/ports", {"ports": [port]})
         connection = cloud(api.settings)
 
-        with Moment().lasting():
+        with ReadCache().active():
             first, second = (list(connection.network.ports()) for _ in range(2))
 
         assert first == second
@@ -309,7 +309,7 @@ class TestAMoment:
     def test_gives_each_who_asks_an_answer_of_his_own(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             first, second = (connection.network.get("/ports") for _ in range(2))
 
         assert first is not second
@@ -327,7 +327,7 @@ class TestAMoment:
     def test_another_query_is_another_question(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             for name in "abab":
                 list(connection.network.ports(name=name))
 
@@ -336,7 +336,7 @@ class TestAMoment:
     def test_another_microversion_is_another_question(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             for version in ("2.1", "2.93", "2.1"):
                 connection.compute.get("/servers/detail", microversion=version)
 
@@ -347,7 +347,7 @@ class TestAMoment:
     ) -> None:
         other = cloud(api.settings, call_limit=59)
 
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             list(other.network.ports())
 
@@ -356,7 +356,7 @@ class TestAMoment:
     def test_a_new_token_is_the_same_question(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             connection.session.invalidate()
             list(connection.network.ports())
@@ -367,7 +367,7 @@ class TestAMoment:
     def test_an_error_is_asked_again(self, api: OpenStackApi, connection: Connection) -> None:
         api.answer("GET", "network", "/ports/p", status=404)
 
-        with Moment().lasting():
+        with ReadCache().active():
             for _ in range(2):
                 with pytest.raises(NotFoundException):
                     connection.network.get_port("p")
@@ -392,7 +392,7 @@ class TestAMoment:
         make: Callable[[Connection], object],
         asked_again: list[Any],
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             self.look(connection)
             make(connection)
             api.calls.clear()
@@ -408,7 +408,7 @@ class TestAMoment:
 
         api.answer("DELETE", "network", "/ports/q", status=409)
         api.answer("POST", "network", "/floatingips", fail)
-        with Moment().lasting():
+        with ReadCache().active():
             self.look(connection)
             with pytest.raises(keystone.ConnectTimeout):
                 connection.network.create_ip()
@@ -421,7 +421,7 @@ class TestAMoment:
         assert api.calls == [SERVERS, PORTS, ADDRESSES]
 
     def test_a_login_changes_nothing(self, api: OpenStackApi, connection: Connection) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             connection.session.invalidate()
             connection.authorize()
@@ -435,7 +435,7 @@ class TestAMoment:
         api.answer("POST", "compute", "/servers/c/action", status=503)
         api.answer("POST", "compute", "/servers/c/action", {"output": "login: "})
 
-        with Moment().lasting():
+        with ReadCache().active():
             self.look(connection)
             read = connection.compute.get_server_console_output("c", length=10)
             api.calls.clear()
@@ -445,7 +445,7 @@ class TestAMoment:
         assert api.calls == []
 
     def test_can_be_read_past(self, api: OpenStackApi, connection: Connection) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             with uncached():
                 list(connection.network.ports())
@@ -457,7 +457,7 @@ class TestAMoment:
     def test_is_ended_by_a_change_within_what_reads_past_it(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             with uncached():
                 connection.network.delete_port("p")
@@ -468,7 +468,7 @@ class TestAMoment:
     def test_is_shared_by_the_threads_of_an_operation(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             other = Thread(target=copy_context().run, args=(list, connection.network.ports()))
             other.start()
@@ -479,7 +479,7 @@ class TestAMoment:
     def test_a_change_in_one_thread_ends_it_for_the_others(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             other = Thread(target=copy_context().run, args=(connection.network.delete_port, "p"))
             other.start()
@@ -499,7 +499,7 @@ class TestAMoment:
             return 200, {"subnets": []}
 
         api.answer("GET", "network", "/subnets", slow)
-        with Moment().lasting():
+        with ReadCache().active():
             reader = Thread(target=copy_context().run, args=(list, connection.network.subnets()))
             reader.start()
             asked.wait(10)
@@ -518,7 +518,7 @@ class TestAMoment:
             return 200, {"port": {"id": "q"}}
 
         api.answer("PUT", "network", "/ports/q", change)
-        with Moment().lasting():
+        with ReadCache().active():
             list(connection.network.ports())
             connection.network.update_port("q", name="n")
 
@@ -532,7 +532,7 @@ class TestAMoment:
             return 200, {"port": {"id": "q"}}
 
         api.answer("PUT", "network", "/ports/q", change)
-        with Moment().lasting():
+        with ReadCache().active():
             connection.network.update_port("q", name="n")
             list(connection.network.ports())
 
@@ -540,14 +540,16 @@ class TestAMoment:
 
 
 class TestAQuestionOfSeveralRequests:
-    def test_is_asked_once_in_a_moment_until_something_is_changed(self, api: OpenStackApi) -> None:
+    def test_is_asked_once_in_a_read_cache_until_something_is_changed(
+        self, api: OpenStackApi
+    ) -> None:
         api.answer("POST", "compute", "/servers", {"server": {"id": "s"}}, status=202)
         answers = iter("abc")
 
         def ask() -> str:
             return transport.shared("question", lambda: next(answers), "servers")
 
-        with Moment().lasting():
+        with ReadCache().active():
             first = [ask(), ask()]
             cloud(api.settings).compute.create_server(name="s")
             second = ask()
@@ -562,7 +564,7 @@ class TestAQuestionOfSeveralRequests:
         assert [transport.shared("q", lambda: next(answers), "") for _ in range(2)] == ["a", "b"]
 
     def test_is_answered_by_what_was_learnt_elsewhere(self) -> None:
-        with Moment().lasting():
+        with ReadCache().active():
             transport.learn("question", "known", "servers")
             known = transport.shared("question", lambda: "asked", "servers")
         transport.learn("question", "known", "servers")
@@ -592,7 +594,7 @@ def test_a_stream_is_neither_read_ahead_nor_kept(api: OpenStackApi) -> None:
     api.answer("GET", "image", "/images/i/file", {"content": "x"})
     connection = cloud(api.settings)
 
-    with Moment().lasting():
+    with ReadCache().active():
         for _ in range(2):
             with connection.image.get("/images/i/file", stream=True) as response:
                 assert response.json() == {"content": "x"}

@@ -10,7 +10,7 @@ import requests
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume, volumes_of
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     DriverError,
@@ -70,10 +70,10 @@ def driver(api: OpenStackApi) -> OpenStackVolume:
 
 
 @pytest.fixture
-def moment() -> Iterator[Moment]:
-    moment = Moment()
-    with moment.lasting():
-        yield moment
+def cache() -> Iterator[ReadCache]:
+    cache = ReadCache()
+    with cache.active():
+        yield cache
 
 
 def listed(api: OpenStackApi, *volumes: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def refused(message: str, code: int, kind: str = "badRequest") -> dict[str, Any]
 
 class TestTheSliversVolumes:
     def test_they_are_found_by_one_list_of_their_stamp(
-        self, api: OpenStackApi, driver: OpenStackVolume, moment: Moment
+        self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
     ) -> None:
         listed(api, volume())
         assert driver.volumes("s1") == (MINE,)
@@ -139,7 +139,7 @@ class TestTheSliversVolumes:
 
 class TestMaking:
     def test_it_is_made_with_its_stamp_by_one_request_and_read_until_it_is_available(
-        self, api: OpenStackApi, driver: OpenStackVolume, moment: Moment
+        self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
     ) -> None:
         listed(api)
         assert driver.find("s1", "data") is None
@@ -149,7 +149,7 @@ class TestMaking:
         assert api.calls == [LIST, MAKE, READ, READ]
 
     def test_twice_is_the_same_as_once(
-        self, api: OpenStackApi, driver: OpenStackVolume, moment: Moment
+        self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
     ) -> None:
         listed(api, volume("in-use"))
         assert driver.create("s1", "data", 2) == MINE
@@ -258,7 +258,7 @@ class TestMaking:
             driver.create("s1", "data", 2)
 
     def test_one_whose_answer_was_lost_is_found_by_its_stamp_and_not_made_again(
-        self, api: OpenStackApi, driver: OpenStackVolume, moment: Moment
+        self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
     ) -> None:
         def lost(_: requests.PreparedRequest) -> tuple[int, Any]:
             raise requests.exceptions.ReadTimeout
@@ -290,7 +290,7 @@ class TestMaking:
 
 class TestDeleting:
     def test_it_is_deleted_and_seen_to_be_gone(
-        self, api: OpenStackApi, driver: OpenStackVolume, moment: Moment
+        self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
     ) -> None:
         listed(api, volume())
         api.answer("DELETE", "volume", f"/volumes/{ID}", status=202)
@@ -387,7 +387,7 @@ class TestPresentVolumes:
         assert api.calls == [READ]
 
     def test_a_check_and_the_use_after_it_ask_once(
-        self, api: OpenStackApi, driver: OpenStackVolume, moment: Moment
+        self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
     ) -> None:
         listed(api, foreign())
         driver.check("scratch")

@@ -1,10 +1,10 @@
-"""Reads that are made once in a moment, and answers that hold until something is changed."""
+"""Reads that are cached in a plan, and answers that hold until something is changed."""
 
 import threading
 
 import pytest
 
-from fabric_direct.drivers.read_cache import Moment, current, read
+from fabric_direct.drivers.read_cache import ReadCache, current, read
 
 
 class Well:
@@ -27,30 +27,30 @@ def well() -> Well:
     return Well()
 
 
-def test_in_a_moment_the_same_question_is_asked_once(well: Well) -> None:
-    with Moment(still=True).lasting():
+def test_in_a_read_cache_the_same_question_is_asked_once(well: Well) -> None:
+    with ReadCache(read_only=True).active():
         assert well.draw("water") == well.draw("water") == "1 l water"
 
 
 def test_other_arguments_are_another_question(well: Well) -> None:
-    with Moment(still=True).lasting():
+    with ReadCache(read_only=True).active():
         assert well.draw("water") != well.draw("oil")
         assert well.draw("water", unit="pt") == "3 pt water"
         assert Well().draw("oil") == "1 l oil"
 
 
-def test_outside_of_a_moment_and_in_the_next_every_question_is_asked(well: Well) -> None:
-    with Moment(still=True).lasting():
+def test_outside_of_a_read_cache_and_in_the_next_every_question_is_asked(well: Well) -> None:
+    with ReadCache(read_only=True).active():
         well.draw("water")
-    with Moment(still=True).lasting():
+    with ReadCache(read_only=True).active():
         well.draw("water")
     well.draw("water")
 
     assert well.draw("water") == "4 l water"
 
 
-def test_a_moment_is_that_of_its_thread_alone(well: Well) -> None:
-    with Moment(still=True).lasting():
+def test_a_read_cache_is_that_of_its_thread_alone(well: Well) -> None:
+    with ReadCache(read_only=True).active():
         well.draw("water")
         other = threading.Thread(target=well.draw, args=("water",))
         other.start()
@@ -59,66 +59,68 @@ def test_a_moment_is_that_of_its_thread_alone(well: Well) -> None:
     assert well.asked == ["water", "water"]
 
 
-def test_an_error_is_not_kept_and_ends_the_moment(well: Well) -> None:
-    with Moment(still=True).lasting(), pytest.raises(ValueError, match="stone"):
+def test_an_error_is_not_kept_and_ends_the_read_cache(well: Well) -> None:
+    with ReadCache(read_only=True).active(), pytest.raises(ValueError, match="stone"):
         well.draw("stone")
-    with pytest.raises(ValueError, match="stone"), Moment(still=True).lasting():
+    with pytest.raises(ValueError, match="stone"), ReadCache(read_only=True).active():
         well.draw("stone")
     well.draw("water")
 
     assert well.asked == ["stone", "stone", "water"]
 
 
-def test_in_a_moment_that_is_not_still_what_is_only_read_is_asked_each_time(well: Well) -> None:
-    with Moment().lasting():
+def test_in_a_read_cache_that_is_not_read_only_what_is_only_read_is_asked_each_time(
+    well: Well,
+) -> None:
+    with ReadCache().active():
         well.draw("water")
         well.draw("water")
 
     assert well.asked == ["water", "water"]
 
 
-class TestAMomentOfAnOperation:
+class TestReadCacheOfAnOperation:
     def test_is_that_of_the_calls_within_it(self) -> None:
-        moment = Moment()
+        reads = ReadCache()
 
-        with moment.lasting():
-            assert current() is moment
+        with reads.active():
+            assert current() is reads
 
         assert current() is None
 
     def test_keeps_an_answer_until_something_is_changed(self) -> None:
-        moment, answers = Moment(), iter("abc")
+        reads, answers = ReadCache(), iter("abc")
 
-        first = [moment.ask("question", lambda: next(answers)) for _ in range(2)]
-        moment.over()
+        first = [reads.get("question", lambda: next(answers)) for _ in range(2)]
+        reads.invalidate()
 
         assert first == ["a", "a"]
-        assert moment.ask("question", lambda: next(answers)) == "b"
+        assert reads.get("question", lambda: next(answers)) == "b"
 
     def test_keeps_what_is_about_other_things_than_the_one_that_changed(self) -> None:
-        moment, answers = Moment(), iter("abc")
-        moment.ask("q", lambda: next(answers), about="ports")
-        moment.ask("q", lambda: next(answers), about="servers")
+        reads, answers = ReadCache(), iter("abc")
+        reads.get("q", lambda: next(answers), about="ports")
+        reads.get("q", lambda: next(answers), about="servers")
 
-        moment.over("ports")
+        reads.invalidate("ports")
 
-        assert moment.ask("q", lambda: next(answers), about="servers") == "b"
-        assert moment.ask("q", lambda: next(answers), about="ports") == "c"
+        assert reads.get("q", lambda: next(answers), about="servers") == "b"
+        assert reads.get("q", lambda: next(answers), about="ports") == "c"
 
     def test_does_not_keep_an_answer_that_something_changed_during(self) -> None:
-        moment = Moment()
+        reads = ReadCache()
 
         def ask() -> str:
-            moment.over()
+            reads.invalidate()
             return "old"
 
-        assert moment.ask("q", ask) == "old"
-        assert moment.ask("q", lambda: "new") == "new"
+        assert reads.get("q", ask) == "old"
+        assert reads.get("q", lambda: "new") == "new"
 
     def test_keeps_no_error(self) -> None:
-        moment = Moment()
+        reads = ReadCache()
 
         with pytest.raises(ZeroDivisionError):
-            moment.ask("q", lambda: 1 // 0)
+            reads.get("q", lambda: 1 // 0)
 
-        assert moment.ask("q", lambda: 1) == 1
+        assert reads.get("q", lambda: 1) == 1

@@ -23,7 +23,7 @@ from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     DeviceUnclean,
     DriverError,
@@ -263,22 +263,22 @@ class TestVepa:
     def test_is_set_at_the_first_use_without_a_word(
         self, devices: SriovDevice, nics: Substrate, domain: NicDomain, nic: MakeNic
     ) -> None:
-        with (moment := Moment()).lasting():
+        with (reads := ReadCache()).active():
             devices.attach(TENANT, nic())
 
         assert nics.uplinks == {"ens6f1": "vepa"}
-        assert moment.warnings == []
+        assert reads.warnings == []
 
     def test_that_was_lost_is_set_again_with_a_warning(
         self, devices: SriovDevice, host: Worker, nics: Substrate, domain: NicDomain, nic: MakeNic
     ) -> None:
         host.add_domain("foreign", FOREIGN).devices[CONFIG] = [plugged(VF1)]
 
-        with (moment := Moment()).lasting():
+        with (reads := ReadCache()).active():
             devices.attach(TENANT, nic())
 
         assert nics.uplinks == {"ens6f1": "vepa"}
-        assert moment.warnings == ["uplink ens6f1 of w1 had left vepa mode and was set to it again"]
+        assert reads.warnings == ["uplink ens6f1 of w1 had left vepa mode and was set to it again"]
 
     def test_that_plugging_takes_away_is_set_again(
         self, devices: SriovDevice, nics: Substrate, domain: NicDomain, nic: MakeNic

@@ -12,7 +12,7 @@ from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import HostDevice, Tenant
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -143,13 +143,13 @@ class TestASharedNic:
         sriov.attach(tenant, nic())
         worker.run("bridge", "link", "set", "dev", "enp1s0", "hwmode", "veb")
         assert sriov.differences(nic(), tenant) == ("uplink enp1s0 is in mode veb, not vepa",)
-        moment = Moment()
+        reads = ReadCache()
 
-        with moment.lasting():
+        with reads.active():
             (plugged,) = sriov.attach(tenant, nic())
 
         assert plugged.bridge_mode == "vepa"
-        assert moment.warnings == [
+        assert reads.warnings == [
             "uplink enp1s0 of worker1 had left vepa mode and was set to it again"
         ]
         give_back(sriov, tenant, "nic1")

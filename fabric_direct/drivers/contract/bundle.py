@@ -13,7 +13,7 @@ from fabric_direct.drivers.contract.pci_functions import HostDevice
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver
 from fabric_direct.drivers.contract.volumes import VolumeDriver
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciComponent
 
@@ -39,7 +39,7 @@ class HostDrivers:
     """By resource type, ``Type_Model`` or ``Type``."""
     deadline: Deadline = field(default_factory=lambda: Deadline(inf))
     """When the operation that they are used for ends."""
-    moment: Moment = field(default_factory=Moment)
+    reads: ReadCache = field(default_factory=ReadCache)
     """Answers that they share until something is changed."""
 
     def device(self, component: PciComponent | DeviceRecord) -> DeviceDriver:
@@ -66,16 +66,16 @@ class HostDrivers:
         return next((driver.inventory() for driver in self.devices.values()), ())
 
     def within(
-        self, deadline: Deadline, limit: float, moment: Moment | None = None
+        self, deadline: Deadline, limit: float, reads: ReadCache | None = None
     ) -> "HostDrivers":
         """Return the same drivers for one operation.
 
-        Each call ends by ``limit`` seconds and the deadline, and all share one moment. What a cloud
+        Each call ends by ``limit`` seconds and the deadline, and all share one read cache. What a cloud
         builds takes as long as it takes, and so does the erasing of a drive: calls of these drivers end
         by the deadline, each of their requests by a limit of its own.
         """
-        moment = moment or Moment()
-        limited = partial(bounded, deadline=deadline, limit=limit, within=moment.lasting)
+        reads = reads or ReadCache()
+        limited = partial(bounded, deadline=deadline, limit=limit, within=reads.active)
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
         cleaning = partial(limited, limit=inf)
         return HostDrivers(
@@ -89,5 +89,5 @@ class HostDrivers:
             uplink=self.uplink and limited(self.uplink, "uplink"),
             devices={t: cleaning(d, "device") for t, d in self.devices.items()},
             deadline=deadline,
-            moment=moment,
+            reads=reads,
         )

@@ -9,7 +9,7 @@ from fabric_direct.drivers.contract import ServerFinder
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDisk
-from fabric_direct.drivers.read_cache import Moment, warn
+from fabric_direct.drivers.read_cache import ReadCache, warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
 from fabric_direct.model import Storage
 from fabric_direct.steps.volumes import plugged_volume
@@ -37,7 +37,7 @@ class MountSetting:
         self,
         guest: Callable[[], Guest],
         compute: ServerFinder,
-        moment: Moment,
+        reads: ReadCache,
         sliver_id: str,
         storage: Storage,
         bare: set[str],
@@ -46,7 +46,7 @@ class MountSetting:
 
         :param bare: takes the ids of volumes that have no file system and get none.
         """
-        self._guest, self._compute, self._moment = guest, compute, moment
+        self._guest, self._compute, self._reads = guest, compute, reads
         self._sliver, self._storage, self._bare = sliver_id, storage, bare
         self._directory = storage.mount or ""
 
@@ -125,7 +125,7 @@ class MountSetting:
         """Make a file system on a volume of ours that nobody has written to."""
         why = self._why_not(root, disk)
         if why:
-            with self._moment.lasting():
+            with self._reads.active():
                 warn(f"volume {self._storage.id} is not mounted at {self._directory}: {why}")
             return None
         root.do("mkfs.ext4", "-q", disk.path)

@@ -89,7 +89,7 @@ class NicSetting:
         link = self._link(root, nic)
         by = manager(root, link.parent)
         try:
-            with self._drivers.moment.lasting():
+            with self._drivers.reads.active():
                 by.keep(root, link)
         except DriverError as error:
             raise DriverError(

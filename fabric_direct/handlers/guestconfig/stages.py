@@ -69,5 +69,5 @@ class GuestStages:
         return component
 
     def _mount(self, storage: Storage) -> MountSetting:
-        compute, moment = self._drivers.compute, self._drivers.moment
-        return MountSetting(self._guest, compute, moment, self._sliver, storage, self._bare)
+        compute, reads = self._drivers.compute, self._drivers.reads
+        return MountSetting(self._guest, compute, reads, self._sliver, storage, self._bare)

@@ -160,7 +160,7 @@ def make_once(make: Callable[[], T], find: Callable[[], T | None], *, timeout: f
     nevertheless, perhaps only now.
 
     :param make: sends the request.
-    :param find: looks for the thing by its stamp; called past the moment.
+    :param find: looks for the thing by its stamp; called past the read cache.
     :param timeout: how long to look, in seconds; after a conflict it is there, or never.
     :raises FabricDirectError: the error of ``make``, if it is clear or the thing was not found.
     """

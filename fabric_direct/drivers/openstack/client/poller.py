@@ -46,7 +46,7 @@ def wait_for(
 ) -> Any:
     """Wait until a server, volume or port is as wanted, and return it; None if it is gone.
 
-    What the caller's moment knows of servers, ports and volumes is over then.
+    It invalidates what the caller's read cache knows of servers, ports and volumes.
 
     :param name: a server's tag (its oldest server is meant); the id of a volume or port.
     :param done: says whether it is as wanted; what it raises ends the waiting and is raised here. It is
@@ -66,9 +66,9 @@ def wait_for(
         raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", why=waiter.seen) from error
     finally:
         _leave(waiter)
-        if moment := current():
+        if reads := current():
             for about in _CHANGED:
-                moment.over(about)
+                reads.invalidate(about)
 
 
 class _Waiter:

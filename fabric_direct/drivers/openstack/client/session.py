@@ -45,7 +45,7 @@ def cloud(
 
     A request with all of its tries begins and is tried again within ``call_limit`` seconds only. GET,
     HEAD and DELETE are tried again if the API cannot be reached or is busy, nothing else is. What is
-    read in a :class:`~fabric_direct.drivers.read_cache.Moment` is read once; see :func:`uncached`.
+    read with a :class:`~fabric_direct.drivers.read_cache.ReadCache` is read once; see :func:`uncached`.
 
     :param call_limit: the limit of a call, in seconds.
     :param workers: how many threads call at the same time; as many connections are kept to each API.

@@ -1,13 +1,13 @@
-"""How requests reach the cloud: within a limit, retried where that is safe, read once in a moment.
+"""How requests reach the cloud: within a limit, retried where that is safe, read once a cache.
 
 ==================  =======================  ======================================================
-method              tries                    in a moment
+method              tries                    with a read cache
 ==================  =======================  ======================================================
-GET                 at most 4, all begun     answered from the moment if it was asked before
+GET                 at most 4, all begun     answered from the cache if it was asked before
 HEAD                within the limit         passed
-DELETE                                       ends the moment
-POST, PUT, PATCH    1                        a POST that creates one thing ends what is known of
-                                             its kind, every other write ends the moment
+DELETE                                       invalidates the cache
+POST, PUT, PATCH    1                        a POST that creates one thing invalidates its kind,
+                                             every other write invalidates the cache
 POST that reads     as GET                   passed
 (token, console)
 ==================  =======================  ======================================================
@@ -37,7 +37,7 @@ from tenacity import (
 from urllib3 import Retry
 from urllib3.exceptions import InvalidHeader
 
-from fabric_direct.drivers.read_cache import Moment, current
+from fabric_direct.drivers.read_cache import ReadCache, current
 
 COLLECTIONS = frozenset(
     {
@@ -74,10 +74,10 @@ _past: ContextVar[bool] = ContextVar("past", default=False)
 
 @contextmanager
 def uncached() -> Iterator[None]:
-    """Read past the moment within the block.
+    """Read past the read cache within the block.
 
-    For what changes by itself, and what is looked at again. What is written within the block ends the
-    moment as ever.
+    For what changes by itself, and what is looked at again. What is written within the block
+    invalidates the cache as ever.
     """
     before = _past.set(True)
     try:
@@ -87,20 +87,20 @@ def uncached() -> Iterator[None]:
 
 
 def shared(key: Hashable, question: Callable[[], T], about: str) -> T:
-    """Answer a question of several requests, or one that the poller answers, once in a moment.
+    """Answer a question of several requests, or one that the poller answers, once a read cache.
 
     :param about: the collection that it is about.
     """
-    moment = current()
-    if moment is None or _past.get():
+    reads = current()
+    if reads is None or _past.get():
         return question()
-    return moment.ask(key, question, about)
+    return reads.get(key, question, about)
 
 
 def learn(key: Hashable, answer: object, about: str) -> None:
     """Keep the answer to such a question, which was read just now."""
-    if moment := current():
-        moment.know(key, answer, about)
+    if reads := current():
+        reads.put(key, answer, about)
 
 
 class Transport(TCPKeepAliveAdapter):
@@ -123,21 +123,21 @@ class Transport(TCPKeepAliveAdapter):
         cert: Any = None,
         proxies: Mapping[str, str] | None = None,
     ) -> Response:
-        """Send a request; in a moment, answer it from there or end it."""
+        """Send a request; with a read cache, answer from it or invalidate it."""
         how = {"stream": stream, "verify": verify, "cert": cert, "proxies": proxies}
-        moment = current()
-        if moment is None or request.method == "HEAD" or _reads(request):
+        reads = current()
+        if reads is None or request.method == "HEAD" or _reads(request):
             return self._send(request, how)
         if request.method != "GET":
-            return self._change(moment, request, how)
+            return self._change(reads, request, how)
         if stream or _past.get():
             return self._send(request, how)
-        return self._read(moment, request, how)
+        return self._read(reads, request, how)
 
-    def _read(self, moment: Moment, request: PreparedRequest, how: dict[str, Any]) -> Response:
+    def _read(self, reads: ReadCache, request: PreparedRequest, how: dict[str, Any]) -> Response:
         asked = (id(self), request.url, *(request.headers.get(name) for name in _HEADERS))
         try:
-            answer = moment.ask(asked, lambda: self._good(request, how), about=topic(request))
+            answer = reads.get(asked, lambda: self._good(request, how), about=topic(request))
         except _Refused as refused:
             return refused.response
         return _own(answer)
@@ -148,13 +148,13 @@ class Transport(TCPKeepAliveAdapter):
             raise _Refused(response)
         return response
 
-    def _change(self, moment: Moment, request: PreparedRequest, how: dict[str, Any]) -> Response:
+    def _change(self, reads: ReadCache, request: PreparedRequest, how: dict[str, Any]) -> Response:
         about = _created(request)
-        moment.over(about)
+        reads.invalidate(about)
         try:
             return self._send(request, how)
         finally:
-            moment.over(about)
+            reads.invalidate(about)
 
     def _send(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
         if request.method not in _SAFE and not _reads(request):

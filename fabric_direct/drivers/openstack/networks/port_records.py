@@ -1,7 +1,7 @@
 """What is held in Neutron for the NICs of a sliver: ports and floating IPs.
 
 All ports of a sliver are found by one list, all its floating IPs by another: always the same two
-requests, so that they are made once in a moment. A floating IP whose port is gone is a port of its own,
+requests, so that a read cache answers them. A floating IP whose port is gone is a port of its own,
 ``floating-192-0-2-7``, without a MAC: so it is seen, and given up like one.
 """
 

@@ -52,7 +52,7 @@ from fabric_direct.drivers.openstack.servers.request import (
     servers_of_site,
 )
 from fabric_direct.drivers.openstack.volumes.driver import volumes_of
-from fabric_direct.drivers.read_cache import Moment
+from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Denied,
     FabricDirectError,
@@ -216,8 +216,8 @@ class OpenStackCompute:
         with translated(f"read the console of {sliver_id}", self._where):
             life = self._life(sliver_id)
             server = life.the()
-            # Nova takes it for an action, but it changes nothing: so it ends a moment of its own.
-            with Moment().lasting():
+            # Nova takes it for an action, but it changes nothing: it invalidates a cache of its own.
+            with ReadCache().active():
                 said = life.cloud.compute.get_server_console_output(server.id, length=lines)
         return "\n".join(str(said["output"] or "").splitlines()[-lines:] if lines > 0 else [])
 

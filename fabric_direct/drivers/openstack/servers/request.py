@@ -59,7 +59,7 @@ def server_name(sliver: NodeSliver) -> str:
     return f"{sliver.id}-{sliver.name}"
 
 
-# --- lists: each is asked in one way only, so that a moment answers all who ask
+# --- lists: each is asked in one way only, so that one cached answer serves all
 
 
 def servers_of(cloud: Connection, site: str, sliver_id: str) -> list[NovaServer]:
@@ -70,7 +70,7 @@ def servers_of(cloud: Connection, site: str, sliver_id: str) -> list[NovaServer]
 
 
 def learn_server(cloud: Connection, site: str, sliver_id: str, found: NovaServer) -> None:
-    """Let a moment know the sliver's server as it was read just now, as its only one."""
+    """Put the sliver's server, as it was read just now, into the read cache as its only one."""
     learn(("servers", id(cloud), sliver_tag(site, sliver_id)), [found], "servers")
 
 
