@@ -312,7 +312,7 @@ def test_a_listener_that_fails_does_not_stop_the_flow(
     def fail(_: Event) -> None:
         raise ZeroDivisionError
 
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "fabric_direct"):
         assert go([Thing("a", there, log)], listener=fail).error is None
 
     assert there == {"a"}
