@@ -1,6 +1,5 @@
 """How long an operation may still take, handed down to every call that it makes."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+from fabric_direct import forks
 from fabric_direct.errors import TimedOut
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class _Caller:
             self.idle.append(self)
 
 
-os.register_at_fork(after_in_child=_Caller.idle.clear)
+forks.in_child(_Caller.idle.clear)
 
 
 def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any) -> None:

@@ -5,10 +5,8 @@ futures may be awaited (``asyncio.wrap_future``).
 """
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +16,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from fabric_direct import engine, registry
+from fabric_direct import engine, forks, registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import HostDevice, Server
@@ -83,7 +81,7 @@ class HandlerProcessor:
         self._on_progress, self._on_done = on_progress, on_done
         self._journal = Journal(site.state_dir)
         self._reset()
-        _processors.add(self)
+        forks.in_child(self._reset)
 
     def __enter__(self) -> Self:
         return self
@@ -349,14 +347,3 @@ class HandlerProcessor:
     def _limit(self, operation: Operation) -> float:
         limits = self.site.limits
         return float(getattr(limits, operation.value, limits.probe))
-
-
-_processors: "weakref.WeakSet[HandlerProcessor]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for processor in _processors:
-        processor._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)

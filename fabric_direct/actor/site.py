@@ -1,11 +1,10 @@
 """The actor's site and its processor, made once in a process, with limits that the actor's leaves."""
 
-import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fabric_direct import forks
 from fabric_direct.config import Limits, Site, load_site
 from fabric_direct.errors import InvalidSite
 from fabric_direct.model import Operation
@@ -43,7 +42,7 @@ class ActorLimits:
 
 
 _processors: dict[Path, tuple[int, HandlerProcessor]] = {}
-_lock = threading.Lock()
+_lock = forks.Lock()
 
 
 def processor_of(properties: dict[str, Any] | None) -> HandlerProcessor:
@@ -89,12 +88,3 @@ def _changed(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError as error:
         raise InvalidSite(f"cannot read {path}", why=error.strerror or "") from error
-
-
-def _forget_lock() -> None:
-    """Begin anew in a forked child, whose parent's thread may hold the lock."""
-    global _lock  # noqa: PLW0603 - a lock that is held for ever can only be replaced
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_lock)

@@ -4,15 +4,15 @@ A key exchange takes a small guest half a second and more. Each user has a conne
 it is done, the next one gets it. None crosses a fork.
 """
 
-import os
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 
 import paramiko
+
+from fabric_direct import forks
 
 # Seconds that a connection is kept unused.
 IDLE = 30.0
@@ -26,9 +26,9 @@ class SshClients:
     """Connections by whom they are to."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.Lock()
         self._kept: dict[Hashable, list[tuple[float, paramiko.SSHClient]]] = {}
-        _all.add(self)
+        forks.in_child(self._forget)
 
     @contextmanager
     def use(
@@ -78,18 +78,7 @@ class SshClients:
 
     def _forget(self) -> None:
         """Begin anew in a forked child: to close the parent's connections would end them there."""
-        self._lock, self._kept = threading.Lock(), {}
-
-
-_all: "weakref.WeakSet[SshClients]" = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for clients in _all:
-        clients._forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+        self._kept = {}
 
 
 def _lives(client: paramiko.SSHClient) -> bool:

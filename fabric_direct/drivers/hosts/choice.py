@@ -1,16 +1,15 @@
 """Which :class:`~fabric_direct.drivers.contract.HostDriver` serves a host."""
 
-import os
-import threading
 from collections.abc import Hashable
 
+from fabric_direct import forks
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.guests.known_hosts import known_hosts
 from fabric_direct.drivers.hosts.local import LocalHost
 
 _drivers: dict[Hashable, HostDriver] = {}
-_lock = threading.Lock()
+_lock = forks.Lock()
 
 
 def host_driver(site: Site, host: str) -> HostDriver:
@@ -34,11 +33,4 @@ def _made(site: Site, host: str) -> HostDriver:
     return SshHost(site, host)
 
 
-def _forget() -> None:
-    """Begin anew in a forked child, whose parent's thread may hold the lock."""
-    global _lock  # noqa: PLW0603 - a lock that is held for ever can only be replaced
-    _drivers.clear()
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)
+forks.in_child(_drivers.clear)

@@ -1,9 +1,7 @@
 """A worker by SSH: one connection, shared by all threads, and on it the relay."""
 
-import os
 import socket
 import threading
-import weakref
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -15,6 +13,7 @@ from urllib.parse import urlsplit
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
+from fabric_direct import forks
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.guests.connection_pool import reach
@@ -62,10 +61,10 @@ class SshHost(HostFunctions):
         self._address, self._port = parts.hostname or "", parts.port or 22
         self._user = parts.username
         self._where = f"{host}, {self._settings.ssh}"
-        self._lock = threading.Lock()
+        self._lock = forks.Lock()
         self._opening: Future[Relay] | None = None
         self._newest: Relay | None = None
-        _all.add(self)
+        forks.in_child(self._forget)
 
     def relay(self, *, timeout: float) -> Relay:
         """Return the process that we have on the worker; start it if there is none.
@@ -222,20 +221,9 @@ class SshHost(HostFunctions):
     def _forget(self) -> None:
         """Begin anew in a forked child; what threads of the parent may have locked is not touched."""
         newest, self._newest = self._newest, None
-        self._opening, self._lock = None, threading.Lock()
+        self._opening = None
         if newest:
             newest.forget()
-
-
-_all: "weakref.WeakSet[SshHost]" = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for host in _all:
-        host._forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
 
 
 def _kept_alive(connection: socket.socket) -> socket.socket:

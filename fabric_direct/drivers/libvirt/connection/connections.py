@@ -5,13 +5,13 @@ without a message to the daemon and opens its own.
 """
 
 import atexit
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import libvirt
 
+from fabric_direct import forks
 from fabric_direct.drivers.libvirt.connection.event_loop import EventLoop
 from fabric_direct.errors import (
     DriverError,
@@ -47,7 +47,7 @@ _UNSUPPORTED = {
     libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
 }
 
-_lock = threading.Lock()
+_lock = forks.Lock()
 # One for each URI: a host that does not answer does not block connections to others.
 _opening: dict[str, threading.Lock] = {}
 _connections: dict[str, libvirt.virConnect] = {}
@@ -133,10 +133,9 @@ def _forget() -> None:
     _connections.clear()
 
 
+@forks.in_child
 def _after_fork() -> None:
     """Drop the parent's connections: closing them would send a message on its sockets."""
-    global _lock  # noqa: PLW0603 - the parent's may be held for ever
-    _lock = threading.Lock()
     _opening.clear()
     _forget()
 
@@ -149,6 +148,3 @@ def _at_exit() -> None:
     """
     _events.stop()
     _forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -22,6 +22,8 @@ from typing import Any
 
 import libvirt
 
+from fabric_direct import forks
+
 # libvirt's bits and those of epoll, in pairs.
 _BITS = (
     (libvirt.VIR_EVENT_HANDLE_READABLE, select.EPOLLIN),
@@ -79,7 +81,7 @@ class EventLoop:
 
     def _register(self) -> None:
         self._registered = True
-        os.register_at_fork(after_in_child=self._reset)
+        forks.in_child(self._reset)
         libvirt.virEventRegisterImpl(
             self._add_handle,
             self._update_handle,

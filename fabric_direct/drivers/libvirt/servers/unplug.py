@@ -4,7 +4,6 @@ libvirt answers a live detach at once, while the guest still holds the device. S
 guest is listened for before it is asked, the domain is read again, and the guest is asked again.
 """
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from xml.etree import ElementTree
 
 import libvirt
 
+from fabric_direct import forks
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection.connections import translated
 from fabric_direct.drivers.libvirt.servers.lookup import absent_domain_is_fine, definitions
@@ -120,16 +120,8 @@ class _Ear:
 
 
 _ears: dict[tuple[int, str], _Ear] = {}
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - a thread that the child does not have may hold it
-    _lock = threading.Lock()
-    _ears.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_lock = forks.Lock()
+forks.in_child(_ears.clear)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ more is looked up again.
 """
 
 import difflib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -15,6 +14,7 @@ from uuid import UUID
 from openstack import exceptions as sdk
 from openstack.connection import Connection
 
+from fabric_direct import forks
 from fabric_direct.drivers.openstack.client.errors import status_of, translated, words
 from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.errors import FabricDirectError, InvalidSliver
@@ -218,7 +218,7 @@ def _gone(error: BaseException, found: str) -> bool:
     )
 
 
-_lock = threading.Lock()
+_lock = forks.Lock()
 _names: weakref.WeakKeyDictionary[Connection, Names] = weakref.WeakKeyDictionary()
 
 
@@ -230,10 +230,4 @@ def names(cloud: Connection) -> Names:
         return _names[cloud]
 
 
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - the parent's may be held for ever
-    _lock = threading.Lock()
-    _names.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+forks.in_child(_names.clear)

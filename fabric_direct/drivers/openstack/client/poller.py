@@ -5,7 +5,6 @@ a third, however many wait for them. A thread does that for each of the three as
 so an API that hangs holds up nobody who waits for another.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 
+from fabric_direct import forks
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.read_cache import current
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
@@ -170,13 +170,11 @@ def _leave(waiter: _Waiter) -> None:
         _changed.notify_all()
 
 
+@forks.in_child
 def _after_fork() -> None:
     global _changed  # noqa: PLW0603 - the parent's may be held for ever
     _changed = threading.Condition()
     _watches.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _servers(cloud: Connection, tags: Collection[str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ inherited without closing it, and authenticates for itself.
 """
 
 import importlib.metadata
-import os
 import threading
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from openstack.connection import Connection
 from openstack.exceptions import NotSupported
 from openstack.service_description import ServiceDescription
 
+from fabric_direct import forks
 from fabric_direct.config import OpenStackSettings
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, uncached
@@ -32,7 +32,7 @@ __all__ = ["Cloud", "cloud", "uncached"]
 
 _Key = tuple[str, Path | None, float, int]
 
-_lock = threading.Lock()
+_lock = forks.Lock()
 _connections: dict[_Key, "Cloud"] = {}
 # Kept, so that nothing closes them: closing takes locks that a thread of the parent may have held.
 _inherited: list["Cloud"] = []
@@ -194,11 +194,7 @@ def _forget(session: Session) -> None:
                 del _connections[key]
 
 
+@forks.in_child
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - the parent's may be held for ever
-    _lock = threading.Lock()
     _inherited.extend(_connections.values())
     _connections.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,82 @@
+"""What a forked child makes anew."""
+
+import gc
+import os
+from collections.abc import Callable
+
+from fabric_direct import forks
+
+
+def in_child(true: Callable[[], bool]) -> bool:
+    """Return what a forked child says."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if true() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.open = True
+        forks.in_child(self.forget)
+
+    def forget(self) -> None:
+        self.open = False
+
+
+def test_a_function_is_called_in_the_child_alone_each_time() -> None:
+    calls: list[str] = []
+
+    @forks.in_child
+    def reset() -> None:
+        calls.append("reset")
+
+    assert in_child(lambda: calls == ["reset"])
+    assert in_child(lambda: calls == ["reset"])
+    assert calls == []
+
+
+def test_functions_are_called_in_the_order_of_their_registration() -> None:
+    calls: list[int] = []
+    forks.in_child(lambda: calls.append(1))
+    forks.in_child(lambda: calls.append(2))
+
+    assert in_child(lambda: calls == [1, 2])
+
+
+def test_an_object_forgets_as_long_as_it_lives() -> None:
+    connection = Connection()
+
+    assert in_child(lambda: not connection.open)
+    assert connection.open
+
+
+def test_an_object_is_not_kept_alive_by_it() -> None:
+    before = len(forks._resets)
+    connection = Connection()
+    assert len(forks._resets) == before + 1
+
+    del connection
+    gc.collect()
+
+    assert len(forks._resets) == before
+
+
+def test_a_lock_that_the_parent_holds_is_free_in_the_child() -> None:
+    lock = forks.Lock()
+
+    def take() -> bool:
+        with lock:
+            return True
+
+    with lock:
+        assert in_child(take)
+    assert in_child(take)
+
+
+def test_a_lock_excludes_others_in_one_process() -> None:
+    lock = forks.Lock()
+
+    with lock:
+        assert not lock._lock.acquire(blocking=False)
+    assert lock._lock.acquire(blocking=False)
