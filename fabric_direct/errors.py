@@ -7,33 +7,33 @@
     │   ├── InvalidSliver        a field of the sliver, or one that this site cannot serve
     │   └── InvalidSite          site.yaml: file, line and field
     ├── NotFound                 no such sliver, network, volume or device
-    ├── Conflict                 the substrate holds something that excludes what was asked
-    │   ├── NotOurs              something of that name exists and bears no stamp of ours: untouched
+    ├── Conflict                 the request conflicts with what exists on the substrate
+    │   ├── NotOurs              something of that name exists without our stamp; it is left alone
     │   ├── SliverBusy           another process works on this sliver
     │   ├── DeviceClaimed        another domain, live or defined, has the device
     │   ├── DeviceInUse          the host itself uses the device
     │   ├── DeviceUnclean        the device was not cleaned after its last use, or is quarantined
-    │   ├── NoHost               no host can take it, or each that could refused
+    │   ├── NoHost               no host can take the sliver, or each that could refused it
     │   ├── PoolExhausted        a network has no free address left
     │   └── QuotaExceeded        the project's quota has no room for it
-    ├── DriverError              an API said no, in its own words
+    ├── DriverError              an API reported an error; the message quotes it
     │   ├── Unreachable          the API, host or guest does not answer
-    │   ├── Denied               wrong credentials, or a right that is missing
-    │   ├── TimedOut             no answer within the call's limit, or the operation's budget is spent
+    │   ├── Denied               credentials were rejected, or lack a permission
+    │   ├── TimedOut             no answer within the call's limit, or the operation's limit is reached
     │   └── Unsupported          this hardware or version cannot do it (EOPNOTSUPP and the like)
-    └── NotVerified              the API said yes, but the substrate, read back, says otherwise
+    └── NotVerified              the call succeeded, but what was read back differs from the request
 
-Every message says what, where, why and what to do. Errors of libraries are translated where the
-library is called and are kept as ``__cause__``.
+Every message says what happened, where, why, and what to do. Errors of libraries are translated where
+the library is called, and kept as ``__cause__``.
 """
 
 
 class FabricDirectError(Exception):
-    """The root of all errors that this library raises on purpose.
+    """Base class of all errors that this library raises on purpose.
 
-    :param what: what did not succeed, as a short sentence without a full stop.
-    :param where: the host, file, network or device it happened at.
-    :param why: the reason, if known in the words of the API that refused.
+    :param what: what failed, as a short sentence without a full stop.
+    :param where: the host, file, network or device.
+    :param why: the reason; in the words of the API, if an API gave one.
     :param remedy: what the reader can do about it.
     :param field: path of the offending field, for example ``components[1].interface.mac``.
     """
@@ -66,7 +66,7 @@ def _rebuild(kind: type[FabricDirectError], attributes: dict[str, str]) -> Fabri
 
 
 class Refused(FabricDirectError):
-    """The request is bad; nothing was touched."""
+    """The request is invalid; nothing was changed."""
 
 
 class InvalidSliver(Refused):
@@ -82,11 +82,11 @@ class NotFound(FabricDirectError):
 
 
 class Conflict(FabricDirectError):
-    """The substrate holds something that excludes what was asked."""
+    """The request conflicts with what exists on the substrate."""
 
 
 class NotOurs(Conflict):
-    """Something of that name exists without our stamp; it was not touched."""
+    """Something of that name exists without our stamp; it was left alone."""
 
 
 class SliverBusy(Conflict):
@@ -106,7 +106,7 @@ class DeviceUnclean(Conflict):
 
 
 class NoHost(Conflict):
-    """No host can take it, or each that could has refused."""
+    """No host can take the sliver, or each that could refused it."""
 
 
 class PoolExhausted(Conflict):
@@ -114,11 +114,11 @@ class PoolExhausted(Conflict):
 
 
 class QuotaExceeded(Conflict):
-    """The project's quota has no room for it."""
+    """The request exceeds the project's quota."""
 
 
 class DriverError(FabricDirectError):
-    """An API refused or failed."""
+    """An API reported an error."""
 
 
 class Unreachable(DriverError):
@@ -126,11 +126,11 @@ class Unreachable(DriverError):
 
 
 class Denied(DriverError):
-    """The API knows us not (credentials), or does not let us (rights)."""
+    """Credentials were rejected, or lack a permission."""
 
 
 class TimedOut(DriverError):
-    """No answer came within the limit of the call or the budget of the operation."""
+    """There was no answer within the limit of the call or of the operation."""
 
 
 class Unsupported(DriverError):
@@ -138,4 +138,4 @@ class Unsupported(DriverError):
 
 
 class NotVerified(FabricDirectError):
-    """The call succeeded, but what was read back is not what was asked for."""
+    """The call succeeded, but what was read back differs from the request."""

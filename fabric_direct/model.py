@@ -1,8 +1,8 @@
-"""What is asked for, and what was found: slivers, components, observations, outcomes.
+"""The data model: slivers, components, observations, outcomes.
 
-All values are frozen, validated when made, and go to JSON and back (``model_dump_json``,
-``model_validate_json``). There is no I/O here. Units are in the field's docstring: cores are counted,
-RAM and disk are GiB, bandwidth is Mbit/s, times are seconds.
+All values are immutable, validated on creation, and serializable to JSON (``model_dump_json``,
+``model_validate_json``). This module does no I/O. Unless a field says otherwise, RAM and disk are in
+GiB, bandwidth in Mbit/s and times in seconds.
 """
 
 import ast
@@ -35,7 +35,7 @@ from pydantic_core import CoreSchema, core_schema
 
 
 class Frozen(BaseModel):
-    """A value: cannot be changed, knows no fields but its own."""
+    """Base of the models: immutable, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -97,9 +97,9 @@ AUTO = "auto"
 
 def _unicast_mac(text: str) -> str:
     if int(text[:2], 16) & 1:
-        raise ValueError("a multicast address cannot be an interface's own")
+        raise ValueError("must not be a multicast address")
     if text == "00:00:00:00:00:00":
-        raise ValueError("the all-zero address cannot be an interface's own")
+        raise ValueError("must not be the all-zero address")
     return text
 
 
@@ -112,17 +112,17 @@ Mac = Annotated[
 
 
 def _public_key(text: str) -> str:
-    """Check an OpenSSH public key line: its base64 part begins with its own algorithm's name."""
+    """Check an OpenSSH public key line: the base64 part must begin with the name of the algorithm."""
     words = text.strip().split(None, 2)
     if "\n" in text.strip() or len(words) < 2:
-        raise ValueError("must be one line: algorithm, base64 key, and perhaps a comment")
+        raise ValueError("must be one line: algorithm, base64 key, optional comment")
     try:
         blob = base64.b64decode(words[1], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"is no public key: {error}") from error
+        raise ValueError(f"is not a public key: {error}") from error
     length = int.from_bytes(blob[:4])
     if blob[4 : 4 + length] != words[0].encode() or len(blob) < 4 + length + 32:
-        raise ValueError(f"is no public key of the algorithm {words[0]!r}")
+        raise ValueError(f"is not a public key of the algorithm {words[0]!r}")
     return text.strip()
 
 
@@ -131,7 +131,7 @@ SshPublicKey = Annotated[str, StringConstraints(max_length=16_384), AfterValidat
 
 @dataclass(frozen=True, order=True, slots=True)
 class PciAddress:
-    """Where a PCI function is: domain, bus, slot, function, as in ``0000:25:00.0``."""
+    """The address of a PCI function: domain, bus, slot, function, as in ``0000:25:00.0``."""
 
     domain: int
     bus: int
@@ -144,9 +144,9 @@ class PciAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``DDDD:BB:SS.F`` or ``BB:SS.F`` (hexadecimal; domain 0000 if absent).
+        """Parse ``DDDD:BB:SS.F`` or ``BB:SS.F`` (hexadecimal; domain 0000 if absent).
 
-        :raises ValueError: if the text is no PCI address.
+        :raises ValueError: if the text is not a PCI address.
         """
         match = cls._FORM.fullmatch(text)
         if not match:
@@ -206,25 +206,25 @@ class Interface(Frozen):
     bandwidth: Mbps | None = None
     """Limit in Mbit/s in each direction; none if absent."""
     auto_config: bool = False
-    """Whether the addresses given here are set in the guest, there to stay; of a SmartNIC on its VLAN,
-    which the guest tags."""
+    """Whether to configure these addresses in the guest, persistently. On a SmartNIC they are configured
+    on a VLAN interface, which tags in the guest."""
 
 
 class VNicInterface(Interface):
     """The interface of a virtual NIC: a port of a network."""
 
     floating_ip: bool = False
-    """Whether it is reached from outside by an address of the cloud's external network."""
+    """Whether it gets a floating IP of the cloud's external network."""
     port_security: bool | None = None
-    """Whether the network lets only its own MAC and addresses, and its security groups, pass; as the
-    network has it if absent."""
+    """Whether port security (anti-spoofing and security groups) applies; the network's default if
+    absent."""
 
 
 class _Component(Frozen):
     id: ComponentId
-    """Unique within the sliver; what a modification is told apart by."""
+    """Unique within the sliver; a modification matches components by it."""
     model: Name | None = None
-    """Hardware model; ``Type_Model`` may choose another driver than ``Type``."""
+    """Hardware model; ``Type_Model`` may select another driver than ``Type``."""
 
 
 class VNic(_Component):
@@ -232,35 +232,35 @@ class VNic(_Component):
 
     type: Literal["vNIC"] = "vNIC"
     network: Name
-    """A network named in site.yaml, or of the cloud by its name or id."""
+    """A network of site.yaml, or the name or id of a network of the cloud."""
     interface: VNicInterface = VNicInterface()
 
 
 class Storage(_Component):
-    """A data volume: one made for this sliver (``size``), or an existing one (``volume``)."""
+    """A data volume: a new one (``size``) or an existing one (``volume``)."""
 
     type: Literal["Storage"] = "Storage"
     size: Annotated[int, Field(ge=1, le=1_048_576, strict=True)] | None = None
-    """GiB of a volume that lives and dies with the component."""
+    """Size in GiB of a volume that is created and deleted with the component."""
     volume: Name | None = None
-    """Name, or the cloud's id, of an existing volume: attached and detached, never made or deleted."""
+    """Name or id of an existing volume; it is attached and detached, never created or deleted."""
     mount: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._-]*)+$")] | None = (
         None
     )
-    """Directory of the guest where its file system is mounted, now and at each boot."""
+    """Mount point in the guest, mounted now and at every boot."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.size is None) == (self.volume is None):
             raise ValueError(
-                "needs exactly one of 'size' (a new volume) and 'volume' (a present one)"
+                "needs exactly one of 'size' (a new volume) and 'volume' (an existing one)"
             )
         return self
 
 
 class _PciComponent(_Component):
     bdf: Annotated[tuple[PciAddress, ...], Field(max_length=32)] = ()
-    """The PCI functions on the host that make up the device; chosen by placement if absent."""
+    """The device's PCI functions on the host; chosen by placement if absent."""
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -300,9 +300,9 @@ class SharedNic(_PciComponent):
     type: Literal["SharedNIC"] = "SharedNIC"
     bdf: Annotated[tuple[PciAddress, ...], Field(max_length=1)] = ()
     uplink: LinkName | None = None
-    """Where ``bdf`` is absent: a VF of this uplink of the host; of any if absent."""
+    """Without ``bdf``: the host's uplink that the VF must belong to; any if absent."""
     vepa: bool = False
-    """Where ``bdf`` is absent: whether the uplink must be in VEPA."""
+    """Without ``bdf``: whether the uplink must be in VEPA mode."""
     interface: Interface = Interface()
 
 
@@ -311,29 +311,29 @@ Component = Annotated[VNic | Storage | PciComponent, Field(discriminator="type")
 
 
 class PlacementRules(Frozen):
-    """What placement heeds beside size, image and devices."""
+    """Placement constraints in addition to size, image and devices."""
 
     required_traits: tuple[Trait, ...] = ()
     """Traits that the host must have, as os-traits names them: ``HW_CPU_X86_AVX2``, ``CUSTOM_…``."""
     forbidden_traits: tuple[Trait, ...] = ()
-    """Traits that it must not have."""
+    """Traits that the host must not have."""
     affinity: tuple[SliverId, ...] = ()
-    """Slivers that it must share its host with."""
+    """Slivers that must be on the same host."""
     anti_affinity: tuple[SliverId, ...] = ()
-    """Slivers that it must not share its host with."""
+    """Slivers that must not be on the same host."""
     exclude_hosts: tuple[Name, ...] = ()
-    """Hosts that will not do."""
+    """Hosts to exclude."""
     same_numa_node: bool = False
-    """Whether all devices, and as many cores and as much memory, must be on one NUMA node."""
+    """Whether all devices, the cores and the memory must fit on one NUMA node."""
 
 
 class SliverRef(Frozen):
-    """Which sliver: all that delete, probe and the operational actions need."""
+    """A reference to a sliver, sufficient for delete, probe and operational actions."""
 
     id: SliverId
-    """Unique at the site; everything that is made for the sliver is stamped with it."""
+    """Unique at the site; part of the stamp on everything that is created for the sliver."""
     type: Name = "VM"
-    """Resource type; chooses the handler."""
+    """Resource type; selects the handler."""
 
     def ref(self) -> "SliverRef":
         """Return the bare reference to this sliver."""
@@ -341,32 +341,32 @@ class SliverRef(Frozen):
 
 
 class NodeSliver(SliverRef):
-    """A virtual machine with everything that belongs to it."""
+    """A virtual machine with its components."""
 
     type: Name = "VM"
     name: Name
-    """Name of the node and host name of its guest."""
+    """Name of the server and host name of the guest."""
     host: Name | None = None
-    """The worker it shall run on, ``auto`` to have one chosen; may be absent where the site has only
-    one. A cloud chooses by itself if it is absent."""
+    """The worker to run on, or ``auto`` to let placement choose. May be absent if the site has only one
+    worker; in a cloud, the cloud's scheduler chooses if it is absent."""
     owner: Name | None = None
-    """The project that it is for."""
+    """The project that owns it."""
     placement: PlacementRules = PlacementRules()
-    """What is heeded when a worker, or a device without ``bdf``, is chosen."""
+    """Constraints for choosing a worker, or a device without ``bdf``."""
     image: Name
-    """An image named in site.yaml, or of the cloud."""
+    """An image of site.yaml or of the cloud."""
     flavor: Name | None = None
     """A flavor of the cloud; chosen by capacities if absent."""
     capacities: Capacities
     ssh_keys: tuple[SshPublicKey, ...] = ()
-    """Public keys that may log in, in OpenSSH's one-line form."""
+    """Authorized public keys, in OpenSSH's one-line format."""
     boot_script: Annotated[str, Field(max_length=65_536)] | None = None
-    """Run once at first boot, by the interpreter that its own first line names."""
+    """Run once at first boot, by the interpreter that its first line names."""
     components: Annotated[tuple[Component, ...], Field(max_length=128)] = ()
 
     @property
     def open(self) -> bool:
-        """Whether placement has something to choose: the host, or the functions of a device."""
+        """Whether placement has to choose the host or the functions of a device."""
         return self.host == AUTO or any(not device.bdf for device in self.devices())
 
     @model_validator(mode="after")
@@ -395,7 +395,7 @@ class NodeSliver(SliverRef):
         return single + many
 
     def stamp(self) -> "Stamp":
-        """Return what is written to the substrate: the sliver, with the script's digest only."""
+        """Return the stamp for the substrate: the sliver, with a digest instead of the boot script."""
         script = self.boot_script
         digest = hashlib.sha256(script.encode()).hexdigest() if script is not None else None
         return Stamp(
@@ -404,19 +404,16 @@ class NodeSliver(SliverRef):
 
 
 def refuse_twice(what: str, values: list[str]) -> None:
-    """Return if no value is given twice.
-
-    :raises ValueError: with the first that is.
-    """
+    """Raise ValueError if a value occurs twice, naming the first one."""
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{what} {value} is given twice")
 
 
 class Stamp(Frozen):
-    """What a domain or server says of the sliver that it was made for.
+    """The record of its sliver that a domain or server carries.
 
-    The boot script may hold secrets and is needed only once, so the stamp has its SHA-256 alone.
+    The boot script may contain secrets and is needed only once, so the stamp has only its SHA-256.
     """
 
     sliver: NodeSliver
@@ -424,7 +421,7 @@ class Stamp(Frozen):
 
 
 class State(StrEnum):
-    """The state of a node, as found."""
+    """The observed state of a node."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -434,72 +431,72 @@ class State(StrEnum):
 
 
 class DeviceState(StrEnum):
-    """Whether a PCI function may be passed through."""
+    """Whether a PCI function is available for passthrough."""
 
     FREE = "free"
     USED = "used"
-    """A domain has it, live or defined."""
+    """A domain, live or defined, has it."""
     HOST_USED = "host-used"
-    """The host itself uses it, or another function of its IOMMU group."""
+    """The host uses it, or another function of its IOMMU group."""
     UNCLEAN = "unclean"
-    """Its last tenant is gone and it was not cleaned yet."""
+    """Its last tenant is gone, and it has not been cleaned yet."""
     QUARANTINED = "quarantined"
-    """It could not be cleaned; only a person sets it free."""
+    """Cleaning failed; an operator must release it."""
     NOT_ALLOWED = "not allowed"
-    """The site's allow-list does not name it."""
+    """It is not in the site's allow-list."""
 
 
 class ObservedInterface(Frozen):
-    """A NIC as found on the host, and in the guest where the guest says so."""
+    """A NIC as observed on the host and, if the guest answers, in the guest."""
 
     component: ComponentId
     mac: str
     network: str | None = None
     network_id: str | None = None
-    """The network's id, where the API has them; a sliver may name it by that."""
+    """The network's id, if the API has one; slivers may name the network by it."""
     addresses: tuple[str, ...] = ()
-    """Addresses with prefix length that were assigned to it."""
+    """Assigned addresses with prefix length."""
     floating_ip: str | None = None
-    """The address that it is reached by from outside, if it has one."""
+    """Its floating IP, if any."""
     port_security: bool | None = None
-    """Whether the network filters what it sends; unknown if the network does not say."""
+    """Whether port security is enabled; None if unknown."""
     bandwidth: int | None = None
     """Limit in Mbit/s in each direction, if any."""
     guest_name: str | None = None
     guest_addresses: tuple[str, ...] = ()
-    """Addresses with prefix length that the guest itself has on it."""
+    """Addresses with prefix length that are configured in the guest."""
 
 
 class ObservedVolume(Frozen):
-    """A volume as found."""
+    """A volume as observed."""
 
     component: ComponentId
     source: str
     """Path or id of the volume."""
     target: str
-    """Device name that was proposed to the guest, for example ``vdb``."""
+    """Device name proposed to the guest, for example ``vdb``."""
     size: int
     """GiB."""
     guest_name: str | None = None
-    """Device name that the guest itself has for it, told by its serial number."""
+    """Device name in the guest, found by serial number."""
     mounted: tuple[str, ...] = ()
-    """Directories of the guest where its file system is mounted."""
+    """Mount points in the guest."""
 
 
 class ObservedDevice(Frozen):
-    """A PCI function as found."""
+    """A PCI function as observed."""
 
     component: ComponentId
     host_address: PciAddress
     guest_address: PciAddress | None = None
-    """Where libvirt put it, from the live XML; absent while the node is stopped."""
+    """Its address in the live XML; absent while the node is stopped."""
     guest_name: str | None = None
-    """Where the guest itself sees it, for example ``0000:01:00.0``."""
+    """Its address as the guest sees it, for example ``0000:01:00.0``."""
     guest_interfaces: tuple[str, ...] = ()
-    """Names of the network interfaces that the guest has of it."""
+    """Names of its network interfaces in the guest."""
     guest_addresses: tuple[str, ...] = ()
-    """Addresses with prefix length that the guest has on these, or on what it made on top of them: a
-    VLAN interface, a bridge."""
+    """Addresses with prefix length on these interfaces, or on VLAN interfaces and bridges on top of
+    them."""
     alias: str
     mac: str | None = None
     vlan: int | None = None
@@ -510,28 +507,28 @@ class ObservedDevice(Frozen):
 
 
 class ObservedGuest(Frozen):
-    """What the guest itself answered."""
+    """The guest's answers."""
 
     reachable: bool
     via: str = ""
     """How it was reached: ``agent``, ``ssh``."""
     boot_finished: bool | None = None
-    """Whether its boot script and configuration have run; unknown if it cannot be asked."""
+    """Whether the boot script and cloud-init have finished; None if unknown."""
     ssh_host_key: str | None = None
-    """Its SSH host key, read by a trusted way (the agent), in OpenSSH's form."""
+    """Its SSH host key in OpenSSH format, read through the guest agent, which is trusted."""
 
 
 class Observed(Frozen):
-    """A sliver as it was read from the substrate."""
+    """A sliver as observed on the substrate."""
 
     state: State
     host: str | None = None
     instance: str | None = None
     """Name of the domain or id of the server."""
     domain: str | None = None
-    """Name of its libvirt domain on the host, as far as the API tells."""
+    """Name of its libvirt domain on the host, if the API reports it."""
     flavor: str | None = None
-    """Its flavor, where the API has them."""
+    """Its flavor, if the API has flavors."""
     cores: int | None = None
     ram: int | None = None
     """MiB."""
@@ -539,13 +536,13 @@ class Observed(Frozen):
     volumes: tuple[ObservedVolume, ...] = ()
     devices: tuple[ObservedDevice, ...] = ()
     guest: ObservedGuest | None = None
-    """Absent if the guest was not asked."""
+    """Absent if the guest was not queried."""
     differences: tuple[str, ...] = ()
-    """Where what was found is not what the sliver wants, a sentence each."""
+    """Differences between the sliver and what was observed, one sentence each."""
 
 
 class Operation(StrEnum):
-    """What can be asked of a handler."""
+    """The operations of a handler."""
 
     PLAN = "plan"
     CREATE = "create"
@@ -556,7 +553,7 @@ class Operation(StrEnum):
 
 
 class Finding(StrEnum):
-    """What a step found when it asked: is it so already?"""
+    """What a step found when it compared the current state with the desired one."""
 
     ALREADY_SO = "already so"
     WILL_CREATE = "will create"
@@ -596,7 +593,7 @@ class Status(StrEnum):
 
 
 class ErrorReport(Frozen):
-    """An error as a value: what the exception said."""
+    """An error as a value."""
 
     kind: str
     """Class of the error, for example ``DeviceClaimed``; see :mod:`fabric_direct.errors`."""
@@ -608,9 +605,9 @@ class ErrorReport(Frozen):
 class Outcome(Frozen):
     """The result of one operation on one sliver.
 
-    ``done``: all of it, read back from the substrate. ``failed``: nothing of it, and nothing is left
-    of the attempt. ``refused``: bad input, nothing was touched. ``partial``: ``steps`` say what was
-    done, ``error`` what failed, ``left`` what is still there.
+    ``done``: completed, and verified by reading it back. ``failed``: nothing was done, and nothing is
+    left behind. ``refused``: the input is invalid, and nothing was changed. ``partial``: ``steps`` say
+    what was done, ``error`` what failed, ``left`` what is left behind.
     """
 
     operation: Operation
@@ -620,13 +617,13 @@ class Outcome(Frozen):
     observed: Observed | None = None
     steps: tuple[StepReport, ...] = ()
     left: tuple[str, ...] = ()
-    """What is still on the substrate and should not be, by name."""
+    """Names of what is left behind on the substrate."""
     warnings: tuple[str, ...] = ()
     data: dict[str, Any] = {}
-    """An operational action's answer; the ``host`` that was chosen, of a sliver that left it open."""
+    """The answer of an operational action; or the ``host`` that placement chose."""
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """Whether all of it was done."""
+        """Whether the operation was completed."""
         return self.status is Status.DONE

@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class NotDone(FabricDirectError):
-    """An operation came to its end without having done what was asked."""
+    """An operation ended without having done what was requested."""
 
 
 class _Handler:
-    """What both handlers have in common.
+    """Base of both handlers.
 
-    :param logger: the actor's; gets our records while an operation runs.
+    :param logger: the actor's logger; it gets our log records while an operation runs.
     :param properties: ``config.properties.file`` is the path of ``site.yaml``.
-    :param process_lock: of the actor's pool; not needed.
+    :param process_lock: ignored; the actor passes its pool's lock.
     """
 
     resource_type: ClassVar[str]
@@ -54,19 +54,19 @@ class _Handler:
         return self._logger
 
     def create(self, unit: Any) -> tuple[Result, Any]:
-        """Make the unit's sliver; if that fails, nothing of it is left, or the message names it."""
+        """Create the unit's sliver; if that fails, nothing is left, or the message says what is."""
         return self._answered(results.CREATE, unit, self._create), unit
 
     def modify(self, unit: Any) -> tuple[Result, Any]:
-        """Turn the unit's sliver into its modified one; if that fails, what is left is named."""
+        """Modify the unit's sliver; if that fails, the message says what is left."""
         return self._answered(results.MODIFY, unit, self._modify), unit
 
     def delete(self, unit: Any) -> tuple[Result, Any]:
-        """Remove all that is the reservation's; the reservation's id is all that is needed for it."""
+        """Delete everything that belongs to the reservation, by the reservation's id."""
         return self._answered(results.DELETE, unit, self._delete), unit
 
     def poa(self, unit: Any, data: Mapping[str, Any] | None) -> tuple[Result, Any]:
-        """Carry an operational action out; ``data`` names it as ``operation``."""
+        """Carry out the operational action that ``data`` names as ``operation``."""
         asked = data if isinstance(data, Mapping) else {}
         info: list[dict[str, Any] | None] = []
         message = self._attempt(results.POA, unit, lambda u: info.append(self._act(u, asked)))
@@ -75,11 +75,11 @@ class _Handler:
         return results.poa_success(asked, info[0]), unit
 
     def clean_restart(self) -> Result:
-        """Delete what this AM made: each server that bears our stamp, and all that was begun.
+        """Delete everything this AM created: each server with our stamp, and all unfinished operations.
 
-        Code 0 says that all of it is gone. Nothing is deleted if what there is cannot be read, or lacks
-        what the journal says must be there. The ports of network services that were made whole are
-        left to the services' own deletion: no server tells of them any more.
+        Code 0 means that all of it is deleted. Nothing is deleted if hosts and cloud cannot be read, or
+        a server is missing that the journal knows. Ports of completed network services are left to the
+        deletion of the services: no server refers to them any more.
         """
         message = self._attempt(results.CLEAN_RESTART, None, lambda _: self._clean())
         if message is not None:
@@ -102,11 +102,11 @@ class _Handler:
         self._complain(unit.get_sliver())
 
     def _complain(self, sliver: Any) -> None:
-        """Tell the actor, once all is gone, of a unit that it should not have."""
+        """Raise InvalidSliver, after the deletion, if the unit is malformed."""
         if sliver is None:
-            raise InvalidSliver("the unit has none; all of the reservation is gone", field="sliver")
+            raise InvalidSliver("is missing; the reservation was deleted", field="sliver")
         if not sliver.get_name():
-            raise InvalidSliver("is missing; all of the reservation is gone", field="resource_name")
+            raise InvalidSliver("is missing; the reservation was deleted", field="resource_name")
 
     # --- how
 
@@ -236,7 +236,7 @@ class VnicNetHandler(_Handler):
 
 
 def _reservation(unit: Any) -> str:
-    """Return whose reservation it is, for the log; ``-`` if nobody's, or the unit does not say."""
+    """Return the reservation id for the log, or ``-`` if the unit has none."""
     found = engine.attempt(lambda: str(unit.get_reservation_id())) if unit else None
     return found if isinstance(found, str) else "-"
 
@@ -253,7 +253,7 @@ def _why_not(outcome: Outcome, site: Site) -> str:
 
 
 def _not_gone(future: "Future[Outcome]") -> str:
-    """Say why a sliver is not gone, if it is not."""
+    """Return why a sliver is not deleted; empty if it is."""
     if not future.done():
         future.cancel()
         return "not deleted within the actor's limit"
@@ -262,17 +262,14 @@ def _not_gone(future: "Future[Outcome]") -> str:
 
 
 def _refuse_short(unfinished: tuple[Unfinished, ...], there: set[str]) -> None:
-    """Return if what was read has every server that an unfinished modification says was there.
-
-    :raises NotVerified: with those that are missing.
-    """
+    """Raise NotVerified unless every server that was being modified has been found."""
     changed = [e.sliver["id"] for e in unfinished if _was_there(e)]
     missing = [name for name in changed if name not in there]
     if missing:
         raise NotVerified(
-            "nothing was deleted: servers are missing that the journal says were there",
+            "nothing was deleted: servers that the journal knows were not found",
             why=", ".join(missing),
-            remedy="look whether hosts and cloud show all there is, then run `fabric-direct recover`",
+            remedy="check that hosts and cloud list all servers, then run `fabric-direct recover`",
         )
 
 

@@ -34,7 +34,7 @@ class ActorLimits:
 
     @property
     def sentence(self) -> str:
-        """Say so."""
+        """A sentence for the error message."""
         return (
             f"it had {self.operation:.0f} s of the actor's limit of {self.site.actor.limit:.0f} s"
             " (site.yaml: actor.limit)"

@@ -24,34 +24,34 @@ import click
 from fabric_direct.cli.options import Root, shared_options
 
 _COMMANDS = {
-    "plan": ("operations", "Say what create or modify would do."),
-    "create": ("operations", "Make the slivers that files describe."),
-    "modify": ("operations", "Change a sliver into what its file says."),
-    "delete": ("operations", "Remove slivers and all that is theirs."),
-    "probe": ("operations", "Look at a sliver and compare it."),
+    "plan": ("operations", "Show what create or modify would do."),
+    "create": ("operations", "Create slivers from files."),
+    "modify": ("operations", "Change a sliver to match its file."),
+    "delete": ("operations", "Delete slivers with everything that belongs to them."),
+    "probe": ("operations", "Show a sliver and compare it with its file."),
     "poa": ("operations", "Carry out an operational action."),
-    "recover": ("operations", "Finish or undo what was interrupted."),
-    "place": ("placement", "Say which hosts slivers go to; make them."),
+    "recover": ("operations", "Finish or undo interrupted operations."),
+    "place": ("placement", "Choose hosts for slivers; create them."),
     "zone": ("zones", "Serve the site as a zone; list zones; manage reservations."),
-    "list": ("inspection", "List the slivers that are there."),
-    "devices": ("inspection", "List devices for passing through; set one free."),
+    "list": ("inspection", "List the existing slivers."),
+    "devices": ("inspection", "List passthrough devices; release one."),
     "uplink": ("inspection", "Show or set the bridge mode of an uplink."),
-    "doctor": ("inspection", "Check what is needed; how to mend it."),
-    "schema": ("inspection", "Print the JSON Schema of a file."),
-    "migrate": ("migrate", "Turn fabric_am's configuration into site.yaml."),
+    "doctor": ("inspection", "Check the requirements of the site."),
+    "schema": ("inspection", "Print the JSON Schema of a document."),
+    "migrate": ("migrate", "Translate the configuration of fabric_am to site.yaml."),
 }
 
 _EPILOG = """\b
 Exit codes:
-  0    done
-  1    failed, and nothing of it is left; or probe: the sliver is not as wanted
-  2    bad input: nothing was touched
-  3    partly done: the message says what is left
+  0    success
+  1    failed, nothing is left behind; or probe: the sliver is absent or differs
+  2    invalid input, nothing was changed
+  3    partly done, the message says what is left
   130  interrupted
 
 \b
-The site is read from --site, else $FABRIC_DIRECT_SITE, ./site.yaml,
-/etc/fabric-direct/site.yaml; else it is this machine with its libvirt.
+The site is read from --site, $FABRIC_DIRECT_SITE, ./site.yaml or
+/etc/fabric-direct/site.yaml; without any, it is the local libvirt.
 
 \b
 Completion of commands and options, for bash (also: zsh, fish):
@@ -68,8 +68,8 @@ Completion of commands and options, for bash (also: zsh, fish):
 @shared_options
 @click.version_option(package_name="fabric-direct", prog_name="fabric-direct")
 def main() -> None:
-    """Provision slivers: virtual machines with their NICs, volumes and devices.
+    """Provision slivers: virtual machines with NICs, volumes and devices.
 
-    A sliver is described by a YAML or JSON file; `fabric-direct schema sliver` says what may be in it.
-    Try `plan` first: it changes nothing. Doing a thing twice is the same as doing it once.
+    A sliver is described by a YAML or JSON file; `fabric-direct schema sliver` prints its schema. Try
+    `plan` first: it changes nothing. All commands are idempotent.
     """

@@ -1,4 +1,4 @@
-"""The commands that look at the site: what there is, and whether all is in order."""
+"""The commands that inspect the site: slivers, devices, uplinks, doctor, schemas."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from fabric_direct.cli.options import (
     print_json,
     shared_options,
 )
+from fabric_direct.cli.running import site_processor
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 @shared_options
 @pass_settings
 def list_(settings: Settings) -> None:
-    """List the slivers that are there, on all hosts of the site, by their stamps."""
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-
-    log_to_stderr(settings)
-    with HandlerProcessor(settings.site()) as processor:
+    """List the slivers on all hosts of the site, found by their stamps."""
+    with site_processor(settings) as processor:
         servers = processor.slivers()
     if settings.as_json:
         print_json([_as_data(server) for server in servers])
@@ -51,24 +49,24 @@ def _server_row(server: "Server") -> list[str]:
 
 
 class _Devices(click.Group):
-    """A group whose first word may be a host: then the devices are listed."""
+    """A group whose first argument may be a host instead of a command."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Read ``devices [HOST]...`` as ``devices list [HOST]...``."""
+        """Treat ``devices [HOST]...`` as ``devices list [HOST]...``."""
         if not {"-h", "--help"}.intersection(args) and not self.commands.keys() & args[:1]:
             args = ["list", *args]
         return super().parse_args(context, args)
 
 
 _DEVICES_HELP = """
-List the PCI devices of hosts that may be passed through, in what state, and who has them.
+List the PCI devices of hosts that are allowed for passthrough, with state and owner.
 
 \b
 fabric-direct devices [HOST]... [--all] [--json]
 fabric-direct devices release HOST ADDRESS [--force]
 
-States: free; used by a sliver or another domain; host-used, by the host itself; unclean, if its last
-tenant is gone and it was not cleaned; quarantined, if it could not be; not allowed by site.yaml.
+States: free; used, by a sliver or another domain; host-used, by the host itself; unclean, if its last
+tenant is gone and it has not been cleaned; quarantined, if cleaning failed; not allowed by site.yaml.
 """
 
 
@@ -78,22 +76,19 @@ tenant is gone and it was not cleaned; quarantined, if it could not be; not allo
     subcommand_metavar="[HOST]...",
 )
 def devices() -> None:
-    """List the PCI devices of hosts, or set one free."""
+    """List the PCI devices of hosts, or release one."""
 
 
-@devices.command("list", short_help="List devices for passing through.")
+@devices.command("list", short_help="List passthrough devices.")
 @click.argument("hosts", metavar="[HOST]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Also those that the site does not allow.")
+@click.option("--all", "every", is_flag=True, help="Include devices that site.yaml does not allow.")
 @shared_options
 @pass_settings
 def list_devices(settings: Settings, hosts: tuple[str, ...], *, every: bool) -> None:
-    """List the PCI devices of hosts that may be passed through, in what state, and who has them."""
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-
-    log_to_stderr(settings)
-    site = settings.site()
-    with HandlerProcessor(site) as processor:
-        there = [(host, d) for host in hosts or site.hosts for d in processor.devices(host)]
+    """List the PCI devices of hosts that are allowed for passthrough, with state and owner."""
+    with site_processor(settings) as processor:
+        names = hosts or processor.site.hosts
+        there = [(host, device) for host in names for device in processor.devices(host)]
     chosen = [(host, device) for host, device in there if every or device.type or device.owner]
     if settings.as_json:
         print_json([{"host": host, **_as_data(device)} for host, device in chosen])
@@ -122,7 +117,7 @@ def _device_row(host: str, device: "HostDevice") -> list[str]:
 
 
 def _group(device: "HostDevice") -> str:
-    """Return the IOMMU group, and who is in it, too: ``16 +06:00.1``."""
+    """Return the IOMMU group and its other members: ``16 +06:00.1``."""
     if device.function.iommu_group is None:
         return ""
     peers = "".join(f" +{str(peer).removeprefix('0000:')}" for peer in device.peers)
@@ -143,25 +138,20 @@ def _link(device: "HostDevice") -> str:
 
 
 def _say_none(others: int, out: "Console") -> None:
-    show.say(
-        out, "No devices that the site allows to be passed through (hosts: devices: in site.yaml)."
-    )
+    show.say(out, "site.yaml allows no devices for passthrough (hosts: devices).")
     if others:
-        show.say(out, f"{others} others are there: --all lists them.")
+        show.say(out, f"{others} others exist: --all lists them.")
 
 
-@devices.command(short_help="Clean a device again; set it free.")
+@devices.command(short_help="Clean a device and release it.")
 @click.argument("host")
 @click.argument("address", type=pci_address)
-@click.option("--force", is_flag=True, help="Do not clean it: you answer for it.")
+@click.option("--force", is_flag=True, help="Release it without cleaning, at your own risk.")
 @shared_options
 @pass_settings
 def release(settings: Settings, host: str, address: "PciAddress", *, force: bool) -> None:
-    """Clean a device that was not, or could not be, cleaned after its last use, and set it free."""
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-
-    log_to_stderr(settings)
-    with HandlerProcessor(settings.site()) as processor:
+    """Clean a device that is unclean or quarantined, and release it."""
+    with site_processor(settings) as processor:
         processor.release(host, address, force=force)
     if settings.as_json:
         print_json({"host": host, "address": str(address), "cleaned": not force})
@@ -173,21 +163,18 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
 @click.command()
 @click.argument("host")
 @click.argument("link")
-@click.option("--vepa", type=click.Choice(["on", "off"]), help="Leave the switching to the switch.")
+@click.option("--vepa", type=click.Choice(["on", "off"]), help="Set VEPA (on) or VEB (off).")
 @shared_options
 @pass_settings
 def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
-    """Show the bridge mode of an uplink: veb, its own switch, or vepa, the switch behind it.
+    """Show the bridge mode of an uplink: veb (switching in the NIC) or vepa (in the external switch).
 
-    What --vepa sets holds until somebody sets it otherwise: an uplink with "vepa: true" in site.yaml is
-    set to it at its next use.
+    The mode set with --vepa lasts until it is changed; an uplink with "vepa: true" in site.yaml is set
+    to vepa again at its next use.
     """
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-
-    log_to_stderr(settings)
-    wanted = {"on": "vepa", "off": "veb", None: None}[vepa]
-    with HandlerProcessor(settings.site()) as processor:
-        mode = processor.bridge_mode(host, link, wanted)
+    requested = {"on": "vepa", "off": "veb", None: None}[vepa]
+    with site_processor(settings) as processor:
+        mode = processor.bridge_mode(host, link, requested)
     if settings.as_json:
         print_json({"host": host, "link": link, "mode": mode})
     else:
@@ -198,10 +185,10 @@ def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
 @shared_options
 @pass_settings
 def doctor(settings: Settings) -> None:
-    """Check what is needed, and say how to mend what is not right. Changes nothing.
+    """Check the requirements of the site, and say how to fix what is wrong. Changes nothing.
 
-    "fail" must be mended before slivers can be made; "warn" is slower, or fails later. Exit code 1 if
-    anything fails.
+    "fail" must be fixed before slivers can be created; "warn" may be slow or fail later. The exit code
+    is 1 if a check fails.
     """
     from fabric_direct.doctor import Verdict, examine  # noqa: PLC0415 - see the package
 
@@ -231,9 +218,9 @@ def _tell(diagnosis: "Diagnosis", out: "Console") -> None:
 @click.argument("kind", type=click.Choice(["sliver", "site", "request"]))
 @shared_options
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a sliver's file, of site.yaml, or of a request for `place`, for editors.
+    """Print the JSON Schema of a sliver, of site.yaml, or of a request for `place`.
 
-    An editor with the YAML language server takes it from the file's first line:
+    Editors with the YAML language server use it if the first line of a file is
     "# yaml-language-server: $schema=sliver.json".
     """
     from fabric_direct.config import Site  # noqa: PLC0415 - see the package

@@ -1,4 +1,4 @@
-"""The commands that make, change, remove and look at slivers."""
+"""The commands that plan, create, modify, delete and probe slivers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ _type = click.option(
     "resource_type",
     default="VM",
     show_default=True,
-    help="Resource type of a sliver that is named by its id.",
+    help="Resource type of a sliver that is given by its id.",
 )
 
 
@@ -29,9 +29,9 @@ _type = click.option(
 @shared_options
 @pass_settings
 def create(settings: Settings, files: tuple[Path, ...]) -> None:
-    """Make the slivers that the FILEs describe, several at once in parallel.
+    """Create the slivers that the FILEs describe, in parallel.
 
-    A sliver that is there already is left as it is. What fails is taken back.
+    A sliver that exists already is left as it is. A creation that fails is undone.
     """
     slivers = inputs.slivers(files)
     answers = running.run(settings, lambda processor: [processor.create(s) for s in slivers])
@@ -43,10 +43,10 @@ def create(settings: Settings, files: tuple[Path, ...]) -> None:
 @shared_options
 @pass_settings
 def modify(settings: Settings, file: Path) -> None:
-    """Turn a sliver that is there into the one that FILE describes.
+    """Change an existing sliver to match FILE.
 
-    Components are told apart by their ids: new ones are added, missing ones removed, and networks,
-    addresses and bandwidths changed. Core, RAM, image and keys are fixed once a sliver is made.
+    Components are matched by id: new ones are added, missing ones removed, and networks, addresses and
+    bandwidths changed. Cores, RAM, image and keys cannot be changed.
     """
     sliver = inputs.sliver(file)
     answers = running.run(settings, lambda processor: [processor.modify(sliver)])
@@ -59,10 +59,10 @@ def modify(settings: Settings, file: Path) -> None:
 @shared_options
 @pass_settings
 def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> None:
-    """Remove slivers, with all that was made for them, and see that nothing is left.
+    """Delete slivers with everything that was created for them, and verify that nothing is left.
 
-    A word with a "/", or that ends in .yaml, .yml or .json, is a file; anything else is a sliver's id.
-    To remove what is not there succeeds.
+    An argument that contains "/", or ends in .yaml, .yml or .json, is a file; anything else is the id of
+    a sliver. Deleting a sliver that does not exist succeeds.
     """
     refs = inputs.references(words, resource_type)
     answers = running.run(settings, lambda processor: [processor.delete(ref) for ref in refs])
@@ -71,11 +71,11 @@ def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> No
 
 @click.command()
 @click.argument("file", type=_FILE)
-@click.option("--delete", is_flag=True, help="Plan its removal.")
+@click.option("--delete", is_flag=True, help="Plan its deletion.")
 @shared_options
 @pass_settings
 def plan(settings: Settings, file: Path, *, delete: bool) -> None:
-    """Say what each step would do, to create or modify the sliver, whichever it is. Changes nothing.
+    """Show what each step of create, or modify if the sliver exists, would do. Changes nothing.
 
     A step is "already so", or says what it will do: "will create", "will change", "will delete".
     """
@@ -93,10 +93,10 @@ def plan(settings: Settings, file: Path, *, delete: bool) -> None:
 @shared_options
 @pass_settings
 def probe(settings: Settings, word: str, resource_type: str) -> None:
-    """Look at a sliver: its state, NICs, volumes and devices, and whether its guest answers.
+    """Show the state, NICs, volumes and devices of a sliver, and whether its guest answers.
 
-    It is compared with FILE, or by its id with what it was made from. Exit code 0 says that it is
-    there and as wanted, 1 that it is absent or differs.
+    It is compared with FILE or, if given by its id, with what it was created from. The exit code is 0 if
+    it exists and matches, 1 if it is absent or differs.
     """
     ref = inputs.reference(word, resource_type)
     answers = running.run(settings, lambda processor: [processor.probe(ref)])
@@ -106,7 +106,7 @@ def probe(settings: Settings, word: str, resource_type: str) -> None:
 _ACTIONS = """\b
 Actions of a VM, and their DATA:
   start, stop
-  reboot             {"hard": true} is a power cycle; else the guest is asked
+  reboot             {"hard": true} is a power cycle; otherwise the guest reboots
   console            {"lines": 50}: the last lines of its serial console
   cpuinfo, numainfo  where its CPUs run and its memory is
   cpupin             {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 3}]}
@@ -135,14 +135,15 @@ def poa(settings: Settings, word: str, action: str, data: str | None, resource_t
 
 
 @click.command()
-@click.option("--undo", is_flag=True, help="Take back what was begun instead of finishing it.")
+@click.option("--undo", is_flag=True, help="Undo the operations instead of finishing them.")
 @shared_options
 @pass_settings
 def recover(settings: Settings, *, undo: bool) -> None:
-    """Finish what a process began that was killed, or take it back.
+    """Finish or undo the operations of a process that was killed.
 
-    With --undo a sliver that was being created is deleted, and one that was being modified becomes
-    again what it was. A deletion is always finished. What another process is working on is left alone.
+    With --undo, a sliver that was being created is deleted, and one that was being modified gets its
+    former state back. Deletions are always finished. Slivers that another process is working on are left
+    alone.
     """
     answers = running.run(settings, lambda processor: processor.recover(undo=undo))
     if not answers.outcomes and not settings.as_json:
@@ -151,7 +152,7 @@ def recover(settings: Settings, *, undo: bool) -> None:
 
 
 def _observed(slivers: "Sequence[SliverRef]") -> "Callable[[Outcome, Console], None]":
-    """Return what prints what an operation on one of the slivers sliver_report."""
+    """Return a function that prints an outcome with the observed sliver."""
     by_id = {sliver.id: sliver for sliver in slivers}
 
     def show_both(outcome: "Outcome", out: "Console") -> None:

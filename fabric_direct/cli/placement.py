@@ -40,17 +40,17 @@ A REQUEST is a sliver's file, or asks for several at once:
 
 @click.command(epilog=_REQUEST)
 @click.argument("request", metavar="REQUEST", type=_FILE)
-@click.option("--boot", is_flag=True, help="Make the slivers.")
+@click.option("--boot", is_flag=True, help="Create the slivers.")
 @click.option(
-    "--explain", is_flag=True, help="Say of each host which filter refuses, or the costs."
+    "--explain", is_flag=True, help="Show for each host the filter that refuses it, or its costs."
 )
-@click.option("--partial", is_flag=True, help="As many as fit will do.")
-@click.option("--save", type=_FILE, help="Store the plan.")
+@click.option("--partial", is_flag=True, help="Place as many slivers as fit.")
+@click.option("--save", type=_FILE, help="Write the plan to a file.")
 @click.option(
     "--plan",
     "stored",
     type=_FILE,
-    help="Make the slivers as this stored plan says, if it still can be.",
+    help="Create the slivers according to a saved plan, if it is still valid.",
 )
 @zone_options()
 @shared_options
@@ -66,11 +66,11 @@ def place(
     stored: Path | None,
     at: "ChildZone | None",
 ) -> None:
-    """Say which hosts the slivers of a REQUEST go to, all of them at once, and what that costs.
+    """Choose hosts for all slivers of a REQUEST at once, and show the plan and its cost.
 
-    Nothing is made, unless asked for. All get a place, or none, unless as many as fit will do.
+    Nothing is created without --boot. All-or-nothing, unless --partial.
 
-    With --zone, a running zone is asked, which tells no host: what it and the zones below it offer.
+    With --zone, show what a running zone and the zones below it offer; zones do not name hosts.
     """
     log_to_stderr(settings)
     wanted = inputs.wanted(request)
@@ -92,22 +92,18 @@ def place(
 
 def _refuse_with_zone(*of_hosts: object) -> None:
     if any(of_hosts):
-        raise click.UsageError("--explain, --save and --plan are about hosts, which no zone names.")
+        raise click.UsageError("--explain, --save and --plan name hosts, which no zone names.")
 
 
 def _plan(settings: Settings, wanted: "BatchRequest", *, partial: bool) -> "BuildPlan":
-    """Return where the slivers would go among the site's own hosts."""
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-
-    with HandlerProcessor(settings.site()) as processor:
+    """Return the build plan of the slivers on the site's own hosts."""
+    with running.site_processor(settings) as processor:
         return processor.place(wanted.instances(), partial=partial)
 
 
 def _explained(settings: Settings, wanted: "BatchRequest") -> "dict[str, Explanation]":
-    """Return what is said of the hosts for each kind of sliver, by its id."""
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-
-    with HandlerProcessor(settings.site()) as processor:
+    """Return the explanation for each group of slivers, by the id of its sliver."""
+    with running.site_processor(settings) as processor:
         return {several.sliver.id: processor.explain(several.sliver) for several in wanted.slivers}
 
 
@@ -131,7 +127,7 @@ def _boot(
     slivers: "tuple[NodeSliver, ...]",
     said: "dict[str, Explanation]",
 ) -> None:
-    """Make what the plan assigns, say what came of it, and leave with the exit code that fits."""
+    """Create what the plan assigns, print the outcomes, and exit with the matching code."""
     answers = running.run(settings, lambda processor: processor.build(plan, slivers))
     if settings.as_json:
         outcomes = [outcome.model_dump(mode="json") for outcome in answers.outcomes]

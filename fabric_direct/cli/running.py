@@ -1,8 +1,9 @@
-"""Operations from the command line: asked for, waited for, told, and turned into an exit code."""
+"""Run operations from the command line: start them, wait, print the outcomes, set the exit code."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,17 +31,27 @@ Ask = Callable[["HandlerProcessor"], "list[Future[Outcome]]"]
 
 @dataclass
 class Answers:
-    """What became of the operations that were asked for."""
+    """The results of the requested operations."""
 
     outcomes: "list[Outcome]" = field(default_factory=list)
-    """Of those that were begun, in the order they were asked for."""
+    """Of the operations that were started, in the order of the requests."""
     cancelled: int = 0
-    """How many were not begun, because of an interrupt."""
+    """Number of operations that were not started because of an interrupt."""
     interrupted: bool = False
 
 
+@contextmanager
+def site_processor(settings: Settings) -> "Iterator[HandlerProcessor]":
+    """Log to stderr and provide a processor of the site, which is shut down afterwards."""
+    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
+
+    log_to_stderr(settings)
+    with HandlerProcessor(settings.site()) as processor:
+        yield processor
+
+
 def run(settings: Settings, ask: Ask) -> Answers:
-    """Ask a processor of the site for operations and wait for them, with their progress shown."""
+    """Start operations on a processor of the site, show their progress, and wait for them."""
     from fabric_direct.cli import progress  # noqa: PLC0415 - see the package
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415
 
@@ -77,15 +88,15 @@ def _cancel(futures: "list[Future[Outcome]]") -> None:
     cancelled = sum(future.cancel() for future in futures)
     begun = sum(not future.done() for future in futures)
     click.echo(
-        f"\nInterrupted: {cancelled} not begun and cancelled; {begun} under way, waiting for the end.\n"
-        "Interrupt again to leave at once; `fabric-direct recover` then finishes or undoes it.",
+        f"\nInterrupted: {cancelled} cancelled before they began; waiting for {begun} running.\n"
+        "Interrupt again to exit at once; `fabric-direct recover` then finishes or undoes them.",
         err=True,
     )
 
 
 def _leave() -> None:
-    """End the process with its threads in the middle of their work: the journal knows of it."""
-    click.echo("Left. See `fabric-direct recover`.", err=True)
+    """End the process while its threads are running; the journal has their operations."""
+    click.echo("Exited with unfinished operations; run `fabric-direct recover`.", err=True)
     os._exit(INTERRUPTED)
 
 
@@ -96,10 +107,10 @@ def tell(
     done: "Callable[[Outcome, Console], None]" = show.done,
     many: bool = False,
 ) -> None:
-    """Print the outcomes and leave with the exit code that fits.
+    """Print the outcomes and exit with the matching code.
 
-    :param done: prints an outcome that is done, for people.
-    :param many: whether several operations were asked for: the JSON document is a list then.
+    :param done: prints a successful outcome as text.
+    :param many: whether several operations were requested; the JSON document is a list then.
     """
     if settings.as_json:
         values = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
@@ -110,7 +121,7 @@ def tell(
 
 
 def tell_people(outcomes: "list[Outcome]", done: "Callable[[Outcome, Console], None]") -> None:
-    """Print the outcomes."""
+    """Print the outcomes as text."""
     out, err = show.console(), show.console(stderr=True)
     for outcome in outcomes:
         if outcome.ok:
@@ -133,7 +144,7 @@ def exit_code(answers: Answers) -> int:
 
 
 def _differs(outcome: "Outcome") -> bool:
-    """Tell whether a probe found the sliver absent or other than wanted."""
+    """Return whether a probe found the sliver absent or different from its description."""
     return bool(
         outcome.operation.value == "probe" and outcome.observed and outcome.observed.differences
     )

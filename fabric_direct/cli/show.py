@@ -71,7 +71,7 @@ _DONE = {
 
 
 def done(of: "Outcome", out: Console) -> None:
-    """Say that an operation is done."""
+    """Print a successful outcome."""
     unchanged = of.steps and all(step.status.value == "already so" for step in of.steps)
     where = f" on {of.data['host']}" if of.data.get("host") else ""
     verb = f"nothing to do{where}," if unchanged else f"{_DONE[of.operation.value]}{where} in"
@@ -79,7 +79,7 @@ def done(of: "Outcome", out: Console) -> None:
 
 
 def warnings(of: "Outcome", err: Console) -> None:
-    """Say what an operation warns of."""
+    """Print the warnings of an outcome."""
     for warning in of.warnings:
         say(err, f"{of.sliver.id}: warning: {warning}", "yellow")
 
@@ -92,7 +92,7 @@ _ENDED = {
 
 
 def failure(of: "Outcome", err: Console) -> None:
-    """Say that an operation is not done: why, and what is left of it."""
+    """Print a failed outcome: the error and what is left behind."""
     makes = of.operation.value in _DONE
     ended = _ENDED[of.status.value] if makes else of.status.value
     say(err, f"{of.sliver.id}: {of.operation.value} {ended} ({of.seconds:.1f} s)", "bold red")
@@ -101,7 +101,7 @@ def failure(of: "Outcome", err: Console) -> None:
     for left in of.left:
         say(err, f"  still there: {left}", "red")
     if of.left:
-        say(err, "  Run the command again, or delete the sliver: both take up what is there.")
+        say(err, "  Run the command again, or delete the sliver: either continues from there.")
 
 
 def plan(of: "Outcome", out: Console) -> None:

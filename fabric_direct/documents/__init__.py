@@ -1,4 +1,4 @@
-"""Documents that people write: YAML or JSON files, read safely, validated, refused in plain words."""
+"""YAML and JSON documents written by people: safe parsing, validation, errors with line and field."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 Choice = Callable[[Any], type[M]]
-"""Says by its content what a document is."""
+"""Chooses the model of a document by its content."""
 
 
 def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
@@ -32,12 +32,12 @@ def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError])
 def parse(text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
     """Parse and validate the text of a document.
 
-    Nothing is converted on the way: a number in quotes is no number, and what is no decimal number,
-    ``true``, ``false`` or ``null`` is text, so that MAC and PCI addresses need no quotes.
+    Values are not converted: a number in quotes is not a number. Everything other than a decimal number,
+    ``true``, ``false`` or ``null`` is text, so MAC and PCI addresses need no quotes.
 
-    :param source: name of the file, for the messages.
-    :raises FabricDirectError: of the class ``error``. The message has a line for each thing that is
-        wrong, ``file:line: field: what``; the attribute ``field`` is the first one's path.
+    :param source: name of the file, for error messages.
+    :raises FabricDirectError: of the class ``error``. The message has one line for each error,
+        ``file:line: field: what``; the attribute ``field`` is the path of the first one.
     """
     try:
         tree = read(text, source)
@@ -51,10 +51,10 @@ def parse(text: str, source: str, model: type[M] | Choice[M], error: type[Fabric
 
 
 def read_text(path: Path, error: type[FabricDirectError]) -> str:
-    """Return the text of a file, of which no more is read than a document may have and a byte.
+    """Return the text of a file, of which at most one byte more is read than a document may have.
 
-    :raises error: if it cannot be read; the cause of one that is no text is not kept, for it would have
-        the file's content.
+    :raises error: if it cannot be read or is not UTF-8. The cause of the latter is dropped, because it
+        contains the file's content.
     """
     try:
         with path.open("rb") as file:
@@ -64,7 +64,7 @@ def read_text(path: Path, error: type[FabricDirectError]) -> str:
         raise error(f"cannot read {path}", why=failure.strerror or str(failure)) from failure
     except UnicodeDecodeError as failure:
         line = failure.object.count(b"\n", 0, failure.start) + 1
-        raise error(f"{path}:{line}: is no text in UTF-8") from None
+        raise error(f"{path}:{line}: is not UTF-8 text") from None
 
 
 def _refusal(

@@ -1,4 +1,4 @@
-"""Why a document is refused: pydantic's findings in plain words, with field and line."""
+"""Translate pydantic's validation errors into plain messages with field and line."""
 
 import re
 from collections.abc import Callable
@@ -22,17 +22,17 @@ def as_text(found: list[Problem], source: str) -> str:
 
 
 def problems(invalid: ValidationError, model: type[BaseModel], tree: Tree) -> list[Problem]:
-    """Return what is wrong, in the order of the document."""
+    """Return the errors in the order of the document."""
     root = model.model_json_schema()
     details = [d for d in invalid.errors(include_url=False) if not _follows_from_another(d)]
     return sorted((_problem(d, root, tree) for d in details), key=lambda problem: problem.line)
 
 
 def _follows_from_another(detail: ErrorDetails) -> bool:
-    """Tell whether this is no mistake of its own.
+    """Return whether an error is only the consequence of another one.
 
-    A list is called too short because its items are wrong, and a default that depends on other fields
-    cannot be found while any of them is.
+    pydantic reports a list as too short if its items are invalid, and a default that depends on other
+    fields as missing if one of these is invalid.
     """
     if detail["type"] == "default_factory_not_called":
         return True

@@ -1,8 +1,8 @@
-"""The text of a document as plain values, each with its line.
+"""Parse the text of a document into plain values, each with its line number.
 
-The parser's events are enough to build a document of mappings, lists and scalars, and to refuse the
-rest of YAML before it costs anything: anchors and aliases (a few lines of them make gigabytes), tags,
-deep nesting, duplicate keys.
+Documents are built from the YAML parser's events. Only mappings, lists and scalars are accepted; anchors
+and aliases (a few lines of them can expand to gigabytes), tags, deep nesting and duplicate keys are
+rejected before they cost anything.
 """
 
 import re
@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 LIMIT = 1024 * 1024
-"""Bytes that a document may have."""
+"""Largest size of a document in bytes."""
 DEPTH = 32
-"""Levels that a document may have."""
+"""Deepest nesting of a document."""
 
 Path = tuple[str | int, ...]
 
@@ -29,7 +29,7 @@ _SURROGATES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IG
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a document."""
+    """One error in a document."""
 
     line: int
     field: str
@@ -38,7 +38,7 @@ class Problem:
 
 
 class Malformed(Exception):
-    """The text is no document."""
+    """The text is not a valid document."""
 
     def __init__(self, line: int, path: Path, text: str) -> None:
         super().__init__(text)
@@ -47,7 +47,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Tree:
-    """A document: its value, and the line that each part of it begins on."""
+    """A document: its value, and the first line of each part."""
 
     value: Any
     lines: dict[Path, int]
@@ -60,7 +60,7 @@ class Tree:
 
 
 def dotted(path: Path) -> str:
-    """Return a path as it is written in messages: ``components[1].interface.mac``."""
+    """Return a path in the form of error messages: ``components[1].interface.mac``."""
     return "".join(_step(step) for step in path).removeprefix(".")
 
 
@@ -72,7 +72,7 @@ def _step(step: str | int) -> str:
 def read(text: str, source: str) -> Tree:
     """Return the one document that ``text`` holds.
 
-    :raises Malformed: if it is no YAML, or of the kinds that are refused.
+    :raises Malformed: if it is not YAML, or uses rejected features of YAML.
     """
     if len(text) > LIMIT:
         raise Malformed(1, (), f"the document has more than {LIMIT // 1024} KiB")
@@ -84,7 +84,7 @@ def read(text: str, source: str) -> Tree:
         raise Malformed(_line(error.problem_mark), (), _complaint(error, text)) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise Malformed(line, (), "the document holds a character that no text has") from error
+        raise Malformed(line, (), "the document contains an invalid character") from error
 
 
 def _character(pair: re.Match[str]) -> str:
@@ -121,7 +121,7 @@ class _Builder:
         next(self.events)
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise Malformed(_line(after.start_mark), (), "the file holds more than one document")
+            raise Malformed(_line(after.start_mark), (), "the file has more than one document")
         return Tree(value, self.lines)
 
     def _value(self, event: yaml.Event, path: Path) -> Any:
@@ -166,9 +166,7 @@ def _key(event: yaml.Event, path: Path) -> str:
     key = _scalar(event) if isinstance(event, yaml.ScalarEvent) else event
     if not isinstance(key, str):
         words = repr(event.value) if isinstance(event, yaml.ScalarEvent) else "a list or mapping"
-        raise Malformed(
-            _line(event.start_mark), path, f"{words} is no name of a field; quotes make it text"
-        )
+        raise Malformed(_line(event.start_mark), path, f"{words} is not a valid key; quote it")
     return key
 
 

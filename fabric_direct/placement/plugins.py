@@ -1,9 +1,9 @@
-"""Filters and costs, those of the library and those of others, by entry point.
+"""Load filters and costs, the library's own and those of other packages, by entry point.
 
-``fabric_direct.placement.filters`` and ``.costs`` name plain functions ``(hosts, needs) -> array``; see
-:mod:`~fabric_direct.placement.filters` for what they may look at. One of another package that cannot be
-imported, raises, or answers with anything but what is wanted is named and left out: it must not keep a
-site from placing anything.
+The groups ``fabric_direct.placement.filters`` and ``.costs`` name functions ``(hosts, needs) -> array``;
+:mod:`~fabric_direct.placement.filters` says what they may depend on. If one of another package cannot be
+imported, raises, or returns something invalid, it is left out with a warning, so that the site can still
+place instances.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -31,9 +31,9 @@ FILTERS = (
     "affinity",
     "anti_affinity",
 )
-"""In the order in which they are asked; those of others come behind, by name."""
+"""The library's filters in the order of their application; others follow by name."""
 ESSENTIAL = frozenset({"host", "devices"})
-"""Filters without which there is no plan that could be carried out."""
+"""Filters that cannot be left out: without them, plans could not be carried out."""
 WEIGHTS = {
     "spread": 10,
     "pack": 0,
@@ -43,13 +43,13 @@ WEIGHTS = {
     "other_owner": 1,
     "image_not_at_hand": 1,
 }
-"""What the library's costs count unless the site says otherwise; those of others count 1."""
+"""Default weights of the library's costs; the default for others is 1."""
 LARGEST_COST = 1_000_000
-"""What a cost may say of a host, before its weight."""
+"""Largest cost of a host, before its weight."""
 
 
 class Faulty(Exception):
-    """A filter or cost of another package cannot be used."""
+    """A filter or cost of another package failed."""
 
     def __init__(self, kind: str, name: str, why: str) -> None:
         super().__init__(f"the {kind} {name} is left out: {why}")
@@ -58,18 +58,18 @@ class Faulty(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides."""
+    """The filters and costs of a site."""
 
     filters: dict[str, Rule]
-    """In the order in which they are asked."""
+    """In the order of their application."""
     costs: dict[str, Rule]
-    """Those that count."""
+    """Those with a weight other than 0."""
     weights: dict[str, int]
     warnings: tuple[str, ...] = ()
-    """What is left out, and why."""
+    """Which ones are left out, and why."""
 
     def without(self, faulty: Faulty) -> "Rules":
-        """Return the rules without one that cannot be used."""
+        """Return the rules without one that failed."""
         kept = dict(self.filters if faulty.kind == "filter" else self.costs)
         del kept[faulty.name]
         warnings = (*self.warnings, str(faulty))
@@ -79,15 +79,15 @@ class Rules:
 
 
 def rules(settings: PlacementSettings) -> Rules:
-    """Return the filters and costs that a site wants.
+    """Return the filters and costs of a site.
 
-    :raises InvalidSite: if it names one that is not installed, or leaves out one that must be asked.
+    :raises InvalidSite: if it names one that is not installed, or leaves out an essential one.
     """
     filters, costs = _installed("filter"), _installed("cost")
     _refuse_unknown("without", settings.without, [name for name, _ in filters])
     _refuse_unknown("weights", settings.weights, [name for name, _ in costs])
     for name in ESSENTIAL.intersection(settings.without):
-        raise InvalidSite(f"the filter {name} must be asked", field="placement.without")
+        raise InvalidSite(f"the filter {name} cannot be left out", field="placement.without")
     weights = {name: settings.weights.get(name, WEIGHTS.get(name, 1)) for name, _ in costs}
     asked = [(name, rule) for name, rule in filters if name not in settings.without]
     counted = [(name, rule) for name, rule in costs if weights[name]]
@@ -103,10 +103,10 @@ def _refuse_unknown(setting: str, names: Collection[str], known: list[str]) -> N
     for name in names:
         if name not in known:
             raise InvalidSite(
-                f"nothing of that name is installed: {name}",
+                f"no filter or cost of this name is installed: {name}",
                 field=f"placement.{setting}.{name}",
                 why=f"known: {', '.join(sorted(known))}",
-                remedy="name one of these, or install the package that brings it",
+                remedy="use one of these names, or install the package that provides it",
             )
 
 
@@ -134,7 +134,7 @@ def _load(kind: str, name: str, points: list[EntryPoint]) -> Rule | Faulty:
         rule: Rule = ours[0].load()
         return rule
     if len({point.value for point in points}) > 1:
-        return Faulty(kind, name, "several packages bring one of that name")
+        return Faulty(kind, name, "several packages provide one of that name")
     try:
         return partial(_asked, kind, name, points[0].load())
     except Exception as error:  # noqa: BLE001 - told to the caller, not swallowed
@@ -146,9 +146,9 @@ def _is_ours(point: EntryPoint) -> bool:
 
 
 def _asked(kind: str, name: str, rule: Rule, hosts: Hosts, needs: Needs) -> Any:
-    """Return what a filter or cost of another package says.
+    """Return the result of a filter or cost of another package.
 
-    :raises Faulty: if it raises, or says what none can.
+    :raises Faulty: if it raises, or returns something invalid.
     """
     try:
         answer = rule(hosts, needs)
@@ -156,7 +156,7 @@ def _asked(kind: str, name: str, rule: Rule, hosts: Hosts, needs: Needs) -> Any:
         raise Faulty(kind, name, f"it raised {_said(error)}") from error
     why = _nonsense(kind, answer, len(hosts))
     if why:
-        raise Faulty(kind, name, f"it answered with {why}")
+        raise Faulty(kind, name, f"it returned {why}")
     return answer if kind == "filter" else answer.astype(np.int64)
 
 
@@ -167,12 +167,12 @@ def _said(error: Exception) -> str:
 def _nonsense(kind: str, answer: Any, hosts: int) -> str:
     """Return what is wrong with an answer; empty if nothing is."""
     if not isinstance(answer, np.ndarray):
-        return f"{type(answer).__name__}, which is no array"
+        return f"{type(answer).__name__}, which is not an array"
     if answer.shape != (hosts,):
         return f"an array of the shape {answer.shape} for {hosts} hosts"
     if kind == "filter":
         return "" if answer.dtype == np.bool_ else f"{answer.dtype}, which is not bool"
     if not np.issubdtype(answer.dtype, np.integer):
-        return f"{answer.dtype}, which is no integer"
+        return f"{answer.dtype}, which is not an integer type"
     outside = answer[(answer < 0) | (answer > LARGEST_COST)]
     return f"{outside[0]}, which is not from 0 to {LARGEST_COST}" if len(outside) else ""

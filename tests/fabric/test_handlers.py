@@ -242,7 +242,7 @@ def test_a_missing_name_keeps_nothing_from_being_deleted_and_is_told(
 
     message = why_not(handler.delete(slivers.unit(vm(name=None)))[0], "delete")
 
-    assert message == "resource_name: is missing; all of the reservation is gone"
+    assert message == "resource_name: is missing; the reservation was deleted"
     assert not fakes.servers
     assert not fakes.ports
 

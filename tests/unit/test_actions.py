@@ -25,7 +25,7 @@ from fabric_direct.handlers import actions
             "addkey",
             {"keys": [{"key": "ssh-rsa"}]},
             "data.keys[0].key",
-            "must be one line: algorithm, base64 key, and perhaps a comment",
+            "must be one line: algorithm, base64 key, optional comment",
         ),
     ],
 )

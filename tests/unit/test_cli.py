@@ -477,7 +477,7 @@ class TestDevices:
     def test_that_are_none_are_said_to_be_none(self, run: Run, fakes: Substrate) -> None:
         fakes.devices = {IDLE: fakes.devices[IDLE]}
 
-        assert "1 others are there: --all lists them." in run("devices").stdout
+        assert "1 others exist: --all lists them." in run("devices").stdout
 
     def test_of_an_unknown_host_fail_with_those_that_are_known(self, run: Run) -> None:
         result = run("devices", "nowhere")
@@ -676,7 +676,10 @@ class TestInterrupts:
         answers = running._gather(futures)
         assert futures[1].cancelled()
         assert (len(answers.outcomes), answers.cancelled, answers.interrupted) == (1, 1, True)
-        assert "Interrupted: 1 not begun and cancelled; 1 under way" in capsys.readouterr().err
+        assert (
+            "Interrupted: 1 cancelled before they began; waiting for 1 running"
+            in capsys.readouterr().err
+        )
 
     def test_the_second_leaves_at_once(
         self, futures: list[Future[Outcome]], mocker: MockerFixture

@@ -157,7 +157,7 @@ class TestFilesThatAreRefused:
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         path = tmp_path / "site.yaml"
         path.write_bytes(b"site: x\nimages: \xff\n")
-        with pytest.raises(InvalidSite, match=r"site.yaml:2: is no text in UTF-8"):
+        with pytest.raises(InvalidSite, match=r"site.yaml:2: is not UTF-8 text"):
             load_site(path)
 
     def test_ten_megabytes_of_nesting_are_refused_without_being_read(self, tmp_path: Path) -> None:
@@ -199,13 +199,13 @@ class TestFilesThatAreRefused:
             ("id: !!str x", 1, "id: uses a tag"),
             ("!!python/object/apply:os.system [id]", 1, "uses a tag"),
             ("id: x\n---\nid: y", 2, "more than one document"),
-            ("id: x\n1: y", 2, "'1' is no name of a field"),
-            ("id: x\ntrue: y", 2, "'true' is no name of a field"),
-            ("[a, b]: y", 1, "a list or mapping is no name"),
+            ("id: x\n1: y", 2, "'1' is not a valid key"),
+            ("id: x\ntrue: y", 2, "'true' is not a valid key"),
+            ("[a, b]: y", 1, "a list or mapping is not a valid key"),
             ("components:\n\t- id: x", 2, "tab; indent with spaces"),
             ("id: [x\nname: y", 2, "cannot be read as YAML"),
             ("id: 'x", 1, "cannot be read as YAML"),
-            ("id: x\x07", 1, "a character that no text has"),
+            ("id: x\x07", 1, "an invalid character"),
         ],
     )
     def test_yaml_beyond_mappings_lists_and_values(self, text: str, line: int, words: str) -> None:

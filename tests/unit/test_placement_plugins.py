@@ -114,17 +114,17 @@ class TestFaults:
         ("body", "why"),
         [
             ("raise KeyError('rack')", "it raised KeyError: 'rack'"),
-            ("return [True] * len(hosts)", "it answered with list, which is no array"),
+            ("return [True] * len(hosts)", "it returned list, which is not an array"),
             (
                 "return np.ones(3, bool)",
-                r"it answered with an array of the shape \(3,\) for 2 hosts",
+                r"it returned an array of the shape \(3,\) for 2 hosts",
             ),
             (
                 "return np.ones((len(hosts), 1), bool)",
                 r"an array of the shape \(2, 1\) for 2 hosts",
             ),
-            ("return np.ones(len(hosts))", "it answered with float64, which is not bool"),
-            ("return None", "it answered with NoneType"),
+            ("return np.ones(len(hosts))", "it returned float64, which is not bool"),
+            ("return None", "it returned NoneType"),
             ("hosts.used[:] = 0", "it raised ValueError: assignment destination is read-only"),
         ],
     )
@@ -138,14 +138,14 @@ class TestFaults:
         ("body", "why"),
         [
             ("1 / 0", "it raised ZeroDivisionError: division by zero"),
-            ("return np.full(len(hosts), np.nan)", "it answered with float64, which is no integer"),
+            ("return np.full(len(hosts), np.nan)", "it returned float64, which is not an integer"),
             (
                 "return np.full(len(hosts), -1)",
-                "it answered with -1, which is not from 0 to 1000000",
+                "it returned -1, which is not from 0 to 1000000",
             ),
             ("return np.full(len(hosts), 2**40)", "which is not from 0 to 1000000"),
-            ("return np.ones(len(hosts), bool)", "it answered with bool, which is no integer"),
-            ("return 5", "it answered with int, which is no array"),
+            ("return np.ones(len(hosts), bool)", "it returned bool, which is not an integer"),
+            ("return 5", "it returned int, which is not an array"),
         ],
     )
     def test_a_faulty_cost_is_named_and_left_out(
@@ -171,7 +171,7 @@ class TestFaults:
         plugin("cost", f"return {other}.astype(int)")
         batch, hosts = [request("a"), request("b")], [host("w1"), host("w2", cores_used=9)]
         plan = place(batch, hosts)
-        assert re.search("the cost odd is left out: it answered with -1", plan.warnings[0])
+        assert re.search("the cost odd is left out: it returned -1", plan.warnings[0])
         assert plan.assignments == SOUND.assignments
 
     def test_a_cost_of_few_bits_is_not_cut_off_by_its_weight(
@@ -195,7 +195,9 @@ class TestFaults:
             module = tmp_path / "source" / f"{name}_odd.py"
             module.write_text("def odd(hosts, needs): return hosts.enabled\n")
             install(module, filters={"odd": f"{name}_odd:odd"})
-        self.assert_left_out("the filter odd is left out: several packages bring one of that name")
+        self.assert_left_out(
+            "the filter odd is left out: several packages provide one of that name"
+        )
 
     def test_one_named_like_ours_does_not_take_its_place(
         self, tmp_path: Path, install: Install
@@ -221,7 +223,7 @@ class TestNames:
 
     @pytest.mark.parametrize("name", ["host", "devices"])
     def test_a_filter_that_must_be_asked_cannot_be_left_out(self, name: str) -> None:
-        with pytest.raises(InvalidSite, match=f"the filter {name} must be asked"):
+        with pytest.raises(InvalidSite, match=f"the filter {name} cannot be left out"):
             place([request("a")], [host()], PlacementSettings(without=(name,)))
 
     def test_a_filter_can_be_left_out(self) -> None:
