@@ -8,6 +8,7 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake.substrate import Fault
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 
@@ -15,6 +16,22 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0Z
 FAKE_DRIVERS = dict.fromkeys(
     ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
 )
+
+
+@pytest.fixture(autouse=True)
+def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that asks the fakes for a fault which no call meets."""
+    asked: list[tuple[Substrate, Fault]] = []
+    ask = Substrate.fault
+
+    def noted(things: Substrate, method: str, **how: Any) -> None:
+        ask(things, method, **how)
+        asked.append((things, things.faults[-1]))
+
+    monkeypatch.setattr(Substrate, "fault", noted)
+    yield
+    silent = [fault for things, fault in asked if fault not in things.fired]
+    assert not silent, f"faults that no call met: {silent}"
 
 
 @pytest.fixture

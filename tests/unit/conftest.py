@@ -1,5 +1,35 @@
-"""What the unit tests share beside the slivers: a cloud that answers what a test says."""
+"""What the unit tests share beside the slivers: a cloud as a test scripts it, and files in memory."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.unit.openstack_api import api, loopback
 
-__all__ = ["api", "loopback"]
+__all__ = ["api", "loopback", "tmp_path"]
+
+_MEMORY = Path("/dev/shm")
+_ENOUGH = 256 * 1024**2
+"""Bytes that must be free in memory; the files of all tests under way take a tenth of that."""
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the tests' files are: in memory if there is room, so that nothing waits for a disk."""
+    if not (os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ENOUGH):
+        yield tmp_path_factory.getbasetemp()
+        return
+    with tempfile.TemporaryDirectory(prefix="fabric-direct-", dir=_MEMORY) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path(files: Path) -> Iterator[Path]:
+    """A folder that a passed test does not leave behind."""
+    path = Path(tempfile.mkdtemp(dir=files))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

@@ -25,6 +25,7 @@ from fabric_direct.model import (
     StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
+from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]
 GPU, SECOND, VF, FPGA, OTHER_FPGA = map(
@@ -161,33 +162,38 @@ class TestCreate:
         assert outcome.left == ()
         assert (fakes.servers, has(fakes)) == ({}, NOTHING)
 
-    @pytest.mark.parametrize(
-        "method", ["check", "differences", "plugged", "attach", "detach", "records", "clean"]
+    @at_each_call(
+        {
+            "device.check": (1, 2),
+            "device.differences": (1, 2, 3),
+            "device.plugged": (1, 2, 3),
+            "device.attach": (1, 2),
+            "device.records": (1, 2, 3),
+        }
     )
-    @pytest.mark.parametrize("at", [1, 2, 3])
-    @pytest.mark.parametrize("later", [False, True], ids=["alone", "and the guest"])
     def test_leaves_nothing_when_a_call_fails(
-        self,
-        processor: HandlerProcessor,
-        fakes: Substrate,
-        make: MakeVm,
-        method: str,
-        at: int,
-        *,
-        later: bool,
+        self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, method: str, at: int
     ) -> None:
-        fakes.fault(f"device.{method}", at=at, kind="fail")
-        if later:
-            fakes.fault("guest.wait", kind="fail")
+        fakes.fault(method, at=at, kind="fail")
 
         outcome = processor.create(make(GPU_1, GPU_2)).result()
 
-        if not outcome.ok:
-            assert outcome.status is Status.FAILED
-            assert outcome.left == ()
-            assert (fakes.servers, has(fakes)) == ({}, NOTHING)
-        else:
-            assert not later
+        assert outcome.status is Status.FAILED
+        assert outcome.left == ()
+        assert (fakes.servers, has(fakes)) == ({}, NOTHING)
+
+    @at_each_call({"device.detach": (1, 2), "device.records": (3,), "device.clean": (1, 2)})
+    def test_leaves_nothing_when_a_call_fails_while_it_is_taken_back(
+        self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, method: str, at: int
+    ) -> None:
+        fakes.fault(method, at=at, kind="fail")
+        fakes.fault("guest.wait", kind="fail")
+
+        outcome = processor.create(make(GPU_1, GPU_2)).result()
+
+        assert outcome.status is Status.FAILED
+        assert outcome.left == ()
+        assert (fakes.servers, has(fakes)) == ({}, NOTHING)
 
     def test_that_fails_names_a_device_that_could_not_be_cleaned(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm

@@ -17,6 +17,7 @@ from fabric_direct.model import (
     StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
+from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]
 
@@ -86,22 +87,19 @@ class TestCreate:
         assert outcome.error.kind == "Conflict"
         assert fakes.servers == before
 
-    @pytest.mark.parametrize(
-        "method",
-        [
-            "network.find_port",
-            "network.create_port",
-            "volume.find",
-            "volume.create",
-            "compute.create",
-            "compute.find",
-            "guest.wait",
-            "guest.boot_finished",
-            "guest.interfaces",
-            "network.ports",
-        ],
+    @at_each_call(
+        {
+            "network.find_port": (1, 2, 3),
+            "network.create_port": (1, 2),
+            "volume.find": (1, 2, 3),
+            "volume.create": (1,),
+            "compute.create": (1,),
+            "compute.find": (1, 2, 3),
+            "guest.wait": (1,),
+            "guest.boot_finished": (1,),
+            "network.ports": (1, 2, 3),
+        }
     )
-    @pytest.mark.parametrize("at", [1, 2, 3])
     def test_leaves_nothing_when_a_call_fails(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str, at: int
     ) -> None:
@@ -109,12 +107,17 @@ class TestCreate:
 
         outcome = processor.create(vm()).result()
 
-        if fakes.calls[method] >= at and not outcome.ok:
-            assert things_of(fakes) == NOTHING
-            assert outcome.status is Status.FAILED
-            assert outcome.left == ()
-        else:
-            assert outcome.ok
+        assert things_of(fakes) == NOTHING
+        assert outcome.status is Status.FAILED
+        assert outcome.left == ()
+
+    @at_each_call({"guest.boot_finished": (2,), "guest.interfaces": (1, 2)})
+    def test_goes_on_when_the_guest_fails_to_answer_once(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str, at: int
+    ) -> None:
+        fakes.fault(method, at=at, kind="fail")
+
+        assert processor.create(vm()).result().ok
 
     def test_with_a_driver_that_lies_is_not_called_done(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
@@ -382,20 +385,17 @@ class TestModify:
         assert outcome.error
         assert outcome.error.field == field
 
-    @pytest.mark.parametrize(
-        "method",
-        [
-            "network.create_port",
-            "network.find_port",
-            "compute.attach_port",
-            "compute.detach_port",
-            "compute.set_bandwidth",
-            "compute.detach_volume",
-            "guest.interfaces",
-            "compute.find",
-        ],
+    @at_each_call(
+        {
+            "network.create_port": (1, 2),
+            "network.find_port": (1, 2, 4, 8),
+            "compute.attach_port": (1, 2),
+            "compute.detach_port": (1,),
+            "compute.detach_volume": (1,),
+            "guest.interfaces": (1, 2),
+            "compute.find": (1, 2, 4, 8),
+        }
     )
-    @pytest.mark.parametrize("at", [1, 2, 4, 8])
     def test_that_fails_leaves_the_sliver_as_it_was(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str, at: int
     ) -> None:
@@ -411,11 +411,23 @@ class TestModify:
         outcome = processor.modify(wanted).result()
 
         if outcome.ok:
-            assert fakes.calls[method] < at or method == "guest.interfaces"
+            assert method == "guest.interfaces"
         else:
             ports = set(fakes.servers["sliver-1"].ports)
             assert (ports, set(fakes.ports.values()), fakes.volumes) == before
             assert outcome.left == ()
+
+    def test_that_cannot_change_a_bandwidth_leaves_it_as_it_was(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, vm())
+        before = fakes.ports.copy()
+        fakes.fault("compute.set_bandwidth", kind="fail")
+
+        outcome = processor.modify(with_nic(vm(), bandwidth=10)).result()
+
+        assert outcome.status is Status.FAILED
+        assert (fakes.ports, outcome.left) == (before, ())
 
     def test_that_cannot_remove_in_the_end_says_what_is_left_and_is_finished_by_the_next(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm

@@ -368,7 +368,7 @@ class TestAnOffer:
         (two,) = (await select(own, kind(apart=True), request_id="request-2")).offers
 
         await self.refused(
-            own, wanted(sliver_kind(number=2, apart=True), offers=(one, two)), "gone"
+            own, wanted(sliver_kind(number=2, apart=True), offers=(one, two)), "not valid any more"
         )
 
 
@@ -397,15 +397,14 @@ class TestDeleting:
     ) -> None:
         reservation = await booted(own)
         await until(own, reservation, InstanceStatus.DONE)
-        for each in hosts.values():
-            each.fault("compute.delete", at=0, kind="fail")
+        (host,) = where(hosts).values()
+        hosts[host].fault("compute.delete", at=0, kind="fail")
 
         await own.delete(reservation, deadline=10)
         (instance,) = await until(own, reservation, InstanceStatus.PARTIAL, InstanceStatus.FAILED)
         assert instance.error == "DriverError"
 
-        for each in hosts.values():
-            each.mend()
+        hosts[host].mend()
         await own.delete(reservation, deadline=10)
         await until(own, reservation, InstanceStatus.DELETED)
 

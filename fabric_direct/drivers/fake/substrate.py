@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Literal, TypeVar, cast
 
 from fabric_direct.config import FakeHost, Site
@@ -33,15 +34,19 @@ Key = tuple[str, str]
 """Sliver and component."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fault:
     """What goes wrong at some call of a method."""
 
     method: str
-    """``<driver>.<method>``, for example ``compute.create``."""
+    """``<driver>.<method>``, for example ``compute.create``; ``compute.*`` are all of a driver."""
     at: int
     """At which call, counted from 1; 0 is every call."""
     kind: Literal["fail", "hang", "lie"]
+
+    def hits(self, method: str, count: int) -> bool:
+        """Say whether it befalls the ``count``-th call of a method."""
+        return self.at in {0, count} and fnmatchcase(method, self.method)
 
 
 @dataclass
@@ -88,6 +93,8 @@ class Substrate:
     calls: Counter[str] = field(default_factory=Counter)
     """How often each method was called."""
     faults: list[Fault] = field(default_factory=list)
+    fired: set[Fault] = field(default_factory=set)
+    """The faults that some call met."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _released: threading.Event = field(default_factory=threading.Event)
 
@@ -114,7 +121,9 @@ class Substrate:
         with self._lock:
             self.calls[method] += 1
             count = self.calls[method]
-            kinds = [f.kind for f in self.faults if f.method == method and f.at in {0, count}]
+            met = [f for f in self.faults if f.hits(method, count)]
+            self.fired.update(met)
+            kinds = [fault.kind for fault in met]
         if "fail" in kinds:
             raise DriverError(f"{method} failed", why=f"it was told to, at call {count}")
         if "hang" in kinds:
