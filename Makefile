@@ -64,7 +64,7 @@ bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
 test-unit: .venv/installed ## the tests that need no daemon (1 min)
-	$(PYTHON) -m pytest tests/unit $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
 
 test-all: ## all that CI runs: tests, demos, checks, the wheel (40 min)
 	.ci/run

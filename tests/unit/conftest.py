@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.openstack_api import api, loopback
+from tests.unit.openstack_api import api, clouds_folder, kept_connection, kept_folder, loopback
 
-__all__ = ["api", "loopback", "tmp_path"]
+__all__ = ["api", "clouds_folder", "kept_connection", "kept_folder", "loopback", "tmp_path"]
 
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 256 * 1024**2

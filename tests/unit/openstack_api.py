@@ -45,6 +45,8 @@ import responses
 from requests import PreparedRequest, Request
 
 from fabric_direct.config import OpenStackSettings, Site
+from fabric_direct.drivers.openstack.client import name_cache, poller, session
+from fabric_direct.drivers.openstack.networks import neutron
 
 Call = tuple[str, str, str, Any]
 Answer = dict[str, Any] | Callable[[PreparedRequest], tuple[int, Any]] | None
@@ -264,11 +266,36 @@ def _split(path: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenStackApi]:
-    """A cloud of its own for each test; no request leaves the process."""
+def clouds_folder(tmp_path: Path) -> Iterator[Path]:
+    """Where clouds.yaml is; so a connection of its own for each test."""
+    yield tmp_path
+    session._connections.clear()
+
+
+@pytest.fixture(scope="session")
+def kept_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cloud")
+
+
+@pytest.fixture
+def kept_connection(kept_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a connection that tests share, since each new one discovers all services anew.
+
+    What was found out of networks and names is forgotten between them, and what is waited for is read
+    every 10 ms. A file of tests takes it by a fixture ``clouds_folder`` of its own.
+    """
+    name_cache._names.clear()
+    neutron._memories.clear()
+    monkeypatch.setattr(poller, "_SHORTEST", 0.01)
+    return kept_folder
+
+
+@pytest.fixture
+def api(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenStackApi]:
+    """A cloud for each test; no request leaves the process."""
     for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
-    made = OpenStackApi(tmp_path)
+    made = OpenStackApi(clouds_folder)
     anywhere = re.compile(f"{NOWHERE}/.*")
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):

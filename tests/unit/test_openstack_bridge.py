@@ -44,6 +44,11 @@ def vlan(number: int = 105, **network: Any) -> NetworkSliver:
 
 
 @pytest.fixture
+def clouds_folder(kept_connection: Path) -> Path:
+    return kept_connection
+
+
+@pytest.fixture
 def neutron(api: OpenStackApi) -> Neutron:
     made = Neutron(api)
     made.network("public", "172.24.4.0/24", project_id="other", **{"router:external": True})

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha512
 from ipaddress import IPv4Interface
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -253,6 +254,11 @@ _PATHS = {
     "ports": ("network", "/ports"),
     "volumes": ("volume", "/volumes/detail"),
 }
+
+
+@pytest.fixture
+def clouds_folder(kept_connection: Path) -> Path:
+    return kept_connection
 
 
 @pytest.fixture

@@ -85,6 +85,11 @@ def float_(port: str, address: str) -> tuple[str, str, Any]:
 
 
 @pytest.fixture
+def clouds_folder(kept_connection: Path) -> Path:
+    return kept_connection
+
+
+@pytest.fixture
 def neutron(api: OpenStackApi) -> Neutron:
     """A cloud with a network for all, of another project, and an external one."""
     made = Neutron(api)

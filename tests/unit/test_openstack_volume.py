@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,11 @@ def foreign(status: str = "available", **values: Any) -> dict[str, Any]:
 
 def attached(*servers: str) -> list[dict[str, str]]:
     return [{"server_id": server, "device": "/dev/vdb"} for server in servers]
+
+
+@pytest.fixture
+def clouds_folder(kept_connection: Path) -> Path:
+    return kept_connection
 
 
 @pytest.fixture
