@@ -18,7 +18,7 @@ _ENOUGH = 256 * 1024**2
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the tests' files are: in memory if there is room, so that nothing waits for a disk."""
     if not (os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ENOUGH):
         yield tmp_path_factory.getbasetemp()
@@ -28,8 +28,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def tmp_path(files: Path) -> Iterator[Path]:
+def tmp_path(in_memory: Path) -> Iterator[Path]:
     """A folder that a passed test does not leave behind."""
-    path = Path(tempfile.mkdtemp(dir=files))
+    path = Path(tempfile.mkdtemp(dir=in_memory))
     yield path
     shutil.rmtree(path, ignore_errors=True)
