@@ -276,17 +276,17 @@ class Operations:
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
         """Run a flow and say what came of it.
 
-        :raises SliverBusy: if others work on a sliver that it touches, all the time.
+        :raises SliverBusy: if the lock of a sliver that it touches is not released before the deadline.
         """
-        with self._alone(job, deadline):
+        with self._touched_slivers_locked(job, deadline):
             return self._run(job, deadline)
 
     @contextmanager
-    def _alone(self, job: "_Job", deadline: Deadline) -> Iterator[None]:
-        """Keep others from changing the slivers that a flow touches beside its own.
+    def _touched_slivers_locked(self, job: "_Job", deadline: Deadline) -> Iterator[None]:
+        """Hold the locks of the slivers that a flow touches beside its own.
 
-        They are waited for here and not in a step: many steps that wait could keep those from running
-        which they wait for. All take them in the same order, so that no two wait for each other.
+        No step waits for them: waiting steps could fill the pool and block those that they wait for. All
+        operations take the locks in the same order, so that no two wait for each other.
         """
         with ExitStack() as stack:
             for sliver in sorted(set(job.flow.touches)):

@@ -5,9 +5,7 @@ futures may be awaited (``asyncio.wrap_future``).
 """
 
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -23,6 +21,7 @@ from fabric_direct.drivers.contract import HostDevice, Server
 from fabric_direct.errors import Conflict
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
+from fabric_direct.keyed_queue import KeyedQueue
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
 from fabric_direct.operations import Operations, Progress
@@ -91,8 +90,7 @@ class HandlerProcessor:
 
     def _reset(self) -> None:
         """Begin anew, without threads: they do not survive a fork."""
-        self._lock = threading.Lock()
-        self._queues: dict[str, deque[_Invocation]] = {}
+        self._queue = KeyedQueue()
         self._pending: set[Future[Outcome]] = set()
         self._closed = False
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
@@ -258,7 +256,7 @@ class HandlerProcessor:
         :param timeout: seconds to wait at most; what has not begun by then is cancelled.
         :returns: whether all have ended.
         """
-        with self._lock:
+        with self._queue.lock:
             self._closed, pending = True, set(self._pending)
         running = wait_for(pending, timeout).not_done if wait else pending
         for future in running if wait else ():
@@ -272,13 +270,10 @@ class HandlerProcessor:
         self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
     ) -> "Future[Outcome]":
         invocation = _Invocation(operation, sliver, work, Future())
-        with self._lock:
+        with self._queue.lock:
             self._refuse_closed()
             self._pending.add(invocation.future)
-            queue = self._queues.setdefault(sliver.id, deque())
-            queue.append(invocation)
-            if len(queue) == 1:
-                self._invocations.submit(self._run_next, sliver.id)
+            self._queue.put(sliver.id, lambda: self._begin(invocation))
         invocation.future.add_done_callback(self._forget)
         return invocation.future
 
@@ -287,24 +282,22 @@ class HandlerProcessor:
             raise Conflict("the processor is shut down", remedy="make a new one")
 
     def _forget(self, future: "Future[Outcome]") -> None:
-        with self._lock:
+        with self._queue.lock:
             self._pending.discard(future)
 
-    def _run_next(self, sliver_id: str) -> None:
-        """Run the first of a sliver's queue; it stays in it meanwhile, so that the next one waits."""
-        queue = self._queues[sliver_id]
-        invocation = queue[0]
-        if invocation.future.set_running_or_notify_cancel():
-            outcome = invocation.context.run(self._invoke, invocation)
-            invocation.future.set_result(outcome)
-        with self._lock:
-            queue.popleft()
-            while queue and queue[0].future.cancelled():
-                queue.popleft().future.set_running_or_notify_cancel()
-            if queue:
-                self._invocations.submit(self._run_next, sliver_id)
-            else:
-                del self._queues[sliver_id]
+    def _begin(self, invocation: _Invocation) -> bool:
+        if invocation.future.cancelled():
+            invocation.future.set_running_or_notify_cancel()
+            return False
+        self._invocations.submit(self._run, invocation)
+        return True
+
+    def _run(self, invocation: _Invocation) -> None:
+        try:
+            if invocation.future.set_running_or_notify_cancel():
+                invocation.future.set_result(invocation.context.run(self._invoke, invocation))
+        finally:
+            self._queue.leave(invocation.sliver.id)
 
     def _invoke(self, invocation: _Invocation) -> Outcome:
         began = time.monotonic()
@@ -325,7 +318,7 @@ class HandlerProcessor:
         limit = self._limit(invocation.operation)
 
         def work() -> Outcome:
-            with self._alone(invocation):
+            with self._sliver_locked(invocation):
                 return invocation.work(Deadline.within(limit))
 
         outcome = engine.attempt(work)
@@ -334,8 +327,8 @@ class HandlerProcessor:
         return outcome
 
     @contextmanager
-    def _alone(self, invocation: _Invocation) -> Iterator[None]:
-        """Keep other processes from changing the same sliver."""
+    def _sliver_locked(self, invocation: _Invocation) -> Iterator[None]:
+        """Hold the lock of the sliver against other processes, unless nothing is changed."""
         if invocation.operation in {Operation.PLAN, Operation.PROBE}:
             yield
             return

@@ -32,7 +32,6 @@ takes effect at the next fresh start. Where the processor is made by hand, it is
 import copy
 import logging
 import threading
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -42,6 +41,7 @@ from fabric_direct.actor import results
 from fabric_direct.actor.results import CLEAN_RESTART, CREATE, DELETE, MODIFY, POA, Result
 from fabric_direct.engine import attempt
 from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
+from fabric_direct.keyed_queue import KeyedQueue
 
 if TYPE_CHECKING:
     # What is used here of fabric_cf: it is the actor's, and no dependency of this package.
@@ -107,8 +107,7 @@ class DirectHandlerProcessor(HandlerProcessor):
         self._begin()
 
     def _begin(self) -> None:
-        self._order = threading.Condition()
-        self._queues: dict[str, deque[_Invocation]] = {}
+        self._queue = KeyedQueue()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._cleaned: Future[None] = Future()
         self._cleaned.set_result(None)
@@ -126,14 +125,13 @@ class DirectHandlerProcessor(HandlerProcessor):
 
     def start(self) -> None:
         """Take invocations, also after a shutdown."""
-        with self._order:
-            self._closed = False
+        self._closed = False
 
     def shutdown(self) -> None:
         """Wait for the handlers that run; what has not begun is answered with an error."""
-        with self._order:
+        with self._queue.lock:
             self._closed = True
-            self._order.wait_for(lambda: not self._queues)
+            self._queue.wait()
             pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.shutdown()
@@ -170,38 +168,26 @@ class DirectHandlerProcessor(HandlerProcessor):
 
     def _enqueue(self, invocation: _Invocation) -> None:
         mapping = self._mapping(invocation)
-        with self._order:
+        with self._queue.lock:
             if self._closed:
                 raise _shut_down()
             pool = self._pool(mapping)
             invocation.after = self._cleaned
             if invocation.unit is None:
                 self._cleaned = invocation.over
-            queue = self._queues.setdefault(invocation.key, deque())
-            queue.append(invocation)
-            if len(queue) == 1:
-                self._submit(invocation, pool)
+            self._queue.put(invocation.key, lambda: self._begin_in(pool, invocation))
 
-    def _submit(self, invocation: _Invocation, pool: ThreadPoolExecutor) -> None:
-        invocation.after.add_done_callback(lambda _: pool.submit(self._run_first, invocation, pool))
+    def _begin_in(self, pool: ThreadPoolExecutor, invocation: _Invocation) -> bool:
+        invocation.after.add_done_callback(lambda _: pool.submit(self._run_in_order, invocation))
+        return True
 
-    def _run_first(self, invocation: _Invocation, pool: ThreadPoolExecutor) -> None:
-        """Run the first of a unit's queue; it stays in it meanwhile, so that the next one waits."""
+    def _run_in_order(self, invocation: _Invocation) -> None:
         try:
             self._run(invocation)
         finally:
-            with self._order:
-                self._leave(invocation, pool)
-
-    def _leave(self, invocation: _Invocation, pool: ThreadPoolExecutor) -> None:
-        queue = self._queues[invocation.key]
-        queue.popleft()
-        if queue:
-            self._submit(queue[0], pool)
-        else:
-            del self._queues[invocation.key]
-            self._order.notify_all()
-        invocation.over.set_result(None)
+            with self._queue.lock:
+                self._queue.leave(invocation.key)
+                invocation.over.set_result(None)
 
     def _mapping(self, invocation: _Invocation) -> Any:
         if invocation.unit is None:
