@@ -1,9 +1,12 @@
 """Networks: made, changed and removed with a sliver of their own, and removed when nobody uses them."""
 
+from functools import partial
+
 from fabric_direct.drivers.contract import BridgeDriver, UnusedNetworks
 from fabric_direct.model import Finding
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.removal import Removal
 
 
 class MakeNetwork(Step):
@@ -35,40 +38,22 @@ class ChangeNetwork(MakeNetwork):
     undoable = False
 
 
-class RemoveNetwork(Step):
+class RemoveNetwork(Removal):
     """The sliver's network is gone, with its subnets and its router."""
 
-    undoable = False
-
     def __init__(self, bridge: BridgeDriver, sliver_id: str) -> None:
-        super().__init__("remove network")
-        self._bridge, self._sliver = bridge, sliver_id
-
-    def check(self) -> Finding:
-        """Look for anything that is left of it."""
-        left = self._bridge.leftovers(self._sliver)
-        return Finding.WILL_DELETE if left else Finding.ALREADY_SO
-
-    def make(self) -> None:
-        """Remove it."""
-        self._bridge.delete(self._sliver)
+        left, delete = partial(bridge.leftovers, sliver_id), partial(bridge.delete, sliver_id)
+        super().__init__("remove network", left, delete)
 
 
-class RemoveUnused(Step):
-    """Networks that were left without a user, by a call that was killed, are gone."""
-
-    undoable = False
+class RemoveUnused(Removal):
+    """Networks that an interrupted call left without a user are gone."""
 
     def __init__(self, network: UnusedNetworks, unused: tuple[str, ...]) -> None:
-        """Make the step for these networks, as the driver named them."""
-        super().__init__("remove unused networks")
-        self._network, self._unused = network, unused
+        """Make the step for the networks that were ``unused`` at planning time."""
 
-    def check(self) -> Finding:
-        """Look for them; others may have come meanwhile, or be in use by now."""
-        left = set(self._unused) & set(self._network.unused())
-        return Finding.WILL_DELETE if left else Finding.ALREADY_SO
+        def left() -> set[str]:
+            # Others may have come since, or one of these may be in use by now.
+            return set(unused) & set(network.unused())
 
-    def make(self) -> None:
-        """Remove them."""
-        self._network.remove_unused()
+        super().__init__("remove unused networks", left, network.remove_unused)

@@ -1,12 +1,14 @@
-"""What is kept of a guest outside of it, its pinned host keys, and what is set inside of it."""
+"""Guests: their pinned host keys, and settings inside of them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from fabric_direct.drivers.contract import GuestAddress, HostKeys
 from fabric_direct.errors import NotFound, Unreachable
 from fabric_direct.model import Finding
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.removal import Removal
 
 
 class KnowGuest(Step):
@@ -32,44 +34,42 @@ class KnowGuest(Step):
         self._driver.forget(self._guest())
 
 
-class ForgetGuest(Step):
+class ForgetGuest(Removal):
     """No host key is pinned to the guest's addresses: the next guest that gets them has another."""
 
-    undoable = False
-
     def __init__(self, driver: HostKeys, guest: GuestAddress) -> None:
-        super().__init__("forget host key")
-        self._driver, self._guest = driver, guest
-
-    def check(self) -> Finding:
-        """Look for pinned keys."""
-        return Finding.WILL_DELETE if self._driver.pins(self._guest) else Finding.ALREADY_SO
-
-    def make(self) -> None:
-        """Remove them."""
-        self._driver.forget(self._guest)
+        pins, forget = partial(driver.pins, guest), partial(driver.forget, guest)
+        super().__init__("forget host key", pins, forget)
 
 
 class Setting(Protocol):
     """Something that can be set in a guest, and taken back."""
 
     def is_so(self) -> bool:
-        """Return whether the guest has it so."""
+        """Return whether it is set in the guest."""
 
     def make(self) -> None:
         """Set it."""
 
     def take_back(self) -> None:
-        """Have it as it was before."""
+        """Restore what was before."""
 
     def is_taken_back(self) -> bool:
-        """Return whether the guest has it as it was before."""
+        """Return whether what was before is restored."""
+
+
+class Reverse:
+    """The opposite of a setting: made where the setting is taken back."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.is_so, self.make = setting.is_taken_back, setting.take_back
+        self.take_back, self.is_taken_back = setting.make, setting.is_so
 
 
 class SetInGuest(Step):
-    """Something is set in the guest, there to stay.
+    """Something is set in the guest, permanently.
 
-    While the guest cannot be asked (it is not there yet, or does not answer), it is not so.
+    While the guest cannot be asked (it does not exist yet, or does not answer), it counts as not set.
     """
 
     def __init__(self, name: str, setting: Setting) -> None:

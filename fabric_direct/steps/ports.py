@@ -1,9 +1,12 @@
 """Ports: places held on networks, and NICs plugged into them."""
 
+from functools import partial
+
 from fabric_direct.drivers.contract import PluggedPort, Port, PortHolder, PortPlugging
 from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.removal import Removal
 
 
 class HoldPort(Step):
@@ -71,23 +74,15 @@ def held_by(port: Port) -> VNicInterface:
     )
 
 
-class ReleasePort(Step):
-    """A vNIC that is no longer wanted has no place on any network."""
-
-    undoable = False
+class ReleasePort(Removal):
+    """A vNIC that is no longer wanted has no port on any network."""
 
     def __init__(self, network: PortHolder, sliver_id: str, component: str) -> None:
-        super().__init__(f"release port {component}")
-        self._network, self._sliver, self._component = network, sliver_id, component
+        def held() -> bool:
+            return any(p.component == component for p in network.ports(sliver_id))
 
-    def check(self) -> Finding:
-        """Look for the port."""
-        held = any(p.component == self._component for p in self._network.ports(self._sliver))
-        return Finding.WILL_DELETE if held else Finding.ALREADY_SO
-
-    def make(self) -> None:
-        """Give it up."""
-        self._network.delete_port(self._sliver, self._component)
+        delete = partial(network.delete_port, sliver_id, component)
+        super().__init__(f"release port {component}", held, delete)
 
 
 class _Plugging(Step):

@@ -1,10 +1,12 @@
 """The server itself: made, started, stamped, removed."""
 
 from collections.abc import Callable
+from functools import partial
 
 from fabric_direct.drivers.contract import ServerMaker, ServerPower, ServerSpec, ServerStamps
 from fabric_direct.model import Finding, Stamp, State
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.removal import Removal
 
 
 class MakeServer(Step):
@@ -80,20 +82,9 @@ class WriteStamp(Step):
         self._compute.write_stamp(self._stamp.sliver.id, self._stamp)
 
 
-class RemoveServer(Step):
+class RemoveServer(Removal):
     """The server is gone, with its root disk and seed; its devices are back with the host."""
 
-    undoable = False
-
     def __init__(self, compute: ServerMaker, sliver_id: str) -> None:
-        super().__init__("remove server")
-        self._compute, self._sliver = compute, sliver_id
-
-    def check(self) -> Finding:
-        """Look for anything that is left of it."""
-        left = self._compute.leftovers(self._sliver)
-        return Finding.WILL_DELETE if left else Finding.ALREADY_SO
-
-    def make(self) -> None:
-        """Remove it."""
-        self._compute.delete(self._sliver)
+        left, delete = partial(compute.leftovers, sliver_id), partial(compute.delete, sliver_id)
+        super().__init__("remove server", left, delete)

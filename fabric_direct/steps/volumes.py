@@ -1,5 +1,7 @@
 """Data volumes: made, plugged in, unplugged, removed."""
 
+from functools import partial
+
 from fabric_direct.drivers.contract import (
     PluggedVolume,
     ServerFinder,
@@ -11,6 +13,7 @@ from fabric_direct.drivers.contract import Volume as VolumeValue
 from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, Storage
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.removal import Removal
 
 
 class MakeVolume(Step):
@@ -34,23 +37,15 @@ class MakeVolume(Step):
         self._volumes.delete(self._sliver, self._storage.id)
 
 
-class RemoveVolume(Step):
+class RemoveVolume(Removal):
     """A volume that we made is gone, with its data."""
 
-    undoable = False
-
     def __init__(self, volumes: VolumeDriver, sliver_id: str, component: str) -> None:
-        super().__init__(f"remove volume {component}")
-        self._volumes, self._sliver, self._component = volumes, sliver_id, component
+        def left() -> bool:
+            return any(v.component == component for v in volumes.volumes(sliver_id))
 
-    def check(self) -> Finding:
-        """Look for the volume, in whatever state it is."""
-        there = {volume.component for volume in self._volumes.volumes(self._sliver)}
-        return Finding.WILL_DELETE if self._component in there else Finding.ALREADY_SO
-
-    def make(self) -> None:
-        """Remove it."""
-        self._volumes.delete(self._sliver, self._component)
+        delete = partial(volumes.delete, sliver_id, component)
+        super().__init__(f"remove volume {component}", left, delete)
 
 
 class _Plugging(Step):

@@ -77,7 +77,10 @@ class MountSetting:
             root.do("mount", self._directory)
 
     def take_back(self) -> None:
-        """Unmount it, if it is still there, and let no boot mount it."""
+        """Unmount it, if it is still there, and remove its entry in /etc/fstab.
+
+        :raises DriverError: with the guest's message, if the guest still uses it.
+        """
         root = Root(self._guest())
         if self._directory in self._mounted(root.guest):
             root.do("umount", self._directory)
@@ -150,30 +153,6 @@ class MountSetting:
         if wanted != text:
             root.write(FSTAB, wanted)
             root.script(scripts.REREAD_FSTAB)
-
-
-class UnmountSetting:
-    """A volume that is to be unplugged is not mounted any more, now and at the next boot."""
-
-    def __init__(self, mount: MountSetting) -> None:
-        """Make the opposite of a mount."""
-        self._mount = mount
-
-    def is_so(self) -> bool:
-        """Read it back from the guest."""
-        return self._mount.is_taken_back()
-
-    def make(self) -> None:
-        """Unmount it; what the guest still uses stays, and is an error in the guest's words."""
-        self._mount.take_back()
-
-    def take_back(self) -> None:
-        """Mount it again."""
-        self._mount.make()
-
-    def is_taken_back(self) -> bool:
-        """Return whether it is mounted again."""
-        return self._mount.is_so()
 
 
 def _refuse_without_blkid(root: Root) -> None:

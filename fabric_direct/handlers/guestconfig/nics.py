@@ -1,6 +1,7 @@
 """The addresses of a sliver's NIC in its guest: found, set, read back, taken away."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_interface
 
 from fabric_direct.deadline import wait_until
@@ -72,17 +73,29 @@ class NicSetting:
         self._give(self._nic, instead_of=self._was)
 
     def take_back(self) -> None:
-        """Give it its former addresses, or none."""
+        """Give it its former addresses, or remove all that we set."""
         if self._was:
             self._give(self._was, instead_of=self._nic)
-        else:
-            NicRemoval(self._guest, self._drivers, self._tenant, self._nic).make()
+            return
+        root, link, found = self._found()
+        for each in found:
+            each.forget(root, self._nic.label)
+        if link and FreeBsd.name not in [each.name for each in found]:
+            _take(root, link)
 
     def is_taken_back(self) -> bool:
-        """Return whether it is as it was."""
+        """Return whether it has its former addresses, or the guest keeps nothing of ours for it."""
         if self._was:
             return NicSetting(self._guest, self._drivers, self._tenant, self._was).is_so()
-        return NicRemoval(self._guest, self._drivers, self._tenant, self._nic).is_so()
+        root, _, found = self._found()
+        return not any(manager.has(root, self._nic.label) for manager in found)
+
+    def _found(self) -> tuple[Root, Link | None, list[Manager]]:
+        """Return the NIC, None if it is unplugged, and the managers that may keep something for it."""
+        root, link = Root(self._guest()), None
+        with suppress(NotFound):
+            link = self._link(root, self._nic)
+        return root, link, managers(root, link.parent if link else "")
 
     def _give(self, nic: Nic, instead_of: Nic | None) -> None:
         root = Root(self._guest())
@@ -104,52 +117,6 @@ class NicSetting:
 
     def _link(self, root: Root, nic: Nic) -> Link:
         return link_of(root.guest, self._drivers, self._tenant(), nic)
-
-
-class NicRemoval:
-    """The guest keeps nothing of ours for an interface that is no longer wanted."""
-
-    def __init__(
-        self,
-        guest: Callable[[], Guest],
-        drivers: HostDrivers,
-        tenant: Callable[[], Tenant],
-        nic: Nic,
-    ) -> None:
-        """Make the removal; ``guest`` and ``tenant`` are asked when the server is there."""
-        self._guest, self._drivers, self._tenant, self._nic = guest, drivers, tenant, nic
-
-    def is_so(self) -> bool:
-        """Look for anything of ours."""
-        root = Root(self._guest())
-        link = self._link(root)
-        found = managers(root, link.parent if link else "")
-        return not any(manager.has(root, self._nic.label) for manager in found)
-
-    def make(self) -> None:
-        """Remove it, and the addresses."""
-        root = Root(self._guest())
-        link = self._link(root)
-        found = managers(root, link.parent if link else "")
-        for each in found:
-            each.forget(root, self._nic.label)
-        if link and FreeBsd.name not in [each.name for each in found]:
-            _take(root, link)
-
-    def take_back(self) -> None:
-        """Set it again."""
-        NicSetting(self._guest, self._drivers, self._tenant, self._nic).make()
-
-    def is_taken_back(self) -> bool:
-        """Return whether it is set again."""
-        return NicSetting(self._guest, self._drivers, self._tenant, self._nic).is_so()
-
-    def _link(self, root: Root) -> Link | None:
-        """Return the NIC as the guest has it; one that is unplugged is nowhere."""
-        try:
-            return link_of(root.guest, self._drivers, self._tenant(), self._nic)
-        except NotFound:
-            return None
 
 
 def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: Nic) -> Link:

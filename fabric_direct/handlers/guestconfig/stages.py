@@ -1,23 +1,23 @@
 """The stages of a flow that set something in a guest.
 
-One after the other: two at once would overwrite each other's ``/etc/fstab``, or have the guest's network
-configured anew in the middle.
+They run one after the other: two at once would overwrite each other's ``/etc/fstab``, or reconfigure the
+guest's network while the other waits for it.
 """
 
 from collections.abc import Callable
 
 from fabric_direct.drivers.contract import HostDrivers, Tenant
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.handlers.guestconfig.mounts import MountSetting, UnmountSetting
-from fabric_direct.handlers.guestconfig.nics import NicRemoval, NicSetting
-from fabric_direct.handlers.guestconfig.wanted import mounts, nics
+from fabric_direct.handlers.guestconfig.mounts import MountSetting
+from fabric_direct.handlers.guestconfig.nics import NicSetting
+from fabric_direct.handlers.guestconfig.wanted import Nic, mounts, nics
 from fabric_direct.model import Component, NodeSliver, Storage
 from fabric_direct.steps.base import Step
-from fabric_direct.steps.guest import SetInGuest
+from fabric_direct.steps.guest import Reverse, SetInGuest
 
 
 class GuestStages:
-    """What is set in the guest of one sliver."""
+    """The settings in the guest of one sliver."""
 
     def __init__(
         self,
@@ -32,27 +32,27 @@ class GuestStages:
         self._bare: set[str] = set()
 
     def wanted(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[list[Step]]:
-        """Return what sets all that the sliver wants, of one that ``was`` so before."""
+        """Return the stages that apply the sliver's settings; ``was`` is the sliver before, if any."""
         former = {nic.label: nic for nic in nics(was)} if was else {}
         setting = {
-            f"configure {nic.label}": NicSetting(
-                self._guest, self._drivers, self._tenant, nic, former.get(nic.label)
-            )
+            f"configure {nic.label}": self._configure(nic, former.get(nic.label))
             for nic in nics(sliver)
         }
         mounting = {f"mount {storage.id}": self._mount(storage) for storage in mounts(sliver)}
         return [[SetInGuest(name, each)] for name, each in (setting | mounting).items()]
 
     def unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[list[Step]]:
-        """Return what takes away what the sliver wanted before and does not want any more."""
+        """Return the stages that remove the settings which the sliver no longer has."""
         kept = {nic.label for nic in nics(sliver)} | {storage.id for storage in mounts(sliver)}
         removing = {
-            f"unconfigure {nic.label}": NicRemoval(self._guest, self._drivers, self._tenant, nic)
+            f"unconfigure {nic.label}": Reverse(
+                NicSetting(self._guest, self._drivers, self._tenant, nic)
+            )
             for nic in nics(was)
             if nic.label not in kept
         }
         unmounting = {
-            f"unmount {storage.id}": UnmountSetting(self._mount(storage))
+            f"unmount {storage.id}": Reverse(self._mount(storage))
             for storage in mounts(was)
             if storage.id not in kept
         }
@@ -67,6 +67,9 @@ class GuestStages:
         if isinstance(component, Storage) and component.id in self._bare:
             return component.model_copy(update={"mount": None})
         return component
+
+    def _configure(self, nic: Nic, was: Nic | None = None) -> NicSetting:
+        return NicSetting(self._guest, self._drivers, self._tenant, nic, was)
 
     def _mount(self, storage: Storage) -> MountSetting:
         compute, reads = self._drivers.compute, self._drivers.reads
