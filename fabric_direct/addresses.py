@@ -1,12 +1,12 @@
-"""Addresses of the site's networks: which are reserved, which may be given out, which may be asked for.
+"""Addresses of the site's networks: reserved ones, available ones, and the check of requested ones.
 
 * The host's own address is the first of the subnet. On a ``vlan`` network, whose gateway is another
   machine of that VLAN, it is the first that is not the gateway.
 * Reserved are the subnet's own address, its broadcast address, its first, the host's, the gateway and
   the DNS servers.
-* Of IPv6, the host's own is the first (``::1``). In a /64, where guests configure themselves by router
-  advertisement, a NIC's address is the one that follows from its MAC (modified EUI-64, RFC 4291,
-  appendix A); in any other prefix it is the lowest free one.
+* In IPv6, the host's own is the first (``::1``). In a /64, where guests configure themselves by router
+  advertisement, a NIC's address is derived from its MAC (modified EUI-64, RFC 4291, appendix A); in any
+  other prefix it is the lowest free one.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def host_address6(subnet: IPv6Network) -> IPv6Address:
 
 
 def reserved(network: SiteNetwork) -> frozenset[IPv4Address]:
-    """Return the addresses of the subnet that no NIC may have."""
+    """Return the addresses of the subnet that no NIC may use."""
     subnet = network.subnet
     edges = (subnet[0], subnet[-1], next(iter(subnet.hosts())), host_address(network))
     gateway = (network.gateway,) if network.gateway else ()
@@ -45,7 +45,7 @@ def reserved(network: SiteNetwork) -> frozenset[IPv4Address]:
 
 
 def candidates(network: SiteNetwork) -> Iterator[IPv4Address]:
-    """Yield the addresses that may be given out, the lowest first."""
+    """Yield the addresses that NICs may be given, the lowest first."""
     kept = reserved(network)
     return (address for address in _pool(network) if address not in kept)
 
@@ -58,7 +58,7 @@ def _pool(network: SiteNetwork) -> Iterator[IPv4Address]:
 
 
 def candidates6(subnet: IPv6Network, mac: str) -> Iterator[IPv6Address]:
-    """Yield the IPv6 addresses that a NIC may be given: one in a /64, else the lowest first."""
+    """Yield the IPv6 addresses that a NIC may be given: one in a /64, otherwise the lowest first."""
     if subnet.prefixlen == 64:
         return iter((_eui64(subnet, mac),))
     return (subnet[n] for n in range(2, subnet.num_addresses))
@@ -71,9 +71,10 @@ def _eui64(subnet: IPv6Network, mac: str) -> IPv6Address:
 
 
 def check_addresses(network: SiteNetwork, interface: Interface) -> None:
-    """Return if an interface may ask for the addresses that it asks for, leaving aside who has them.
+    """Raise InvalidSliver unless the network has the addresses that the interface asks for.
 
-    An address outside of the network's pool may be asked for, if it is in the subnet.
+    Whether another NIC has them is not checked. An address outside of the network's pool is valid if it
+    is in the subnet.
 
     :raises InvalidSliver: with the field ``interface.ipv4`` or ``interface.ipv6``.
     """
@@ -92,7 +93,7 @@ def _check(
     field: str,
 ) -> None:
     if subnet is None:
-        raise InvalidSliver(f"{asked} cannot be had", field=field, why="the network has no IPv6")
+        raise InvalidSliver(f"{asked} is not available", field=field, why="the network has no IPv6")
     if asked.ip not in subnet:
         raise InvalidSliver(
             f"{asked.ip} is outside of the network", field=field, why=f"it is {subnet}"

@@ -1,4 +1,4 @@
-"""What a host cannot serve, and what cannot be changed: refused before anything is touched."""
+"""Checks before anything is changed: what a host cannot serve, and what a modification cannot change."""
 
 from fabric_direct.drivers.contract import HostDrivers, Server, Tenant
 from fabric_direct.errors import InvalidSliver
@@ -13,18 +13,18 @@ from fabric_direct.model import (
     VNic,
 )
 
-# Of a device's interface, what can be set anew.
+# Fields of a device's interface that can be changed.
 _SETTINGS = {"ipv4": None, "ipv6": None, "auto_config": False, "bandwidth": None}
-# What a modification may not touch: the guest was made from it.
+# Fields that a modification cannot change: the guest was created from them.
 _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
 
 def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: Tenant) -> None:
-    """Return if the host's drivers can serve each component.
+    """Raise InvalidSliver or Conflict unless the host's drivers can serve each component.
 
-    :param tenant: the sliver's domain, as far as there is one.
-    :raises InvalidSliver: with the path of the field that they cannot.
-    :raises Conflict: if others have a device, the host uses it, or it is not clean.
+    :param tenant: the sliver's domain, if it exists.
+    :raises InvalidSliver: with the path of the field that they cannot serve.
+    :raises Conflict: if another sliver has a device, the host uses it, or it is not clean.
     """
     for number, component in enumerate(sliver.components):
         with field_below(f"components[{number}]"):
@@ -46,10 +46,7 @@ def _refuse_component(
 
 
 def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tenant: Tenant) -> None:
-    """Return if the running server has a free root port for all that is plugged in anew.
-
-    :raises InvalidSliver: if it has too few.
-    """
+    """Raise InvalidSliver unless the running server has a free root port for each new component."""
     former = {component.id for component in was.components}
     added = [component for component in sliver.components if component.id not in former]
     devices = [device for device in sliver.devices() if device in added]
@@ -59,30 +56,27 @@ def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tena
     needed = len(added) - len(devices) + sum(len(device.bdf) for device in devices)
     if free is not None and needed > free:
         raise InvalidSliver(
-            f"{needed} PCIe root ports are needed and {free} are free",
+            f"too few free PCIe root ports: {needed} needed, {free} free",
             field="components",
             where=drivers.host,
             why="each device that is plugged into a guest takes one, and none is added while it runs",
-            remedy="take devices away first, or make the sliver anew with all of its components",
+            remedy="detach devices first, or create the sliver again with all of its components",
         )
 
 
 def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
-    """Return if the server can become the sliver by changing its components.
-
-    :raises InvalidSliver: if a field differs that was fixed when the server was made.
-    """
+    """Raise InvalidSliver if a field differs that was fixed when the server was created."""
     was, now = server.stamp, sliver.stamp()
     changed = [f for f in _FIXED if getattr(was.sliver, f) != getattr(now.sliver, f)]
-    if now.sliver.host is None:  # it is where placement, or the cloud, has put it
+    if now.sliver.host is None:  # placement, or the cloud, has chosen it
         changed = [field for field in changed if field != "host"]
     if was.boot_script_sha256 != now.boot_script_sha256:
         changed.append("boot_script")
     if changed:
         raise InvalidSliver(
-            "cannot be changed once the server is made",
+            "cannot be changed after the server is created",
             field=changed[0],
-            remedy="delete the sliver and create it anew",
+            remedy="delete the sliver and create it again",
         )
     _refuse_other_kinds(was.sliver, sliver)
 
@@ -92,11 +86,11 @@ def _refuse_other_kinds(was: NodeSliver, sliver: NodeSliver) -> None:
     for number, component in enumerate(sliver.components):
         if not _changeable(former.get(component.id, component), component):
             raise InvalidSliver(
-                f"{component.type} {component.id} cannot become another one",
+                f"{component.type} {component.id} cannot be replaced by another one of the same id",
                 field=f"components[{number}]",
-                remedy="give the new one another id; what can be changed are network and interface of a "
-                "vNIC, the bandwidth of a SharedNIC, and what is set in the guest: a NIC's addresses, "
-                "and whether a volume is mounted",
+                remedy="give the new one another id; only these can be changed: network and interface "
+                "of a vNIC, the bandwidth of a SharedNIC, and settings in the guest (a NIC's addresses, "
+                "whether a volume is mounted)",
             )
 
 
@@ -118,7 +112,7 @@ def _moved(was: Interface, wanted: Interface) -> bool:
 
 
 def _on_host(component: Component) -> Component:
-    """Return a component without what is set in the guest, and without a VF's bandwidth."""
+    """Return a component without its settings in the guest and without a VF's bandwidth."""
     if isinstance(component, Storage):
         return component.model_copy(update={"mount": None})
     if isinstance(component, SharedNic):

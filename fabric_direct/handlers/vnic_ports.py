@@ -7,12 +7,12 @@
              → unplug what is unwanted → remove its ports
     delete   unplug and remove ports → networks that nobody uses → nothing is left
 
-Each port bears this sliver's stamp, and so does the NIC. A server's own sliver lets such a NIC be, and
-when it deletes the server the port stays, plugged into nothing. While ports are plugged in, or moved,
-nobody else changes the servers' slivers: the flow names them as touched.
+Each port bears this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
+when it deletes the server, the port stays, plugged into nothing. While ports are plugged in or moved, nobody
+else changes the servers' slivers: the flow names them as touched.
 
-Where the ports are plugged in is read from the substrate; nothing else says what the sliver was. So a
-sliver that has no port is the same as none.
+Where the ports are plugged in is read from the substrate; nothing else records what the sliver was. So
+a sliver without ports does not exist.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -105,7 +105,7 @@ class VNicPortsHandler:
     def delete(self, ref: SliverRef) -> Flow:
         """Return what unplugs the ports and removes them.
 
-        Servers are not kept for it: one whose guest does not let go of the NIC may be deleted meanwhile,
+        Servers are not locked for it: one whose guest does not release the NIC may be deleted meanwhile,
         and the NIC goes with it.
         """
         plugs, unused = self._compute.plugs(ref.id), self._network.unused()
@@ -139,7 +139,7 @@ class VNicPortsHandler:
     # --- refused
 
     def _refuse(self, sliver: VNicPortsSliver) -> None:
-        """Return if the network can serve the ports, and the servers are there.
+        """Raise InvalidSliver unless the network can serve the ports and the servers exist.
 
         :raises InvalidSliver: with the field: ``network``, ``ports[n].server``, ``ports[n].interface…``.
         """
@@ -209,9 +209,9 @@ class VNicPortsHandler:
 def _refuse_in_guest(port: ServerPort) -> None:
     if port.interface.auto_config:
         raise InvalidSliver(
-            "the guest of another sliver is not configured",
+            "the guest of another sliver cannot be configured",
             field="interface.auto_config",
-            remedy="leave it out; where the network has DHCP, the guest gets the port's address",
+            remedy="omit it; if the network has DHCP, the guest gets the port's address",
         )
 
 

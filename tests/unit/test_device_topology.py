@@ -179,7 +179,7 @@ class TestAnIommuGroup:
         words = refusal(fewer, ONE_DRIVE, InvalidSliver)
 
         assert words.startswith(
-            "bdf[0]: 0000:26:00.0 can only be had together with 0000:26:01.0, which is not allowed "
+            "bdf[0]: 0000:26:00.0 can only be passed through with 0000:26:01.0, which is not allowed "
             "(site.yaml: hosts.w1.devices): both are in IOMMU group 15."
         )
 
@@ -285,7 +285,7 @@ class TestCleanliness:
 
         words = refusal(replace(TOPOLOGY, records={GPU: nobody}), BOTH, DeviceUnclean)
 
-        assert "nobody knows who had it last: its record cannot be read" in words
+        assert "an unknown sliver had it last: its record cannot be read" in words
 
     def test_what_was_written_down_for_the_component_itself_is_its_own(self) -> None:
         recorded(GPU).refuse(BOTH, SLIVER, OWN)
@@ -343,7 +343,7 @@ class TestTheInventory:
                 replace(TOPOLOGY, entries=ENTRIES[:1]),
                 GPU,
                 "not allowed",
-                "0000:25:00.1 goes with it, and is not allowed",
+                "0000:25:00.1 of its IOMMU group is not allowed",
                 None,
             ),
             (claimed(GPU), GPU, "used", "", "foreign"),

@@ -408,7 +408,7 @@ def test_a_guest_that_answers_nonsense_is_an_error_of_its_own(
 ) -> None:
     mocker.patch.object(ssh, "run", return_value=CommandResult(0, answer, b""))
 
-    with pytest.raises(DriverError, match="answers nonsense"):
+    with pytest.raises(DriverError, match="sent an invalid response"):
         ssh.interfaces(GUEST)
 
 

@@ -65,7 +65,9 @@ class TestASharedNic:
         ids=["vlan", "mac", "no vlan"],
     )
     def test_is_not_changed_in_place(self, changed: SharedNic) -> None:
-        with pytest.raises(InvalidSliver, match=r"SharedNIC nic cannot become another") as refusal:
+        with pytest.raises(
+            InvalidSliver, match=r"SharedNIC nic cannot be replaced by another"
+        ) as refusal:
             refuse_fixed(server(node(nic(vlan=304))), node(changed))
 
         assert refusal.value.field == "components[0]"
@@ -107,7 +109,7 @@ class TestASmartNic:
         ids=["another VLAN", "another MAC", "more interfaces"],
     )
     def test_is_not_changed_in_place(self, wanted: tuple[dict[str, Any], ...]) -> None:
-        with pytest.raises(InvalidSliver, match="cannot become another one"):
+        with pytest.raises(InvalidSliver, match="cannot be replaced by another one"):
             refuse_fixed(server(card(self.SET)), card(*wanted))
 
 
@@ -120,7 +122,7 @@ class TestAVolume:
     @pytest.mark.parametrize("changed", [{"mount": "/other"}, {"size": 2}])
     def test_is_not_changed_in_place(self, changed: dict[str, Any]) -> None:
         was = {"id": "data", "size": 1, "mount": "/data"}
-        with pytest.raises(InvalidSliver, match="cannot become another one"):
+        with pytest.raises(InvalidSliver, match="cannot be replaced by another one"):
             refuse_fixed(server(node(Storage(**was))), node(Storage(**(was | changed))))
 
 
@@ -135,7 +137,7 @@ class TestAVolume:
     ids=["more functions", "another function", "another model", "another type"],
 )
 def test_a_device_is_not_changed_in_place(changed: Gpu | SharedNic) -> None:
-    with pytest.raises(InvalidSliver, match="cannot become another one") as refusal:
+    with pytest.raises(InvalidSliver, match="cannot be replaced by another one") as refusal:
         refuse_fixed(
             server(node(Gpu(id="gpu", bdf=(GPU,)))), node(VNic(id="n", network="red"), changed)
         )
@@ -201,7 +203,7 @@ class TestTheRootPortsOfARunningServer:
     def test_must_be_enough_for_all_that_is_plugged_in_anew(
         self, drivers: HostDrivers, more: tuple[Any, ...], needed: int
     ) -> None:
-        words = f"{needed} PCIe root ports are needed and 2 are free"
+        words = f"too few free PCIe root ports: {needed} needed, 2 free"
 
         with pytest.raises(InvalidSliver, match=words) as refusal:
             refuse_crowd(drivers, self.WAS, self.grown(*more), TENANT)

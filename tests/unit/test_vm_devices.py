@@ -484,7 +484,7 @@ class TestRootPorts:
         assert outcome.status is Status.REFUSED
         assert outcome.error
         assert outcome.error.field == "components"
-        assert "2 PCIe root ports are needed and 1 are free" in outcome.error.message
+        assert "too few free PCIe root ports: 2 needed, 1 free" in outcome.error.message
         assert not fakes.calls["network.create_port"] + fakes.calls["device.attach"]
 
     def test_that_are_just_enough_are_used(

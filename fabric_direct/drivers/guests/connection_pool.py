@@ -1,7 +1,7 @@
-"""SSH connections that are kept for a while, so that not every command pays for a new one.
+"""A pool of SSH connections, so that not every command needs a new one.
 
-A key exchange takes a small guest half a second and more. Each user has a connection for itself; when
-it is done, the next one gets it. None crosses a fork.
+A key exchange takes half a second or more in a small guest. Each caller has a connection for itself and
+returns it to the pool. None crosses a fork.
 """
 
 import socket
@@ -16,14 +16,14 @@ from fabric_direct import forks
 
 # Seconds that a connection is kept unused.
 IDLE = 30.0
-# Seconds for one that is kept to show that it still lives.
+# Seconds for a pooled connection to prove that it still works.
 ALIVE = 3.0
 # Seconds for a TCP connection, and for a server's first line.
 REACH = 1.0
 
 
 class SshClients:
-    """Connections by whom they are to."""
+    """Pooled connections by destination."""
 
     def __init__(self) -> None:
         self._lock = forks.Lock()
@@ -34,7 +34,7 @@ class SshClients:
     def use(
         self, to: Hashable, connect: Callable[[], paramiko.SSHClient]
     ) -> Iterator[paramiko.SSHClient]:
-        """Give a connection that is kept and lives, or a new one; it is kept unless the block raises."""
+        """Yield a working pooled connection or a new one; it is pooled again unless the block raises."""
         client = self._living(to) or connect()
         try:
             yield client
@@ -46,7 +46,7 @@ class SshClients:
         self._close_idle()
 
     def close(self, to: Hashable) -> None:
-        """Close what is kept to this one."""
+        """Close the pooled connections to this destination."""
         with self._lock:
             kept = self._kept.pop(to, [])
         for _, client in kept:
@@ -77,7 +77,7 @@ class SshClients:
             client.close()
 
     def _forget(self) -> None:
-        """Begin anew in a forked child: to close the parent's connections would end them there."""
+        """Start empty in a forked child: closing the parent's connections would end them there."""
         self._kept = {}
 
 
@@ -95,7 +95,7 @@ def _lives(client: paramiko.SSHClient) -> bool:
 def reach(address: str, port: int, limit: float | None = None) -> socket.socket:
     """Return a TCP connection to a server that speaks first, as SSH's do.
 
-    Where nothing answers, a try takes a second, not the minutes that TCP itself would take.
+    If nothing answers, an attempt takes a second, not the minutes of TCP's own retries.
 
     :param limit: seconds for the connection, and for the server's first line; :data:`REACH` if absent.
     :raises OSError: if nothing answers in that time.

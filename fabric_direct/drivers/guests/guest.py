@@ -1,4 +1,4 @@
-"""What handlers want of a guest, on top of its driver."""
+"""One guest through its driver: wait for it, read its interfaces, disks and devices."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -24,13 +24,13 @@ from fabric_direct.model import ObservedGuest
 VIRTIO_SERIAL = 20
 # Seconds for one look into a guest.
 _LOOK = 30.0
-# Seconds until a guest should have noticed a new device by itself: Linux alone waits 5 s after a slot's
-# attention button before it powers the slot (pciehp).
+# Seconds in which a guest should notice a new device by itself: Linux waits 5 s after a slot's attention
+# button before it powers the slot (pciehp).
 _HOTPLUG = 10.0
 # Seconds more for the guest's driver to make an interface or disk of it; a guest may have no driver.
 _PROBE = 10.0
 
-# Only what a shell has built in: a process costs a small guest dear. $1 is where sysfs is.
+# Shell built-ins only: in a small guest each process is expensive. $1 is where sysfs is.
 # A bond gives all its interfaces one MAC and keeps their own aside.
 _PCI = """show() {
   kind=$1 value=
@@ -68,7 +68,7 @@ class GuestDevice:
     """Names of its disks, for example ``nvme0n1``."""
 
     def driven(self) -> bool:
-        """Return whether the guest made of it what its class promises: an interface, a disk."""
+        """Return whether the guest has the interface or disk that the device's class promises."""
         promised = {"0x02": self.interfaces, "0x01": self.disks}
         return promised.get(self.kind[:4]) != ()
 
@@ -82,9 +82,9 @@ class GuestLink:
     addresses: tuple[str, ...] = ()
     """With prefix length."""
     real: bool = True
-    """Whether it is a device's, and not one that the guest made: a VLAN interface, a bridge."""
+    """Whether it is a device's, and not created by the guest: a VLAN interface, a bridge."""
     below: tuple[str, ...] = ()
-    """Names of the interfaces that it was made on top of."""
+    """Names of its lower interfaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +109,20 @@ class Guest:
         self.driver, self.address = driver, address
 
     def meet(self, console: Callable[[], str], *, timeout: float) -> None:
-        """Return when the guest's host key is known, from its console.
+        """Block until the guest's host key is pinned, from its console.
 
-        The console of a cloud is dear to read, so it is read when the guest's SSH server answers.
+        Reading a cloud's console is expensive, so it is read only when the guest's SSH server answers.
 
-        :raises TimedOut: if it did not show one within ``timeout`` seconds.
+        :raises TimedOut: if the console does not show a key within ``timeout`` seconds.
         """
         what = "the guest to show its SSH host key on its console"
         wait_until(what, lambda: self._shown(console), timeout=timeout)
 
     def wait_ready(self, ports: Sequence[Port], *, timeout: float) -> None:
-        """Return when the guest answers, its boot script has run, and its NICs have their addresses.
+        """Block until the guest answers, its boot script has run, and its NICs have their addresses.
 
         :raises Unreachable: if it does not answer.
-        :raises TimedOut: if the rest does not come about within ``timeout`` seconds.
+        :raises TimedOut: if the rest is not the case within ``timeout`` seconds.
         """
         deadline = Deadline.within(timeout)
         addressed = "the guest's NICs to have their addresses"
@@ -131,7 +131,7 @@ class Guest:
         wait_until(addressed, lambda: self._has(ports), timeout=deadline.remaining())
 
     def observe(self) -> ObservedGuest:
-        """Ask the guest; one that does not answer is not reachable, which is no error."""
+        """Ask the guest; one that does not answer is reported as not reachable."""
         try:
             if not self.driver.ping(self.address):
                 return ObservedGuest(reachable=False)
@@ -147,16 +147,16 @@ class Guest:
     def interfaces(self) -> dict[str, GuestInterface]:
         """Return the guest's interfaces by MAC address; none if it does not answer."""
         try:
-            # (what is made on top of an interface comes after it, and has its MAC)
+            # A VLAN interface or bridge comes after its lower interface and has the same MAC.
             found = reversed(self.driver.interfaces(self.address))
             return {interface.mac.lower(): interface for interface in found}
         except DriverError:
             return {}
 
     def links(self) -> tuple[GuestLink, ...]:
-        """Return the guest's interfaces, and which of them it made on top of others.
+        """Return the guest's interfaces, with their lower interfaces.
 
-        Of a guest without sysfs (FreeBSD) the first one with a MAC address counts as real.
+        In a guest without sysfs (FreeBSD), the first interface with a MAC address counts as real.
 
         :raises DriverError: if it does not answer.
         """
@@ -188,10 +188,10 @@ class Guest:
         return self.driver.run(self.address, argv, timeout=_LOOK)
 
     def devices(self, devices: Sequence[PluggedDevice]) -> dict[str, GuestDevice]:
-        """Return by alias those of the devices that the guest sees; none if it does not say.
+        """Return the devices that the guest sees, by alias; empty if it does not answer.
 
-        A device is found by the root port that it hangs on, or its own address where it hangs on none:
-        the numbers of the buses below are the guest's own.
+        A device is found by its root port, or by its own address if it is on none: the guest assigns
+        the numbers of the buses below itself.
         """
         try:
             answer = self._look(_PCI, "/sys")
@@ -202,15 +202,13 @@ class Guest:
         return {alias: found for alias, found in seen.items() if found}
 
     def wait_devices(self, devices: Sequence[PluggedDevice], *, timeout: float) -> None:
-        """Return when the guest sees the devices; one that does not is told to look.
+        """Block until the guest sees the devices; if it does not, have it rescan its PCI buses.
 
-        What the running domain does not have cannot be seen, and is not waited for.
-
-        If its drivers make interfaces and disks of them within 10 s (a guest may have no driver), then
-        these are there, too.
+        Devices that the running domain does not have are not waited for. The devices' interfaces and
+        disks are waited for as well, but at most 10 s: a guest may have no driver.
 
         :param timeout: seconds; the last look may end 30 s later.
-        :raises TimedOut: if it does not see all of them in time; those that it does not are named.
+        :raises TimedOut: if it does not see all of them in time; the message names the missing ones.
         """
         deadline, why = Deadline.within(timeout), ""
         devices = [device for device in devices if device.guest_address]
@@ -225,9 +223,9 @@ class Guest:
             self._wait_driven(devices, deadline.remaining(_PROBE))
 
     def rescan_pci(self) -> None:
-        """Have the guest look for PCI devices, as root or by sudo without a password.
+        """Have the guest rescan its PCI buses, as root or by sudo without a password.
 
-        :raises DriverError: if it does not.
+        :raises DriverError: if that fails.
         """
         argv = ("sh", "-c", _RESCAN, "sh", "/sys/bus/pci/rescan")
         answer = self.driver.run(self.address, argv, timeout=_LOOK)
@@ -240,7 +238,7 @@ class Guest:
             )
 
     def _look_for(self, devices: Sequence[PluggedDevice], timeout: float) -> dict[str, GuestDevice]:
-        """Return what the guest sees of the devices: all of them, or what it sees after ``timeout``."""
+        """Return the devices that the guest sees: all of them, or what it sees after ``timeout``."""
         found: dict[str, GuestDevice] = {}
 
         def all_seen() -> bool:
@@ -277,7 +275,7 @@ class Guest:
         return self.driver.listens(self.address) and self.driver.learn(self.address, console())
 
     def _booted(self) -> bool:
-        """Return whether the guest has booted; one that is busy with it may not answer each time."""
+        """Return whether the guest has booted; while it boots it may not answer each time."""
         try:
             return self.driver.boot_finished(self.address) is not False
         except (Unreachable, TimedOut):
@@ -308,13 +306,13 @@ def _disks(text: str) -> dict[str, GuestDisk]:
 
 
 def _is_of(mount: list[str], name: str, number: str) -> bool:
-    """Return whether a mount is of a disk: by its number, or of btrfs, which has none, by its name."""
+    """Return whether a mount is of a disk: by its number, or by its name for btrfs, which has none."""
     source = mount[mount.index("-") + 2] if "-" in mount[:-2] else ""
     return mount[2] == number or source == f"/dev/{name}"
 
 
 def _plain(directory: str) -> str:
-    """Return a directory of mountinfo(5), which has blanks in octal."""
+    """Decode a directory of mountinfo(5), in which blanks are octal escapes."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), directory)
 
 
@@ -343,7 +341,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(answer: bytes) -> Iterator[_Entry]:
-    """Read what :data:`_PCI` wrote; what is no such line is passed over."""
+    """Parse the output of :data:`_PCI`; other lines are ignored."""
     for line in answer.decode(errors="replace").split("\n"):
         kind, path, value = (*line.split(), "", "", "")[:3]
         parts = path.split("/")
@@ -366,7 +364,7 @@ def _guest_device(device: PluggedDevice, entries: Sequence[_Entry]) -> GuestDevi
 
 
 def _is(entry: _Entry, device: PluggedDevice) -> bool:
-    """Return whether this is the device: below its port, of its slot and function, and no bridge."""
+    """Return whether an entry is the device: below its port, of its slot and function, not a bridge."""
     where, port = device.guest_address, device.guest_port
     if where is None or entry.kind != "pci" or entry.value.startswith(_BRIDGE):
         return False

@@ -1,6 +1,6 @@
-"""Guests through the QEMU guest agent: no network, no password, no key.
+"""Guests through the QEMU guest agent: no network, password or key is needed.
 
-libvirt's own calls are used where it has one (interfaces, authorized keys), the agent's commands for
+libvirt's own calls are used where they exist (interfaces, authorized keys), the agent's commands for
 the rest (ping, reading a file, running a command).
 """
 
@@ -38,17 +38,17 @@ _SILENT = {
     libvirt.VIR_ERR_OPERATION_INVALID,  # the domain does not run
     getattr(libvirt, "VIR_ERR_AGENT_COMMAND_TIMEOUT", None),  # younger than libvirt 9.0
 }
-# What reading an answer ends in that is none: guests may send what they like.
+# Errors of parsing an invalid response: guests may send anything.
 _NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # The agent gives no codes: this is the C library's word for ENOENT.
 _NO_FILE = "No such file or directory"
 
 
 class AgentGuest:
-    """Looks into the guests of one host through their agents.
+    """Accesses the guests of one host through their agents.
 
     :param site: the site.
-    :param host: name of the worker; one that the site does not know is refused at the first call.
+    :param host: name of the worker; an unknown one is refused at the first call.
     """
 
     name = "agent"
@@ -66,11 +66,11 @@ class AgentGuest:
         return self._site.host(self._host).libvirt
 
     def listens(self, guest: GuestAddress) -> bool:  # noqa: ARG002 - the agent is asked itself
-        """Return that there is something to ask: the agent's channel."""
+        """Return True: the agent's channel always exists."""
         return True
 
     def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002 - none is needed
-        """Return that there is nothing to learn: the agent's channel is the host's own."""
+        """Return True: the agent's channel is the host's own and needs no host key."""
         return True
 
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:  # noqa: ARG002
@@ -90,10 +90,10 @@ class AgentGuest:
         return True
 
     def wait(self, guest: GuestAddress, *, timeout: float) -> None:
-        """Return when the agent answers.
+        """Block until the agent answers.
 
         :param timeout: seconds; the last ping may end :data:`ANSWER` seconds later.
-        :raises Unreachable: if it did not within that time.
+        :raises Unreachable: if it does not within that time.
         :raises Unsupported: if the domain has no channel for an agent.
         """
         deadline, pause = Deadline.within(timeout), FIRST_PAUSE
@@ -106,11 +106,11 @@ class AgentGuest:
                 pause = min(2 * pause, LAST_PAUSE)
 
     def boot_finished(self, guest: GuestAddress) -> bool:
-        """Return whether cloud-init, or what stands in for it, has left its mark in the guest."""
+        """Return whether cloud-init, or its substitute, has finished in the guest."""
         return self._read(guest, BOOT_FINISHED) is not None
 
     def ssh_host_key(self, guest: GuestAddress) -> str | None:
-        """Return the guest's SSH host key, the strongest that it has, or None if it has none."""
+        """Return the guest's strongest SSH host key, or None if it has none."""
         for path in HOST_KEYS:
             words = (self._read(guest, path) or b"").decode(errors="replace").split()
             if len(words) >= 2:
@@ -118,7 +118,7 @@ class AgentGuest:
         return None
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
-        """Return the guest's network interfaces, without its loopback."""
+        """Return the guest's network interfaces except loopback."""
         source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
         with self._translated("read the network interfaces of", guest):
             found = self._domain(guest).interfaceAddresses(source)
@@ -127,12 +127,12 @@ class AgentGuest:
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
     ) -> CommandResult:
-        """Run a command in the guest, as root; no shell reads its arguments.
+        """Run a command in the guest as root, without a shell.
 
-        A command that a signal ended has the code that a shell would give it: 128 and the signal.
+        The code of a command that a signal ended is 128 plus the signal, as in a shell.
 
         :param timeout: seconds that the command may take.
-        :raises TimedOut: if the command has not ended by then; it goes on in the guest.
+        :raises TimedOut: if the command has not ended by then; it continues in the guest.
         """
         deadline = Deadline.within(timeout)
         with self._translated(f"run {argv[0]} in", guest):
@@ -154,9 +154,9 @@ class AgentGuest:
             return keys_in(_authorized_keys(self._domain(guest), guest.user))
 
     def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let these public keys log in as the image's user.
+        """Add public keys that may log in as the image's user.
 
-        :raises NotVerified: if one of them is not there, read back.
+        :raises NotVerified: if one of them, read back, is missing.
         """
         append = libvirt.VIR_DOMAIN_AUTHORIZED_SSH_KEYS_SET_APPEND
         new = missing(keys, self.authorized_keys(guest))
@@ -164,9 +164,9 @@ class AgentGuest:
         self._verify(guest, not missing(keys, self.authorized_keys(guest)))
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let these public keys no longer log in as the image's user.
+        """Remove public keys that may log in as the image's user.
 
-        :raises NotVerified: if one of them is still there, read back.
+        :raises NotVerified: if one of them, read back, is still there.
         """
         remove = libvirt.VIR_DOMAIN_AUTHORIZED_SSH_KEYS_SET_REMOVE
         self._set_keys(guest, matching(keys, self.authorized_keys(guest)), remove)
@@ -180,14 +180,14 @@ class AgentGuest:
     def _verify(self, guest: GuestAddress, so: bool) -> None:
         if not so:
             raise NotVerified(
-                f"the keys of {guest.user} in {guest.instance} are not as asked for",
+                f"the authorized keys of {guest.user} in {guest.instance} did not change",
                 where=self._uri,
-                why="the agent said that it had changed them",
+                why="the agent reported success",
                 remedy="try again",
             )
 
     def _domain(self, guest: GuestAddress) -> libvirt.virDomain:
-        """Return the guest's domain; libvirt's own calls to its agent are limited as well."""
+        """Return the guest's domain, with a time limit for libvirt's own calls to its agent."""
         domain = the_domain(connect(self._uri), guest.sliver, self._site.site)
         domain.agentSetResponseTimeout(ANSWER)
         return domain
@@ -203,7 +203,7 @@ class AgentGuest:
                 raise
             except _NONSENSE as error:
                 raise DriverError(
-                    f"the agent of guest {guest.instance} answers nonsense",
+                    f"the agent of guest {guest.instance} sent an invalid response",
                     where=self._uri,
                     why=f"{type(error).__name__} when it was asked to {what} it",
                 ) from error
@@ -218,7 +218,7 @@ class AgentGuest:
 
     @contextmanager
     def _listening(self, guest: GuestAddress) -> Iterator[threading.Event]:
-        """Hear when an agent comes or goes."""
+        """Set an event whenever the agent connects or disconnects."""
         heard = threading.Event()
         connection = connect(self._uri)
         domain = the_domain(connection, guest.sliver, self._site.site)

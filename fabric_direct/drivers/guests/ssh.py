@@ -1,7 +1,7 @@
 """Guests through SSH, for images without an agent.
 
-Required in the guest: an SSH server that takes the site's key, a POSIX shell, ``cat``, ``test``,
-``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned before
+Required in the guest: an SSH server that accepts the site's key, a POSIX shell, ``cat``, ``test``,
+``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned first
 (:func:`~fabric_direct.drivers.guests.known_hosts.pin`).
 """
 
@@ -39,7 +39,7 @@ ANSWER = 10.0
 # Seconds for one of the short commands of this driver.
 COMMAND = 30.0
 
-# Bytes of a command's output that are taken: a guest may write without end.
+# Bytes of a command's output that are read: a guest may write without end.
 OUTPUT = 8 * 1024**2
 _KEY_LINE = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+) [A-Za-z0-9+/]+=*( .*)?")
 
@@ -49,15 +49,15 @@ _WRITE_KEYS = f"""umask 077
 mkdir -p .ssh && cat >{KEYS_FILE}.new && [ "$(wc -c <{KEYS_FILE}.new)" -eq "$1" ] &&
 mv {KEYS_FILE}.new {KEYS_FILE}"""
 _HALF = "--\n"
-# In one go, for each command costs a small guest its time; busybox's ip knows no JSON.
+# One command, because each is slow in a small guest; busybox's ip has no JSON output.
 _READ_LINKS = """for each in /sys/class/net/*; do echo "${each##*/} $(cat "$each/address")"; done
 echo -- && ip -o addr"""
 
 
 class SshGuest:
-    """Looks into the guests of a site through SSH, as the image's user.
+    """Accesses the guests of a site through SSH, as the image's user.
 
-    :param site: the site; its key, and the host keys that it has pinned.
+    :param site: the site; its key, and its pinned host keys.
     :param host: name of the worker.
     :raises InvalidSite: if the site has no key of its own for guests.
     """
@@ -88,9 +88,9 @@ class SshGuest:
         return any(map(_answers, guest.addresses))
 
     def learn(self, guest: GuestAddress, console: str) -> bool:
-        """Pin the host key that cloud-init showed on the console; return whether one is pinned.
+        """Pin the host key that cloud-init printed on the console; return whether one is pinned.
 
-        A guest may show any key there, but it is the guest itself that does: nobody on the network can.
+        A guest may print any key there, but only the guest itself can: nobody on the network can.
         """
         shown = _shown_keys(console)
         for address in guest.addresses if shown else ():
@@ -103,13 +103,13 @@ class SshGuest:
         return tuple(address for address in guest.addresses if known.lookup(address))
 
     def forget(self, guest: GuestAddress) -> None:
-        """Pin no host key to the guest's addresses any more, and close what is open to it."""
+        """Remove the pinned host keys of the guest's addresses, and close its connections."""
         self._clients.close(_whom(guest))
         for address in self.pins(guest):
             unpin(self._site, address)
 
     def ping(self, guest: GuestAddress) -> bool:
-        """Return whether the guest lets us in now."""
+        """Return whether a login to the guest succeeds now."""
         try:
             with self._client(guest):
                 return True
@@ -117,10 +117,10 @@ class SshGuest:
             return False
 
     def wait(self, guest: GuestAddress, *, timeout: float) -> None:
-        """Return when the guest lets us in.
+        """Block until a login to the guest succeeds.
 
         :param timeout: seconds; the last attempt may end later by the limits of a connection.
-        :raises Unreachable: if it did not within that time, or at once if no host key is pinned.
+        :raises Unreachable: if none succeeds within that time, or at once if no host key is pinned.
         :raises DriverError: if its host key is not the pinned one.
         """
         self._pinned_addresses(guest)
@@ -130,22 +130,22 @@ class SshGuest:
             raise Unreachable(
                 f"guest {guest.instance} does not answer",
                 where=", ".join(guest.addresses),
-                why=f"waited {timeout:g} s for it to let {guest.user} in",
+                why=f"no login as {guest.user} succeeded within {timeout:g} s",
                 remedy="look at its console, and whether it has the site's key",
             ) from error
 
     def boot_finished(self, guest: GuestAddress) -> bool:
-        """Return whether cloud-init, or what stands in for it, has left its mark in the guest."""
+        """Return whether cloud-init, or its substitute, has finished in the guest."""
         return self.run(guest, ("test", "-e", BOOT_FINISHED), timeout=COMMAND).code == 0
 
     def ssh_host_key(self, guest: GuestAddress) -> str:
-        """Return the host key that the guest has just proven to hold; it is the pinned one."""
+        """Return the host key with which the guest authenticated itself: the pinned one."""
         with self._translated(guest, "ask"), self._client(guest) as client:
             key = _transport(client).get_remote_server_key()
         return f"{key.get_name()} {key.get_base64()}"
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
-        """Return the guest's network interfaces, without its loopback.
+        """Return the guest's network interfaces except loopback.
 
         :raises DriverError: if the guest has no ``ip``.
         """
@@ -155,23 +155,23 @@ class SshGuest:
     def _understood(
         self, guest: GuestAddress, read: Callable[[], tuple[GuestInterface, ...]]
     ) -> tuple[GuestInterface, ...]:
-        """Return what a guest's answer says; guests may send what they like."""
+        """Parse a guest's answer; guests may send anything."""
         try:
             return read()
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise DriverError(
-                f"guest {guest.instance} answers nonsense",
+                f"guest {guest.instance} sent an invalid response",
                 why=f"{type(error).__name__} when it was asked for its network interfaces",
             ) from error
 
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
     ) -> CommandResult:
-        """Run a command in the guest as the image's user; its shell gets every argument quoted.
+        """Run a command in the guest as the image's user; every argument is quoted for its shell.
 
-        :param timeout: seconds that the command may take once we are logged in.
-        :raises TimedOut: if the command has not ended by then; the guest may go on with it.
-        :raises Unreachable: if the guest does not let us in, or its connection breaks.
+        :param timeout: seconds that the command may take after the login.
+        :raises TimedOut: if the command has not ended by then; it may continue in the guest.
+        :raises Unreachable: if the login fails, or the connection breaks.
         :raises InvalidSite: if the site's key cannot be read.
         """
         with self._translated(guest, f"run {argv[0]}"), self._client(guest) as client:
@@ -182,18 +182,18 @@ class SshGuest:
         return keys_in(self._read_keys(guest))
 
     def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let these public keys log in as the image's user.
+        """Add public keys that may log in as the image's user.
 
-        :raises NotVerified: if one of them is not there, read back.
+        :raises NotVerified: if one of them, read back, is missing.
         """
         lines = self._read_keys(guest)
         self._write_keys(guest, lines, [*lines, *missing(keys, lines)])
         self._verify(guest, not missing(keys, self._read_keys(guest)))
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let these public keys no longer log in as the image's user.
+        """Remove public keys that may log in as the image's user.
 
-        :raises NotVerified: if one of them is still there, read back.
+        :raises NotVerified: if one of them, read back, is still there.
         """
         lines = self._read_keys(guest)
         unwanted = matching(keys, lines)
@@ -213,14 +213,14 @@ class SshGuest:
     def _verify(self, guest: GuestAddress, so: bool) -> None:
         if not so:
             raise NotVerified(
-                f"the keys of {guest.user} in {guest.instance} are not as asked for",
+                f"the authorized keys of {guest.user} in {guest.instance} did not change",
                 where=KEYS_FILE,
-                why="the file was written",
+                why="the file was written without an error",
                 remedy="try again",
             )
 
     def _output(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> str:
-        """Return what a command writes; it has to succeed."""
+        """Run a command that must succeed and return its output."""
         result = self.run(guest, argv, stdin, timeout=COMMAND)
         if result.code != 0:
             raise DriverError(
@@ -244,7 +244,7 @@ class SshGuest:
 
     @contextmanager
     def _client(self, guest: GuestAddress) -> Iterator[paramiko.SSHClient]:
-        """Give a connection to the guest, as its user."""
+        """Log in to the guest as its user, for one block."""
         with (
             self._translated(guest, "log in to"),
             self._clients.use(_whom(guest), lambda: self._connect(guest)) as client,
@@ -293,7 +293,8 @@ class SshGuest:
                 f"the host key of guest {guest.instance} is not the pinned one",
                 where=where,
                 why=str(error),
-                remedy="if the guest was made anew, pin its new key; else somebody is in between",
+                remedy="if the guest was created again, pin its new key; otherwise suspect a "
+                "man-in-the-middle attack",
             ) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise Unreachable(
@@ -359,7 +360,7 @@ def _run(
         with suppress(OSError, EOFError):  # the connection may be gone by then
             channel.close()
 
-    # Whatever waits then, be it for input, output or the end, ends with the channel.
+    # Closing the channel ends every wait: for input, output or the end of the command.
     timer = threading.Timer(deadline.remaining(), expire)
     timer.start()
     try:
@@ -373,7 +374,7 @@ def _run(
 
 
 def _communicate(channel: paramiko.Channel, stdin: bytes) -> CommandResult:
-    """Write and read at once: either side may wait for the other to take what it has.
+    """Write and read at the same time, because either side may block until the other reads.
 
     :raises DriverError: if the command writes more than :data:`OUTPUT`.
     """

@@ -1,4 +1,4 @@
-"""What a sliver wants to be set in its guest."""
+"""The settings that a sliver asks for in its guest."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ class Nic:
 
     @property
     def label(self) -> str:
-        """Return its name; a component's id has no dot, so none is another's."""
+        """Return its name, which is unique because a component's id has no dot."""
         several = isinstance(self.component, SmartNic)
         return f"{self.component.id}.{self.number}" if several else self.component.id
 
     @property
     def vlan(self) -> int | None:
-        """Return the VLAN that the guest tags: of a VF the host does, of a vNIC its network."""
+        """Return the VLAN that the guest tags; the host tags a VF's, the network a vNIC's."""
         return self.interface.vlan if isinstance(self.component, SmartNic) else None
 
     @property
@@ -56,10 +56,10 @@ def mounts(sliver: NodeSliver) -> list[Storage]:
 
 
 def refuse_settings(drivers: HostDrivers, sliver: NodeSliver) -> None:
-    """Return if all that the sliver wants to be set in its guest can be.
+    """Raise InvalidSliver unless all settings that the sliver asks for in its guest are possible.
 
-    :raises InvalidSliver: with the field, if the site looks into no guest, or an interface has no
-        function that it could belong to.
+    :raises InvalidSliver: with the field, if the site does not access its guests, or an interface
+        belongs to no function of its NIC.
     """
     directories: set[str] = set()
     for number, component in enumerate(sliver.components):
@@ -84,19 +84,19 @@ def _refuse_nic(drivers: HostDrivers, nic: Nic) -> None:
 def _refuse_blind(drivers: HostDrivers, field: str) -> None:
     if drivers.guest is None:
         raise InvalidSliver(
-            "nothing can be set in the guest",
+            "the guest cannot be configured",
             field=field,
-            why="the site looks into no guest (guest: none)",
-            remedy="set guest in site.yaml, or leave the field away and set it in the boot script",
+            why="the site does not access its guests (guest: none)",
+            remedy="set guest in site.yaml, or omit the field and configure it in the boot script",
         )
 
 
 def _refuse_no_function(nic: SmartNic, number: int) -> None:
     if number >= len(nic.bdf):
         raise InvalidSliver(
-            f"the NIC has only {len(nic.bdf)} functions, and interfaces belong to them in their order",
+            f"the NIC has only {len(nic.bdf)} functions, one for each interface in order",
             field="auto_config",
-            remedy="give the interface its MAC address",
+            remedy="name the MAC address of the interface",
         )
 
 

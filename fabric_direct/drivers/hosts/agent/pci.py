@@ -33,7 +33,7 @@ Function = dict[str, Any]
 
 
 def survey() -> list[Function]:
-    """Return every PCI function, by address, with the fields of ``base.PciFunction``."""
+    """Return every PCI function, by address, with the fields of ``contract.PciFunction``."""
     used, links = uses(), _links()
     found = {address: _function(address, links) for address in _addresses()}
     for address, function in found.items():
@@ -195,7 +195,10 @@ def _answers(address: str, expected: str) -> bool:
 
 
 def _await(expected: dict[str, str], deadline: float) -> None:
-    """Return when all of these functions answer as what they must be."""
+    """Block until all of these functions answer with the expected ids.
+
+    :raises TimeoutError: if one does not by the deadline.
+    """
 
     def silent() -> list[str]:
         return [address for address, ids in expected.items() if not _answers(address, ids)]

@@ -1,5 +1,13 @@
-"""PCI functions of a worker: who has them, passed through, taken back, cleaned.
+"""PCI functions of a worker: attached to domains, detached, cleaned.
 
-``hostdev``, ``sriov`` and ``cold_plug`` are the drivers. ``topology`` reads the host's functions at one
-moment, ``domain_claims`` which domain has which, ``records`` what is written down of them.
+::
+
+    hostdev.py sriov.py cold_plug.py   the drivers
+    attach.py        the sequence of an attach; vf_settings.py what a VF has beside its place
+    release.py       the sequence of cleaning; cleaning.py erases or resets a device
+    device_host.py   the worker as the drivers share it: libvirt, topology, records, locks
+    topology.py      the host's functions at one point in time, and which a sliver may have
+    domain_claims.py which domain claims which function; records.py who had one last
+
+The registry comes in by the drivers, and ``doctor`` for a survey.
 """

@@ -39,7 +39,7 @@ def aliases(own: Reading, sliver_id: str, component: str) -> list[str]:
 
 
 def is_as(found: PluggedDevice, wanted: PluggedDevice) -> bool:
-    """Return whether a device is the wanted one, wherever in the guest it is."""
+    """Return whether a device is the wanted one, regardless of its address in the guest."""
     return replace(found, guest_address=None, guest_port=None) == wanted
 
 
@@ -50,7 +50,7 @@ def guest_address(taker: Taker) -> PciAddress | None:
 
 
 def described(device: PluggedDevice) -> str:
-    """Return what tells a device from another in a message."""
+    """Return the device's address, MAC and VLAN, for a message."""
     settings = [f"{n} {v}" for n in ("mac", "vlan") if (v := getattr(device, n)) is not None]
     return (
         f"{device.host_address} ({', '.join(settings)})" if settings else str(device.host_address)

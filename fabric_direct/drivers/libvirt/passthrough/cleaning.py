@@ -1,6 +1,6 @@
-"""Making a device fit for its next tenant, and the proof that it is.
+"""Cleaning of a device for its next tenant, with verification.
 
-A drive is erased and read; anything else is reset, and must answer as what it was.
+A drive is erased and read back; any other device is reset, and must answer with the same ids.
 """
 
 from collections.abc import Collection
@@ -24,13 +24,13 @@ def clean(
     """Clean a device that no domain has any more, and return how, as a sentence.
 
     :param host: the worker that has it.
-    :param record: what it was when it was passed through.
-    :param functions: all functions of its component. Those that no reset of their own is known for
-        are reset together.
+    :param record: the device as it was when it was passed through.
+    :param functions: all functions of its component. Those without a reset of their own are reset
+        together.
     :param timeout: seconds for all of it.
-    :raises NotVerified: if it does not answer afterwards, or as something else.
-    :raises DriverError: if it cannot be erased or reset, or something is still on it.
-    :raises NotFound: if it is not there.
+    :raises NotVerified: if it does not answer afterwards, or with other ids.
+    :raises DriverError: if it cannot be erased or reset, or still holds data.
+    :raises NotFound: if it does not exist.
     """
     deadline = Deadline.within(timeout)
     if record.type == "NVME":
@@ -55,23 +55,20 @@ def _reset(host: HostDriver, functions: Collection[PciAddress], deadline: Deadli
 
 
 def _timed(host: HostDriver, function: str, deadline: Deadline, **arguments: Any) -> dict[str, Any]:
-    """Call a function that keeps to the time itself, and tells when it was not enough."""
+    """Call a function that enforces the time limit itself."""
     left = deadline.remaining()
     answer: dict[str, Any] = host.call(function, timeout=left + ANSWER, limit=left, **arguments)
     return answer
 
 
 def _verify(record: DeviceRecord, there: dict[PciAddress, PciFunction]) -> None:
-    """Compare the device with what it was.
-
-    :raises NotVerified: if it is another one, or none.
-    """
+    """Raise NotVerified unless the device answers with the ids of its record."""
     found, where = there.get(record.address), str(record.address)
     if found is None or not found.alive:
         raise NotVerified("the device does not answer", where=where)
     if (found.vendor, found.product) != (record.vendor, record.product):
         raise NotVerified(
-            "the device is another one",
+            "the device answers with other ids",
             where=where,
             why=f"{found.vendor}:{found.product}, not {record.vendor}:{record.product}",
         )

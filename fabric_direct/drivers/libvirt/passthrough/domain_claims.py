@@ -1,6 +1,6 @@
-"""Which domain has which PCI function, and the locks under which that is asked and changed.
+"""Which domain claims which PCI function, and the locks on functions.
 
-libvirt itself lets two domains claim one device, so all domains of the host are asked before each
+libvirt itself lets two domains claim one device, so all domains of the host are read before each
 attach: their live XML and their definitions, ours and others'.
 """
 
@@ -27,7 +27,7 @@ from fabric_direct.drivers.libvirt.servers.lookup import (
 from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress
 
-# What in a domain takes a PCI function away from its host; the words that any of them is told by.
+# Elements of a domain that take a PCI function away from its host, and words that any of them contains.
 _TAKERS = {("hostdev", "pci"), ("interface", "hostdev"), ("disk", "nvme")}
 _WORDS = ("hostdev", "nvme")
 
@@ -79,7 +79,7 @@ class Reading:
 
     @property
     def scopes(self) -> tuple[int, ...]:
-        """What there is of it: ``VIR_DOMAIN_AFFECT_CONFIG``, and ``…_LIVE`` if it runs."""
+        """``VIR_DOMAIN_AFFECT_CONFIG``, and ``VIR_DOMAIN_AFFECT_LIVE`` if it runs."""
         return tuple(self._texts)
 
     @cached_property
@@ -95,23 +95,20 @@ class Reading:
                 yield from _takers(root, scope)
 
     def check_stamp(self, sliver_id: str) -> None:
-        """Return if the domain bears the sliver's stamp.
-
-        :raises NotOurs: if not.
-        """
+        """Raise NotOurs unless the domain bears the sliver's stamp."""
         stamp = stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
         check_stamp(stamp, self.domain.name(), sliver_id)
 
 
 def uuid_of(tenant: Tenant) -> str:
-    """Return the UUID of a tenant's domain: a cloud's own, or what follows from the sliver's id."""
+    """Return the UUID of a tenant's domain: the cloud's own, or the one derived from the sliver's id."""
     return tenant.domain or str(domain_uuid(tenant.sliver))
 
 
 def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | None:
     """Read the sliver's domain; None if there is none.
 
-    A domain of a cloud bears no stamp of ours; the cloud's own says whose its server is.
+    A cloud's domain bears no stamp of ours; its server at the cloud does.
 
     :raises NotOurs: if a domain has its UUID without our stamp.
     :raises libvirt.libvirtError: if libvirt does not answer.
@@ -125,7 +122,7 @@ def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | Non
 
 
 def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
-    """Read all domains of the host: one call lists them, each takes one, and one more if it runs.
+    """Read all domains of the host: one call to list them, one for each, one more if it runs.
 
     :raises libvirt.libvirtError: if libvirt does not answer.
     """
@@ -167,14 +164,14 @@ def pci_address(element: ElementTree.Element) -> PciAddress:
 def locked(
     directory: Path, host: str, addresses: Iterable[PciAddress], *, timeout: float
 ) -> Iterator[None]:
-    """Be the only one, of all threads and processes with this directory, at work on the functions.
+    """Lock the functions against all other threads and processes that use this directory.
 
-    :param timeout: seconds to wait for others, in all.
-    :raises SliverBusy: if others are still at work on one of them then.
+    :param timeout: seconds to wait for all the locks.
+    :raises SliverBusy: if one of the locks is not released in time.
     """
     deadline = Deadline.within(timeout)
     with ExitStack() as stack:
-        # All take them in the same order, so that no two wait for each other.
+        # Always in the same order, so that no two callers wait for each other.
         for address in sorted(set(addresses)):
             path, what = directory / f"{host}-{address}.lock", f"device {address} of {host}"
             stack.enter_context(exclusive(path, what, timeout=deadline.remaining()))
@@ -182,6 +179,6 @@ def locked(
 
 
 def _slivers_in(alias: str) -> Iterable[str]:
-    """Return every beginning of ``ua-<sliver>-<component>-<n>`` that may be the sliver's id."""
+    """Return every prefix of ``<sliver>-<component>-<n>`` that may be the sliver's id."""
     words = alias.removeprefix("ua-").split("-") if alias.startswith("ua-") else []
     return accumulate(words, "{}-{}".format)

@@ -1,8 +1,8 @@
 """Binding a PCI function of a host to vfio-pci, and back to the host's own driver, by libvirt.
 
-libvirt does so itself for a managed device, within the domain's lock: one after the other for all
-devices of a domain, and never for the other functions of an IOMMU group. Done before, it is done at once
-for all of them; libvirt then leaves them where they are when the domain lets go.
+libvirt does this itself for a managed device, while it holds the domain's lock: one device after the
+other, and never for the other functions of an IOMMU group. Done beforehand, it runs for all of them in
+parallel; libvirt then leaves their drivers alone when the domain releases them.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""The slots of a domain's PCI topology: the root ports that are free, and the port of each device.
+"""The root ports of a domain's PCIe topology: which are free, and which one a device is on.
 
-A root port takes one device. libvirt adds none while the guest runs, and plugs only function 0 into a
-running guest; so several functions of one device get a port each then, and share one from the next
-start.
+A root port takes one device. libvirt adds no ports while the guest runs, and plugs only function 0 into
+a running guest; so several functions of one device get a port each while it runs, and share one from the
+next start.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def free_ports(root: ElementTree.Element) -> list[int]:
 
 
 def port_of(root: ElementTree.Element, address: PciAddress) -> PciAddress | None:
-    """Return the address of the root port that a device hangs on, if it hangs on one.
+    """Return the address of the root port that a device is on; None if it is on none.
 
     :param address: the device's address in the domain; its bus is the index of the port's controller.
     """
@@ -38,18 +38,18 @@ def one_slot(
 ) -> list[PciAddress]:
     """Return an address in the domain for each function of one device, all in one slot.
 
-    :param taken: where some functions of the device are already; the others go with them.
+    :param taken: addresses that functions of the device have already; the others join them.
     :raises Unsupported: if no root port is free.
     """
     buses = [address.bus for address in taken] or free_ports(root)[:1]
     if not buses:
         raise Unsupported(
-            "1 PCIe root ports are needed and 0 are free",
+            "no free PCIe root port",
             where=where,
             why="each device that is plugged into a guest takes one, and none is added while it runs",
-            remedy="take devices away first, or make the node anew with all of its components",
+            remedy="detach devices first, or create the node again with all of its components",
         )
-    # A device without function 0 is none; the functions keep their order, not their numbers.
+    # A device must have a function 0; the functions keep their order, not their numbers.
     return [PciAddress(0, buses[0], 0, number) for number in range(len(functions))]
 
 

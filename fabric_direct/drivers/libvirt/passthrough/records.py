@@ -1,7 +1,7 @@
-"""What is written down of a host's devices, from before they are passed through until they are clean.
+"""Records of a host's devices, from before they are passed through until they are clean.
 
-Each record is kept twice: below ``state_dir``, and on the host itself, where another machine that works
-with the host finds it, and which outlives this one. What either says counts.
+Each record is stored twice: below ``state_dir``, and on the host itself, where other machines that work
+with the host find it, and which may outlive this one. A record in either place counts.
 """
 
 from collections.abc import Iterable
@@ -39,10 +39,10 @@ class DeviceRecords:
     def read(self) -> Records:
         """Return all records by address.
 
-        A device that is quarantined in either place is quarantined, and so is one whose record cannot
-        be read. Where the two differ otherwise, the host's counts.
+        A device is quarantined if either place says so, or if its record cannot be read. Where the two
+        differ otherwise, the host's counts.
 
-        :raises Unreachable: if the host does not answer: nothing can be said to be free then.
+        :raises Unreachable: if the host does not answer: no device is known to be free then.
         """
         there: dict[str, str | None] = self._on_host("read")
         return _merged(
@@ -50,7 +50,7 @@ class DeviceRecords:
         )
 
     def write(self, record: DeviceRecord) -> None:
-        """Write a record in both places, in place of what was there; it is kept on return.
+        """Write a record in both places, replacing the former one; it is on disk on return.
 
         :raises Unreachable: if the host does not answer; nothing is written here then.
         """
@@ -85,7 +85,7 @@ def whose(record: DeviceRecord) -> tuple[str, str]:
 
 
 def _parsed(texts: dict[str, str | None], where: str) -> Records:
-    """Read records by their names; a name that is no address is no record's."""
+    """Parse records by their names; names that are not PCI addresses are ignored."""
     found: Records = {}
     for name, text in texts.items():
         try:
@@ -116,13 +116,13 @@ def _record(address: PciAddress, text: str | None, where: str) -> DeviceRecord:
 
 
 def _merged(there: Records, here: Records) -> Records:
-    """Join what both say: the host's words, and every quarantine."""
+    """Merge both places: the host's records count, and every quarantine."""
     both = here.keys() & there.keys()
     return here | there | {address: _join(here[address], there[address]) for address in both}
 
 
 def _join(here: DeviceRecord, there: DeviceRecord) -> DeviceRecord:
-    """Take the host's record, or ours if that cannot be read."""
+    """Return the host's record, or ours if the host's cannot be read."""
     record = there if there.sliver or not here.sliver else here
     return replace(
         record,

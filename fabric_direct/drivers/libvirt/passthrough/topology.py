@@ -58,7 +58,7 @@ class Topology:
         )
 
     def bound_to(self, address: PciAddress) -> tuple[PciAddress, ...]:
-        """Return what goes where the function goes: its VFs, and its peers."""
+        """Return the functions that must be passed through together with it: its VFs and peers."""
         function = self.functions.get(address)
         return (*(function.virtual if function else ()), *self.peers(address))
 
@@ -76,7 +76,7 @@ class Topology:
         )
 
     def spare_mates(self, address: PciAddress) -> tuple[PciAddress, ...]:
-        """Return those of :meth:`slot_mates` that may be passed through, and that nobody has or uses."""
+        """Return the :meth:`slot_mates` that may be passed through and are free."""
         allowed, taken = self.allowed(), {claim.address for claim in self.claims}
         return tuple(
             mate
@@ -99,20 +99,22 @@ class Topology:
         return uplink, function.vf
 
     def _around(self, address: PciAddress) -> tuple[PciAddress, ...]:
-        """Return the function and all those that no other domain may have meanwhile."""
+        """Return the function and all functions that no other domain may have at the same time."""
         function = self.functions.get(address)
         physical = (function.physical,) if function and function.physical else ()
         return (address, *physical, *self.bound_to(address))
 
-    # --- what keeps a device from a sliver
+    # --- refusal
 
     def refuse(self, component: PciComponent, sliver_id: str, own: str) -> None:
-        """Return if the sliver may have the component's functions; what it has of them is its own.
+        """Raise InvalidSliver or Conflict unless the sliver may have the component's functions.
+
+        Functions that it already has are available to it.
 
         :param own: UUID of the sliver's domain.
-        :raises InvalidSliver: if one is not on the host, not allowed, or cannot be had without others
-            that are not allowed.
-        :raises DeviceClaimed: if another domain or component has one, or what is bound up with it.
+        :raises InvalidSliver: if one is not on the host, not allowed, or shares an IOMMU group with one
+            that is not allowed.
+        :raises DeviceClaimed: if another domain or component has one, or a function bound to it.
         :raises DeviceUnclean: if one was not cleaned after its last use, or is quarantined.
         :raises DeviceInUse: if the host itself uses one.
         """
@@ -145,7 +147,7 @@ class Topology:
         for peer in self.peers(address):
             if peer not in allowed:
                 raise InvalidSliver(
-                    f"{address} can only be had together with {peer}, which is not allowed",
+                    f"{address} can only be passed through with {peer}, which is not allowed",
                     field=field,
                     where=f"site.yaml: hosts.{self.host}.devices",
                     why=f"both are in IOMMU group {group}",
@@ -169,7 +171,7 @@ class Topology:
         )
 
     def _refuse_claimed(self, address: PciAddress, taken: Iterable[Claim], field: str) -> None:
-        # A PF takes its VFs along; libvirtd hangs if the guest that has one does not let go.
+        # A PF takes its VFs along; libvirtd hangs if the guest that has one does not release it.
         around = self._around(address)
         for claim in taken:
             if claim.address in around:
@@ -220,7 +222,7 @@ class Topology:
             )
 
     def _used(self, address: PciAddress) -> Iterator[PciFunction]:
-        """Yield those that the host uses: the function, and what is bound up with it."""
+        """Yield the functions that the host uses, of this one and those bound to it."""
         for each in (address, *self.bound_to(address)):
             function = self.functions.get(each)
             if function and function.uses:
@@ -229,9 +231,9 @@ class Topology:
     # --- the inventory
 
     def devices(self, bridge_modes: Mapping[str, str]) -> Iterator[HostDevice]:
-        """Yield every function with its state, by address.
+        """Yield every function with its state, ordered by address.
 
-        :param bridge_modes: of the uplinks that have one.
+        :param bridge_modes: bridge modes by uplink, of the uplinks that have one.
         """
         allowed = self.allowed()
         for address in sorted(self.functions):
@@ -252,7 +254,7 @@ class Topology:
             )
 
     def _owner(self, address: PciAddress) -> str | None:
-        """Return who has it: by its record, unless a domain has it as somebody else's."""
+        """Return the owner by the record, unless a domain has the function as somebody else's."""
         claim = next((c for c in self.claims if c.address == address), None)
         record = self.records.get(address)
         if record and (claim is None or component_of(claim.alias, record.sliver)):
@@ -282,10 +284,10 @@ class Topology:
         allowed: Mapping[PciAddress, AllowedDevice],
         claims: Mapping[PciAddress, Claim],
     ) -> tuple[DeviceState, str]:
-        """Return the state that follows from what is bound up with the function."""
+        """Return the state that follows from the functions bound to this one."""
         for peer in self.peers(address):
             if peer not in allowed:
-                return DeviceState.NOT_ALLOWED, f"{peer} goes with it, and is not allowed"
+                return DeviceState.NOT_ALLOWED, f"{peer} of its IOMMU group is not allowed"
         for other in self._around(address)[1:]:
             if other in claims:
                 return DeviceState.USED, f"{claims[other].owner} has {other}"
@@ -297,8 +299,8 @@ class Topology:
 
 
 def _last(record: DeviceRecord) -> str:
-    """Return whose a function was, as far as its record can be read."""
-    return f"{record.sliver}/{record.component}" if record.sliver else "nobody knows who"
+    """Return the former owner of a function, as far as its record can be read."""
+    return f"{record.sliver}/{record.component}" if record.sliver else "an unknown sliver"
 
 
 def _fits(component: PciComponent, entry: AllowedDevice) -> bool:

@@ -1,8 +1,8 @@
-"""The USB devices of a host, and what domains name of them.
+"""The USB devices of a host, and how domains name them.
 
-libvirt knows a USB device by its ids or by the number that the host's kernel gave it when it was
-plugged in, not by its port. So the number of a port is read when it is needed, and the ids go with it:
-libvirt starts no domain whose number is another device's by then, unless that has the same ids.
+libvirt identifies a USB device by its ids or by the number that the host's kernel gave it when it was
+plugged in, not by its port. So the number of a port is read when it is needed, and the ids are named as
+well: libvirt does not start a domain whose number has become another device's, unless the ids are equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,13 +33,13 @@ class UsbDevice:
     """Four hexadecimal digits, as is ``product``."""
     product: str
     uses: tuple[str, ...] = ()
-    """What the host itself uses it for, a sentence each."""
+    """The host's own uses of it, a sentence each."""
 
     def __str__(self) -> str:
         return f"USB device {self.vendor}:{self.product} at bus {self.bus}, port {self.port}"
 
     def bears(self, name: UsbId | UsbPort) -> bool:
-        """Return whether the allow-list means it by this name."""
+        """Return whether the allow-list's name matches this device."""
         if isinstance(name, UsbId):
             return (self.vendor, self.product) == (name.vendor, name.product)
         return (self.bus, self.port) == (name.bus, name.port)
@@ -59,7 +59,7 @@ def usb_devices(host: HostDriver, *, timeout: float) -> tuple[UsbDevice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class UsbSource:
-    """What a domain names of the host's USB devices: ids, a number, or both."""
+    """How a domain names a USB device of its host: by ids, by number, or both."""
 
     vendor: str | None = None
     product: str | None = None
@@ -68,19 +68,19 @@ class UsbSource:
 
     @classmethod
     def of(cls, name: UsbId | UsbPort, device: UsbDevice) -> "UsbSource":
-        """Return how a device is named that the allow-list knows by this name."""
+        """Return the source for a device that the allow-list names so."""
         ids = (device.vendor, device.product)
         return cls(*ids) if isinstance(name, UsbId) else cls(*ids, device.bus, device.device)
 
     def candidates(self, devices: Iterable[UsbDevice]) -> list[UsbDevice]:
-        """Return those that it may mean: that with the number, if it has the ids; or all with these."""
+        """Return the devices that match: the one with the number and the ids, or all with the ids."""
         if self.device is None:
             return [d for d in devices if self._is_alike(d)]
         at = (d for d in devices if (d.bus, d.device) == (self.bus, self.device))
         return [d for d in at if self.vendor is None or self._is_alike(d)]
 
     def chosen(self, devices: Iterable[UsbDevice]) -> UsbDevice | None:
-        """Return the device that a domain has by it, or gets at its start: of several it gets none."""
+        """Return the device that a domain has, or gets at its start; None if several match."""
         found = self.candidates(devices)
         return found[0] if len(found) == 1 else None
 
@@ -105,7 +105,7 @@ class UsbPart:
     alias: str
     device: UsbDevice
     source: UsbSource
-    """How the domain shall name it."""
+    """How the domain should name it."""
 
     @classmethod
     def of(
@@ -121,11 +121,11 @@ class UsbPart:
         return cls(label, device, UsbSource.of(name, device))
 
     def is_named_by(self, hostdev: UsbHostdev) -> bool:
-        """Return whether a domain has it under its alias, and names it as it shall."""
+        """Return whether a domain has it under its alias, named as it should be."""
         return (hostdev.alias, hostdev.source) == (self.alias, self.source)
 
     def is_had_by(self, hostdev: UsbHostdev) -> bool:
-        """Return whether a domain has it: named as it shall be, or, live, the device itself."""
+        """Return whether a domain has it: as defined by its proper name, live the device itself."""
         if hostdev.scope == libvirt.VIR_DOMAIN_AFFECT_CONFIG:
             return self.is_named_by(hostdev)
         return hostdev.alias == self.alias and bool(hostdev.source.candidates([self.device]))
@@ -147,17 +147,17 @@ def usb_alias(sliver_id: str, component: str) -> str:
 
 
 def described(name: UsbId | UsbPort) -> str:
-    """Return in words what the allow-list names."""
+    """Return the allow-list's name in words."""
     if isinstance(name, UsbId):
         return f"USB device {name.vendor}:{name.product}"
     return f"USB device at bus {name.bus}, port {name.port}"
 
 
 def the_one(name: UsbId | UsbPort, devices: Iterable[UsbDevice], host: str) -> UsbDevice:
-    """Return the device that the allow-list means.
+    """Return the device that the allow-list names.
 
-    :param devices: those of the host.
-    :raises InvalidSliver: if there is none, or several.
+    :param devices: the USB devices of the host.
+    :raises InvalidSliver: if no device matches, or several do.
     """
     found = [device for device in devices if device.bears(name)]
     if len(found) == 1:
@@ -177,7 +177,7 @@ def usb_claims(
     """Return which domain has each USB device, or may get it at its start.
 
     :param readings: all domains of the host.
-    :param component: what the tenant's domain has for this one is left out.
+    :param component: the devices of the tenant's domain for this component are left out.
     """
     found: dict[UsbDevice, str] = {}
     for reading in readings:
@@ -189,11 +189,7 @@ def usb_claims(
 
 
 def refuse(wanted: Iterable[UsbDevice], claims: Mapping[UsbDevice, str], host: str) -> None:
-    """Return if no other domain, and not the host itself, has one of these devices.
-
-    :raises DeviceClaimed: if a domain has.
-    :raises DeviceInUse: if the host has.
-    """
+    """Raise DeviceClaimed or DeviceInUse if another domain or the host uses one of the devices."""
     for device in wanted:
         if device in claims:
             raise DeviceClaimed(
@@ -250,5 +246,5 @@ def controller(root: ElementTree.Element, alias: str) -> int | None:
 
 
 def has_usb(root: ElementTree.Element) -> bool:
-    """Return whether a domain may have USB controllers: some are defined without any."""
+    """Return whether a domain may have USB controllers: some are defined with model ``none``."""
     return root.find("devices/controller[@type='usb'][@model='none']") is None
