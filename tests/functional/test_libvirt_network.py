@@ -156,7 +156,7 @@ def in_new_process(site: Site, code: str) -> subprocess.CompletedProcess[str]:
         "import os, sys\n"
         "from fabric_direct.config import Site\n"
         "from fabric_direct.model import VNicInterface\n"
-        "from fabric_direct.drivers.libvirt import network, strategies\n"
+        "from fabric_direct.drivers.libvirt.networks import driver as network, strategies\n"
         "from fabric_direct.drivers.libvirt.networks.address_pools import Pools\n"
         "site = Site.model_validate_json(sys.argv[1])\n"
         "driver = network.LibvirtNetwork(site, 'localhost')\n"
@@ -447,8 +447,8 @@ def test_an_entry_that_is_missing_is_made_again(driver, connection, scope):
     [
         "strategies.FlatDhcp.make",
         "strategies.FlatDhcp._start",
-        "strategies.dhcp.set_host",
-        "strategies.dhcp.release_others",
+        "strategies.dnsmasq.set_host",
+        "strategies.dnsmasq.release_others",
     ],
 )
 def test_a_port_whose_making_was_killed_is_completed(driver, site, where):

@@ -252,7 +252,9 @@ class TestADeviceOfTwoFunctions:
     ) -> None:
         site = make_site(host={"devices": [{"type": "GPU", "bdf": GPU}]})
 
-        with pytest.raises(InvalidSliver, match=f"together with {AUDIO}, which is not allowed"):
+        with pytest.raises(
+            InvalidSliver, match=f"passed through with {AUDIO}, which is not allowed"
+        ):
             HostdevDevice(site, "worker1").check(gpu(GPU), tenant)
 
     def test_is_found_again_by_a_rescan(
