@@ -27,8 +27,8 @@ class _Device(Step):
     ) -> None:
         """Make the step.
 
-        :param tenant: is asked when the server is there.
-        :param detach: seconds that the guest gets to let go of it.
+        :param tenant: is called when the server exists.
+        :param detach: seconds that the guest gets to release the device.
         """
         super().__init__(self.form.format(component.id))
         self._devices, self._tenant = devices, tenant
@@ -56,7 +56,7 @@ class AttachDevice(_Device):
         detach: float,
         was: PciComponent | None = None,
     ) -> None:
-        """Make the step for a device that ``was`` so before, if it was there."""
+        """Make the step; ``was`` is the component before the change, None for a new one."""
         super().__init__(devices, tenant, component, detach)
         self._was, self._was_plugged = was, False
 
@@ -67,12 +67,12 @@ class AttachDevice(_Device):
         return Finding.WILL_CHANGE if self._is_plugged() else Finding.WILL_CREATE
 
     def make(self) -> None:
-        """Pass it through, or put right what differs."""
+        """Attach it, or repair the differences."""
         self._was_plugged = self._is_plugged()
         self._devices.attach(self._tenant(), self._component)
 
     def undo(self) -> None:
-        """Take it back and, if it is new, clean it; or give it its former settings."""
+        """Detach it and, if it is new, clean it; or restore its former settings."""
         if self._was is not None and self._was_plugged:
             self._devices.attach(self._tenant(), self._was)
             return
@@ -88,12 +88,12 @@ class AttachDevice(_Device):
                 self._devices.clean(record)
 
     def is_undone(self) -> bool:
-        """Return whether it was taken back; what was only put right stays right."""
+        """Return whether it was detached; a repair is not undone."""
         return self._was == self._component or super().is_undone()
 
 
 class DetachDevice(_Device):
-    """A device that is no longer wanted is back with its host, but not clean yet."""
+    """A device that is no longer wanted is detached, but not clean yet."""
 
     form = "detach device {}"
 
@@ -103,7 +103,7 @@ class DetachDevice(_Device):
         return Finding.WILL_DELETE if kept else Finding.ALREADY_SO
 
     def make(self) -> None:
-        """Take it back and wait until the guest has let go."""
+        """Detach it and wait until the guest has released it."""
         self._take_back()
 
     def undo(self) -> None:
@@ -126,12 +126,12 @@ class CleanDevice(Step):
         return Finding.WILL_CHANGE if self._record.address in there else Finding.ALREADY_SO
 
     def make(self) -> None:
-        """Clean it and strike its record."""
+        """Clean it and delete its record."""
         self._devices.clean(self._record)
 
 
 class PowerCycle(Step):
-    """What was defined and becomes real with the next start only has become real."""
+    """Changes of the definition that take effect with the next start have taken effect."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class PowerCycle(Step):
         timeout: float,
         name: str = "power cycle",
     ) -> None:
-        """Make the step; the guest gets ``timeout`` seconds to shut down before it is forced to."""
+        """Make the step; the guest gets ``timeout`` seconds to shut down before it is powered off."""
         super().__init__(name)
         self._devices, self._tenant, self._timeout = devices, tenant, timeout
 
@@ -152,14 +152,14 @@ class PowerCycle(Step):
     def make(self) -> None:
         """Stop and start it.
 
-        :raises NotVerified: if it still has not what is defined.
+        :raises NotVerified: if the running domain still differs from its definition.
         """
         self._devices.restart(self._tenant(), timeout=self._timeout)
         if self._devices.pending(self._tenant()):
             raise NotVerified(
-                "the domain was started anew, but has not the devices of its definition"
+                "the domain was restarted, but does not have the devices of its definition"
             )
 
     def is_undone(self) -> bool:
-        """Return True: a power cycle changes nothing that could be taken back."""
+        """Return True: a power cycle changes nothing that could be undone."""
         return True

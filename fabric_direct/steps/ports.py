@@ -1,4 +1,4 @@
-"""Ports: places held on networks, and NICs plugged into them."""
+"""Ports held on networks, and NICs plugged into them."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from fabric_direct.steps.removal import Removal
 
 
 class HoldPort(Step):
-    """A vNIC has its place on its network: MAC and addresses."""
+    """A vNIC has its port on its network: MAC and addresses."""
 
     def __init__(self, network: PortHolder, sliver_id: str, vnic: VNic) -> None:
         super().__init__(f"port {vnic.id}")
@@ -25,7 +25,7 @@ class HoldPort(Step):
         return Finding.ALREADY_SO if port_fits(port, self._vnic) else Finding.WILL_CHANGE
 
     def make(self) -> None:
-        """Hold the place; another one held before for this vNIC is given up first."""
+        """Hold the port; a different one held for this vNIC is released first."""
         ports = self._network.ports(self._sliver)
         self._before = next((p for p in ports if p.component == self._vnic.id), None)
         if self._before and not same_place(self._before, self._vnic):
@@ -33,7 +33,7 @@ class HoldPort(Step):
         self._hold(self._vnic.network, self._vnic.interface)
 
     def undo(self) -> None:
-        """Give the place up, and hold the former one again, or with its former settings."""
+        """Release the port and hold the former one again, or restore its settings."""
         was = self._before
         if was is None or not same_place(was, self._vnic):
             self._network.delete_port(self._sliver, self._vnic.id)
@@ -47,7 +47,7 @@ class HoldPort(Step):
 def same_place(port: Port, vnic: VNic) -> bool:
     """Return whether the port has the network, MAC and addresses that the sliver fixes.
 
-    A port that has not is given up and another one held; its settings can be changed in place.
+    A port that differs in one of these is released and another one held; its settings can be changed.
     """
     wanted = vnic.interface
     pairs = ((wanted.mac, port.mac), (wanted.ipv4, port.ipv4), (wanted.ipv6, port.ipv6))
@@ -96,7 +96,7 @@ class _Plugging(Step):
         vnic: VNic,
         unplug: float,
     ) -> None:
-        """Make the step; the guest gets ``unplug`` seconds to let go of the NIC."""
+        """Make the step; the guest gets ``unplug`` seconds to release the NIC."""
         super().__init__(self.form.format(vnic.id))
         self._compute, self._network = compute, network
         self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
@@ -138,7 +138,7 @@ class PlugPort(_Plugging):
             self._plug()
 
     def undo(self) -> None:
-        """Unplug it, or give it its former bandwidth."""
+        """Unplug it, or restore its former bandwidth."""
         if self._before:
             self._compute.set_bandwidth(self._sliver, self._vnic.id, self._before.bandwidth)
         else:
@@ -156,7 +156,7 @@ class UnplugPort(_Plugging):
         return Finding.WILL_DELETE if plugged else Finding.ALREADY_SO
 
     def make(self) -> None:
-        """Unplug it and wait until the guest has let go."""
+        """Unplug it and wait until the guest has released it."""
         self._pull()
 
     def undo(self) -> None:
@@ -177,7 +177,7 @@ class ReplugPort(UnplugPort):
         wanted: VNic,
         unplug: float,
     ) -> None:
-        """Make the step for a vNIC that ``was`` so and is ``wanted`` otherwise."""
+        """Make the step; ``was`` is the vNIC before the change, ``wanted`` the one after it."""
         super().__init__(compute, network, sliver_id, was, unplug)
         self._wanted = wanted
 

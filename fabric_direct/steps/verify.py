@@ -1,4 +1,4 @@
-"""Steps that change nothing: they wait for the guest and compare what is there with what was wanted."""
+"""Steps that change nothing: they wait for the guest and compare the result with the request."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from fabric_direct.steps.base import Step
 
 
 class Await(Step):
-    """Something that comes about by itself has come about."""
+    """Something that happens by itself has happened."""
 
     planned = False
 
     def __init__(self, name: str, wait: Callable[[], None]) -> None:
-        """Make the step; ``wait`` returns when it is so, and raises if it will not be."""
+        """Make the step; ``wait`` blocks until it has happened, and raises if it does not."""
         super().__init__(name)
         self._wait = wait
         self._over = False
@@ -29,7 +29,7 @@ class Await(Step):
 
 
 class Verify(Step):
-    """What is there is what was wanted."""
+    """The result is what was requested."""
 
     planned = False
 
@@ -43,13 +43,8 @@ class Verify(Step):
         return Finding.WILL_CHANGE if self._differences() else Finding.ALREADY_SO
 
     def make(self) -> None:
-        """Fail: what is not so by now does not come about by itself.
-
-        :raises NotVerified: with what differs.
-        """
-        raise NotVerified(
-            "what is there is not what was asked for", why="; ".join(self._differences())
-        )
+        """Raise NotVerified with the differences: they do not go away by themselves."""
+        raise NotVerified("the result differs from the request", why="; ".join(self._differences()))
 
 
 class Verified(Verify):

@@ -59,7 +59,7 @@ class _Plugging(Step):
         storage: Storage,
         unplug: float,
     ) -> None:
-        """Make the step; the guest gets ``unplug`` seconds to let go of the disk."""
+        """Make the step; the guest gets ``unplug`` seconds to release the disk."""
         super().__init__(self.form.format(storage.id))
         self._compute, self._volumes = compute, volumes
         self._sliver, self._storage, self._unplug = sliver_id, storage, unplug
@@ -103,7 +103,7 @@ class UnplugVolume(_Plugging):
         return Finding.WILL_DELETE if self._plugged() else Finding.ALREADY_SO
 
     def make(self) -> None:
-        """Unplug it and wait until the guest has let go."""
+        """Unplug it and wait until the guest has released it."""
         self._pull()
 
     def undo(self) -> None:

@@ -231,7 +231,7 @@ class TestBreaks:
         self, host: SshHost, tmp_path: Path
     ) -> None:
         script = 'echo done >>"$1"; kill -9 $PPID; sleep 60'
-        with pytest.raises(Unreachable, match="look whether it was done"):
+        with pytest.raises(Unreachable, match="check whether the change was made"):
             sh(host, script, str(tmp_path / "log"))
         assert sh(host, "true").code == 0
         assert (tmp_path / "log").read_text() == "done\n"
@@ -296,7 +296,7 @@ class TestLogin:
         paramiko.RSAKey.generate(2048).write_private_key_file(str(tmp_path / "other"))
         host = connect(ssh_key=tmp_path / "other")
         with pytest.raises(
-            Denied, match=rf"w1 does not let us in.*{tmp_path}/other.*authorized_keys"
+            Denied, match=rf"w1 rejected the login.*{tmp_path}/other.*authorized_keys"
         ):
             host.read_file("/etc/hostname", timeout=LIMIT)
 

@@ -90,7 +90,7 @@ def test_a_step_that_fails_is_not_passed_over(step: str, kind: type[DriverError]
 
 
 def test_a_drive_that_still_holds_data_is_not_clean() -> None:
-    left = DriverError("nvme.erase did not succeed", why="EIO, nvme1n1 still holds data")
+    left = DriverError("nvme.erase failed", why="EIO, nvme1n1 still holds data")
 
     with pytest.raises(DriverError, match="still holds data"):
         cleaned(Worker(pci_survey=[function()], nvme_erase=left), "NVME")

@@ -42,7 +42,7 @@ def test_a_key_that_is_refused_fails_with_where_it_belongs(server: Server, tmp_p
     finally:
         server.keys.write_text(kept)
     assert found.verdict is Verdict.FAIL
-    assert "does not let us in" in found.found
+    assert "rejected the login" in found.found
     assert "authorized_keys" in found.remedy
 
 

@@ -13,9 +13,9 @@ _lock = forks.Lock()
 
 
 def host_driver(site: Site, host: str) -> HostDriver:
-    """Return this process's driver of a host: by SSH if the site says how, else this machine itself.
+    """Return this process's driver of a host: by SSH if the site has ``ssh`` for it, else this machine.
 
-    It is the same one for the same settings, so that all who use the host share a connection.
+    The same settings give the same driver, so that all callers share a connection.
 
     :raises NotFound: if the site has no such host.
     """

@@ -1,4 +1,4 @@
-"""What both ways to a worker have in common: functions are called by name, and errors become ours."""
+"""Calls of the agent's functions by name, and the translation of their errors, local and by SSH."""
 
 import errno
 from base64 import b64decode, b64encode
@@ -14,7 +14,7 @@ from fabric_direct.errors import (
     Unsupported,
 )
 
-# Seconds for an answer on top of a command's own limit: the worker ends it, and tells of that.
+# Seconds for an answer on top of a command's own limit: the worker kills it and reports that.
 ANSWER = 10.0
 
 _KINDS: dict[int | None, type[FabricDirectError]] = {
@@ -51,16 +51,14 @@ class HostFunctions:
     def _translated(
         self, function: str, kind: str, number: int | None, words: str
     ) -> FabricDirectError:
-        error = _KINDS.get(number, DriverError)(
-            f"{function} did not succeed", where=self._host, why=words
-        )
+        error = _KINDS.get(number, DriverError)(f"{function} failed", where=self._host, why=words)
         error.__cause__ = (
             RuntimeError(f"{kind}: {words}") if number is None else OSError(number, words)
         )
         return error
 
     def run(self, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float) -> CommandResult:
-        """Run a command; no shell reads its arguments. It is ended after ``timeout`` seconds."""
+        """Run a command without a shell; it is killed after ``timeout`` seconds."""
         given = b64encode(stdin).decode()
         found = self.call(
             "commands.run", timeout=timeout + ANSWER, argv=list(argv), stdin=given, limit=timeout
@@ -72,6 +70,6 @@ class HostFunctions:
         return b64decode(self.call("files.read", timeout=timeout, path=path))
 
     def write_file(self, path: str, content: bytes, mode: int = 0o600, *, timeout: float) -> None:
-        """Replace a file in one step, and make its directory."""
+        """Replace a file atomically, and create its directory."""
         given = b64encode(content).decode()
         self.call("files.write", timeout=timeout, path=path, content=given, mode=mode)

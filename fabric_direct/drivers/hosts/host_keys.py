@@ -14,14 +14,14 @@ USER = Path("~/.ssh/known_hosts")
 
 
 class UnknownHostKey(paramiko.SSHException):
-    """A worker showed a key, and none of it is known."""
+    """A worker showed a host key, and no key of it is trusted."""
 
     def __init__(self, key: paramiko.PKey) -> None:
         super().__init__(f"it shows {key.get_name()} {key.fingerprint}, which nobody has confirmed")
 
 
 class Refuse(paramiko.MissingHostKeyPolicy):
-    """Refuses a server of which no key is known."""
+    """Rejects a server of which no host key is trusted."""
 
     def missing_host_key(
         self,
@@ -51,5 +51,5 @@ def trusted(site: Site, host: Host, name: str) -> HostKeys:
 
 
 def places(site: Site) -> tuple[Path, ...]:
-    """Return the known_hosts files that are asked, the first one first."""
+    """Return the known_hosts files, in the order in which they are read."""
     return known_hosts(site), USER.expanduser(), SYSTEM

@@ -1,4 +1,4 @@
-"""The machine itself as a worker: what others are sent, it calls in place."""
+"""The local machine as a worker: the agent's functions are called in this process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class LocalHost(HostFunctions):
         super().__init__(host)
 
     def _ask(self, function: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
-        # As it would be sent, so that what works here works on a worker.
+        # Serialized as for a remote worker, so that what works here works there.
         request = frames.pack({"id": 0, "function": function, "arguments": arguments})
         found: dict[str, Any]
         found = call_within(timeout, f"{function} ({self._host})", _answered, request)
@@ -30,7 +30,7 @@ class LocalHost(HostFunctions):
 
     @contextmanager
     def netlink(self, netns: str | None = None) -> Iterator[Any]:
-        """Give a pyroute2 ``IPRoute`` of this machine's kernel, for one thread and block.
+        """Return a pyroute2 ``IPRoute`` on this machine's kernel, for one thread and one ``with`` block.
 
         :raises NotFound: if there is no such network namespace. It is never created.
         """

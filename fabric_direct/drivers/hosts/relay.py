@@ -1,8 +1,8 @@
 """The relay: a Python process on a worker that answers many requests at a time over one SSH channel.
 
-Nothing of it is on the worker's disk: Python is started with a few lines that take the modules of
-:mod:`fabric_direct.drivers.hosts.agent` from its standard input. It ends, with all that it started,
-when the channel does.
+Nothing of it is written to the worker's disk: Python is started with a few lines that read the modules
+of :mod:`fabric_direct.drivers.hosts.agent` from standard input. It ends, with all processes that it
+started, when the channel closes.
 """
 
 import itertools
@@ -22,9 +22,9 @@ from fabric_direct.drivers.hosts import agent
 from fabric_direct.drivers.hosts.agent import frames
 from fabric_direct.errors import TimedOut, Unreachable, Unsupported
 
-# Seconds for a channel to open, and for the process to say that it is there.
+# Seconds for a channel to open, and for the process to send its greeting.
 START = 30.0
-# Seconds for the worker to take a part of a request: it always reads.
+# Seconds for the worker to accept a part of a request: it reads all the time.
 STALL = 10.0
 _PACKAGE = agent.__name__
 _BOOTSTRAP = "bootstrap.py"
@@ -58,15 +58,15 @@ class Relay:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been seen to end."""
+        """Whether it runs, as far as is known."""
         return not self._ended
 
     def ask(self, function: str, arguments: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
         """Call a function and return what :func:`~fabric_direct.drivers.hosts.agent.serve.perform` does.
 
         :raises Unreachable: if the relay ends before it answers. Whether the function was called, or
-            is through, is not known then.
-        :raises TimedOut: if it does not answer in time; what it goes on with holds up no other request.
+            has finished, is unknown then.
+        :raises TimedOut: if it does not answer in time; other requests are not held up.
         """
         number, answer = next(self._numbers), Future[dict[str, Any]]()
         request = {"id": number, "function": function, "arguments": arguments}
@@ -83,13 +83,12 @@ class Relay:
             self._waiting.pop(number, None)
 
     def close(self) -> None:
-        """End it; calls under way fail."""
+        """End it; calls in progress fail."""
         self._client.close()
 
     def forget(self) -> None:
-        """Let go of it in a forked child, without a word to the worker: it is the parent's."""
-        # What would be said when these are collected ends here, and waits for no lock of a thread
-        # that the child does not have.
+        """Drop it in a forked child without a message to the worker: it is the parent's."""
+        # Their finalizers must send nothing, and wait for no lock of a thread that the child lacks.
         self._channel.lock, self._channel.closed = threading.Lock(), True
         if transport := self._client.get_transport():
             transport.active = False  # type: ignore[attr-defined]
@@ -132,14 +131,14 @@ class Relay:
         return Unreachable(
             f"{function} got no answer",
             where=self._where,
-            why="the connection to the worker broke, or the process that we have there ended",
-            remedy="look whether it was done before it is asked for again",
+            why="the connection to the worker broke, or our process there ended",
+            remedy="check whether the change was made before you try again",
         )
 
     def _refused(self) -> Unsupported:
         said = self._channel.makefile_stderr("rb").read(4096).decode(errors="replace").strip()
         return Unsupported(
-            "the worker cannot run what is needed there",
+            "the worker's Python cannot run the agent",
             where=self._where,
             why=said or f"python3 ended with code {self._channel.recv_exit_status()}",
             remedy="install python3 (3.9 or later) there: apt install python3",

@@ -1,4 +1,4 @@
-"""pyroute2's ``IPRoute`` whose requests are answered elsewhere."""
+"""pyroute2's ``IPRoute`` for the kernel of another machine."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from pyroute2 import IPRoute
 
 @dataclass(frozen=True)
 class _Elsewhere:
-    """Stands where pyroute2 has what answers in the kernel's stead."""
+    """pyroute2's request proxy: answers in place of this machine's kernel."""
 
     ask: Callable[[bytes], bytes]
 
@@ -21,11 +21,11 @@ class _Elsewhere:
 
 @contextmanager
 def iproute(ask: Callable[[bytes], bytes]) -> Iterator[Any]:
-    """Give an ``IPRoute`` for one block that knows requests and answers, but no events.
+    """Return an ``IPRoute`` for one block that supports requests and answers, but no events.
 
-    :param ask: returns all messages that a request is answered with, up to the one that ends them.
+    :param ask: sends a request and returns all messages of its answer.
     """
-    # A socket that leads nowhere: what should pass by `ask` must not reach this machine's kernel.
+    # A socket that leads nowhere: nothing may reach this machine's kernel.
     here, nowhere = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with here, nowhere, IPRoute(use_socket=here) as ip:
         ip.asyncore.request_proxy = _Elsewhere(ask)

@@ -67,15 +67,15 @@ class SshHost(HostFunctions):
         forks.in_child(self._forget)
 
     def relay(self, *, timeout: float) -> Relay:
-        """Return the process that we have on the worker; start it if there is none.
+        """Return our process on the worker, started if there is none.
 
-        Who asks while another one's call opens it waits for that one.
+        Callers share an attempt to open it.
 
-        :raises Unreachable: if the worker does not answer, or nobody has confirmed its host key.
-        :raises DriverError: if its host key is not the one that is trusted.
-        :raises Denied: if it does not let us in.
-        :raises Unsupported: if its Python cannot run what is needed.
-        :raises TimedOut: if none of this was known in time.
+        :raises Unreachable: if the worker does not answer, or its host key is unknown.
+        :raises DriverError: if its host key is not the trusted one.
+        :raises Denied: if it rejects the login.
+        :raises Unsupported: if its Python cannot run the relay.
+        :raises TimedOut: if the relay is not open in time.
         """
         with self._lock:
             if self._opening is None or _over(self._opening):
@@ -95,9 +95,9 @@ class SshHost(HostFunctions):
 
     @contextmanager
     def netlink(self, netns: str | None = None) -> Iterator[Any]:
-        """Give a pyroute2 ``IPRoute`` that speaks with the worker's kernel, for one thread and block.
+        """Return a pyroute2 ``IPRoute`` on the worker's kernel, for one thread and one ``with`` block.
 
-        It knows requests and answers, but no events. Each may take :data:`NETLINK` seconds.
+        It supports requests and answers, but no events. Each request may take :data:`NETLINK` seconds.
 
         :raises NotFound: at the first request, if there is no such network namespace.
         """
@@ -128,7 +128,7 @@ class SshHost(HostFunctions):
             return self._newest
 
     def _connect(self) -> paramiko.SSHClient:
-        """Log in with a key; the worker has proven its own before."""
+        """Log in with a key, after the worker's host key is verified."""
         key, client = self._key(), paramiko.SSHClient()
         name = self._address if self._port == 22 else f"[{self._address}]:{self._port}"
         client.get_host_keys().update(trusted(self._site, self._settings, name))
@@ -164,7 +164,7 @@ class SshHost(HostFunctions):
                 field=f"hosts.{self._host}.ssh_key",
                 where=str(path),
                 why=str(error),
-                remedy="name a key without a passphrase, or none, to use an agent's",
+                remedy="name a key without a passphrase, or omit it to use an SSH agent",
             ) from error
 
     @contextmanager
@@ -187,8 +187,8 @@ class SshHost(HostFunctions):
             where=self._where,
             why=f"it shows {shown.get_name()} {shown.fingerprint}, "
             f"and {known.get_name()} {known.fingerprint} is trusted",
-            remedy="if the worker was made anew, trust its new key, once you have compared it with "
-            "what the worker itself says; else somebody is in between",
+            remedy="if the worker was installed again, compare the new key on the worker itself, then "
+            "trust it; otherwise suspect a man-in-the-middle attack",
         )
 
     def _unconfirmed(self, error: UnknownHostKey) -> FabricDirectError:
@@ -204,7 +204,7 @@ class SshHost(HostFunctions):
     def _refused(self, error: Exception) -> FabricDirectError:
         who = self._settings.ssh_key or "an agent, ~/.ssh"
         return Denied(
-            f"{self._host} does not let us in",
+            f"{self._host} rejected the login",
             where=self._where,
             why=f"{error}; keys of: {who}",
             remedy="add the public key to authorized_keys of that user there",
@@ -215,11 +215,11 @@ class SshHost(HostFunctions):
             f"{self._host} cannot be reached",
             where=self._where,
             why=str(error) or type(error).__name__,
-            remedy="see whether it runs, and whether its SSH server does",
+            remedy="check that it runs, and that its SSH server does",
         )
 
     def _forget(self) -> None:
-        """Begin anew in a forked child; what threads of the parent may have locked is not touched."""
+        """Start empty in a forked child, without the locks that threads of the parent may hold."""
         newest, self._newest = self._newest, None
         self._opening = None
         if newest:
@@ -235,7 +235,7 @@ def _kept_alive(connection: socket.socket) -> socket.socket:
 
 
 def _begun(work: Any) -> Future[Relay]:
-    """Start to open a relay; it goes on if who asked for it waits no longer."""
+    """Open a relay in a thread; it continues if the caller stops waiting."""
     opening: Future[Relay] = Future()
 
     def run() -> None:

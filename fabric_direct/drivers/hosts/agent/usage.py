@@ -36,7 +36,7 @@ def uses() -> Uses:
     That includes members of volume groups, arrays and pools that do not run, and disks that cannot be
     read. Functions that are not used are left out.
     """
-    blocks = _blocks_in_use()
+    blocks = blocks_in_use()
     in_use = {_disk(block) for block in blocks}
     for block in sysfs.names(f"{sysfs.SYS}/class/block"):
         if _disk(block) not in in_use and _is_hardware(block) and _functions(block):
@@ -46,7 +46,7 @@ def uses() -> Uses:
 
 def active() -> Uses:
     """Return what the host uses right now: :func:`uses` without what only a disk's content tells."""
-    return _of_functions(_blocks_in_use(), _links_in_use())
+    return _of_functions(blocks_in_use(), _links_in_use())
 
 
 def _of_functions(blocks: Uses, links: Uses) -> Uses:
@@ -93,7 +93,8 @@ def _paths(disk: str) -> list[str]:
     return [name for name, match in found if match and disk == f"nvme{match[1]}n{match[2]}"]
 
 
-def _blocks_in_use() -> Uses:
+def blocks_in_use() -> Uses:
+    """Return the uses of each disk and partition: mounts, swap space, volumes and file systems on it."""
     found: Uses = {}
     for block, point in _mounts().items():
         _add(found, [block], [f"{block} is mounted on {point}"])
