@@ -63,6 +63,7 @@ test-worker: worker ## the tests on that worker (10 min)
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
+# Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest.
 test-unit: .venv/installed ## the tests that need no daemon (1 min)
 	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
 

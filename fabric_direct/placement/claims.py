@@ -17,7 +17,7 @@ import json
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +35,9 @@ CREATE TABLE IF NOT EXISTS claim (
     until REAL NOT NULL
 )
 """
+
+Clock = Callable[[], float]
+"""Tells the seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,9 @@ class Claim:
 class Book:
     """The claims, while nobody else can change them."""
 
-    def __init__(self, db: sqlite3.Connection, lifetime: float) -> None:
+    def __init__(self, db: sqlite3.Connection, lifetime: float, clock: Clock) -> None:
         """Serve one transaction."""
-        self._db, self._lifetime = db, lifetime
+        self._db, self._lifetime, self._clock = db, lifetime, clock
 
     def since(self, moment: float) -> tuple[Claim, ...]:
         """Return what a look at the hosts that began at ``moment`` may not have seen.
@@ -69,7 +72,7 @@ class Book:
 
     def take(self, claims: Iterable[Claim]) -> None:
         """Claim for slivers; what they claimed before is replaced."""
-        until = time.time() + self._lifetime
+        until = self._clock() + self._lifetime
         for claim in claims:
             devices = json.dumps([str(address) for address in claim.devices])
             self._db.execute(
@@ -82,7 +85,7 @@ class Book:
 
     def renew(self, sliver: str, host: str) -> bool:
         """Let a sliver's claim on a host last from now on; return whether it has one that lasts."""
-        now = time.time()
+        now = self._clock()
         changed = self._db.execute(
             "UPDATE claim SET until = ? WHERE sliver = ? AND host = ? AND until >= ?",
             (now + self._lifetime, sliver, host, now),
@@ -93,13 +96,16 @@ class Book:
 class Claims:
     """The claims of a site's slivers."""
 
-    def __init__(self, state_dir: Path, *, lifetime: float, timeout: float) -> None:
+    def __init__(
+        self, state_dir: Path, *, lifetime: float, timeout: float, clock: Clock = time.time
+    ) -> None:
         """Make no file yet.
 
         :param lifetime: seconds after which a claim is void whose process has not ended it.
         :param timeout: seconds to wait for another thread or process that places.
+        :param clock: tells the seconds since the epoch.
         """
-        self._lifetime = lifetime
+        self._lifetime, self._clock = lifetime, clock
         self._database = Database(
             state_dir / "placement.sqlite", _TABLE, what="the claims on hosts", timeout=timeout
         )
@@ -111,14 +117,14 @@ class Claims:
         :raises TimedOut: if others place all the time.
         """
         with self._database.changing() as db:
-            yield Book(db, self._lifetime)
+            yield Book(db, self._lifetime, self._clock)
 
     def since(self, moment: float) -> tuple[Claim, ...]:
         """Return what :meth:`Book.since` does, without keeping others from anything."""
         if not self._database.exists():
             return ()
         with self._database.reading() as db:
-            return Book(db, self._lifetime).since(moment)
+            return Book(db, self._lifetime, self._clock).since(moment)
 
     def renew(self, sliver: str, host: str) -> bool:
         """Do what :meth:`Book.renew` does."""
@@ -127,7 +133,9 @@ class Claims:
 
     def settle(self, sliver: str) -> None:
         """End a claim, if there is one: whatever is there of the sliver is seen on its host."""
-        self._change("UPDATE claim SET until = min(until, ?) WHERE sliver = ?", time.time(), sliver)
+        self._change(
+            "UPDATE claim SET until = min(until, ?) WHERE sliver = ?", self._clock(), sliver
+        )
 
     def drop(self, sliver: str) -> None:
         """Forget a sliver."""

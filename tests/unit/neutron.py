@@ -113,6 +113,10 @@ class Neutron:
 
         self._faults.setdefault((method, path), []).append(fail)
 
+    def unmet(self) -> list[tuple[str, str]]:
+        """Return the requests with a fault that none of them met."""
+        return [request for request, faults in self._faults.items() if faults]
+
     def asked(self) -> list[tuple[str, str, Any]]:
         """Return all requests since the last call, without their service, and forget them."""
         calls = [(method, path, sent) for method, _, path, sent in self.api.calls]

@@ -1,5 +1,6 @@
 """Networks of their own in Neutron: every request, in order, and what comes of what goes wrong."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,11 @@ def clouds_folder(kept_connection: Path) -> Path:
 
 
 @pytest.fixture
-def neutron(api: OpenStackApi) -> Neutron:
+def neutron(api: OpenStackApi) -> Iterator[Neutron]:
     made = Neutron(api)
     made.network("public", "172.24.4.0/24", project_id="other", **{"router:external": True})
-    return made
+    yield made
+    assert made.unmet() == []
 
 
 @pytest.fixture

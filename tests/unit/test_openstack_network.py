@@ -90,12 +90,13 @@ def clouds_folder(kept_connection: Path) -> Path:
 
 
 @pytest.fixture
-def neutron(api: OpenStackApi) -> Neutron:
+def neutron(api: OpenStackApi) -> Iterator[Neutron]:
     """A cloud with a network for all, of another project, and an external one."""
     made = Neutron(api)
     made.network("public", "172.24.4.0/24", project_id="other", **{"router:external": True})
     made.network("lan", "10.10.0.0/24", "fd10::/64", project_id="other", shared=True)
-    return made
+    yield made
+    assert made.unmet() == []
 
 
 @pytest.fixture

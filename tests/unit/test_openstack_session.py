@@ -446,20 +446,20 @@ class TestForks:
                     return
 
         callers = [Thread(target=call) for _ in range(3)]
-        for caller in callers:
-            caller.start()
+        children = [FORK.Process(target=read_ports, args=(loopback.settings,)) for _ in range(10)]
+        for each in (*callers, *children):
+            each.start()
         try:
-            for _ in range(10):
-                child = FORK.Process(target=read_ports, args=(loopback.settings,))
-                child.start()
+            for child in children:
                 child.join(60)
-                assert child.exitcode == 0
         finally:
-            child.kill()
             over.append(True)
             for caller in callers:
                 caller.join()
+            for child in children:
+                child.kill()
 
+        assert [child.exitcode for child in children] == [0] * 10
         assert failed == []
 
     def test_a_fork_while_another_thread_holds_the_lock_does_not_stop_the_child(

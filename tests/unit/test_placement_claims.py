@@ -62,26 +62,28 @@ def test_nothing_is_claimed_if_any_of_it_goes_wrong(claims: Claims) -> None:
 
 
 def test_one_that_is_not_ended_expires(tmp_path: Path) -> None:
-    claims = Claims(tmp_path, lifetime=0.05, timeout=5)
+    claims = Claims(tmp_path, lifetime=60, timeout=5, clock=lambda: 1000.0)
     take(claims, claim())
-    assert claims.since(time.time())
-    time.sleep(0.06)
-    assert claims.since(time.time()) == ()
+    assert claims.since(1060.0)
+    assert claims.since(1060.1) == ()
 
 
 def test_one_that_has_expired_cannot_be_renewed(tmp_path: Path) -> None:
-    take(Claims(tmp_path, lifetime=0.0, timeout=5), claim())
-    time.sleep(0.01)
-    assert not Claims(tmp_path, lifetime=60, timeout=5).renew("a", "w1")
+    now = 1000.0
+    claims = Claims(tmp_path, lifetime=60, timeout=5, clock=lambda: now)
+    take(claims, claim())
+    now = 1060.1
+    assert not claims.renew("a", "w1")
 
 
 def test_one_that_lasts_is_renewed_on_its_own_host(tmp_path: Path) -> None:
-    take(Claims(tmp_path, lifetime=0.2, timeout=5), claim())
-    lasting = Claims(tmp_path, lifetime=60, timeout=5)
-    assert not lasting.renew("a", "w2")
-    assert lasting.renew("a", "w1")
-    time.sleep(0.25)
-    assert lasting.since(time.time())
+    now = 1000.0
+    claims = Claims(tmp_path, lifetime=60, timeout=5, clock=lambda: now)
+    take(claims, claim())
+    now = 1060.0
+    assert not claims.renew("a", "w2")
+    assert claims.renew("a", "w1")
+    assert claims.since(1120.0)
 
 
 def test_one_that_is_settled_counts_for_who_looked_before(claims: Claims) -> None:

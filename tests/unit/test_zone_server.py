@@ -7,7 +7,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address
@@ -276,9 +275,10 @@ class TestTheEnd:
         self, tmp_path: Path
     ) -> None:
         with process(site(tmp_path), hang=True) as (child, told):
-            path = urlsplit(booted(heard(told))).path
+            url = booted(heard(told))
+            path = urlsplit(url).path
             os.kill(child.pid, signal.SIGTERM)
-            time.sleep(1)  # the first is heard
+            wait_until("the server to stop listening", lambda: _refused(url), timeout=SECONDS)
             os.kill(child.pid, signal.SIGTERM)
             ended, there = heard(told)
 
@@ -289,6 +289,14 @@ class TestTheEnd:
                 lambda: _statuses(server.url + path) == ["done"],
                 timeout=SECONDS,
             )
+
+
+def _refused(url: str) -> bool:
+    try:
+        httpx.get(url, timeout=SECONDS)
+    except httpx.TransportError:
+        return True
+    return False
 
 
 def _statuses(url: str) -> list[str]:
