@@ -1,8 +1,7 @@
-"""A VM's life by the actor's handlers on a real OpenStack: that of labs/openstack."""
+"""A VM's life by the actor's handlers on a real OpenStack: the cloud of tests/openstack."""
 
 import json
 import logging
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from fabric_direct.config import Site
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, bridge, port, vm
 from tests.openstack.conftest import WORKER, Things, cloud, make_site, ssh_key
+from tests.openstack.target import TARGET
+from tests.openstack.turns import turn
 
 __all__ = ["cloud", "make_site", "ssh_key"]
 
@@ -23,21 +24,28 @@ VM, SERVICE = "c56a4180-65aa-42ec-a945-5fd21dec0538", "9b1deb4d-3b7d-4bad-9bdd-2
 MACS = {"52:54:00:fd:5b:01", "52:54:00:fd:5b:02"}
 
 
+@pytest.fixture(autouse=True)
+def beside_others() -> Iterator[None]:
+    """Not beside tests/openstack's that must be alone on the cloud."""
+    with turn(alone=False):
+        yield
+
+
 @pytest.fixture
 def site(make_site: Callable[..., Site]) -> Site:
     """A site with a network for L2Bridge services; its VMs are reached by a floating IP."""
-    tag = 100 + secrets.randbelow(90)
+    tag = TARGET.vlans[-1]
     return make_site(
         networks={
             f"dataplane-{tag}": {
                 "strategy": "vlan",
                 "vlan": tag,
-                "physical_network": "physnet1",
+                "physical_network": TARGET.physical_network,
                 "subnet": "10.223.1.0/24",
             }
         },
-        actor={"management_network": "private"},
-        images={"fabric-guest": {"user": "root"}},
+        actor={"management_network": TARGET.network},
+        images={TARGET.image: {"user": TARGET.image_user}},
     )
 
 
@@ -69,8 +77,8 @@ def volume(cloud: Connection) -> Iterator[str]:
 def node(*components: Any) -> Any:
     return vm(
         *components,
-        image_ref="fabric-guest",
-        capacity_hints=CapacityHints(instance_type="m1.small"),
+        image_ref=TARGET.image,
+        capacity_hints=CapacityHints(instance_type=TARGET.flavor),
         capacity_allocations=Capacities(core=1, ram=1, disk=1),
         label_allocations=Labels(instance_parent=WORKER),
     )

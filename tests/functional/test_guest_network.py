@@ -3,6 +3,7 @@
 import secrets
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,16 @@ WAYS: dict[str, tuple[Manager, Link]] = {
 }
 
 
+@dataclass(frozen=True)
+class Restarted:
+    """What was seen of a guest after its reboot."""
+
+    observed: Observed
+    files: str
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.xdist_group("debian")
 class TestDebian:
     """The real netplan, systemd-networkd, ifupdown and NetworkManager, each for a NIC of its own."""
 
@@ -272,7 +282,6 @@ class TestDebian:
     ) -> None:
         assert modified.observed
         assert mounted(modified.observed, "data") == ("/data",)
-        inside("touch", "/data/kept")
 
     def test_has_the_volume_that_has_a_file_system_mounted(
         self, modified: Outcome, inside: Inside
@@ -333,36 +342,36 @@ class TestDebian:
 
         assert by.keeps(inside.root, nic)
 
-    # From here on the guest has been restarted.
-
     @pytest.fixture(scope="class")
     @classmethod
     def restarted(
-        cls, processor: HandlerProcessor, ways: dict[str, tuple[Manager, Link]]
-    ) -> Observed:
+        cls, processor: HandlerProcessor, ways: dict[str, tuple[Manager, Link]], inside: Inside
+    ) -> Restarted:
+        """The guest after a reboot; what the other tests see of it is as before."""
+        inside("touch", "/data/kept")
         done(processor.poa(cls.whole, "reboot").result())
-        return observed(processor.probe(cls.whole).result())
+        found = observed(processor.probe(cls.whole).result())
+        return Restarted(found, files=inside("ls", "/data/kept"))
 
-    def test_has_all_of_the_sliver_after_a_reboot(self, restarted: Observed) -> None:
-        assert restarted.differences == ("volume bare is not mounted at /srv/bare in the guest",)
-        assert set(ADDRESSES) <= set(restarted.interfaces[1].guest_addresses)
+    def test_has_all_of_the_sliver_after_a_reboot(self, restarted: Restarted) -> None:
+        found = restarted.observed
+        assert found.differences == ("volume bare is not mounted at /srv/bare in the guest",)
+        assert set(ADDRESSES) <= set(found.interfaces[1].guest_addresses)
 
-    def test_has_the_files_on_its_volume_after_a_reboot(
-        self, restarted: Observed, inside: Inside
-    ) -> None:
-        assert mounted(restarted, "data") == ("/data",)
-        assert inside("ls", "/data/kept") == "/data/kept\n"
+    def test_has_the_files_on_its_volume_after_a_reboot(self, restarted: Restarted) -> None:
+        assert mounted(restarted.observed, "data") == ("/data",)
+        assert restarted.files == "/data/kept\n"
 
     @pytest.mark.parametrize("way", WAYS)
     def test_has_the_addresses_of_a_nic_after_a_reboot(
-        self, restarted: Observed, inside: Inside, way: str
+        self, restarted: Restarted, inside: Inside, way: str
     ) -> None:
         _, nic = WAYS[way]
 
         assert has_addresses(inside.root, nic)
 
     def test_keeps_nothing_of_what_is_taken_away(
-        self, processor: HandlerProcessor, restarted: Observed, inside: Inside
+        self, processor: HandlerProcessor, restarted: Restarted, inside: Inside
     ) -> None:
         done(processor.modify(without(self.whole, "nic2")).result())
         assert inside("find", "/etc", "-name", "*fabric-direct-nic2*") == ""
@@ -371,9 +380,10 @@ class TestDebian:
         table = inside("cat", "/etc/fstab")
         assert "/data" not in table
         assert "/srv/stored" in table
+        done(processor.modify(self.whole).result())
 
     def test_is_configured_by_what_manages_the_nic(
-        self, restarted: Observed, inside: Inside
+        self, restarted: Restarted, inside: Inside
     ) -> None:
         assert manager(inside.root, "eth0").name == "netplan"
         assert manager(inside.root, "eth4").name == "networkmanager"

@@ -1,4 +1,4 @@
-"""What the tests on a real OpenStack share: the lab's clouds, a site on them, and what could be left."""
+"""What the tests on a real OpenStack share: a cloud, a site on it, and what could be left."""
 
 import os
 import secrets
@@ -18,25 +18,86 @@ from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
+from tests.openstack.target import TARGET, XDIST_NUMBER
+from tests.openstack.turns import turn
 from tests.outcomes import done
 
-CLOUDS = Path(
-    os.environ.get("OS_CLIENT_CONFIG_FILE", "/var/lib/fabric-direct/openstack/clouds.yaml")
-)
 LAB = Path(__file__).parents[2] / "labs/openstack/lab"
-WORKER = "worker1"
-SCRIPT = "#!/bin/sh\necho hello from $(hostname) > /root/hello.txt\n"
+WORKER = TARGET.worker
+SCRIPT = "#!/bin/sh\necho hello from $(hostname) > /hello.txt\n"
+
+
+def ours(name: str) -> str:
+    """A name in the cloud that no other xdist worker uses."""
+    return f"fdtest-{XDIST_NUMBER}-{name}"
+
+
+RED, BLUE = ours("red"), ours("blue")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: changes or measures what all tests share")
+    config.addinivalue_line("markers", "long: takes a minute and more")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, and leave to the end what no other test may run beside."""
+    for item in items:
+        if item.get_closest_marker("alone"):
+            item.add_marker(pytest.mark.xdist_group("alone"))
+    items.sort(key=_when)
+
+
+def _when(item: pytest.Item) -> int:
+    return 2 if item.get_closest_marker("alone") else not item.get_closest_marker("long")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Wait for the test's turn before its time limit begins to count."""
+    with turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.fixture(scope="session")
 def cloud() -> Connection:
-    """The lab as its administrator sees it, or the reason why there is none."""
-    if not CLOUDS.exists():
-        pytest.skip(f"no OpenStack lab here: {LAB} up")
-    os.environ["OS_CLIENT_CONFIG_FILE"] = str(CLOUDS)
-    connection = openstack.connect(cloud="lab", api_timeout=60)
+    """The cloud as its administrator sees it, or the reason why there is none."""
+    if TARGET.clouds_file:
+        if not TARGET.clouds_file.exists():
+            pytest.skip(f"no OpenStack lab here: {LAB} up")
+        os.environ["OS_CLIENT_CONFIG_FILE"] = str(TARGET.clouds_file)
+    connection = openstack.connect(cloud=TARGET.cloud, api_timeout=60)
     connection.authorize()
     return connection
+
+
+@pytest.fixture
+def lab(cloud: Connection) -> Callable[..., None]:
+    """Run a command of the lab, where the cloud is the lab."""
+    if not TARGET.is_lab:
+        pytest.skip("stops or hangs a service: only the lab's may be")
+
+    def lab(*words: str) -> None:
+        subprocess.run([LAB, *words], check=True, capture_output=True)
+
+    return lab
+
+
+@pytest.fixture
+def member(cloud: Connection) -> dict[str, Any]:
+    """A site's settings of the cloud, with somebody's account who is no administrator."""
+    if not TARGET.member:
+        pytest.skip("FABRIC_CLOUD_MEMBER names no entry of clouds.yaml")
+    return cloud_settings(TARGET.member)
+
+
+def cloud_settings(cloud: str) -> dict[str, Any]:
+    return {
+        "cloud": cloud,
+        "clouds_file": str(TARGET.clouds_file) if TARGET.clouds_file else None,
+        "external_network": TARGET.external_network,
+    }
 
 
 @pytest.fixture(scope="session")
@@ -49,38 +110,51 @@ def ssh_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_site(cloud: Connection, ssh_key: Path, tmp_path_factory: Any) -> Callable[..., Site]:
-    """Make a site on the lab, with other settings where given."""
+    """Make a site on the cloud, with other settings where given."""
 
     def make(**values: Any) -> Site:
         defaults = {
             "site": f"fdtest-{secrets.token_hex(3)}",
             "state_dir": str(tmp_path_factory.mktemp("state")),
             "drivers": {"VM": "openstack", "L2Bridge": "openstack"},
-            "openstack": {
-                "cloud": "lab",
-                "clouds_file": str(CLOUDS),
-                "external_network": "public",
-            },
+            "openstack": cloud_settings(TARGET.cloud),
             "hosts": {WORKER: {}},
+            "images": {TARGET.image: {"user": TARGET.image_user}},
             "guest_access": {"ssh_key": str(ssh_key)},
-            "networks": {
-                "red": {
-                    "strategy": "vlan",
-                    "vlan": 100 + secrets.randbelow(90),
-                    "physical_network": "physnet1",
-                    "subnet": "10.221.1.0/24",
-                },
-                "blue": {
-                    "strategy": "flat",
-                    "physical_network": "physnet2",
-                    "subnet": "10.222.1.0/24",
-                },
-            },
+            "networks": site_networks(),
             "limits": {"guest_boot": 240},
         }
         return Site.model_validate(defaults | values)
 
     return make
+
+
+def site_networks() -> dict[str, dict[str, Any]]:
+    """A VLAN, and a flat network where the cloud has room for one."""
+    vlan, _ = TARGET.own_vlans
+    red = {
+        "strategy": "vlan",
+        "vlan": vlan,
+        "physical_network": TARGET.physical_network,
+        "subnet": "10.221.1.0/24",
+    }
+    if not TARGET.own_flat_network:
+        return {RED: red}
+    blue = {
+        "strategy": "flat",
+        "physical_network": TARGET.own_flat_network,
+        "subnet": "10.222.1.0/24",
+    }
+    return {RED: red, BLUE: blue}
+
+
+@pytest.fixture(scope="session")
+def flat_network() -> str:
+    """A physical network for flat networks, of this xdist worker alone."""
+    name = TARGET.own_flat_network
+    if not name:
+        pytest.skip("FABRIC_FLAT_NETWORKS names no physical network")
+    return name
 
 
 @pytest.fixture(scope="module")
@@ -133,15 +207,19 @@ def things(cloud: Connection, site: Site) -> Things:
 
 
 def sliver(name: str, /, **values: Any) -> NodeSliver:
-    """A sliver with one NIC on the cloud's network ``private`` and a floating IP."""
+    """A sliver with one NIC on a network of the cloud's and a floating IP.
+
+    The lab's flavors are for the capacities to choose.
+    """
     defaults = {
-        "id": f"fdtest-{name}",
+        "id": ours(name),
         "name": "node",
         "host": WORKER,
-        "image": "fabric-guest",
+        "image": TARGET.image,
+        "flavor": None if TARGET.is_lab else TARGET.flavor,
         "capacities": {"core": 1, "ram": 1, "disk": 1},
         "ssh_keys": [KEY],
-        "components": [nic("eth0", "private", floating_ip=True)],
+        "components": [nic("eth0", TARGET.network, floating_ip=True)],
     }
     return NodeSliver.model_validate(defaults | values)
 
@@ -150,7 +228,14 @@ def nic(component: str, network: str, **interface: Any) -> dict[str, Any]:
     return {"type": "vNIC", "id": component, "network": network, "interface": interface}
 
 
-def run_in(processor: HandlerProcessor, ref: SliverRef, *argv: str, user: str = "root") -> str:
+def mac(number: int) -> str:
+    """An address that no other xdist worker uses."""
+    return f"fa:16:3e:{XDIST_NUMBER:02x}:aa:{number:02x}"
+
+
+def run_in(
+    processor: HandlerProcessor, ref: SliverRef, *argv: str, user: str = TARGET.image_user
+) -> str:
     """What a command in the guest of a sliver writes."""
     found = done(processor.probe(ref).result()).observed
     assert found

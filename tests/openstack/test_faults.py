@@ -1,6 +1,5 @@
 """A cloud that is down, answers 503, hangs, or forgets its tokens: operations end, and say why."""
 
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,26 +13,26 @@ from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.openstack.client import session
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import LAB, Things, nic, sliver
+from tests.openstack.conftest import Things, nic, ours, sliver
+from tests.openstack.target import TARGET
 from tests.outcomes import done
 
 NOVA = 8774
-
-
-def lab(*words: str) -> None:
-    subprocess.run([LAB, *words], check=True, capture_output=True)
+Lab = Callable[..., None]
+pytestmark = pytest.mark.alone
 
 
 @pytest.fixture(scope="module")
 def site(make_site: Callable[..., Site]) -> Site:
-    """A site whose calls and operations have little time."""
-    return make_site(limits={"call": 5, "create": 40, "delete": 60, "undo": 30, "guest_boot": 120})
+    """A site whose calls and operations have little time; it does not look into its guests."""
+    limits = {"call": 5, "create": 40, "delete": 60, "undo": 30}
+    return make_site(guest="none", limits=limits)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    done(processor.delete(SliverRef(id="fdtest-fault")).result())
+    done(processor.delete(SliverRef(id=ours("fault"))).result())
     assert things() == set()
 
 
@@ -46,14 +45,14 @@ def answers(cloud: Connection) -> bool:
 
 
 @contextmanager
-def broken(cloud: Connection, how: str, mend: str, service: str = "nova-api") -> Iterator[None]:
-    """A service of the lab that is stopped or hangs meanwhile."""
-    lab(how, service)
+def broken(lab: Lab, cloud: Connection, how: str, mend: str) -> Iterator[None]:
+    """nova-api is stopped or hangs meanwhile."""
+    lab(how, "nova-api")
     try:
         yield
     finally:
-        lab(mend, service)
-        wait_until(f"{service} to answer", lambda: answers(cloud), timeout=60)
+        lab(mend, "nova-api")
+        wait_until("nova-api to answer", lambda: answers(cloud), timeout=60)
 
 
 class Overloaded(BaseHTTPRequestHandler):
@@ -95,22 +94,24 @@ def told(outcome: Outcome) -> str:
     return outcome.error.kind
 
 
-def test_an_api_that_is_down_is_told(processor: HandlerProcessor, cloud: Connection) -> None:
-    with broken(cloud, "stop", "start"):
+def test_an_api_that_is_down_is_told(
+    processor: HandlerProcessor, lab: Lab, cloud: Connection
+) -> None:
+    with broken(lab, cloud, "stop", "start"):
         assert told(processor.create(sliver("fault")).result()) == "Unreachable"
 
 
 def test_an_api_that_hangs_ends_with_the_budget(
-    processor: HandlerProcessor, cloud: Connection
+    processor: HandlerProcessor, lab: Lab, cloud: Connection
 ) -> None:
-    with broken(cloud, "hang", "resume"):
+    with broken(lab, cloud, "hang", "resume"):
         assert told(processor.create(sliver("fault")).result()) in {"TimedOut", "Unreachable"}
 
 
 def test_an_api_that_is_overloaded_is_asked_again_but_never_to_make_anything(
-    processor: HandlerProcessor, cloud: Connection
+    processor: HandlerProcessor, lab: Lab, cloud: Connection
 ) -> None:
-    with broken(cloud, "stop", "start"), overloaded(NOVA) as asked:
+    with broken(lab, cloud, "stop", "start"), overloaded(NOVA) as asked:
         outcome = processor.create(sliver("fault")).result()
 
     assert told(outcome) == "Unreachable"
@@ -119,22 +120,22 @@ def test_an_api_that_is_overloaded_is_asked_again_but_never_to_make_anything(
 
 
 def test_an_api_that_comes_back_in_time_is_waited_for(
-    processor: HandlerProcessor, cloud: Connection
+    processor: HandlerProcessor, lab: Lab, cloud: Connection
 ) -> None:
     wanted = sliver("fault")
     done(processor.create(wanted).result())
-    with broken(cloud, "hang", "resume"):
+    with broken(lab, cloud, "hang", "resume"):
         future = processor.delete(wanted.ref())
-        timer = threading.Timer(2, lab, ("resume", "nova-api"))
-        timer.start()
+        with pytest.raises(TimeoutError):  # it waits
+            future.result(timeout=2)
+        lab("resume", "nova-api")
         done(future.result())
-        timer.join()
 
 
 def test_a_token_that_is_not_valid_any_more_is_replaced(
     processor: HandlerProcessor, cloud: Connection
 ) -> None:
-    wanted = sliver("fault", components=[nic("eth0", "private", floating_ip=True)])
+    wanted = sliver("fault", components=[nic("eth0", TARGET.network, floating_ip=True)])
     settings = processor.site.openstack
     assert settings
     ours = session.cloud(settings, call_limit=processor.site.limits.call)

@@ -4,33 +4,43 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import Things, nic, sliver
+from tests.openstack.conftest import RED, Things, nic, ours, sliver
+from tests.openstack.target import TARGET
 from tests.outcomes import done, made
 
-ETH0 = nic("eth0", "private", floating_ip=True)
+ETH0 = nic("eth0", TARGET.network, floating_ip=True)
 DATA = {"type": "Storage", "id": "data", "size": 1}
 
 
 def wanted() -> NodeSliver:
-    return sliver("cut", components=[ETH0, nic("eth1", "red"), DATA])
+    return sliver("cut", components=[ETH0, nic("eth1", RED), DATA])
+
+
+@pytest.fixture(scope="module")
+def site(make_site: Callable[..., Site]) -> Site:
+    """A site that does not look into its guests."""
+    return make_site(guest="none")
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    processor.delete(SliverRef(id="fdtest-cut")).result()
+    processor.delete(SliverRef(id=ours("cut"))).result()
     assert things() == set()
 
 
-def killed(site: Site, operation: str, sliver: NodeSliver, method: str, path: str) -> None:
-    """Run an operation in another process that is killed when such a request has been answered."""
+def killed(site: Site, operation: str, sliver: NodeSliver, method: str, path: str) -> bool:
+    """Run an operation in another process that is killed when such a request has been answered.
+
+    Tell whether it was: what is removed side by side may be gone already.
+    """
     code = f"""
         import os, re, signal
         from keystoneauth1.session import Session
@@ -52,8 +62,8 @@ def killed(site: Site, operation: str, sliver: NodeSliver, method: str, path: st
         HandlerProcessor(site).{operation}(sliver).result()
     """
     child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False, timeout=300)
-    # What is removed side by side may be gone already.
-    assert child.returncode in ({-signal.SIGKILL, 0} if method == "DELETE" else {-signal.SIGKILL})
+    assert child.returncode in {-signal.SIGKILL, 0}
+    return child.returncode == -signal.SIGKILL
 
 
 CREATES = [
@@ -70,7 +80,7 @@ CREATES = [
 def test_a_killed_creation_is_finished_by_the_next(
     processor: HandlerProcessor, method: str, path: str
 ) -> None:
-    killed(processor.site, "create", wanted(), method, path)
+    assert killed(processor.site, "create", wanted(), method, path)
 
     observed = done(processor.create(wanted()).result()).observed
 
@@ -83,7 +93,7 @@ def test_a_killed_creation_is_finished_by_the_next(
 def test_a_killed_creation_leaves_nothing_after_delete(
     processor: HandlerProcessor, things: Things, method: str, path: str
 ) -> None:
-    killed(processor.site, "create", wanted(), method, path)
+    assert killed(processor.site, "create", wanted(), method, path)
     assert things() != set()
 
     done(processor.delete(wanted().ref()).result())
@@ -104,8 +114,8 @@ def test_a_deletion_that_is_killed_again_and_again_is_finished_in_the_end(
     processor: HandlerProcessor, things: Things
 ) -> None:
     done(processor.create(wanted()).result())
-    for method, path in DELETES:
-        killed(processor.site, "delete", wanted(), method, path)
+    kills = [killed(processor.site, "delete", wanted(), *request) for request in DELETES]
+    assert kills[0]
 
     for recovered in processor.recover():
         done(recovered.result())
@@ -116,8 +126,8 @@ def test_a_deletion_that_is_killed_again_and_again_is_finished_in_the_end(
 def test_a_killed_modification_is_finished_by_the_next(processor: HandlerProcessor) -> None:
     before = sliver("cut", components=[ETH0, DATA])
     done(processor.create(before).result())
-    changed = sliver("cut", components=[ETH0, nic("eth1", "red")])
-    killed(processor.site, "modify", changed, "POST", "/os-interface$")
+    changed = sliver("cut", components=[ETH0, nic("eth1", RED)])
+    assert killed(processor.site, "modify", changed, "POST", "/os-interface$")
 
     observed = done(processor.modify(changed).result()).observed
 

@@ -8,22 +8,35 @@ from openstack.connection import Connection
 
 from fabric_direct.model import Finding, NodeSliver, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import SCRIPT, WORKER, Things, nic, run_in, sliver
+from tests.openstack.conftest import (
+    BLUE,
+    RED,
+    SCRIPT,
+    WORKER,
+    Things,
+    mac,
+    nic,
+    ours,
+    run_in,
+    sliver,
+)
+from tests.openstack.target import TARGET
 from tests.outcomes import done, made
 
 DATA = {"type": "Storage", "id": "data", "size": 1}
 NICS = [
-    nic("eth0", "private", floating_ip=True, mac="fa:16:3e:00:aa:01"),
-    nic("eth1", "red", ipv4="10.221.1.77/24"),
-    nic("eth2", "blue", port_security=False),
+    nic("eth0", TARGET.network, floating_ip=True, mac=mac(1)),
+    nic("eth1", RED, ipv4="10.221.1.77/24"),
+    nic("eth2", BLUE, port_security=False),
 ]
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    for name in ("life", *(f"many{n}" for n in range(10))):
-        processor.delete(SliverRef(id=f"fdtest-{name}")).result()
+    names = ("life", *(f"many{n}" for n in range(10)))
+    for future in [processor.delete(SliverRef(id=ours(name))) for name in names]:
+        future.result()
     assert things() == set()
 
 
@@ -32,8 +45,9 @@ def life(**values: Any) -> NodeSliver:
     return sliver("life", **(defaults | values))
 
 
+@pytest.mark.long
 def test_three_nics_a_floating_ip_and_a_volume(
-    processor: HandlerProcessor, cloud: Connection, things: Things
+    processor: HandlerProcessor, cloud: Connection, things: Things, flat_network: str
 ) -> None:
     wanted = life()
 
@@ -43,12 +57,12 @@ def test_three_nics_a_floating_ip_and_a_volume(
 
     found = done(processor.create(wanted).result()).observed
     assert found
-    assert (found.state, found.host, found.flavor) == (State.RUNNING, WORKER, "m1.small")
+    assert (found.state, found.host, found.flavor) == (State.RUNNING, WORKER, TARGET.flavor)
     assert found.domain
     assert found.guest
     assert found.guest.boot_finished
     eth0, eth1, eth2 = found.interfaces
-    assert eth0.mac == "fa:16:3e:00:aa:01"
+    assert eth0.mac == mac(1)
     assert eth0.floating_ip
     assert eth1.addresses == ("10.221.1.77/24",)
     assert (eth0.port_security, eth1.port_security, eth2.port_security) == (True, True, False)
@@ -56,13 +70,13 @@ def test_three_nics_a_floating_ip_and_a_volume(
         assert each.addresses[0] in each.guest_addresses
     (data,) = found.volumes
     assert data.guest_name == data.target == "vdb"
-    assert run_in(processor, wanted, "cat", "/root/hello.txt") == "hello from node\n"
+    assert run_in(processor, wanted, "cat", "/hello.txt") == "hello from node\n"
 
     assert made(done(processor.create(wanted).result())) == set()
     unchanged = done(processor.plan(wanted).result())
     assert {s.finding for s in unchanged.steps} == {Finding.ALREADY_SO}
 
-    changed = life(components=[*NICS[:2], nic("eth3", "red", mac="fa:16:3e:00:aa:03")])
+    changed = life(components=[*NICS[:2], nic("eth3", RED, mac=mac(3))])
     modified = done(processor.modify(changed).result()).observed
     assert modified
     assert [i.component for i in modified.interfaces] == ["eth0", "eth1", "eth3"]
@@ -76,10 +90,11 @@ def test_three_nics_a_floating_ip_and_a_volume(
     done(processor.delete(wanted.ref()).result())
 
 
+@pytest.mark.long
 class TestActions:
     @pytest.fixture
     def running(self, processor: HandlerProcessor) -> NodeSliver:
-        wanted = life(components=NICS[:1])
+        wanted = life(components=NICS[:1], flavor=None)
         done(processor.create(wanted).result())
         return wanted
 
@@ -104,10 +119,11 @@ class TestActions:
         larger = {"core": 2, "ram": 2, "disk": 2}
         assert act("resize", capacities=larger) == {"state": "running"}
         assert len(act("cpuinfo")["vcpus"]) == 2
-        again = life(components=NICS[:1], capacities=larger)
+        again = life(components=NICS[:1], flavor=None, capacities=larger)
         assert made(done(processor.create(again).result())) == set()
 
 
+@pytest.mark.long
 def test_ten_at_once(processor: HandlerProcessor) -> None:
     many = [sliver(f"many{n}") for n in range(10)]
 

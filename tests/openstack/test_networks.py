@@ -1,6 +1,6 @@
 """Networks on a real Neutron: of site.yaml, made with their first port; and slivers of their own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +11,23 @@ from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.model import SliverRef, State, Status, VNicInterface
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import WORKER, Things, nic, sliver
+from tests.openstack.conftest import BLUE, RED, WORKER, Things, nic, ours, sliver
+from tests.openstack.target import TARGET
 from tests.outcomes import done, made
 
-LAN = SliverRef(id="fdtest-lan", type="L2Bridge")
+LAN, USER = SliverRef(id=ours("lan"), type="L2Bridge"), ours("user")
+
+
+@pytest.fixture(scope="module")
+def site(make_site: Callable[..., Site]) -> Site:
+    """A site that does not look into its guests."""
+    return make_site(guest="none")
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    for ref in (SliverRef(id="fdtest-user"), LAN):
+    for ref in (SliverRef(id=USER), LAN):
         processor.delete(ref).result()
     assert things() == set()
 
@@ -30,13 +37,16 @@ def network(site: Site) -> OpenStackNetwork:
     return OpenStackNetwork(site, WORKER)
 
 
-VLAN = {"strategy": "vlan", "vlan": 195, "physical_network": "physnet1"}
-FLAT = {"strategy": "flat", "physical_network": "physnet2"}
+VLAN = {
+    "strategy": "vlan",
+    "vlan": TARGET.own_vlans[1],
+    "physical_network": TARGET.physical_network,
+}
 
 
 def lan(**values: Any) -> NetworkSliver:
     network = {"subnet": "10.223.1.0/24", **(values or VLAN)}
-    return NetworkSliver.model_validate({"id": LAN.id, "name": "fdtest-lan", "network": network})
+    return NetworkSliver.model_validate({"id": LAN.id, "name": LAN.id, "network": network})
 
 
 class TestOfTheSite:
@@ -44,30 +54,32 @@ class TestOfTheSite:
         self, network: OpenStackNetwork, cloud: Connection, things: Things
     ) -> None:
         for component in ("eth0", "eth1"):
-            network.create_port("fdtest-user", component, "red", VNicInterface())
-        (red,) = cloud.network.networks(name="red")
+            network.create_port(USER, component, RED, VNicInterface())
+        (red,) = cloud.network.networks(name=RED)
         assert red.provider_network_type == "vlan"
 
-        network.delete_port("fdtest-user", "eth0")
-        assert cloud.network.find_network("red")
-        network.delete_port("fdtest-user", "eth1")
+        network.delete_port(USER, "eth0")
+        assert cloud.network.find_network(RED)
+        network.delete_port(USER, "eth1")
 
         assert things() == set()
 
-    def test_a_flat_one_has_no_dhcp(self, network: OpenStackNetwork, cloud: Connection) -> None:
-        port = network.create_port("fdtest-user", "eth0", "blue", VNicInterface())
+    def test_a_flat_one_has_no_dhcp(
+        self, network: OpenStackNetwork, cloud: Connection, flat_network: str
+    ) -> None:
+        port = network.create_port(USER, "eth0", BLUE, VNicInterface())
 
         assert not port.dhcp
-        (subnet,) = cloud.network.subnets(network_id=cloud.network.find_network("blue").id)
+        (subnet,) = cloud.network.subnets(network_id=cloud.network.find_network(BLUE).id)
         assert not subnet.is_dhcp_enabled
-        network.delete_port("fdtest-user", "eth0")
+        network.delete_port(USER, "eth0")
 
     def test_one_of_its_name_that_is_not_ours_is_untouched(
         self, processor: HandlerProcessor, cloud: Connection
     ) -> None:
-        foreign = cloud.network.create_network(name="red")
+        foreign = cloud.network.create_network(name=RED)
         try:
-            outcome = processor.create(sliver("user", components=[nic("eth0", "red")])).result()
+            outcome = processor.create(sliver("user", components=[nic("eth0", RED)])).result()
             assert cloud.network.get_network(foreign.id)
         finally:
             cloud.network.delete_network(foreign)
@@ -78,10 +90,20 @@ class TestOfTheSite:
 
 
 class TestASliverOfItsOwn:
-    @pytest.mark.parametrize(
-        "values", [VLAN, VLAN | {"router": True}, FLAT, FLAT | {"strategy": "flat_dhcp"}]
-    )
-    def test_is_made_found_and_deleted(
+    @pytest.mark.parametrize("values", [{}, {"router": True}])
+    def test_of_a_vlan_is_made_found_and_deleted(
+        self, processor: HandlerProcessor, things: Things, values: dict[str, Any]
+    ) -> None:
+        self.is_made_found_and_deleted(processor, things, VLAN | values)
+
+    @pytest.mark.parametrize("strategy", ["flat", "flat_dhcp"])
+    def test_that_is_flat_is_made_found_and_deleted(
+        self, processor: HandlerProcessor, things: Things, flat_network: str, strategy: str
+    ) -> None:
+        values = {"strategy": strategy, "physical_network": flat_network}
+        self.is_made_found_and_deleted(processor, things, values)
+
+    def is_made_found_and_deleted(
         self, processor: HandlerProcessor, things: Things, values: dict[str, Any]
     ) -> None:
         wanted = lan(**values)
@@ -102,7 +124,7 @@ class TestASliverOfItsOwn:
         done(processor.create(lan()).result())
         user = sliver(
             "user",
-            components=[nic("eth0", "private", floating_ip=True), nic("eth1", "fdtest-lan")],
+            components=[nic("eth0", TARGET.network, floating_ip=True), nic("eth1", LAN.id)],
         )
         done(processor.create(user).result())
 
@@ -110,7 +132,7 @@ class TestASliverOfItsOwn:
 
         assert refused.status is not Status.DONE
         assert refused.error
-        assert "fdtest-user" in refused.error.message
+        assert USER in refused.error.message
         done(processor.delete(user.ref()).result())
         done(processor.delete(LAN).result())
 
@@ -118,10 +140,10 @@ class TestASliverOfItsOwn:
         self, processor: HandlerProcessor, cloud: Connection, things: Things
     ) -> None:
         taken = cloud.network.create_network(
-            name="fdtest-taken",
+            name=ours("taken"),
             provider_network_type="vlan",
-            provider_physical_network="physnet1",
-            provider_segmentation_id=195,
+            provider_physical_network=TARGET.physical_network,
+            provider_segmentation_id=VLAN["vlan"],
         )
         try:
             outcome = processor.create(lan()).result()

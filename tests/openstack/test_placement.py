@@ -1,6 +1,5 @@
 """Placement on a real cloud: its workers as Nova and Placement have them, and ``host: auto``."""
 
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,16 +15,20 @@ from fabric_direct.placement.inventory import host_states
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.registry import host_drivers
-from tests.openstack.conftest import WORKER, Things, sliver
+from tests.openstack.conftest import WORKER, Things, ours, sliver
+from tests.openstack.target import TARGET
 from tests.outcomes import done
 
 MakeSite = Callable[..., Site]
 
 
-def the_host(site: Site) -> HostState:
+def hosts(site: Site) -> tuple[HostState, ...]:
     deadline = Deadline.within(60)
-    found = host_states(site, lambda host: host_drivers(site, host).within(deadline, 30))
-    (host,) = found.hosts
+    return host_states(site, lambda host: host_drivers(site, host).within(deadline, 30)).hosts
+
+
+def the_host(site: Site) -> HostState:
+    (host,) = hosts(site)
     return host
 
 
@@ -33,10 +36,16 @@ def auto(**values: Any) -> NodeSliver:
     return sliver("placed", host=AUTO, owner="physics", **values)
 
 
+@pytest.fixture(scope="module")
+def site(make_site: Callable[..., Site]) -> Site:
+    """A site that does not look into its guests."""
+    return make_site(guest="none")
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    done(processor.delete(SliverRef(id="fdtest-placed")).result())
+    done(processor.delete(SliverRef(id=ours("placed"))).result())
     assert things() == set()
 
 
@@ -51,13 +60,14 @@ def service(cloud: Connection) -> Iterator[Service]:
 def novas_own(cloud: Connection) -> dict[str, Any]:
     """What Nova's own tracker says of the worker, in the last version that has it."""
     answer = cloud.compute.get("/os-hypervisors/detail", microversion="2.87")
-    (found,) = answer.json()["hypervisors"]
+    (found,) = [h for h in answer.json()["hypervisors"] if h["service"]["host"] == WORKER]
     return dict(found)
 
 
 # --- the workers as they are
 
 
+@pytest.mark.alone
 def test_a_worker_has_what_nova_says(cloud: Connection, site: Site) -> None:
     told = novas_own(cloud)
 
@@ -70,7 +80,8 @@ def test_a_worker_has_what_nova_says(cloud: Connection, site: Site) -> None:
 
 
 def test_a_worker_has_placements_ratios_and_traits(cloud: Connection, site: Site) -> None:
-    (provider,) = cloud.placement.resource_providers()
+    name = novas_own(cloud)["hypervisor_hostname"]
+    (provider,) = cloud.placement.resource_providers(name=name)
     stocks = {s.id: s for s in cloud.placement.resource_provider_inventories(provider)}
 
     host = the_host(site)
@@ -80,15 +91,19 @@ def test_a_worker_has_placements_ratios_and_traits(cloud: Connection, site: Site
     assert host.traits == set(cloud.placement.get_resource_provider_trait(provider).traits)
 
 
-def test_all_workers_are_told_where_the_site_names_none(site: Site) -> None:
-    assert the_host(site.model_copy(update={"hosts": {}})).name == WORKER
+def test_all_workers_are_told_where_the_site_names_none(cloud: Connection, site: Site) -> None:
+    workers = {service.host for service in cloud.compute.services(binary="nova-compute")}
+    assert WORKER in workers
+
+    told = hosts(site.model_copy(update={"hosts": {}}))
+
+    assert {host.name for host in told} == workers
 
 
-def test_a_member_is_told_to_let_the_cloud_choose(make_site: MakeSite, site: Site) -> None:
-    openstack = site.openstack.model_dump() if site.openstack else {}
-    member = make_site(openstack={**openstack, "cloud": "lab-member"})
-
-    with HandlerProcessor(member) as processor:
+def test_a_member_is_told_to_let_the_cloud_choose(
+    make_site: MakeSite, member: dict[str, Any]
+) -> None:
+    with HandlerProcessor(make_site(openstack=member, guest="none")) as processor:
         with pytest.raises(Denied, match="so that the cloud chooses"):
             processor.place([auto()])
         outcome = processor.create(auto()).result()
@@ -102,9 +117,11 @@ def test_a_member_is_told_to_let_the_cloud_choose(make_site: MakeSite, site: Sit
 # --- host: auto
 
 
+@pytest.mark.alone
 def test_a_sliver_lands_where_the_plan_says_and_counts_there(
     processor: HandlerProcessor, site: Site, cloud: Connection, things: Things
 ) -> None:
+    flavor = cloud.compute.find_flavor(TARGET.flavor)
     before = the_host(site)
     (assignment,) = processor.place([auto()]).assignments
     assert things() == set()
@@ -113,14 +130,16 @@ def test_a_sliver_lands_where_the_plan_says_and_counts_there(
 
     assert observed
     assert (observed.state, observed.host) == (State.RUNNING, assignment.chosen.host)
-    (server,) = cloud.compute.servers(all_projects=True, name="fdtest-placed-node")
+    (server,) = cloud.compute.servers(all_projects=True, name=ours("placed-node"))
     assert server.compute_host == assignment.chosen.host
     after = the_host(site)
-    assert after.slivers == {"fdtest-placed": "physics"}
-    assert (after.cores_used - before.cores_used, after.ram_used - before.ram_used) == (1, 1)
-    assert after.disk_used - before.disk_used == 2  # its flavor's
+    assert after.slivers == {ours("placed"): "physics"}
+    assert after.cores_used - before.cores_used == flavor.vcpus
+    assert (after.ram_used - before.ram_used) * 1024 == flavor.ram
+    assert after.disk_used - before.disk_used == flavor.disk
 
 
+@pytest.mark.alone
 def test_a_worker_whose_service_is_disabled_takes_nothing(
     processor: HandlerProcessor, site: Site, cloud: Connection, service: Service, things: Things
 ) -> None:
@@ -137,6 +156,7 @@ def test_a_worker_whose_service_is_disabled_takes_nothing(
     assert things() == set()
 
 
+@pytest.mark.alone
 def test_a_worker_that_is_in_service_again_is_taken(
     processor: HandlerProcessor, cloud: Connection, service: Service
 ) -> None:
@@ -149,7 +169,7 @@ def test_a_worker_that_is_in_service_again_is_taken(
 @pytest.fixture
 def picky(cloud: Connection) -> Iterator[str]:
     """An image whose servers need a trait that no worker has."""
-    name = f"fdtest-{secrets.token_hex(3)}"
+    name = ours("picky")
     image = cloud.image.create_image(
         name,
         data=bytes(1024),

@@ -1,6 +1,7 @@
 """What cannot be served is refused by its field, or fails in the cloud's words; nothing is left."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,23 @@ from openstack.connection import Connection
 from fabric_direct.config import Site
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import CLOUDS, WORKER, Things, nic, sliver
+from tests.openstack.conftest import RED, WORKER, Things, cloud_settings, nic, ours, sliver
+from tests.openstack.target import TARGET
 from tests.outcomes import done
 
 MakeSite = Callable[..., Site]
 
 
+@pytest.fixture(scope="module")
+def site(make_site: Callable[..., Site]) -> Site:
+    """A site that does not look into its guests."""
+    return make_site(guest="none")
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    done(processor.delete(SliverRef(id="fdtest-bad")).result())
+    done(processor.delete(SliverRef(id=ours("bad"))).result())
     assert things() == set()
 
 
@@ -29,16 +37,15 @@ def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     [
         ({"image": "no-such-image"}, "image"),
         ({"flavor": "no-such-flavor"}, "flavor"),
-        ({"flavor": "m1.nano"}, "flavor"),
         ({"capacities": {"core": 64, "ram": 512, "disk": 1}}, "capacities"),
         ({"host": "no-such-worker"}, "host"),
         ({"components": [nic("eth0", "no-such-network")]}, "components[0].network"),
         (
-            {"components": [nic("eth0", "private", ipv4="10.99.0.5/24")]},
+            {"components": [nic("eth0", TARGET.network, ipv4="10.99.0.5/24")]},
             "components[0].interface.ipv4",
         ),
         (
-            {"components": [nic("eth0", "private", bandwidth=10)]},
+            {"components": [nic("eth0", TARGET.network, bandwidth=10)]},
             "components[0].interface.bandwidth",
         ),
         (
@@ -59,16 +66,47 @@ def test_what_the_cloud_cannot_serve_is_refused_by_field(
     assert things() == set()
 
 
+def test_a_flavor_that_is_too_small_is_refused(
+    processor: HandlerProcessor, cloud: Connection, things: Things
+) -> None:
+    with flavor(cloud, ram=128, vcpus=1, disk=1) as small:
+        outcome = processor.create(sliver("bad", flavor=small)).result()
+
+    assert outcome.status is Status.REFUSED, outcome.error
+    assert outcome.error
+    assert outcome.error.field.startswith("flavor")
+    assert things() == set()
+
+
+@contextmanager
+def flavor(cloud: Connection, **size: int) -> Iterator[str]:
+    """A flavor of the test's own, by its name."""
+    made = cloud.compute.create_flavor(name=ours("flavor"), **size)
+    try:
+        yield made.name
+    finally:
+        cloud.compute.delete_flavor(made)
+
+
+@contextmanager
+def quota(cloud: Connection, **values: int) -> Iterator[None]:
+    """Other quotas of the project meanwhile."""
+    project = cloud.current_project_id
+    quotas = cloud.get_compute_quotas(project)
+    before = {name: getattr(quotas, name) for name in values}
+    cloud.set_compute_quotas(project, **values)
+    try:
+        yield
+    finally:
+        cloud.set_compute_quotas(project, **before)
+
+
+@pytest.mark.alone
 def test_a_quota_that_is_exceeded_is_told_and_nothing_is_left(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
-    project = cloud.current_project_id
-    before = cloud.get_compute_quotas(project).instances
-    cloud.set_compute_quotas(project, instances=0)
-    try:
+    with quota(cloud, instances=0):
         outcome = processor.create(sliver("bad")).result()
-    finally:
-        cloud.set_compute_quotas(project, instances=before)
 
     failed(outcome, "QuotaExceeded", "uota")
     assert things() == set()
@@ -82,6 +120,7 @@ def failed(outcome: Outcome, kind: str, words: str) -> None:
     assert outcome.left == ()
 
 
+@pytest.mark.alone
 def test_a_worker_that_is_disabled_is_named_with_its_reason(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
@@ -97,15 +136,17 @@ def test_a_worker_that_is_disabled_is_named_with_its_reason(
     assert things() == set()
 
 
+@pytest.mark.alone
 def test_a_worker_that_is_full_fails_in_novas_words(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
-    flavor = cloud.compute.create_flavor(name="fdtest-huge", ram=180 * 1024, vcpus=2, disk=1)
-    huge = {"flavor": "fdtest-huge", "capacities": {"core": 2, "ram": 180, "disk": 1}}
-    try:
-        outcome = processor.create(sliver("bad", **huge)).result()
-    finally:
-        cloud.compute.delete_flavor(flavor)
+    ram = 1024  # GiB
+    size = {"core": 2, "ram": ram, "disk": 1}
+    with (
+        quota(cloud, ram=-1),
+        flavor(cloud, ram=ram * 1024, vcpus=2, disk=1) as huge,
+    ):
+        outcome = processor.create(sliver("bad", flavor=huge, capacities=size)).result()
 
     failed(outcome, "DriverError", "No valid host")
     assert things() == set()
@@ -115,7 +156,7 @@ def test_a_server_that_goes_to_error_is_removed_and_its_fault_told(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
     image = cloud.create_image(
-        "fdtest-broken",
+        ours("broken"),
         data=b"this is no disk image" * 1000,
         disk_format="qcow2",
         container_format="bare",
@@ -123,7 +164,7 @@ def test_a_server_that_goes_to_error_is_removed_and_its_fault_told(
         use_import=False,
     )
     try:
-        outcome = processor.create(sliver("bad", image="fdtest-broken")).result()
+        outcome = processor.create(sliver("bad", image=ours("broken"))).result()
     finally:
         cloud.delete_image(image.id)
 
@@ -135,9 +176,9 @@ def test_a_server_of_its_name_that_is_not_ours_is_untouched(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:
     foreign = cloud.compute.create_server(
-        name="fdtest-bad-node",
-        image_id=cloud.image.find_image("fabric-guest").id,
-        flavor_id=cloud.compute.find_flavor("m1.tiny").id,
+        name=ours("bad-node"),
+        image_id=cloud.image.find_image(TARGET.image).id,
+        flavor_id=cloud.compute.find_flavor(TARGET.flavor).id,
         networks="none",
     )
     try:
@@ -148,7 +189,7 @@ def test_a_server_of_its_name_that_is_not_ours_is_untouched(
         cloud.compute.delete_server(foreign)
         cloud.compute.wait_for_delete(foreign, interval=0.5)
 
-    failed(outcome, "NotOurs", "fdtest-bad-node")
+    failed(outcome, "NotOurs", ours("bad-node"))
     assert there.status == "ACTIVE"
     assert things() == set()
 
@@ -156,7 +197,7 @@ def test_a_server_of_its_name_that_is_not_ours_is_untouched(
 class TestAVolumeThatIsNotOurs:
     @pytest.fixture
     def volume(self, cloud: Connection) -> Iterator[Any]:
-        volume = cloud.create_volume(1, name="fdtest-project-data", wait=True)
+        volume = cloud.create_volume(1, name=ours("project-data"), wait=True)
         yield volume
         cloud.delete_volume(volume.id, wait=True)
 
@@ -165,7 +206,7 @@ class TestAVolumeThatIsNotOurs:
     ) -> None:
         for name in (volume.name, volume.id):
             disk = {"type": "Storage", "id": "data", "volume": name}
-            wanted = sliver("bad", components=[nic("eth0", "private", floating_ip=True), disk])
+            wanted = sliver("bad", components=[nic("eth0", TARGET.network, floating_ip=True), disk])
             observed = done(processor.create(wanted).result()).observed
             assert observed
             assert [v.source for v in observed.volumes] == [volume.id]
@@ -177,9 +218,9 @@ class TestAVolumeThatIsNotOurs:
         self, processor: HandlerProcessor, cloud: Connection, things: Things, volume: Any
     ) -> None:
         other = cloud.compute.create_server(
-            name="fdtest-other",
-            image_id=cloud.image.find_image("fabric-guest").id,
-            flavor_id=cloud.compute.find_flavor("m1.tiny").id,
+            name=ours("other"),
+            image_id=cloud.image.find_image(TARGET.image).id,
+            flavor_id=cloud.compute.find_flavor(TARGET.flavor).id,
             networks="none",
         )
         try:
@@ -202,18 +243,25 @@ class TestAVolumeThatIsNotOurs:
 WRONG = "not-the-pass-word"
 
 
-def with_a_wrong_password(tmp_path: Path) -> Path:
-    """The lab's clouds.yaml with another password."""
-    clouds = yaml.safe_load(CLOUDS.read_text())
-    clouds["clouds"]["lab"]["auth"]["password"] = WRONG
+def with_a_wrong_password(cloud: Connection, tmp_path: Path) -> Path:
+    """A clouds.yaml of the cloud with another password."""
+    auth = cloud.config.auth
+    if "password" not in auth:
+        pytest.skip(f"{TARGET.cloud} in clouds.yaml has no password")
+    keys = ("auth_type", "region_name", "cacert", "verify", "identity_api_version")
+    entry = {key: cloud.config.config[key] for key in keys if cloud.config.config.get(key)}
+    entry["auth"] = {**auth, "password": WRONG}
     path = tmp_path / "clouds.yaml"
-    path.write_text(yaml.safe_dump(clouds))
+    path.write_text(yaml.safe_dump({"clouds": {TARGET.cloud: entry}}))
     return path
 
 
-def test_a_wrong_password_is_said_so_and_not_shown(make_site: MakeSite, tmp_path: Path) -> None:
-    clouds = with_a_wrong_password(tmp_path)
-    site = make_site(openstack={"cloud": "lab", "clouds_file": str(clouds)})
+def test_a_wrong_password_is_said_so_and_not_shown(
+    make_site: MakeSite, cloud: Connection, tmp_path: Path
+) -> None:
+    clouds = with_a_wrong_password(cloud, tmp_path)
+    settings = {**cloud_settings(TARGET.cloud), "clouds_file": str(clouds)}
+    site = make_site(openstack=settings)
 
     with HandlerProcessor(site) as processor:
         outcome = processor.create(sliver("bad")).result()
@@ -227,15 +275,10 @@ class TestAMember:
     """Somebody without the rights of an administrator."""
 
     @pytest.fixture
-    def member(self, make_site: MakeSite) -> Iterator[HandlerProcessor]:
-        settings = {
-            "cloud": "lab-member",
-            "clouds_file": str(CLOUDS),
-            "external_network": "public",
-        }
-        with HandlerProcessor(make_site(openstack=settings)) as processor:
+    def member(self, make_site: MakeSite, member: dict[str, Any]) -> Iterator[HandlerProcessor]:
+        with HandlerProcessor(make_site(openstack=member)) as processor:
             yield processor
-            done(processor.delete(SliverRef(id="fdtest-bad")).result())
+            done(processor.delete(SliverRef(id=ours("bad"))).result())
 
     def test_gets_a_server_where_the_cloud_puts_it(self, member: HandlerProcessor) -> None:
         wanted = sliver("bad", host=None)
@@ -256,7 +299,7 @@ class TestAMember:
         assert outcome.left == ()
 
     def test_is_told_that_provider_networks_cannot_be_made(self, member: HandlerProcessor) -> None:
-        wanted = sliver("bad", host=None, components=[nic("eth0", "red")])
+        wanted = sliver("bad", host=None, components=[nic("eth0", RED)])
 
         outcome = member.create(wanted).result()
 

@@ -11,13 +11,15 @@ from fabric_direct.deadline import wait_until
 from fabric_direct.model import NodeSliver, SliverRef, State, Status
 from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import Things, nic, run_in, sliver
+from tests.openstack.conftest import RED, Things, mac, nic, ours, run_in, sliver
+from tests.openstack.target import TARGET
 from tests.outcomes import done, made
 
-REF = SliverRef(id="fdtest-carrier-net", type="vNICPorts")
-MAC, MAC2 = "fa:16:3e:00:bb:01", "fa:16:3e:00:bb:02"
+pytestmark = [pytest.mark.xdist_group("vnic_ports"), pytest.mark.long]
+REF = SliverRef(id=ours("carrier-net"), type="vNICPorts")
+MAC, MAC2 = mac(11), mac(12)
 # Its own NIC keeps the network there, which would else be made and deleted with each port.
-VM = sliver("carrier", components=[nic("eth0", "private", floating_ip=True), nic("eth1", "red")])
+VM = sliver("carrier", components=[nic("eth0", TARGET.network, floating_ip=True), nic("eth1", RED)])
 
 
 def port(name: str = "p1", mac: str = MAC, **interface: Any) -> dict[str, Any]:
@@ -25,19 +27,30 @@ def port(name: str = "p1", mac: str = MAC, **interface: Any) -> dict[str, Any]:
     return {"id": name, "server": VM.id, "interface": interface}
 
 
-def net(*ports: dict[str, Any], network: str = "red") -> VNicPortsSliver:
+def net(*ports: dict[str, Any], network: str = RED) -> VNicPortsSliver:
     values = {"id": REF.id, "network": network, "ports": ports or (port(),)}
     return VNicPortsSliver.model_validate(values)
 
 
 @pytest.fixture(scope="module")
-def vm(processor: HandlerProcessor, things: Things) -> Iterator[NodeSliver]:
-    """A running server; the last test deletes it."""
-    done(processor.create(VM).result())
-    yield VM
+def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
+    yield
     for ref in (REF, VM.ref()):
         processor.delete(ref).result()
     assert things() == set()
+
+
+@pytest.fixture
+def vm(processor: HandlerProcessor, nothing_left: None) -> NodeSliver:
+    """A running server: that of the test before, unless it was deleted."""
+    done(processor.create(VM).result())
+    return VM
+
+
+@pytest.fixture
+def unplugged(processor: HandlerProcessor, vm: NodeSliver) -> None:
+    """No port is left of the test before."""
+    done(processor.delete(REF).result())
 
 
 @pytest.fixture
@@ -56,13 +69,13 @@ def seen_in_guest(processor: HandlerProcessor, mac: str) -> None:
 
 
 def test_ports_come_and_go_while_the_guest_runs(
-    processor: HandlerProcessor, vm: NodeSliver, cloud: Connection
+    processor: HandlerProcessor, unplugged: None, cloud: Connection
 ) -> None:
     outcome = done(processor.create(net(port(ipv4="10.221.1.88/24"))).result())
 
     assert outcome.observed
     (found,) = outcome.observed.interfaces
-    assert (found.mac, found.network, found.port_security) == (MAC, "red", False)
+    assert (found.mac, found.network, found.port_security) == (MAC, RED, False)
     assert found.addresses == ("10.221.1.88/24",)
     seen_in_guest(processor, MAC)
     assert made(done(processor.create(net(port(ipv4="10.221.1.88/24"))).result())) == set()
@@ -91,7 +104,7 @@ def test_a_server_that_is_not_there_is_refused(
 ) -> None:
     before = things()
 
-    outcome = processor.create(net(port() | {"server": "fdtest-nobody"})).result()
+    outcome = processor.create(net(port() | {"server": ours("nobody")})).result()
 
     assert outcome.status is Status.REFUSED
     assert outcome.error
@@ -100,10 +113,10 @@ def test_a_server_that_is_not_there_is_refused(
 
 
 def test_the_servers_own_sliver_lets_them_be(
-    processor: HandlerProcessor, vm: NodeSliver, cloud: Connection
+    processor: HandlerProcessor, vm: NodeSliver, unplugged: None, cloud: Connection
 ) -> None:
     more = vm.model_dump(mode="json", exclude_none=True)
-    more["components"].append(nic("eth2", "red"))
+    more["components"].append(nic("eth2", RED))
 
     plugging = processor.create(net())
     done(processor.modify(NodeSliver.model_validate(more)).result())
@@ -117,6 +130,7 @@ def test_the_servers_own_sliver_lets_them_be(
 
     seen_in_guest(processor, MAC)
     assert done(processor.probe(net()).result()).observed.differences == ()  # type: ignore[union-attr]
+    done(processor.modify(VM).result())
 
 
 def test_a_server_that_is_not_ours_is_not_touched(
