@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
+from openstack.connection import Connection
 
 from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver, SliverRef
@@ -123,7 +124,18 @@ def test_a_deletion_that_is_killed_again_and_again_is_finished_in_the_end(
     assert things() == set()
 
 
-def test_a_killed_modification_is_finished_by_the_next(processor: HandlerProcessor) -> None:
+@pytest.fixture
+def looking(make_site: Callable[..., Site], cloud: Connection) -> Iterator[HandlerProcessor]:
+    """The processor of a site that waits for its guests, which must be up to let a volume go."""
+    site = make_site()
+    with HandlerProcessor(site) as processor:
+        yield processor
+        processor.delete(SliverRef(id=ours("cut"))).result()
+    assert Things(cloud, site)() == set()
+
+
+def test_a_killed_modification_is_finished_by_the_next(looking: HandlerProcessor) -> None:
+    processor = looking
     before = sliver("cut", components=[ETH0, DATA])
     done(processor.create(before).result())
     changed = sliver("cut", components=[ETH0, nic("eth1", RED)])
