@@ -37,20 +37,26 @@ RED, BLUE = ours("red"), ours("blue")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: changes or measures what all tests share")
-    config.addinivalue_line("markers", "long: takes a minute and more")
+    config.addinivalue_line("markers", "long: takes a minute and more, beside others some")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.get_closest_marker("alone"):
+        item.add_marker(pytest.mark.xdist_group("alone"))
+    if item.get_closest_marker("long"):
+        item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long, and leave to the end what no other test may run beside."""
-    for item in items:
-        if item.get_closest_marker("alone"):
-            item.add_marker(pytest.mark.xdist_group("alone"))
     items.sort(key=_when)
 
 
 def _when(item: pytest.Item) -> int:
-    return 2 if item.get_closest_marker("alone") else not item.get_closest_marker("long")
+    if item.get_closest_marker("alone"):
+        return 2
+    return 0 if item.get_closest_marker("xdist_group") or item.get_closest_marker("long") else 1
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,5 +1,6 @@
 """Placement on a real cloud: its workers as Nova and Placement have them, and ``host: auto``."""
 
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -169,7 +170,7 @@ def test_a_worker_that_is_in_service_again_is_taken(
 @pytest.fixture
 def picky(cloud: Connection) -> Iterator[str]:
     """An image whose servers need a trait that no worker has."""
-    name = ours("picky")
+    name = ours(secrets.token_hex(3))  # (another image than the one of the test before)
     image = cloud.image.create_image(
         name,
         data=bytes(1024),

@@ -1,5 +1,6 @@
 """What cannot be served is refused by its field, or fails in the cloud's words; nothing is left."""
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,8 +81,8 @@ def test_a_flavor_that_is_too_small_is_refused(
 
 @contextmanager
 def flavor(cloud: Connection, **size: int) -> Iterator[str]:
-    """A flavor of the test's own, by its name."""
-    made = cloud.compute.create_flavor(name=ours("flavor"), **size)
+    """A flavor of the test's own, by its name: another one than that of the test before."""
+    made = cloud.compute.create_flavor(name=ours(f"flavor-{secrets.token_hex(3)}"), **size)
     try:
         yield made.name
     finally:
