@@ -38,7 +38,7 @@ def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     [
         ({"image": "no-such-image"}, "image"),
         ({"flavor": "no-such-flavor"}, "flavor"),
-        ({"capacities": {"core": 64, "ram": 512, "disk": 1}}, "capacities"),
+        ({"flavor": None, "capacities": {"core": 64, "ram": 512, "disk": 1}}, "capacities"),
         ({"host": "no-such-worker"}, "host"),
         ({"components": [nic("eth0", "no-such-network")]}, "components[0].network"),
         (
