@@ -65,12 +65,17 @@ def node_of(sliver: object) -> Node:
 
     :raises InvalidSliver: if there is none, or it is something else.
     """
+    _refuse_other_type(sliver, "VM", "attached_components_info")
+    return cast(Node, sliver)
+
+
+def _refuse_other_type(sliver: object, kind: str, attribute: str) -> None:
+    """Raise InvalidSliver unless there is a sliver of a type, with an attribute of its class."""
     if sliver is None:
         raise InvalidSliver("the unit has none", field="sliver")
-    node = cast(Node, sliver)
-    if str(node.get_type()) != "VM" or not hasattr(sliver, "attached_components_info"):
-        raise InvalidSliver(f"must be a VM, is {node.get_type()}", field="resource_type")
-    return node
+    found = cast(Sliver, sliver).get_type()
+    if str(found) != kind or not hasattr(sliver, attribute):
+        raise InvalidSliver(f"must be of type {kind}, is {found}", field="resource_type")
 
 
 def vm(site: Site, unit: Unit, node: Node, parts: Node | None = None) -> NodeSliver:
@@ -176,7 +181,7 @@ def _refuse_bad_key(line: str, field: str) -> None:
         TypeAdapter(SshPublicKey).validate_python(line)
     except ValidationError as error:
         why = error.errors(include_url=False, include_input=False)[0]["msg"]
-        raise InvalidSliver("is no public SSH key", field=field, why=why) from None
+        raise InvalidSliver("is not a public SSH key", field=field, why=why) from None
 
 
 def _properties(unit: Unit) -> Mapping[str, object]:
@@ -356,12 +361,8 @@ def service_of(sliver: object) -> Service:
 
     :raises InvalidSliver: if there is none, or it is something else.
     """
-    if sliver is None:
-        raise InvalidSliver("the unit has none", field="sliver")
-    service = cast(Service, sliver)
-    if str(service.get_type()) != "L2Bridge" or not hasattr(sliver, "interface_info"):
-        raise InvalidSliver(f"must be an L2Bridge, is {service.get_type()}", field="resource_type")
-    return service
+    _refuse_other_type(sliver, "L2Bridge", "interface_info")
+    return cast(Service, sliver)
 
 
 def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicPortsSliver:

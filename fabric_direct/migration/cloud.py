@@ -93,5 +93,5 @@ def _others(variables: Variables, draft: Draft) -> None:
         if variable.startswith("ansible_"):
             draft.not_needed(value.place, variable, "OpenStack's API is asked, not its head")
         elif variable not in roles.CLOUD:
-            why = "is no variable that fabric_am's playbooks read, or has no counterpart"
-            draft.skip(value.place, variable, why, "see what of yours relies on it")
+            why = "is not read by fabric_am's playbooks, or has no counterpart"
+            draft.skip(value.place, variable, why, "check whether something of yours relies on it")

@@ -54,22 +54,22 @@ class Draft:
                 self.skip(value.place, variable, str(error), remedy)
 
     def usable(self, variable: str, value: Value, remedy: str) -> bool:
-        """Tell whether a value can be known; if not, the operator is told."""
+        """Return whether a value can be known; if not, report why."""
         why = "has no value" if value.empty else value.hidden()
         if why:
             self.skip(value.place, variable, why, remedy)
         return not why
 
     def skip(self, place: Place | None, what: str, why: str, remedy: str) -> None:
-        """Say what could not be translated."""
+        """Report what could not be translated."""
         self.findings.append(Finding(Kind.NOT_TRANSLATED, place, what, why, remedy))
 
     def to_do(self, place: Place | None, what: str, why: str, remedy: str) -> None:
-        """Say what is left to the operator."""
+        """Report what the operator has to do."""
         self.findings.append(Finding(Kind.TO_DO, place, what, why, remedy))
 
     def not_needed(self, place: Place, what: str, why: str) -> None:
-        """Say what has no counterpart because it needs none."""
+        """Report what has no counterpart and needs none."""
         self.findings.append(Finding(Kind.NOT_NEEDED, place, what, why))
 
     def drop(self, complaints: list[str]) -> bool:

@@ -62,7 +62,7 @@ def _section(line: _Line) -> tuple[str, str]:
         raise line.refusal("must be [group], [group:vars] or [group:children]")
     part = found[2] or "hosts"
     if part not in _PARTS:
-        raise line.refusal(f"[…:{part}] is no part of a group; known: vars, children")
+        raise line.refusal(f"[…:{part}] is not a part of a group; known: vars, children")
     return found[1], part
 
 

@@ -65,5 +65,5 @@ def _image(user: object) -> dict[str, str]:
 
 
 def _unknown(label: str, value: Value, draft: Draft) -> None:
-    why = "is none of the fields that fabric_am's VM and vNIC handlers read"
-    draft.skip(value.place, label, why, "see whether anything of yours relies on it")
+    why = "is not read by fabric_am's VM and vNIC handlers"
+    draft.skip(value.place, label, why, "check whether something of yours relies on it")

@@ -69,7 +69,7 @@ _INSTEAD = "write what `ansible-inventory --list --yaml` prints into a file, and
 
 
 def _withheld(path: Path, text: str, draft: Draft) -> bool:
-    """Tell whether a file holds nothing that can be read here, and say why."""
+    """Return whether a file cannot be read here, and report why."""
     if text.startswith(VAULT):
         why = "is encrypted with ansible-vault: nothing of it was read"
         draft.skip(start_of(path), "the file", why, f"read it with `ansible-vault view {path}`")

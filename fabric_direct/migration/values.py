@@ -31,7 +31,7 @@ class Value:
         return self.content is None or self.content == ""
 
     def hidden(self) -> str:
-        """Say why the value cannot be known, or nothing if it can."""
+        """Return why the value cannot be known; empty if it can."""
         texts = tuple(_texts(self.content))
         if any(text.startswith(VAULT) for text in texts):
             return "is encrypted with ansible-vault"
@@ -152,7 +152,7 @@ class Fields:
             elif isinstance(content, dict):
                 content = content[step]
             else:
-                raise self.refusal("stands below what is no mapping of fields")
+                raise self.refusal("is below something that is not a mapping of fields")
         return content
 
 

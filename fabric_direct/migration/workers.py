@@ -61,7 +61,7 @@ def _remote(name: str, place: Place, variables: Variables, draft: Draft) -> None
         return
     where = _where(address or name, user or "root", port)
     if not where:
-        why = "its address is no host name or IP address, or its port no number"
+        why = "its address is not a host name or IP address, or its port is not a number"
         draft.skip(place, f"hosts.{name}", why, _yourself(name))
         return
     host = {"libvirt": f"qemu+ssh://{where}/system", "ssh": f"ssh://{where}"}
@@ -107,7 +107,7 @@ def _rights(user: str, variables: Variables, draft: Draft) -> None:
 
 
 def _other(name: str, value: Value, draft: Draft) -> None:
-    """Say what becomes of a variable that is not one of those that were taken."""
+    """Report what happens with a variable that was not taken over."""
     if name in _NOT_NEEDED:
         draft.not_needed(value.place, name, _NOT_NEEDED[name])
     elif _PASSWORD.fullmatch(name):
@@ -120,8 +120,8 @@ def _other(name: str, value: Value, draft: Draft) -> None:
     elif name in _ARGUMENTS:
         _arguments(name, value, draft)
     elif name not in _TAKEN | roles.CLOUD:
-        why = "is no variable that fabric_am's playbooks read, or has no counterpart"
-        draft.skip(value.place, name, why, "see what of yours relies on it")
+        why = "is not read by fabric_am's playbooks, or has no counterpart"
+        draft.skip(value.place, name, why, "check whether something of yours relies on it")
 
 
 def _arguments(name: str, value: Value, draft: Draft) -> None:

@@ -1,16 +1,16 @@
-"""What was promised to slivers and cannot be seen on their hosts yet, so that nobody else is given it.
+"""Capacity that is promised to slivers and not visible on their hosts yet.
 
 ::
 
-    take      between plan and server: counted by everyone who places
-    settle    the server is there: the inventory shows it, and only where it was put is remembered
-    drop      nothing of it is left
+    take      after planning, before the server exists: everyone who places counts the claim
+    settle    the server exists: the host's inventory shows it; only the chosen host is remembered
+    drop      the sliver is deleted
 
-Claims are kept by SQLite in ``<state_dir>/placement.sqlite``. Who places does so within
-:meth:`Claims.changing`, so that all threads and processes of the machine place one after the other.
+Claims are stored in SQLite, ``<state_dir>/placement.sqlite``. Placing takes place within
+:meth:`Claims.changing`, so that threads and processes of the machine place one after the other.
 
-A host is read before, and by many at once: what was claimed when the reading began, or later, counts,
-even if it has been settled since. So nothing falls between the two.
+Hosts are read before that, concurrently. A claim therefore counts if it existed when the reading began,
+or was made later, even if it has been settled since; no instance can be missed.
 """
 
 import json
@@ -42,7 +42,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a sliver will take of a host."""
+    """The capacity that a sliver will use on a host."""
 
     sliver: str
     host: str
@@ -56,14 +56,14 @@ class Claim:
 
 
 class Book:
-    """The claims, while nobody else can change them."""
+    """The claims within a transaction that excludes other writers."""
 
     def __init__(self, db: sqlite3.Connection, lifetime: float, clock: Clock) -> None:
-        """Serve one transaction."""
+        """Use the connection of a transaction."""
         self._db, self._lifetime, self._clock = db, lifetime, clock
 
     def since(self, moment: float) -> tuple[Claim, ...]:
-        """Return what a look at the hosts that began at ``moment`` may not have seen.
+        """Return the claims that a reading of the hosts that began at ``moment`` may have missed.
 
         :param moment: seconds since the epoch.
         """
@@ -71,7 +71,7 @@ class Book:
         return tuple(_claim(*row) for row in rows)
 
     def take(self, claims: Iterable[Claim]) -> None:
-        """Claim for slivers; what they claimed before is replaced."""
+        """Store claims; they replace earlier claims of the same slivers."""
         until = self._clock() + self._lifetime
         for claim in claims:
             devices = json.dumps([str(address) for address in claim.devices])
@@ -84,7 +84,7 @@ class Book:
             )
 
     def renew(self, sliver: str, host: str) -> bool:
-        """Let a sliver's claim on a host last from now on; return whether it has one that lasts."""
+        """Extend a sliver's claim on a host; return False if it has none or it is expired."""
         now = self._clock()
         changed = self._db.execute(
             "UPDATE claim SET until = ? WHERE sliver = ? AND host = ? AND until >= ?",
@@ -99,11 +99,11 @@ class Claims:
     def __init__(
         self, state_dir: Path, *, lifetime: float, timeout: float, clock: Clock = time.time
     ) -> None:
-        """Make no file yet.
+        """Create no file yet.
 
-        :param lifetime: seconds after which a claim is void whose process has not ended it.
-        :param timeout: seconds to wait for another thread or process that places.
-        :param clock: tells the seconds since the epoch.
+        :param lifetime: seconds after which an unsettled claim expires.
+        :param timeout: seconds to wait for another thread or process that is placing.
+        :param clock: returns seconds since the epoch.
         """
         self._lifetime, self._clock = lifetime, clock
         self._database = Database(
@@ -112,15 +112,15 @@ class Claims:
 
     @contextmanager
     def changing(self) -> Iterator[Book]:
-        """Keep others from claiming as long as the block runs; if it raises, nothing was claimed.
+        """Exclude other writers while the block runs; if it raises, nothing is claimed.
 
-        :raises TimedOut: if others place all the time.
+        :raises TimedOut: if the lock is not released before the timeout.
         """
         with self._database.changing() as db:
             yield Book(db, self._lifetime, self._clock)
 
     def since(self, moment: float) -> tuple[Claim, ...]:
-        """Return what :meth:`Book.since` does, without keeping others from anything."""
+        """Return what :meth:`Book.since` does, without a lock."""
         if not self._database.exists():
             return ()
         with self._database.reading() as db:
@@ -132,13 +132,13 @@ class Claims:
             return book.renew(sliver, host)
 
     def settle(self, sliver: str) -> None:
-        """End a claim, if there is one: whatever is there of the sliver is seen on its host."""
+        """End a claim, if there is one: the sliver is visible on its host."""
         self._change(
             "UPDATE claim SET until = min(until, ?) WHERE sliver = ?", self._clock(), sliver
         )
 
     def drop(self, sliver: str) -> None:
-        """Forget a sliver."""
+        """Delete everything about a sliver."""
         self._change("DELETE FROM claim WHERE sliver = ?", sliver)
 
     def _change(self, statement: str, *values: object) -> None:
@@ -147,7 +147,7 @@ class Claims:
                 db.execute(statement, values)
 
     def home(self, sliver: str) -> str | None:
-        """Return the host that was last chosen for a sliver, unless it was removed since."""
+        """Return the host that was last chosen for a sliver, or None if it was dropped since."""
         if not self._database.exists():
             return None
         with self._database.reading() as db:
@@ -156,7 +156,7 @@ class Claims:
 
 
 def claim_of(request: Request, choice: Choice) -> Claim:
-    """Return what an instance takes of the host that was chosen for it."""
+    """Return the claim of an instance on the host that was chosen for it."""
     size = request.needs.capacities
     devices = tuple(address for chosen in choice.devices.values() for address in chosen)
     return Claim(
@@ -181,10 +181,10 @@ def _claim(
 
 
 def depleted(hosts: Sequence[HostState], claims: Iterable[Claim]) -> tuple[HostState, ...]:
-    """Return the hosts with what is claimed taken from them.
+    """Return the hosts without what is claimed.
 
-    A sliver that its host shows already is not counted twice. Its devices are taken all the same: they
-    may be plugged in later than the server is seen.
+    The size of a sliver that is visible on its host is not subtracted again. Its claimed devices are
+    always removed: they may be attached after the server becomes visible.
     """
     by_host: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:

@@ -1,8 +1,8 @@
-"""What each host costs: integers from 0, lower is better; their weighted sum decides.
+"""Costs: integers from 0, lower is better; the host with the lowest weighted sum is chosen.
 
-A cost is a plain function ``(hosts, needs) -> (n,) of int``, for hosts that the filters let pass. The
-rule of :mod:`~fabric_direct.placement.filters` holds here too: what it says of a host depends on that
-host's row alone. All of these go from 0 to 1000, so that weights can be compared.
+A cost is a function ``(hosts, needs) -> (n,) of int``, applied to hosts that pass all filters. As for
+:mod:`~fabric_direct.placement.filters`, its result for a host must depend on that host's row alone.
+All costs of the library range from 0 to 1000, so that their weights are comparable.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from fabric_direct.placement.request import Needs
 
 MOST = 1000
 LEAST = 2.0**-20
-"""Of cores or GiB: what a host without any is taken to have, so that there is a share of it."""
+"""Cores or GiB assumed for a host that has none, to avoid a division by zero."""
 
 
 def spread(hosts: Hosts, needs: Needs) -> Ints:
@@ -37,11 +37,11 @@ def imbalance(hosts: Hosts, needs: Needs) -> Ints:
 
 
 def numa_distance(hosts: Hosts, needs: Needs) -> Ints:
-    """How far the devices are from memory: per cent that access to them takes longer than local access.
+    """How distant the devices are from memory: per cent above the distance of local access.
 
-    The mean of the SLIT distances to all devices, from the NUMA node with enough memory that is
-    nearest: 10 (the same node) costs 0, 21 costs 110. 0 without devices; a device on no known node is
-    taken to be on another one.
+    The mean of the SLIT distances to all devices from the nearest NUMA node with enough memory: 10 (the
+    same node) costs 0, 21 costs 110. Without devices it is 0; a device whose node is unknown counts as
+    being on another node.
     """
     if not needs.devices or not hosts.node_size.shape[1]:
         return np.zeros(len(hosts), np.int64)
@@ -50,10 +50,10 @@ def numa_distance(hosts: Hosts, needs: Needs) -> Ints:
 
 
 def scarcity(hosts: Hosts, needs: Needs) -> Ints:
-    """How rare the free devices are that the instance would keep from others.
+    """How rare the free devices are that the instance would block without using them.
 
-    For each type and model that the host has free and the instance does not ask for: how many of 1000
-    hosts have none; in all at most 1000. A need of any model asks for the most plentiful one.
+    The sum over each type and model that is free on the host and not requested: how many of 1000 hosts
+    have none; at most 1000 in total. A need without a model counts as one of the most plentiful model.
     """
     hardware = hosts.hardware
     if not hardware.kinds:
@@ -64,14 +64,14 @@ def scarcity(hosts: Hosts, needs: Needs) -> Ints:
 
 
 def other_owner(hosts: Hosts, needs: Needs) -> Ints:
-    """0 where the owner has a sliver already, or if it is not known; else 1000."""
+    """0 if the owner has a sliver on the host, or the owner is unknown; else 1000."""
     if needs.owner is None:
         return np.zeros(len(hosts), np.int64)
     return np.where(hosts.owner(needs.owner), 0, MOST)
 
 
 def image_not_at_hand(hosts: Hosts, needs: Needs) -> Ints:
-    """0 where the image is at hand, 1000 where it must be fetched, 500 where it is not known."""
+    """0 if the host has the image, 1000 if it must fetch the image, 500 if that is unknown."""
     cost = np.zeros(3, np.int64)
     cost[UNKNOWN], cost[ABSENT] = MOST // 2, MOST
     return cost[hosts.image(needs.image)]

@@ -1,9 +1,8 @@
-"""Which hosts can.
+"""Filters: which hosts can take an instance.
 
-A filter is a plain function ``(hosts, needs) -> (n,) of bool``: which hosts may take an instance with
-these needs. What it says of a host depends on that host's row, on the needs and on what is the same for
-the whole batch, and on nothing else: when an instance is assigned, filters and costs are asked about the
-host that was taken alone.
+A filter is a function ``(hosts, needs) -> (n,) of bool``. Its result for a host may depend only on that
+host's row, on the needs, and on what is constant for the whole batch: after an assignment, filters and
+costs are evaluated again for the assigned host alone.
 """
 
 import numpy as np
@@ -14,12 +13,12 @@ from fabric_direct.placement.request import Needs
 
 
 def in_service(hosts: Hosts, needs: Needs) -> Bools:  # noqa: ARG001
-    """Hosts that are not in maintenance or disabled."""
+    """Accept hosts that are neither disabled nor in maintenance."""
     return hosts.enabled
 
 
 def host(hosts: Hosts, needs: Needs) -> Bools:
-    """Whichever host is asked for, or any; none of those that are excluded."""
+    """Accept the requested host, or any if none is requested, except excluded ones."""
     fits = np.ones(len(hosts), np.bool_) if needs.host is None else hosts.is_named(needs.host)
     for name in needs.rules.exclude_hosts:
         fits &= ~hosts.is_named(name)
@@ -27,25 +26,25 @@ def host(hosts: Hosts, needs: Needs) -> Bools:
 
 
 def capacity(hosts: Hosts, needs: Needs) -> Bools:
-    """Hosts with so many cores and so much RAM and disk left of what may be promised.
+    """Accept hosts with enough free cores, RAM and disk, allocation ratios applied.
 
-    An instance is never larger than the host itself, whatever the allocation ratio: it may share
+    An instance must not be larger than the host itself, whatever the allocation ratio: it can share
     cores and memory with others, not with itself.
     """
-    wanted = sizes(needs.capacities)
-    fits = (wanted <= hosts.promised - hosts.used) & (wanted <= hosts.size)
+    size = sizes(needs.capacities)
+    fits = (size <= hosts.promised - hosts.used) & (size <= hosts.size)
     return each(fits)
 
 
 def architecture(hosts: Hosts, needs: Needs) -> Bools:
-    """Hosts that run the architecture, or do not say which they run."""
+    """Accept hosts of the architecture, and hosts whose architecture is unknown."""
     if needs.architecture is None:
         return np.ones(len(hosts), np.bool_)
     return hosts.architecture(needs.architecture)
 
 
 def traits(hosts: Hosts, needs: Needs) -> Bools:
-    """Hosts with all required and no forbidden traits."""
+    """Accept hosts with all required and no forbidden traits."""
     fits = np.ones(len(hosts), np.bool_)
     for trait in needs.rules.required_traits:
         fits &= hosts.trait(trait)
@@ -55,10 +54,9 @@ def traits(hosts: Hosts, needs: Needs) -> Bools:
 
 
 def devices(hosts: Hosts, needs: Needs) -> Bools:
-    """Hosts with all devices free; where asked for, on one NUMA node with the cores and the RAM.
+    """Accept hosts that have all devices free; if required, on one NUMA node with cores and RAM.
 
-    A need of a model is served by that model alone, one of an uplink by a VF of that, one that names
-    functions by a device of that type that has them.
+    A model, an uplink or PCI functions in a need must match exactly.
     """
     if needs.rules.same_numa_node:
         return ~each(~hardware.fit_on(hosts, needs))
@@ -66,7 +64,7 @@ def devices(hosts: Hosts, needs: Needs) -> Bools:
 
 
 def affinity(hosts: Hosts, needs: Needs) -> Bools:
-    """Hosts that have all slivers which the instance must share its host with."""
+    """Accept hosts that have all slivers of the instance's affinity."""
     fits = np.ones(len(hosts), np.bool_)
     for sliver in needs.rules.affinity:
         fits &= hosts.have(sliver)
@@ -74,8 +72,8 @@ def affinity(hosts: Hosts, needs: Needs) -> Bools:
 
 
 def anti_affinity(hosts: Hosts, needs: Needs) -> Bools:
-    """Hosts that have none of the slivers which the instance must not share its host with.
+    """Accept hosts that have no sliver of the instance's anti-affinity.
 
-    Within a batch this holds both ways: ``place`` gives each of two such slivers the other one.
+    Within a batch anti-affinity is mutual: ``place`` adds each of two such slivers to the other.
     """
     return ~hosts.have_any(needs.rules.anti_affinity)

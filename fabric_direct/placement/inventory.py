@@ -1,7 +1,7 @@
-"""The hosts of a site as placement sees them, from what their drivers say.
+"""Read the hosts of a site for placement, from their drivers.
 
-site.yaml adds only what no API tells: traits of a host, whether it is in maintenance, and the
-allocation ratios where the API has none of its own.
+site.yaml adds what no API reports: traits of a host, maintenance, and allocation ratios if the API has
+none.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,29 +16,29 @@ from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
 
 DriversOf = Callable[[str], HostDrivers]
 _AT_ONCE = 32
-"""How many hosts are read at once."""
+"""Number of hosts that are read in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The hosts of a site at one moment."""
+    """The hosts of a site."""
 
     hosts: tuple[HostState, ...]
-    """By name."""
+    """Sorted by name."""
     silent: Mapping[str, str] = field(default_factory=dict)
-    """Hosts that are left out, since they or their devices could not be read, and why."""
+    """Hosts that are left out because they or their devices could not be read, and why."""
 
 
 def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
-    """Return what each host of the site has; all are read at once.
+    """Return the state of each host of the site; hosts are read in parallel.
 
-    Of a cloud these are the hosts that the site names, or all if it names none. What devices a host has
-    is known where the site knows the host.
+    For a cloud, these are the hosts that the site names, or all of the cloud's if it names none. Devices
+    are known only for hosts that the site names.
 
-    :param drivers_of: returns the drivers of a host, or those of the cloud for an empty name, bounded
-        for the operation (:meth:`HostDrivers.within`): a host that does not answer within their limits
-        is left out.
-    :raises FabricDirectError: if a cloud does not answer, or will not tell
+    :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the limits
+        of the operation (:meth:`HostDrivers.within`); a host that does not answer within them is left
+        out.
+    :raises FabricDirectError: if a cloud does not answer, or denies access
         (:class:`~fabric_direct.errors.Denied`).
     """
     inventories = _inventories(site, drivers_of)
@@ -58,7 +58,7 @@ def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
 
 
 def _inventories(site: Site, drivers_of: DriversOf) -> dict[str, Callable[[], HostInventory]]:
-    """Return how the inventory of each host is had: by a call, or from the cloud's one answer."""
+    """Return a function for each host that returns its inventory; a cloud is queried only once."""
     some = drivers_of(next(iter(site.hosts), "")).compute
     if not some.cloud:
         return {name: _asking(name, drivers_of) for name in site.hosts}
@@ -112,12 +112,12 @@ def _gib(mib: int) -> float:
 
 
 def free_devices(devices: Iterable[HostDevice], host: Host) -> tuple[FreeDevice, ...]:
-    """Return the devices that may be passed through now, whole, by address.
+    """Return the free devices by address, each with all of its functions.
 
-    A VF is a device of its own, and so are all functions of one type and model in one slot. Where one of
-    these is not free, or something that shares an IOMMU group with it is not, none is offered.
+    A VF is a device; all functions of one type and model in one slot are one device. A device is free if
+    all of its functions, and everything in their IOMMU groups, are free.
 
-    :param host: names the uplinks that are in VEPA from their first use.
+    :param host: its settings name the uplinks that are set to VEPA at their first use.
     """
     found = sorted(devices, key=lambda device: device.address)
     free = {device.address for device in found if device.state is DeviceState.FREE}
@@ -133,7 +133,7 @@ def free_devices(devices: Iterable[HostDevice], host: Host) -> tuple[FreeDevice,
 
 
 def _whole(device: HostDevice) -> object:
-    """Return what the functions of one device have in common."""
+    """Return a key that is equal for all functions of one device."""
     at = device.address
     if device.function.physical is not None:
         return at
@@ -153,6 +153,6 @@ def _free_device(functions: list[HostDevice], host: Host) -> FreeDevice:
 
 
 def _in_vepa(vf: HostDevice, host: Host) -> bool:
-    """Return whether a VF's uplink is in VEPA, or the driver sets it to that at its first use."""
+    """Return whether a VF's uplink is in VEPA, or will be after its first use."""
     wanted = any(entry.vepa and entry.uplink == vf.uplink for entry in host.devices)
     return wanted or vf.bridge_mode == "vepa"

@@ -1,4 +1,4 @@
-"""Chooses hosts for the slivers of a site, and sees that nobody else is given the same meanwhile."""
+"""Choose hosts for the slivers of a site, and claim them so that nobody else gets the same."""
 
 import logging
 import time
@@ -28,58 +28,58 @@ class View:
     silent: Mapping[str, str]
     """Hosts that did not answer, and why."""
     began: float
-    """When the reading began, in seconds since the epoch."""
+    """Start of the reading, in seconds since the epoch."""
 
     def warnings(self) -> tuple[str, ...]:
-        """Return a sentence for each host that did not answer."""
+        """Return a warning for each host that did not answer."""
         return tuple(f"host {name} is left out: {why}" for name, why in self.silent.items())
 
     def where(self) -> dict[str, str]:
-        """Return the host of each sliver that is there."""
+        """Return the host of each existing sliver."""
         return {sliver: host.name for host in self.hosts for sliver in host.slivers}
 
     def depleted(
         self, claims: Iterable[Claim], but: Iterable[NodeSliver] = ()
     ) -> tuple[HostState, ...]:
-        """Return the hosts without what is claimed, but for what some slivers claim themselves."""
+        """Return the hosts without what is claimed, ignoring the claims of the slivers ``but``."""
         own = {sliver.id for sliver in but}
         return depleted(self.hosts, [claim for claim in claims if claim.sliver not in own])
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a sliver goes."""
+    """The host that was chosen for a sliver."""
 
     sliver: NodeSliver
-    """On its host, with the functions of its devices."""
+    """With its host and the functions of its devices."""
     cost: int = 0
     next: tuple[str, ...] = ()
-    """Hosts that would do as well, the cheapest first."""
+    """Alternative hosts, the cheapest first."""
     warnings: tuple[str, ...] = ()
     new: bool = False
-    """Whether it was chosen now, and nothing of the sliver is there yet."""
+    """Whether the host was chosen now, and nothing of the sliver exists yet."""
 
     def data(self) -> dict[str, Any]:
-        """Return where a new sliver goes, as JSON data."""
+        """Return the choice for a new sliver as JSON data."""
         where = {"host": self.sliver.host, "cost": self.cost, "next": list(self.next)}
         return where if self.new else {}
 
 
 class Placer:
-    """The placement of a site, for one operation. What is claimed is so until the operation ends it."""
+    """The placement of a site, for one operation. Claims last until the operation ends them."""
 
     def __init__(
         self, site: Site, claims: Claims, drivers_of: Callable[[str], HostDrivers]
     ) -> None:
         """Read nothing yet.
 
-        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, bounded for
-            the operation.
+        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the
+            limits of the operation.
         """
         self._site, self._claims, self._drivers_of = site, claims, drivers_of
 
     def view(self) -> View:
-        """Read the hosts; those that do not answer are left out."""
+        """Read the hosts; hosts that do not answer are left out."""
         began = time.time()
         found = host_states(self._site, self._drivers_of)
         return View(found.hosts, found.silent, began)
@@ -92,9 +92,9 @@ class Placer:
     # --- many slivers
 
     def place(self, slivers: Sequence[NodeSliver], *, partial: bool) -> BuildPlan:
-        """Say where each would go, all at once; nothing is claimed.
+        """Return the build plan of a batch; nothing is claimed.
 
-        One that is there already stays where it is, at no cost.
+        A sliver that exists already stays where it is, at no cost.
         """
         view = self.view()
         there = view.where()
@@ -109,7 +109,7 @@ class Placer:
         return plan.model_copy(update={"assignments": assignments, "warnings": warnings})
 
     def explain(self, sliver: NodeSliver) -> Explanation:
-        """Say of each host which filter refuses the sliver, or what it would cost there."""
+        """Return for each host the filter that refuses the sliver, or its cost there."""
         from fabric_direct.placement.place import explain  # noqa: PLC0415 - NumPy only where it is needed
 
         view = self.view()
@@ -119,10 +119,10 @@ class Placer:
         return told.model_copy(update={"warnings": told.warnings + view.warnings()})
 
     def claim(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> tuple[Placement, ...]:
-        """Check a plan again and claim all that it assigns, or nothing.
+        """Check a plan again, and claim everything that it assigns, or nothing.
 
-        :returns: what was assigned, in the plan's order; a sliver that is there already as it was given.
-        :raises Conflict: if the world has moved on: an assignment cannot be had any more.
+        :returns: the assignments in the plan's order; slivers that exist already are returned unchanged.
+        :raises Conflict: if an assignment is not possible any more.
         :raises InvalidSliver: if the plan is not for these slivers.
         """
         from fabric_direct.placement.place import check  # noqa: PLC0415 - NumPy only where it is needed
@@ -151,11 +151,11 @@ class Placer:
         without: Collection[str] = (),
         claim: bool = True,
     ) -> Placement:
-        """Choose a host for a sliver that has none yet, and claim what it takes of it.
+        """Choose a host for a sliver that has none yet, and claim its capacity there.
 
-        :param among: the only hosts that will do; any if empty.
-        :param without: hosts that will not do.
-        :raises NoHost: if none is left that can take it.
+        :param among: the hosts to choose from; all if empty.
+        :param without: hosts to exclude.
+        :raises NoHost: if no host can take it.
         """
         view = self.view()
         hosts = tuple(
@@ -167,7 +167,7 @@ class Placer:
         return self._decide(sliver, request, replace(view, hosts=hosts), claim=claim)
 
     def resume(self, sliver: NodeSliver) -> Placement:
-        """Claim what a sliver takes of the host that it names, whether that has it or not."""
+        """Claim a sliver's capacity on the host that it names, without checking that it is free."""
         if sliver.host is not None:
             devices = {device.id: device.bdf for device in sliver.devices()}
             choice = Choice(host=sliver.host, cost=0, devices=devices)
@@ -178,7 +178,7 @@ class Placer:
     def extend(self, sliver: NodeSliver, host: str, *, claim: bool = True) -> Placement:
         """Choose devices for a sliver that has its host, and claim them.
 
-        :raises NoHost: if the host has not what the sliver leaves open.
+        :raises NoHost: if the host lacks the devices.
         """
         view = self.view()
         hosts = tuple(_for_tenant(each, sliver) for each in view.hosts if each.name == host)
@@ -186,12 +186,12 @@ class Placer:
             hosts = tuple(self._on_its_node(each, sliver) for each in hosts)
         request = request_there(sliver, host)
         placement = self._decide(sliver, request, replace(view, hosts=hosts), claim=claim)
-        # The host stays as the stamp has it, which says none where there is but one.
+        # Keep the host of the stamp, which is None if the site has only one.
         kept = placement.sliver.model_copy(update={"host": sliver.host})
         return replace(placement, sliver=kept)
 
     def _on_its_node(self, host: HostState, sliver: NodeSliver) -> HostState:
-        """Return the host with those devices only that are on the node of the sliver's own, if any."""
+        """Return the host with only the devices on the NUMA node of the sliver's own devices, if any."""
         own = {address for device in sliver.devices() for address in device.bdf}
         there = self._drivers_of(host.name).functions()
         nodes = {device.function.numa_node for device in there if device.address in own}
@@ -231,9 +231,9 @@ class Placer:
     # --- what images need
 
     def requests(self, slivers: Sequence[NodeSliver], view: View) -> tuple[Request, ...]:
-        """Return what slivers need that are on no host yet.
+        """Return the requests of slivers that are on no host yet.
 
-        :raises InvalidSliver: if no host that answers has the image of one.
+        :raises InvalidSliver: if no host that answers has the image of a sliver.
         """
         some = next(iter(self._site.hosts), "")
         cloud = self._drivers_of(some).compute.cloud
@@ -242,7 +242,7 @@ class Placer:
         return tuple(request_of(s, needs[s.image], volumes=not cloud) for s in slivers)
 
     def _image_needs(self, name: str, hosts: Iterable[str]) -> ImageNeeds:
-        """Return what an image needs, by the first host that knows it."""
+        """Return the needs of an image, read from the first host that has it."""
         refusal: FabricDirectError | None = None
         for host in hosts:
             try:
@@ -255,11 +255,11 @@ class Placer:
 
 
 def no_host(sliver: str, reasons: Iterable[str]) -> NoHost:
-    """Return the error of a sliver that fits nowhere."""
+    """Return the error for a sliver that fits on no host."""
     return NoHost(
         f"no host can take sliver {sliver}",
         why="; ".join(reasons),
-        remedy="ask for less, or see what `fabric-direct place --explain` says of each host",
+        remedy="ask for less; `fabric-direct place --explain` shows the reason for each host",
     )
 
 
@@ -288,7 +288,7 @@ def _placement(sliver: NodeSliver, assignment: Assignment, view: View) -> Placem
 
 
 def _for_tenant(host: HostState, sliver: NodeSliver) -> HostState:
-    """Return the host as it is for a sliver that has its place there: only devices are to be chosen."""
+    """Return the host as seen by a sliver that is on it already and only needs more devices."""
     named = {address for device in sliver.devices() for address in device.bdf}
     return replace(
         host,

@@ -1,4 +1,4 @@
-"""The build plan: which instance goes where, as a value that can be stored and carried out later."""
+"""The build plan: a value that assigns instances to hosts and can be stored and carried out later."""
 
 from typing import Annotated
 
@@ -10,69 +10,69 @@ Cost = Annotated[int, Field(ge=0)]
 
 
 class Choice(Frozen):
-    """A host for an instance, and what it costs there."""
+    """The host for an instance, and its cost there."""
 
     host: Name
     cost: Cost
-    """The weighted sum."""
+    """The weighted sum of the costs."""
     costs: dict[str, Cost] = {}
     """Each cost by name, before its weight."""
     devices: dict[ComponentId, tuple[PciAddress, ...]] = {}
-    """The functions for each component that left them open, and those that it named."""
+    """The PCI functions of each device, chosen or given by the request."""
     numa_node: int | None = None
-    """The NUMA node of the host that it must be on, if the request wants it to be on one."""
+    """The NUMA node of the host, if the request requires a single one."""
 
 
 class Assignment(Frozen):
-    """An instance has a host."""
+    """The assignment of an instance to a host."""
 
     request: SliverId
     chosen: Choice
     next: tuple[Name, ...] = ()
-    """Hosts that would do as well, the cheapest first, when this one had been chosen."""
+    """Alternative hosts at the time of the choice, the cheapest first."""
 
 
 class Unplaced(Frozen):
-    """An instance that fits nowhere."""
+    """An instance that fits on no host."""
 
     request: SliverId
     refused: dict[str, int]
-    """By filter: how many hosts it was the first to refuse."""
+    """By filter: the number of hosts that it was the first to refuse."""
 
 
 class BuildPlan(Frozen):
-    """Where each instance of a batch goes."""
+    """The hosts of all instances of a batch."""
 
     assignments: tuple[Assignment, ...] = ()
     """In the order of the requests."""
     unplaced: tuple[Unplaced, ...] = ()
-    """If any, nothing is assigned, unless as many as fit were asked for."""
+    """If there are any, nothing is assigned, except in a partial plan."""
     warnings: tuple[str, ...] = ()
     """Filters and costs that were left out, and why; hosts that did not answer."""
 
     @property
     def cost(self) -> int:
-        """The summed cost."""
+        """The total cost."""
         return sum(assignment.chosen.cost for assignment in self.assignments)
 
 
 class HostScore(Frozen):
-    """What is said of a host for one instance."""
+    """The result of filters and costs for one host and one instance."""
 
     host: Name
     refused_by: str | None = None
-    """The first filter that refuses it."""
+    """The first filter that refuses the host."""
     cost: Cost | None = None
-    """The weighted sum, if none does."""
+    """The weighted sum of the costs, if no filter refuses the host."""
     costs: dict[str, Cost] = {}
     """Each cost by name, before its weight."""
 
 
 class Explanation(Frozen):
-    """What is said of all hosts for one instance."""
+    """The result of filters and costs for all hosts and one instance."""
 
     hosts: tuple[HostScore, ...] = ()
-    """The cheapest first; then those that are refused, by name."""
+    """The cheapest first, then the refused ones by name."""
     weights: dict[str, int] = {}
-    """Of each cost that counts."""
+    """The weight of each cost that is not 0."""
     warnings: tuple[str, ...] = ()

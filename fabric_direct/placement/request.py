@@ -1,4 +1,4 @@
-"""What one instance needs of a host."""
+"""The needs of one instance."""
 
 from collections import Counter
 from typing import Annotated, Self
@@ -18,7 +18,7 @@ from fabric_direct.model import (
 )
 
 MOST_WAYS = 8
-"""In which an instance may ask for devices of one type: so many models, or uplinks."""
+"""Number of distinct ways (models, uplinks) in which an instance may request devices of one type."""
 
 
 class DeviceNeed(Frozen):
@@ -29,31 +29,31 @@ class DeviceNeed(Frozen):
     model: Name | None = None
     """Any model if absent."""
     bdf: tuple[PciAddress, ...] = ()
-    """Exactly these functions, on whatever host has them; any that fit if absent."""
+    """Exactly these functions; chosen by placement if absent."""
     uplink: LinkName | None = None
-    """A VF of this uplink."""
+    """Require a VF of this uplink."""
     vepa: bool = False
-    """A VF of an uplink in VEPA."""
+    """Require a VF of an uplink in VEPA."""
 
 
 class Needs(Frozen):
-    """What an instance needs, whichever it is."""
+    """The needs of an instance, without its identity."""
 
     owner: Name | None = None
-    """The project that it is for."""
+    """The project that owns it."""
     capacities: Capacities
     image: Name
     architecture: Name | None = None
     """``x86_64``, for example; any if absent."""
     devices: Annotated[tuple[DeviceNeed, ...], Field(max_length=128)] = ()
     host: Name | None = None
-    """The only host that will do; any if absent."""
+    """The required host; any if absent."""
     rules: PlacementRules = PlacementRules()
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.host is not None and self.host in self.rules.exclude_hosts:
-            raise ValueError(f"exclude_hosts: {self.host} is the host asked for")
+            raise ValueError(f"exclude_hosts: {self.host} is the requested host")
         refuse_twice("devices: component", [need.component for need in self.devices])
         self._refuse_many_ways()
         return self
@@ -66,7 +66,7 @@ class Needs(Frozen):
 
 
 class Request(Frozen):
-    """One instance to be placed."""
+    """An instance to be placed."""
 
     id: SliverId
     needs: Needs

@@ -35,7 +35,7 @@ def request_of(
     """
     image, host = image or ImageNeeds(), None if sliver.host == AUTO else sliver.host
     if host in sliver.placement.exclude_hosts:
-        raise InvalidSliver(f"{host} is the host asked for", field="placement.exclude_hosts")
+        raise InvalidSliver(f"{host} is the requested host", field="placement.exclude_hosts")
     needs = Needs(
         owner=sliver.owner,
         capacities=_size(sliver, image, volumes=volumes),

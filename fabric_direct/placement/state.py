@@ -1,4 +1,4 @@
-"""What a host has, and what is taken of it: what placement decides by."""
+"""The state of a host as placement sees it: capacity, usage, free devices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True)
 class FreeDevice:
-    """A device that may be passed through now, whole."""
+    """A free device, with all of its functions."""
 
     type: str
     functions: tuple[PciAddress, ...]
@@ -28,17 +28,17 @@ class FreeDevice:
     model: str | None = None
     numa_node: int | None = None
     uplink: str | None = None
-    """Of a VF: the network interface of its PF."""
+    """The network interface of a VF's PF."""
     vepa: bool = False
-    """Whether that is, or at its first use will be, in VEPA."""
+    """Whether the uplink is in VEPA, or will be after its first use."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """One host at one moment.
+    """The state of one host.
 
-    What is in all is without what the host keeps for itself. What may be promised is that times the
-    allocation ratio, less what is taken.
+    Totals exclude what the host reserves for itself. Free capacity is the total times the allocation
+    ratio, less what is used.
     """
 
     name: str
@@ -57,15 +57,15 @@ class HostState:
     disk_ratio: float = 1.0
     numa_nodes: tuple[NumaNode, ...] = ()
     devices: tuple[FreeDevice, ...] = ()
-    """Those that are free."""
+    """The free devices."""
     architectures: frozenset[str] = frozenset()
-    """Empty: unknown, and none is refused."""
+    """Empty if unknown; no architecture is refused then."""
     traits: frozenset[str] = frozenset()
     """As os-traits names them: ``HW_CPU_X86_AVX2``, ``CUSTOM_…``."""
     images: frozenset[str] | None = None
-    """Images that are at hand; None: unknown."""
+    """Cached images; None if unknown."""
     slivers: Mapping[str, str | None] = field(default_factory=dict)
-    """The slivers that are on it, and whose they are."""
+    """The slivers on the host, with their owners."""
     enabled: bool = True
     why_disabled: str = ""
-    """Maintenance, in the words of whoever took it out of service."""
+    """The reason given for the maintenance."""

@@ -584,7 +584,10 @@ class TestInventories:
             ("[g]\nh a=1 b", "inventory:2: must be name=value"),
             ("[g]\nh a='1", "inventory:2: has a quotation mark without its pair"),
             ("\n[g", "inventory:2: must be [group], [group:vars] or [group:children]"),
-            ("[g:teapot]", "inventory:1: […:teapot] is no part of a group; known: vars, children"),
+            (
+                "[g:teapot]",
+                "inventory:1: […:teapot] is not a part of a group; known: vars, children",
+            ),
             ("[g:vars]\na", "inventory:2: must be name=value"),
             ("[g:children]\na b", "inventory:2: must be the name of one group"),
         ],
