@@ -44,7 +44,7 @@ test-openstack: RUN = $(SUDO) env PYTHONDONTWRITEBYTECODE=1
 endif
 # A test on a cloud waits for most of its time: more of them than there are cores. They begin with the longest.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
-test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (8 min)
+test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (16 min or less)
 	labs/fabric/env fim
 	@log=$$(mktemp); $(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD) >$$log 2>&1 & actor=$$!; \
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(CLOUD_TESTS) $(PYTEST_ARGS); rc=$$?; \
