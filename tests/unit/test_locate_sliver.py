@@ -818,12 +818,9 @@ class FakeCloud(FakeCompute):
     def inventory(self) -> tuple[HostInventory, ...]:
         things = self.substrate
         on = {host: [s for s in things.servers.values() if s.host == host] for host in HOSTS}
-        return self._call(
-            "inventory",
-            lambda: tuple(
-                HostInventory(h, 8, 32 * 1024, 100, slivers={s.sliver: None for s in on[h]})
-                for h in HOSTS
-            ),
+        return tuple(
+            HostInventory(h, 8, 32 * 1024, 100, slivers={s.sliver: None for s in on[h]})
+            for h in HOSTS
         )
 
 

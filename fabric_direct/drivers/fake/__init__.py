@@ -1,8 +1,8 @@
-"""A family of drivers without any substrate but memory: for tests, of this package and of its users.
+"""Drivers whose substrate is memory, for tests: of this package and of its users.
 
-The drivers of one host share a :class:`Substrate`, which is kept for each site and host of the process
-(:func:`substrate`). It can be told to be slow, to fail at the n-th call of a method, to hang, or to lie:
-to say that it did what it did not do::
+The drivers of one host share a :class:`Substrate`; a process has one for each site and host
+(:func:`substrate`). A test can make it slow, and make the n-th call of a method fail, hang or lie:
+return without having done anything::
 
     substrate(site, "localhost").fault("volume.create", at=2, kind="fail")
 """

@@ -17,35 +17,22 @@ class FakeBridge(Fake):
 
     def check(self, sliver: NetworkSliver) -> None:
         """Refuse a name that the site has, and to change what is fixed."""
-
-        def check() -> None:
-            if sliver.name in self.site.networks:
-                raise InvalidSliver(f"{sliver.name} is a network of the site", field="name")
-            for field in self._fixed(sliver):
-                raise InvalidSliver("cannot be changed", field=field)
-
-        self._call("check", check)
+        if sliver.name in self.site.networks:
+            raise InvalidSliver(f"{sliver.name} is a network of the site", field="name")
+        for field in self._fixed(sliver):
+            raise InvalidSliver("cannot be changed", field=field)
 
     def find(self, sliver_id: str) -> Network | None:
         """Return the network."""
-
-        def find() -> Network | None:
-            sliver = self.substrate.networks.get(sliver_id)
-            return self._network(sliver) if sliver else None
-
-        return self._call("find", find)
+        sliver = self.substrate.networks.get(sliver_id)
+        return self._network(sliver) if sliver else None
 
     def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
         """Name the fields that differ."""
-        return self._call(
-            "differences", lambda: tuple(f"{field} differs" for field in self._differing(sliver))
-        )
+        return tuple(f"{field} differs" for field in self._differing(sliver))
 
     def create(self, sliver: NetworkSliver) -> Network:
         """Make the network, or change what can be changed of it."""
-        return self._call("create", lambda: self._create(sliver))
-
-    def _create(self, sliver: NetworkSliver) -> Network:
         for field in self._fixed(sliver):
             raise Conflict(f"network {sliver.name} is there, with another {field}")
         others = (s for s in self.substrate.networks.values() if s.id != sliver.id)
@@ -56,21 +43,15 @@ class FakeBridge(Fake):
 
     def delete(self, sliver_id: str) -> None:
         """Forget the network, unless ports are on it."""
-
-        def delete() -> None:
-            sliver = self.substrate.networks.get(sliver_id)
-            if sliver and self._users(sliver):
-                raise Conflict(f"on {sliver.name} are {', '.join(self._users(sliver))}")
-            self.substrate.networks.pop(sliver_id, None)
-
-        self._call("delete", delete)
+        sliver = self.substrate.networks.get(sliver_id)
+        if sliver and self._users(sliver):
+            raise Conflict(f"on {sliver.name} are {', '.join(self._users(sliver))}")
+        self.substrate.networks.pop(sliver_id, None)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the network, if it is there."""
         networks = self.substrate.networks
-        return self._call(
-            "leftovers", lambda: tuple(n.name for n in networks.values() if n.id == sliver_id)
-        )
+        return tuple(n.name for n in networks.values() if n.id == sliver_id)
 
     def _network(self, sliver: NetworkSliver) -> Network:
         settings = sliver.network

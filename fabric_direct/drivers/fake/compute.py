@@ -30,41 +30,30 @@ class FakeCompute(Fake):
     cloud = False
 
     def check(self, sliver: NodeSliver, image: Image) -> None:
-        """Refuse what is larger than the substrate or its rest, and an image that it does not list."""
-
-        def check() -> None:
-            refuse_size(self.substrate.capacity, sliver.capacities, self.host)
-            self._refuse_image(image)
-            self._refuse_full(sliver)
-
-        self._call("check", check)
+        """Refuse what is larger than the substrate or what is free of it, and an unknown image."""
+        refuse_size(self.substrate.capacity, sliver.capacities, self.host)
+        self._refuse_image(image)
+        self._refuse_full(sliver)
 
     def inventory(self) -> tuple[HostInventory, ...]:
-        """Return what the substrate has and what its servers take."""
-        return self._call("inventory", lambda: (inventory(self.substrate, self.host),))
+        """Return the capacity of the substrate and what its servers use."""
+        return (inventory(self.substrate, self.host),)
 
     def image_needs(self, image: Image) -> ImageNeeds:
-        """Return the architecture that the site names."""
-
-        def read() -> ImageNeeds:
-            self._refuse_image(image)
-            return ImageNeeds(architecture=self.site.image(image.name).architecture)
-
-        return self._call("image_needs", read)
+        """Return the architecture that the site configures."""
+        self._refuse_image(image)
+        return ImageNeeds(architecture=self.site.image(image.name).architecture)
 
     def find(self, sliver_id: str) -> Server | None:
         """Return the server."""
-        return self._call("find", lambda: self.substrate.servers.get(sliver_id))
+        return self.substrate.servers.get(sliver_id)
 
     def servers(self) -> tuple[Server, ...]:
         """Return all servers."""
-        return self._call("servers", lambda: tuple(self.substrate.servers.values()))
+        return tuple(self.substrate.servers.values())
 
     def create(self, spec: ServerSpec) -> Server:
         """Make a running server."""
-        return self._call("create", lambda: self._create(spec))
-
-    def _create(self, spec: ServerSpec) -> Server:
         sliver = spec.sliver
         self._refuse_full(sliver)
         server = Server(
@@ -89,60 +78,43 @@ class FakeCompute(Fake):
 
     def delete(self, sliver_id: str) -> None:
         """Forget the server; its devices are free again."""
-
-        def delete() -> None:
-            for plugged in self.substrate.plugged.pop(sliver_id, ()):
-                self.substrate.own(plugged.host_address, None)
-            self.substrate.servers.pop(sliver_id, None)
-            for key in [k for k, p in self.substrate.plugs.items() if p.server == sliver_id]:
-                del self.substrate.plugs[key]
-            self.substrate.keys.pop(sliver_id, None)
-            self.substrate.inside.pop(sliver_id, None)
-
-        self._call("delete", delete)
+        for plugged in self.substrate.plugged.pop(sliver_id, ()):
+            self.substrate.own(plugged.host_address, None)
+        self.substrate.servers.pop(sliver_id, None)
+        for key in [k for k, p in self.substrate.plugs.items() if p.server == sliver_id]:
+            del self.substrate.plugs[key]
+        self.substrate.keys.pop(sliver_id, None)
+        self.substrate.inside.pop(sliver_id, None)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the server, if it is there."""
-        return self._call(
-            "leftovers",
-            lambda: tuple(
-                s.instance for s in self.substrate.servers.values() if s.sliver == sliver_id
-            ),
-        )
+        return tuple(s.instance for s in self.substrate.servers.values() if s.sliver == sliver_id)
 
     def start(self, sliver_id: str) -> None:
-        """Let it run."""
-        self._call("start", lambda: self._change(sliver_id, state=State.RUNNING))
+        """Start the server."""
+        self._change(sliver_id, state=State.RUNNING)
 
     def stop(self, sliver_id: str, *, timeout: float) -> None:  # noqa: ARG002
-        """Let it stop."""
-        self._call("stop", lambda: self._change(sliver_id, state=State.STOPPED))
+        """Stop the server."""
+        self._change(sliver_id, state=State.STOPPED)
 
     def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:  # noqa: ARG002
-        """Let it run."""
-        self._call("reboot", lambda: self._change(sliver_id, state=State.RUNNING))
+        """Restart the server."""
+        self._change(sliver_id, state=State.RUNNING)
 
     def resize(self, stamp: Stamp) -> None:
-        """Give it the sliver's size."""
-
-        def resize() -> None:
-            size = stamp.sliver.capacities
-            self._refuse_full(stamp.sliver)
-            self._change(stamp.sliver.id, cores=size.core, ram=size.ram * 1024, stamp=stamp)
-
-        self._call("resize", resize)
+        """Give the server the size in the stamp, and the stamp."""
+        size = stamp.sliver.capacities
+        self._refuse_full(stamp.sliver)
+        self._change(stamp.sliver.id, cores=size.core, ram=size.ram * 1024, stamp=stamp)
 
     def attach_port(self, sliver_id: str, port: Port, interface: VNicInterface) -> None:
         """Plug a NIC in."""
-
-        def attach() -> None:
-            server, nic = the(self.substrate.servers, sliver_id), _plug(port, interface)
-            if port.sliver != sliver_id:
-                self._plug_in(port, Plug(sliver_id, server.instance, nic))
-                return
-            self._change(sliver_id, ports=(*self._ports_but(sliver_id, port.component), nic))
-
-        self._call("attach_port", attach)
+        server, nic = the(self.substrate.servers, sliver_id), _plug(port, interface)
+        if port.sliver != sliver_id:
+            self._plug_in(port, Plug(sliver_id, server.instance, nic))
+            return
+        self._change(sliver_id, ports=(*self._ports_but(sliver_id, port.component), nic))
 
     def detach_port(
         self,
@@ -153,71 +125,48 @@ class FakeCompute(Fake):
         holder: str | None = None,
     ) -> None:
         """Unplug a NIC."""
-
-        def detach() -> None:
-            if holder not in {None, sliver_id}:
-                self._unplug(sliver_id, (str(holder), component))
-            elif sliver_id in self.substrate.servers:
-                self._change(sliver_id, ports=self._ports_but(sliver_id, component))
-
-        self._call("detach_port", detach)
+        if holder not in {None, sliver_id}:
+            self._unplug(sliver_id, (str(holder), component))
+        elif sliver_id in self.substrate.servers:
+            self._change(sliver_id, ports=self._ports_but(sliver_id, component))
 
     def set_bandwidth(
         self, sliver_id: str, component: str, bandwidth: int | None, holder: str | None = None
     ) -> None:
         """Limit a NIC."""
-
-        def limit() -> None:
-            plug = self.substrate.plugs.get((holder or sliver_id, component))
-            if plug:
-                limited = replace(plug, nic=replace(plug.nic, bandwidth=bandwidth))
-                self.substrate.plugs[holder or sliver_id, component] = limited
-                return
-            ports = the(self.substrate.servers, sliver_id).ports
-            changed = (
-                replace(p, bandwidth=bandwidth) if p.component == component else p for p in ports
-            )
-            self._change(sliver_id, ports=tuple(changed))
-
-        self._call("set_bandwidth", limit)
+        plug = self.substrate.plugs.get((holder or sliver_id, component))
+        if plug:
+            limited = replace(plug, nic=replace(plug.nic, bandwidth=bandwidth))
+            self.substrate.plugs[holder or sliver_id, component] = limited
+            return
+        ports = the(self.substrate.servers, sliver_id).ports
+        changed = (
+            replace(p, bandwidth=bandwidth) if p.component == component else p for p in ports
+        )
+        self._change(sliver_id, ports=tuple(changed))
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:
-        """Return the NICs by ports of another sliver."""
-        return self._call(
-            "plugs",
-            lambda: tuple(p for (of, _), p in self.substrate.plugs.items() if of == holder),
-        )
+        """Return the NICs whose ports another sliver holds."""
+        return tuple(p for (of, _), p in self.substrate.plugs.items() if of == holder)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a disk in."""
-
-        def attach() -> None:
-            kept = self._volumes_but(sliver_id, component)
-            disk = _plug_volume(replace(volume, component=component), len(kept))
-            self._change(sliver_id, volumes=(*kept, disk))
-
-        self._call("attach_volume", attach)
+        kept = self._volumes_but(sliver_id, component)
+        disk = _plug_volume(replace(volume, component=component), len(kept))
+        self._change(sliver_id, volumes=(*kept, disk))
 
     def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:  # noqa: ARG002
         """Unplug a disk."""
-
-        def detach() -> None:
-            self._change(sliver_id, volumes=self._volumes_but(sliver_id, component))
-
-        self._call("detach_volume", detach)
+        self._change(sliver_id, volumes=self._volumes_but(sliver_id, component))
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
         """Replace the stamp."""
-        self._call("write_stamp", lambda: self._change(sliver_id, stamp=stamp))
+        self._change(sliver_id, stamp=stamp)
 
     def console(self, sliver_id: str, lines: int) -> str:
-        """Return a console of as many lines at most."""
-
-        def read() -> str:
-            server = the(self.substrate.servers, sliver_id)
-            return "\n".join(["booting", f"{server.instance} login:"][-lines:])
-
-        return self._call("console", read)
+        """Return the last lines of a made-up console."""
+        server = the(self.substrate.servers, sliver_id)
+        return "\n".join(["booting", f"{server.instance} login:"][-lines:])
 
     def _refuse_image(self, image: Image) -> None:
         known = self.substrate.images

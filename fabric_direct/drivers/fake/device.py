@@ -23,15 +23,11 @@ class FakeDevice(Fake):
 
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the substrate's devices as they are now."""
-
-        def read() -> tuple[HostDevice, ...]:
-            plugged = {p.host_address for has in self.substrate.plugged.values() for p in has}
-            return tuple(self._now(device, plugged) for device in self.substrate.devices.values())
-
-        return self._call("inventory", read)
+        plugged = {p.host_address for has in self.substrate.plugged.values() for p in has}
+        return tuple(self._now(device, plugged) for device in self.substrate.devices.values())
 
     def _now(self, device: HostDevice, plugged: set[PciAddress]) -> HostDevice:
-        """Return a device with its state and its uplink's mode.
+        """Return a device with its current state and its uplink's bridge mode.
 
         :param plugged: the functions that servers have.
         """
@@ -41,61 +37,42 @@ class FakeDevice(Fake):
         return replace(device, state=state, bridge_mode=mode)
 
     def check(self, component: PciComponent, tenant: Tenant) -> None:
-        """Refuse a device that the substrate does not have, or not for this sliver."""
-
-        def check() -> None:
-            for number, address in enumerate(component.bdf):
-                device = self.substrate.devices.get(address)
-                if device is None or device.state is DeviceState.NOT_ALLOWED:
-                    raise InvalidSliver(f"{address} is not allowed here", field=f"bdf[{number}]")
-                self._refuse_claimed(device, tenant.sliver)
-
-        self._call("check", check)
+        """Refuse a device that is not in the substrate, or belongs to another sliver."""
+        for number, address in enumerate(component.bdf):
+            device = self.substrate.devices.get(address)
+            if device is None or device.state is DeviceState.NOT_ALLOWED:
+                raise InvalidSliver(f"{address} is not allowed here", field=f"bdf[{number}]")
+            self._refuse_claimed(device, tenant.sliver)
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the server has."""
-        return self._call("plugged", lambda: self.substrate.plugged.get(tenant.sliver, ()))
+        return self.substrate.plugged.get(tenant.sliver, ())
 
     def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
         """Compare what the server has with the component."""
-
-        def compare() -> tuple[str, ...]:
-            there = self.substrate.plugged.get(tenant.sliver, ())
-            wanted = _plugged(tenant, component)
-            return tuple(f"{d.alias} is not so" for d in wanted if d not in there)
-
-        return self._call("differences", compare)
+        there = self.substrate.plugged.get(tenant.sliver, ())
+        wanted = _plugged(tenant, component)
+        return tuple(f"{d.alias} is not so" for d in wanted if d not in there)
 
     def keeps(self, tenant: Tenant, component: str) -> bool:
         """Return whether the server has anything of the component."""
-
-        def has() -> bool:
-            there = self.substrate.plugged.get(tenant.sliver, ())
-            return any(device.component == component for device in there)
-
-        return self._call("keeps", has)
+        there = self.substrate.plugged.get(tenant.sliver, ())
+        return any(device.component == component for device in there)
 
     def free_ports(self, tenant: Tenant) -> int | None:
         """Return how many root ports the substrate leaves to each server."""
-
-        def free() -> int:
-            return self.substrate.root_ports - len(self.substrate.plugged.get(tenant.sliver, ()))
-
-        return self._call("free_ports", free)
+        return self.substrate.root_ports - len(self.substrate.plugged.get(tenant.sliver, ()))
 
     def pending(self, tenant: Tenant) -> bool:
         """Return whether a device waits for a power cycle."""
-        return self._call("pending", lambda: tenant.sliver in self.substrate.pending)
+        return tenant.sliver in self.substrate.pending
 
     def restart(self, tenant: Tenant, *, timeout: float) -> None:  # noqa: ARG002
-        """Let nothing wait any more."""
-        self._call("restart", lambda: self.substrate.pending.discard(tenant.sliver))
+        """Complete what waits for a power cycle."""
+        self.substrate.pending.discard(tenant.sliver)
 
     def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass the functions through."""
-        return self._call("attach", lambda: self._attach(tenant, component))
-
-    def _attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         for address in component.bdf:
             self._refuse_claimed(self.substrate.devices[address], tenant.sliver)
         kept, new = self._but(tenant.sliver, component.id), _plugged(tenant, component)
@@ -120,52 +97,37 @@ class FakeDevice(Fake):
         )
 
     def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:  # noqa: ARG002
-        """Take the functions back."""
-
-        def detach() -> None:
-            self.substrate.plugged[tenant.sliver] = self._but(tenant.sliver, component)
-            if self.cold:
-                self.substrate.pending.add(tenant.sliver)
-
-        self._call("detach", detach)
+        """Detach the functions."""
+        self.substrate.plugged[tenant.sliver] = self._but(tenant.sliver, component)
+        if self.cold:
+            self.substrate.pending.add(tenant.sliver)
 
     def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
-        """Return what is written down of the sliver's devices."""
-        return self._call("records", lambda: self._records(sliver_id))
-
-    def _records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
+        """Return the records of the sliver's devices."""
         return tuple(r for r in self.substrate.records.values() if r.sliver == sliver_id)
 
     def clean(self, record: DeviceRecord) -> None:
-        """Strike the record of a device that no server has; quarantine it if that is told."""
-
-        def clean() -> None:
-            for device in self.substrate.plugged.get(record.sliver, ()):
-                if device.host_address == record.address:
-                    raise DeviceClaimed(f"{record.sliver} still has {record.address}")
-            if record.address in self.substrate.dirty:
-                raise DeviceUnclean(f"{record.address} is quarantined")
-            self._strike(record.address)
-
-        self._call("clean", clean)
+        """Remove the record of a device that no server has; refuse a device set as dirty."""
+        for device in self.substrate.plugged.get(record.sliver, ()):
+            if device.host_address == record.address:
+                raise DeviceClaimed(f"{record.sliver} still has {record.address}")
+        if record.address in self.substrate.dirty:
+            raise DeviceUnclean(f"{record.address} is quarantined")
+        self._forget(record.address)
 
     def release(self, address: PciAddress, *, force: bool) -> None:
-        """Strike the record of a device; one that cannot be cleaned only by force."""
+        """Remove the record of a device; that of a dirty one only by force."""
+        if address in self.substrate.dirty and not force:
+            raise DeviceUnclean(f"{address} is quarantined")
+        self._forget(address)
 
-        def release() -> None:
-            if address in self.substrate.dirty and not force:
-                raise DeviceUnclean(f"{address} is quarantined")
-            self._strike(address)
-
-        self._call("release", release)
-
-    def _strike(self, address: PciAddress) -> None:
+    def _forget(self, address: PciAddress) -> None:
         self.substrate.records.pop(address, None)
         self.substrate.own(address, None)
 
     def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
-        """Find the device where it is."""
-        self._call("rescan", lambda: the(self.substrate.plugged, tenant.sliver))
+        """Do nothing: the device is there."""
+        the(self.substrate.plugged, tenant.sliver)
 
     def _but(self, sliver_id: str, component: str) -> tuple[PluggedDevice, ...]:
         devices = self.substrate.plugged.get(sliver_id, ())
@@ -178,7 +140,7 @@ class FakeDevice(Fake):
 
 
 class FakeColdDevice(FakeDevice):
-    """The same, of devices that need a power cycle."""
+    """A fake driver of devices that need a power cycle."""
 
     cold = True
 

@@ -10,59 +10,52 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.drivers.fake.substrate import Fake, public_key
-from fabric_direct.errors import (
-    Unreachable,
-)
+from fabric_direct.errors import Unreachable
 from fabric_direct.model import State
 
 
 class FakeGuest(Fake):
-    """A :class:`~fabric_direct.drivers.contract.GuestDriver` in memory: guests that boot in no time."""
+    """A :class:`~fabric_direct.drivers.contract.GuestDriver` in memory: guests that boot at once."""
 
     kind = "guest"
     name = "fake"
     keys: tuple[str, ...] = ()
 
     def listens(self, guest: GuestAddress) -> bool:
-        """Say whether the server runs."""
-        return self._call("listens", lambda: self._runs(guest))
+        """Return whether the server runs."""
+        return self._runs(guest)
 
     def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002
-        """Return that there is nothing to learn."""
-        return self._call("learn", lambda: True)
+        """Return True: there is nothing to learn."""
+        return True
 
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:  # noqa: ARG002
-        """Return none."""
-        return self._call("pins", tuple)
+        """Return nothing."""
+        return ()
 
-    def forget(self, guest: GuestAddress) -> None:  # noqa: ARG002
+    def forget(self, guest: GuestAddress) -> None:
         """Do nothing."""
-        self._call("forget", lambda: None)
 
     def ping(self, guest: GuestAddress) -> bool:
-        """Say whether the server runs."""
-        return self._call("ping", lambda: self._runs(guest))
+        """Return whether the server runs."""
+        return self._runs(guest)
 
     def wait(self, guest: GuestAddress, *, timeout: float) -> None:
-        """Return if the server runs, and do not wait for one that does not."""
-
-        def wait() -> None:
-            if not self._runs(guest):
-                raise Unreachable(f"{guest.instance} does not answer", why=f"waited {timeout} s")
-
-        self._call("wait", wait)
+        """Raise Unreachable unless the server runs; do not wait for it."""
+        if not self._runs(guest):
+            raise Unreachable(f"{guest.instance} does not answer", why=f"waited {timeout} s")
 
     def boot_finished(self, guest: GuestAddress) -> bool | None:
-        """Say yes of a server that runs."""
-        return self._call("boot_finished", lambda: self._runs(guest))
+        """Return whether the server runs."""
+        return self._runs(guest)
 
     def ssh_host_key(self, guest: GuestAddress) -> str | None:
-        """Return a key that is none."""
-        return self._call("ssh_host_key", lambda: f"ssh-ed25519 {guest.sliver}")
+        """Return a key that is made up."""
+        return f"ssh-ed25519 {guest.sliver}"
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
-        """Return the plugged NICs with their addresses: held for them, or set in the guest."""
-        return self._call("interfaces", lambda: tuple(self._links(guest)))
+        """Return the plugged NICs with the addresses of their ports and those set in the guest."""
+        return tuple(self._links(guest))
 
     def _interfaces(self, guest: GuestAddress) -> list[GuestInterface]:
         own = [(guest.sliver, p.component) for p in self.substrate.servers[guest.sliver].ports]
@@ -95,31 +88,23 @@ class FakeGuest(Fake):
         *,
         timeout: float,  # noqa: ARG002
     ) -> CommandResult:
-        """Run one of the commands that a fake guest knows, see :mod:`.inside`."""
-
-        def run() -> CommandResult:
-            server = self.substrate.servers.get(guest.sliver)
-            volumes = server.volumes if server else ()
-            return self._inside(guest).run(argv, stdin, volumes)
-
-        return self._call("run", run)
+        """Run a command; see :mod:`.inside` for those that do something."""
+        server = self.substrate.servers.get(guest.sliver)
+        volumes = server.volumes if server else ()
+        return self._inside(guest).run(argv, stdin, volumes)
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
-        """Return the keys that were let in."""
-        return self._call("authorized_keys", lambda: tuple(self._keys(guest).values()))
+        """Return the authorized keys."""
+        return tuple(self._keys(guest).values())
 
     def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let keys in."""
-        self._call("add_keys", lambda: self._keys(guest).update({public_key(k): k for k in keys}))
+        """Authorize keys."""
+        self._keys(guest).update({public_key(k): k for k in keys})
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
-        """Let keys no longer in."""
-
-        def remove() -> None:
-            for line in keys:
-                self._keys(guest).pop(public_key(line), None)
-
-        self._call("remove_keys", remove)
+        """Remove authorized keys."""
+        for line in keys:
+            self._keys(guest).pop(public_key(line), None)
 
     def _keys(self, guest: GuestAddress) -> dict[str, str]:
         return self.substrate.keys.setdefault(guest.sliver, {})

@@ -1,13 +1,11 @@
-"""A host's files in memory, and answers that were agreed."""
+"""A host in memory: its files, and functions that tests set."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import (
-    CommandResult,
-)
+from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.fake.substrate import Fake, the
 from fabric_direct.errors import Unsupported
 
@@ -21,14 +19,14 @@ class FakeHost(Fake):
         """Make a driver on the host's substrate."""
         super().__init__(site, host)
         self.functions: dict[str, Callable[..., Any]] = {}
-        """What is called in the stead of the worker's functions, by their names."""
+        """Stand-ins for the functions of the agent on the worker, by name."""
 
     def call(self, function: str, *, timeout: float, **arguments: Any) -> Any:  # noqa: ARG002
-        """Call what stands for the worker's function.
+        """Call the stand-in for a function of the agent.
 
-        :raises NotFound: if nothing does.
+        :raises NotFound: if there is none.
         """
-        return self._call("call", lambda: the(self.functions, function)(**arguments))
+        return the(self.functions, function)(**arguments)
 
     def run(
         self,
@@ -37,12 +35,12 @@ class FakeHost(Fake):
         *,
         timeout: float,  # noqa: ARG002
     ) -> CommandResult:
-        """Say that a command succeeded."""
-        return self._call("run", lambda: CommandResult(0))
+        """Return that the command succeeded."""
+        return CommandResult(0)
 
     def read_file(self, path: str, *, timeout: float) -> bytes:  # noqa: ARG002
         """Return a file's content."""
-        return self._call("read_file", lambda: the(self.substrate.files, path))
+        return the(self.substrate.files, path)
 
     def write_file(
         self,
@@ -53,7 +51,7 @@ class FakeHost(Fake):
         timeout: float,  # noqa: ARG002
     ) -> None:
         """Keep a file's content."""
-        self._call("write_file", lambda: self.substrate.files.update({path: content}))
+        self.substrate.files.update({path: content})
 
     def netlink(self, netns: str | None = None) -> AbstractContextManager[Any]:  # noqa: ARG002
         """Refuse: there is no kernel in memory."""

@@ -1,6 +1,6 @@
-"""The inside of a guest in memory: files, disks, and the commands by which a guest is configured.
+"""The inside of a guest in memory: files, disks, and the commands that configure a guest.
 
-It has systemd-networkd and mkfs.ext4. A command that it does not know succeeds and does nothing.
+The guest has systemd-networkd and mkfs.ext4. An unknown command succeeds and does nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _ADDRESS = "Address="
 
 @dataclass
 class Inside:
-    """What one guest has."""
+    """The state of one guest."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     file_systems: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Inside:
     def _script(
         self, script: str, arguments: Sequence[str], stdin: bytes, volumes: Sequence[PluggedVolume]
     ) -> bytes:
-        """Return what one of our scripts writes."""
+        """Return the output of one of our scripts."""
         if script == scripts.WRITE:
             self.files[arguments[0]] = stdin
         answers: dict[str, Callable[[], bytes]] = {

@@ -1,14 +1,54 @@
-"""What a host in memory has, what is taken of it, and what it has no room for."""
+"""Capacity, devices and usage of a host in memory."""
 
-from fabric_direct.config import AllocationRatios
-from fabric_direct.drivers.contract import HostCapacity, HostInventory, HostNode
-from fabric_direct.drivers.fake.substrate import Substrate
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fabric_direct.config import AllocationRatios, FakeHost
+from fabric_direct.drivers.contract import (
+    HostCapacity,
+    HostDevice,
+    HostInventory,
+    HostNode,
+    PciFunction,
+)
 from fabric_direct.errors import Conflict
-from fabric_direct.model import Capacities
+from fabric_direct.model import Capacities, DeviceState, PciAddress
+
+if TYPE_CHECKING:
+    from fabric_direct.drivers.fake.substrate import Substrate
+
+UPLINK = "ens1"
+_GPU_BUS, _NIC_BUS = 0x40, 0xA0
 
 
-def inventory(things: Substrate, host: str) -> HostInventory:
-    """Return what the host has in all, on two NUMA nodes, and what its servers take of it."""
+def capacity(host: FakeHost) -> HostCapacity:
+    """Return the host's total capacity."""
+    return HostCapacity(host.cores, host.ram * 1024, host.disk)
+
+
+def devices(host: FakeHost) -> dict[PciAddress, HostDevice]:
+    """Return the host's GPUs, on NUMA nodes 0 and 1 in turn, and its uplink's VFs, on node 0."""
+    found = (*_gpus(host.gpus), *_vfs(host.vfs))
+    return {device.address: device for device in found}
+
+
+def _gpus(number: int) -> Iterator[HostDevice]:
+    for n in range(number):
+        address = PciAddress(0, _GPU_BUS + n, 0, 0)
+        function = PciFunction(address, "10de", "20b7", kind="030200", numa_node=n % 2)
+        yield HostDevice(function, DeviceState.FREE, type="GPU", model="A30")
+
+
+def _vfs(number: int) -> Iterator[HostDevice]:
+    for n in range(number):
+        address = PciAddress(0, _NIC_BUS + 1, n // 8, n % 8)
+        physical = PciAddress(0, _NIC_BUS, 0, 0)
+        function = PciFunction(address, "15b3", "101e", numa_node=0, physical=physical, vf=n)
+        yield HostDevice(function, DeviceState.FREE, type="SharedNIC", uplink=UPLINK)
+
+
+def inventory(things: "Substrate", host: str) -> HostInventory:
+    """Return the host's capacity, on two NUMA nodes, and what its servers use."""
     has, taken = things.capacity, _taken(things)
     return HostInventory(
         host=host,
@@ -31,7 +71,7 @@ def _node(has: HostCapacity, number: int) -> HostNode:
     return HostNode(number, cores, has.ram // 2, {number: 10, 1 - number: 20})
 
 
-def _taken(things: Substrate, but: str | None = None) -> HostCapacity:
+def _taken(things: "Substrate", but: str | None = None) -> HostCapacity:
     """Return what servers and volumes take, leaving the server of one sliver out."""
     servers = [server for sliver, server in things.servers.items() if sliver != but]
     volumes = sum(volume.size for volume in things.volumes.values())
@@ -43,12 +83,9 @@ def _taken(things: Substrate, but: str | None = None) -> HostCapacity:
 
 
 def refuse_full(
-    things: Substrate, wants: Capacities, sliver: str, ratios: AllocationRatios
+    things: "Substrate", wants: Capacities, sliver: str, ratios: AllocationRatios
 ) -> None:
-    """Return if there is room for a sliver's server beside the others.
-
-    :raises Conflict: if there is not.
-    """
+    """Raise Conflict unless there is room for a sliver's server beside the others."""
     has, taken = things.capacity, _taken(things, but=sliver)
     left = {
         "cores": (wants.core, has.cores * ratios.cpu - taken.cores),

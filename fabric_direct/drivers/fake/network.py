@@ -3,9 +3,7 @@
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 
-from fabric_direct.drivers.contract import (
-    Port,
-)
+from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.errors import (
     Conflict,
@@ -28,17 +26,13 @@ class FakeNetwork(Fake):
         sliver_id: str | None = None,  # noqa: ARG002
     ) -> None:
         """Refuse an unknown network and an address outside of it."""
-
-        def check() -> None:
-            known = self._known().get(network)
-            if known is None:
-                raise InvalidSliver(f"no network {network!r}", field="network")
-            if interface.ipv4 and interface.ipv4.ip not in known.subnet:
-                raise InvalidSliver(
-                    f"{interface.ipv4} is not in {known.subnet}", field="interface.ipv4"
-                )
-
-        self._call("check", check)
+        known = self._known().get(network)
+        if known is None:
+            raise InvalidSliver(f"no network {network!r}", field="network")
+        if interface.ipv4 and interface.ipv4.ip not in known.subnet:
+            raise InvalidSliver(
+                f"{interface.ipv4} is not in {known.subnet}", field="interface.ipv4"
+            )
 
     def _known(self) -> dict[str, SiteNetwork]:
         made = {sliver.name: sliver.network for sliver in self.substrate.networks.values()}
@@ -46,23 +40,16 @@ class FakeNetwork(Fake):
 
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port."""
-        return self._call("find_port", lambda: self.substrate.ports.get((sliver_id, component)))
+        return self.substrate.ports.get((sliver_id, component))
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the sliver's ports."""
-        return self._call("ports", lambda: self._of(sliver_id))
+        return self._of(sliver_id)
 
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold the lowest free address, and a MAC."""
-        return self._call(
-            "create_port", lambda: self._create(sliver_id, component, network, interface)
-        )
-
-    def _create(
-        self, sliver_id: str, component: str, network: str, interface: VNicInterface
-    ) -> Port:
         held = self.substrate.ports.get((sliver_id, component))
         if held:
             return self._settle(held, interface)
@@ -107,24 +94,20 @@ class FakeNetwork(Fake):
         return IPv4Interface(f"{free}/{subnet.prefixlen}")
 
     def delete_port(self, sliver_id: str, component: str) -> None:
-        """Give the port up."""
-        self._call(
-            "delete_port", lambda: self.substrate.ports.pop((sliver_id, component), None) and None
-        )
+        """Delete the port."""
+        self.substrate.ports.pop((sliver_id, component), None)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the sliver's ports."""
-        return self._call(
-            "leftovers", lambda: tuple(f"port {port.component}" for port in self._of(sliver_id))
-        )
+        return tuple(f"port {port.component}" for port in self._of(sliver_id))
 
     def unused(self) -> tuple[str, ...]:
-        """Name the networks that were left without a user."""
-        return self._call("unused", lambda: tuple(sorted(self.substrate.unused)))
+        """Name the networks that are left without a user."""
+        return tuple(sorted(self.substrate.unused))
 
     def remove_unused(self) -> None:
         """Delete them."""
-        self._call("remove_unused", self.substrate.unused.clear)
+        self.substrate.unused.clear()
 
     def _of(self, sliver_id: str) -> tuple[Port, ...]:
         return tuple(

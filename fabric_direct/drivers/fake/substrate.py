@@ -1,4 +1,4 @@
-"""What the fake drivers work on: things in memory, and what shall go wrong."""
+"""The state that fake drivers share, and the faults that tests inject."""
 
 import threading
 import time
@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial, wraps
+from types import FunctionType
 from typing import Literal, TypeVar, cast
 
 from fabric_direct.config import FakeHost, Site
@@ -20,7 +22,7 @@ from fabric_direct.drivers.contract import (
     VfSettings,
     Volume,
 )
-from fabric_direct.drivers.fake import fake_inventory
+from fabric_direct.drivers.fake import inventory
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.errors import (
     DriverError,
@@ -36,12 +38,12 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fault:
-    """What goes wrong at some call of a method."""
+    """A fault at a call of a method."""
 
     method: str
     """``<driver>.<method>``, for example ``compute.create``; ``compute.*`` are all of a driver."""
     at: int
-    """At which call, counted from 1; 0 is every call."""
+    """The number of the call, from 1; 0 is every call."""
     kind: Literal["fail", "hang", "lie"]
 
     def hits(self, method: str, count: int) -> bool:
@@ -51,14 +53,14 @@ class Fault:
 
 @dataclass
 class Substrate:
-    """What the drivers of a host work on."""
+    """The state that the fake drivers of one host share."""
 
     delay: float = 0.0
     """Seconds that each call takes."""
-    capacity: HostCapacity = field(default_factory=lambda: fake_inventory.capacity(FakeHost()))
+    capacity: HostCapacity = field(default_factory=lambda: inventory.capacity(FakeHost()))
     traits: frozenset[str] = frozenset()
     images: set[str] | None = None
-    """Names of the images there are; None takes any."""
+    """Names of the images; None allows any."""
     servers: dict[str, Server] = field(default_factory=dict)
     ports: dict[Key, Port] = field(default_factory=dict)
     plugs: dict[Key, Plug] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class Substrate:
     pending: set[str] = field(default_factory=set)
     """Slivers with a device that waits for a power cycle."""
     root_ports: int = 8
-    """How many devices fit into a server."""
+    """Number of devices that fit into a server."""
     uplinks: dict[str, str] = field(default_factory=dict)
     """Bridge mode by link."""
     vfs: dict[str, list[VfSettings]] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class Substrate:
     pins: dict[str, dict[int, int]] = field(default_factory=dict)
     nodes: dict[str, frozenset[int]] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
-    """How often each method was called."""
+    """Number of calls of each method."""
     faults: list[Fault] = field(default_factory=list)
     fired: set[Fault] = field(default_factory=set)
     """The faults that some call met."""
@@ -99,19 +101,19 @@ class Substrate:
     _released: threading.Event = field(default_factory=threading.Event)
 
     def fault(self, method: str, *, at: int = 1, kind: Literal["fail", "hang", "lie"]) -> None:
-        """Let a method go wrong at its ``at``-th call from now on; 0 is every call."""
+        """Inject a fault into the ``at``-th call of a method from now on; 0 is every call."""
         with self._lock:
             self.calls[method] = 0
             self.faults.append(Fault(method, at, kind))
 
     def mend(self) -> None:
-        """Let nothing go wrong any more, and end the calls that hang."""
+        """Remove all faults, and end the calls that hang."""
         self.faults.clear()
         self._released.set()
         self._released = threading.Event()
 
     def own(self, address: PciAddress, owner: str | None) -> None:
-        """Note who has a device."""
+        """Set the owner of a device."""
         self.devices[address] = replace(self.devices[address], owner=owner)
 
     def call(self, method: str, effect: Callable[[], T]) -> T:
@@ -140,37 +142,52 @@ _substrates_lock = threading.Lock()
 
 
 def substrate(site: Site, host: str) -> Substrate:
-    """Return what the fake drivers of a site's host work on, the same for each call in a process."""
+    """Return the substrate of a site's host: one for the whole process."""
     with _substrates_lock:
         key = (str(site.state_dir), host)
         if key not in _substrates:
-            _substrates[key] = _furnished(site, host)
+            _substrates[key] = _equipped(site, host)
         return _substrates[key]
 
 
-def _furnished(site: Site, host: str) -> Substrate:
+def _equipped(site: Site, host: str) -> Substrate:
     has = site.fake.hosts.get(host, FakeHost())
     return Substrate(
         delay=site.fake.delay,
-        capacity=fake_inventory.capacity(has),
+        capacity=inventory.capacity(has),
         traits=frozenset(has.traits),
-        devices=fake_inventory.devices(has),
-        uplinks={fake_inventory.UPLINK: "vepa"} if has.vfs else {},
-        vfs={fake_inventory.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
+        devices=inventory.devices(has),
+        uplinks={inventory.UPLINK: "vepa"} if has.vfs else {},
+        vfs={inventory.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
     )
 
 
 class Fake:
-    """What all fake drivers have in common: a substrate, and a kind that names their methods."""
+    """What all fake drivers have in common: a substrate, and a kind that names their methods.
+
+    Each public method of a driver is a call of its substrate, ``<kind>.<method>``: it is counted, may be
+    slow, and has the faults that were asked for.
+    """
 
     kind = ""
+
+    def __init_subclass__(cls) -> None:
+        for name, method in tuple(vars(cls).items()):
+            if isinstance(method, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, _as_call(method))
 
     def __init__(self, site: Site, host: str) -> None:
         """Make a driver on the host's substrate."""
         self.site, self.host, self.substrate = site, host, substrate(site, host)
 
-    def _call(self, method: str, effect: Callable[[], T]) -> T:
-        return self.substrate.call(f"{self.kind}.{method}", effect)
+
+def _as_call(method: Callable[..., T]) -> Callable[..., T]:
+    @wraps(method)
+    def call(self: Fake, *args: object, **kw: object) -> T:
+        name = f"{self.kind}.{method.__name__}"
+        return self.substrate.call(name, partial(method, self, *args, **kw))
+
+    return call
 
 
 def the(things: Mapping[str, T], name: str) -> T:

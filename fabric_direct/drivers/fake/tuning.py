@@ -2,13 +2,9 @@
 
 from typing import Any
 
-from fabric_direct.drivers.contract import (
-    Server,
-)
+from fabric_direct.drivers.contract import Server
 from fabric_direct.drivers.fake.substrate import Fake, the
-from fabric_direct.errors import (
-    InvalidSliver,
-)
+from fabric_direct.errors import InvalidSliver
 
 
 class FakeTuning(Fake):
@@ -17,56 +13,40 @@ class FakeTuning(Fake):
     kind = "tuning"
 
     def cpu_info(self, instance: str) -> dict[str, Any]:
-        """Return the virtual CPUs and where they were pinned to."""
-
-        def read() -> dict[str, Any]:
-            pins = self.substrate.pins.get(instance, {})
-            cores = range(self._server(instance).cores)
-            vcpus = [_vcpu(number, pins.get(number, 0)) for number in cores]
-            others = [p for name, p in self.substrate.pins.items() if name != instance]
-            pinned = sorted({cpu for pins in others for cpu in pins.values()})
-            cpus = self.substrate.capacity.cores
-            return {"vcpus": vcpus, "host_cpus": cpus, "pinned": pinned}
-
-        return self._call("cpu_info", read)
+        """Return the virtual CPUs and the host CPUs that they are pinned to."""
+        pins = self.substrate.pins.get(instance, {})
+        cores = range(self._server(instance).cores)
+        vcpus = [_vcpu(number, pins.get(number, 0)) for number in cores]
+        others = [p for name, p in self.substrate.pins.items() if name != instance]
+        pinned = sorted({cpu for pins in others for cpu in pins.values()})
+        cpus = self.substrate.capacity.cores
+        return {"vcpus": vcpus, "host_cpus": cpus, "pinned": pinned}
 
     def numa_info(self, instance: str) -> dict[str, Any]:
-        """Return the host's nodes and those that memory is taken from."""
-
-        def read() -> dict[str, Any]:
-            server, has = self._server(instance), self.substrate.capacity
-            half, cpus = has.ram // 2, range(has.cores)
-            nodes = [
-                {"node": n, "memory": half, "free": half, "cpus": [c for c in cpus if c % 2 == n]}
-                for n in (0, 1)
-            ]
-            node_set = sorted(self.substrate.nodes.get(instance, frozenset()))
-            usage = {node: {"Private": server.ram} for node in node_set[:1] or (0,)}
-            return {"nodes": nodes, "node_set": node_set, "mode": "strict", "usage": usage}
-
-        return self._call("numa_info", read)
+        """Return the host's NUMA nodes and those that the server's memory is on."""
+        server, has = self._server(instance), self.substrate.capacity
+        half, cpus = has.ram // 2, range(has.cores)
+        nodes = [
+            {"node": n, "memory": half, "free": half, "cpus": [c for c in cpus if c % 2 == n]}
+            for n in (0, 1)
+        ]
+        node_set = sorted(self.substrate.nodes.get(instance, frozenset()))
+        usage = {node: {"Private": server.ram} for node in node_set[:1] or (0,)}
+        return {"nodes": nodes, "node_set": node_set, "mode": "strict", "usage": usage}
 
     def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
         """Pin virtual CPUs."""
-
-        def pin() -> None:
-            cores, cpus = self._server(instance).cores, self.substrate.capacity.cores
-            if any(v >= cores or c >= cpus for v, c in pins.items()):
-                raise InvalidSliver("no such CPU", field="data.vcpu_cpu_map")
-            self.substrate.pins.setdefault(instance, {}).update(pins)
-
-        self._call("pin_cpus", pin)
+        cores, cpus = self._server(instance).cores, self.substrate.capacity.cores
+        if any(v >= cores or c >= cpus for v, c in pins.items()):
+            raise InvalidSliver("no such CPU", field="data.vcpu_cpu_map")
+        self.substrate.pins.setdefault(instance, {}).update(pins)
 
     def set_numa_nodes(self, instance: str, nodes: frozenset[int]) -> None:
-        """Take memory from these nodes."""
-
-        def tune() -> None:
-            self._server(instance)
-            if nodes - {0, 1}:
-                raise InvalidSliver("no such node", field="data.node_set")
-            self.substrate.nodes[instance] = nodes
-
-        self._call("set_numa_nodes", tune)
+        """Set the nodes that the server's memory is on."""
+        self._server(instance)
+        if nodes - {0, 1}:
+            raise InvalidSliver("no such node", field="data.node_set")
+        self.substrate.nodes[instance] = nodes
 
     def _server(self, instance: str) -> Server:
         return the({s.instance: s for s in self.substrate.servers.values()}, instance)

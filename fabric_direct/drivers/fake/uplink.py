@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from fabric_direct.drivers.contract import (
-    VfSettings,
-)
+from fabric_direct.drivers.contract import VfSettings
 from fabric_direct.drivers.fake.substrate import Fake, the
 
 
@@ -15,31 +13,23 @@ class FakeUplink(Fake):
 
     def bridge_mode(self, link: str) -> str:
         """Return the link's mode."""
-        return self._call("bridge_mode", lambda: the(self.substrate.uplinks, link))
+        return the(self.substrate.uplinks, link)
 
     def set_bridge_mode(self, link: str, mode: str) -> None:
         """Set the link's mode."""
-
-        def set_mode() -> None:
-            the(self.substrate.uplinks, link)
-            self.substrate.uplinks[link] = mode
-
-        self._call("set_bridge_mode", set_mode)
+        the(self.substrate.uplinks, link)
+        self.substrate.uplinks[link] = mode
 
     def vfs(self, link: str) -> tuple[VfSettings, ...]:
         """Return the settings of the link's VFs."""
-        return self._call("vfs", lambda: tuple(the(self.substrate.vfs, link)))
+        return tuple(the(self.substrate.vfs, link))
 
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
         """Change the settings that are not None."""
-
-        def set_settings() -> None:
-            given = {
-                name: value
-                for name in VfSettings.__dataclass_fields__
-                if (value := getattr(settings, name)) is not None
-            }
-            vfs = the(self.substrate.vfs, link)
-            vfs[vf] = replace(vfs[vf], **given)
-
-        self._call("set_vf", set_settings)
+        given = {
+            name: value
+            for name in VfSettings.__dataclass_fields__
+            if (value := getattr(settings, name)) is not None
+        }
+        vfs = the(self.substrate.vfs, link)
+        vfs[vf] = replace(vfs[vf], **given)

@@ -1,12 +1,8 @@
 """Volumes in memory."""
 
-from fabric_direct.drivers.contract import (
-    Volume,
-)
+from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake.substrate import Fake, the
-from fabric_direct.errors import (
-    InvalidSliver,
-)
+from fabric_direct.errors import InvalidSliver
 
 
 class FakeVolume(Fake):
@@ -15,43 +11,34 @@ class FakeVolume(Fake):
     kind = "volume"
 
     def check(self, name: str) -> None:
-        """Refuse a volume that the substrate does not list."""
-
-        def check() -> None:
-            if name not in self.substrate.existing:
-                raise InvalidSliver(f"no volume {name!r}", field="volume")
-
-        self._call("check", check)
+        """Refuse an unknown volume."""
+        if name not in self.substrate.existing:
+            raise InvalidSliver(f"no volume {name!r}", field="volume")
 
     def existing(self, name: str) -> Volume:
-        """Return a volume that is not ours."""
-        return self._call("existing", lambda: the(self.substrate.existing, name))
+        """Return a volume that was not made for a sliver."""
+        return the(self.substrate.existing, name)
 
     def find(self, sliver_id: str, component: str) -> Volume | None:
         """Return the volume."""
-        return self._call("find", lambda: self.substrate.volumes.get((sliver_id, component)))
+        return self.substrate.volumes.get((sliver_id, component))
 
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return the sliver's volumes."""
-        return self._call("volumes", lambda: self._of(sliver_id))
+        return self._of(sliver_id)
 
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
         """Make a volume."""
         volume = Volume(sliver_id, component, f"/fake/{sliver_id}.{component}", size)
-        return self._call(
-            "create",
-            lambda: self.substrate.volumes.setdefault((sliver_id, component), volume),
-        )
+        return self.substrate.volumes.setdefault((sliver_id, component), volume)
 
     def delete(self, sliver_id: str, component: str) -> None:
         """Remove the volume."""
-        self._call(
-            "delete", lambda: self.substrate.volumes.pop((sliver_id, component), None) and None
-        )
+        self.substrate.volumes.pop((sliver_id, component), None)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the sliver's volumes."""
-        return self._call("leftovers", lambda: tuple(v.source for v in self._of(sliver_id)))
+        return tuple(v.source for v in self._of(sliver_id))
 
     def _of(self, sliver_id: str) -> tuple[Volume, ...]:
         volumes = self.substrate.volumes
