@@ -285,7 +285,7 @@ def kept_connection(kept_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     every 10 ms. A file of tests takes it by a fixture ``clouds_folder`` of its own.
     """
     name_cache._names.clear()
-    neutron._memories.clear()
+    neutron._caches.clear()
     monkeypatch.setattr(poller, "_SHORTEST", 0.01)
     return kept_folder
 

@@ -40,7 +40,7 @@ from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.servers import actions
 from fabric_direct.drivers.openstack.servers import driver as module
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
-from fabric_direct.drivers.openstack.servers.flavors import had_flavor
+from fabric_direct.drivers.openstack.servers.flavors import ensure_flavor
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
@@ -1520,7 +1520,7 @@ def test_a_nic_that_the_guest_keeps_is_told_so(nova: Nova) -> None:
     nova.lists([server()])
     nova.api.answer("DELETE", "compute", f"/servers/{ID}/os-interface/{PORT}", status=202)
     nova.says({"event": "compute_detach_interface", "result": None}, action="detach_interface")
-    with pytest.raises(TimedOut, match=r"NIC nic1 is still plugged into .* did not let go"):
+    with pytest.raises(TimedOut, match=r"NIC nic1 is still plugged into .* did not release it"):
         nova.compute().detach_port("s-1", "nic1", timeout=0.3)
 
 
@@ -1641,7 +1641,7 @@ def test_a_volume_that_the_guest_keeps_till_the_time_is_up_is_told_so(nova: Nova
     takes_volumes(nova)
     sees_volume(nova, cinder_volume("detaching", ID))
     nova.says({"event": "compute_detach_volume", "result": None}, action="detach_volume")
-    with pytest.raises(TimedOut, match=r"volume data is still plugged into .* did not let go"):
+    with pytest.raises(TimedOut, match=r"volume data is still plugged into .* did not release it"):
         nova.compute().detach_volume("s-1", "data", timeout=0.3)
 
 
@@ -1674,7 +1674,7 @@ def test_two_threads_that_need_the_same_flavor_both_get_the_one_that_one_of_them
     nova.answers(MAKE_FLAVOR, make)
     connection = cloud(nova.api.settings)
     with ThreadPoolExecutor(2) as pool:
-        each = [pool.submit(had_flavor, connection, sliver(**BIG), make=True) for _ in range(2)]
+        each = [pool.submit(ensure_flavor, connection, sliver(**BIG), make=True) for _ in range(2)]
         assert [one.result().id for one in each] == [MADE["id"]] * 2
 
     assert nova.calls.count(MAKE_FLAVOR) == 2

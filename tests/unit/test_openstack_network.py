@@ -358,7 +358,7 @@ class TestSettingsOfAPortThatIsHeld:
     ) -> None:
         hold(neutron)
 
-        with pytest.raises(Conflict, match="another place is held for s1/nic1"):
+        with pytest.raises(Conflict, match="s1/nic1 has another port"):
             warm.create_port("s1", "nic1", network, Vnic(**interface))
 
 
@@ -499,7 +499,7 @@ class TestAPortOnANetworkOfTheSite:
         neutron.network("red", "10.20.1.0/24")
 
         for attempt in (driver.check, lambda *a: driver.create_port("s1", "nic1", *a)):
-            with pytest.raises(NotOurs, match="does not bear the stamp"):
+            with pytest.raises(NotOurs, match="exists without our stamp"):
                 attempt("red", Vnic())
         assert {method for method, _, _ in neutron.asked()} == {"GET"}
 

@@ -1,5 +1,6 @@
 """Neutron's networks, ports and floating IPs.
 
-``driver`` serves vNICs, ``bridge`` networks that are slivers. ``desired_network`` says what a network
-must look like, ``own_networks`` makes it so, ``port_records`` reads the ports that are held.
+``driver`` serves vNICs, ``bridge`` serves networks that are slivers. ``desired_network`` describes a
+network in Neutron's terms, ``own_networks`` creates and deletes it, ``orphans`` finds those without a
+user, ``port_records`` reads the ports and floating IPs of a sliver.
 """

@@ -1,4 +1,4 @@
-"""The address blocks of a network: which address of them a port may ask for, and how."""
+"""The subnets of a network: which fixed address a port may request, and how."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import SiteNetwork
 
-# In these modes a port's address follows from its MAC, and Neutron lets nobody choose another one.
+# In these modes a port's address follows from its MAC address; Neutron allows no other.
 _AUTOMATIC = {"slaac", "dhcpv6-stateless"}
 
 
@@ -37,14 +37,14 @@ class Block:
 
 
 def of_settings(settings: SiteNetwork) -> list[Block]:
-    """Return the blocks of a network that may not be made yet."""
+    """Return the blocks of a network of site.yaml, whether it exists or not."""
     return [
         _block(s["cidr"], s["gateway_ip"], s.get("ipv6_address_mode")) for s in subnets(settings)
     ]
 
 
 def of_subnets(there: Iterable[Subnet]) -> list[Block]:
-    """Return the blocks of a network that is there."""
+    """Return the blocks of existing subnets."""
     return [_block(s.cidr, s.gateway_ip, s.ipv6_address_mode) for s in there]
 
 
@@ -58,10 +58,10 @@ def _block(cidr: str, gateway: str | None, mode: str | None) -> Block:
 def check_address(
     asked: IPv4Interface | IPv6Interface, blocks: Iterable[Block], mac: str | None, field: str
 ) -> None:
-    """Return if a port of the network may have the address, leaving aside whether it is taken.
+    """Raise InvalidSliver unless a port of the network may have the address; others may hold it.
 
-    :param mac: the MAC that the port is to have, if it is fixed.
-    :raises InvalidSliver: with the field.
+    :param mac: the MAC address of the port, if the sliver sets it.
+    :param field: the field that the error names.
     """
     same = [block for block in blocks if block.network.version == asked.version]
     said = ", ".join(str(block.network) for block in same)
@@ -97,9 +97,9 @@ def _check_automatic(
 
 
 def fixed_ips(there: Iterable[Subnet], interface: VNicInterface) -> list[dict[str, Any]]:
-    """Return what to ask Neutron for, so that a port has an address of each family.
+    """Return the ``fixed_ips`` of a request, so that a port has an address of each family.
 
-    Addresses that follow from the MAC come by themselves, and cannot be asked for.
+    Neutron assigns addresses that follow from the MAC address by itself, and refuses a request for one.
     """
     addressed = [s for s in there if s.ipv6_address_mode not in _AUTOMATIC]
     chosen = []

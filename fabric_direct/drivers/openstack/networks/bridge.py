@@ -1,4 +1,4 @@
-"""Networks that are slivers of their own, in Neutron."""
+"""Network slivers, in Neutron."""
 
 from contextlib import AbstractContextManager
 
@@ -13,8 +13,8 @@ from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.name_cache import names
 from fabric_direct.drivers.openstack.client.stamp import description
 from fabric_direct.drivers.openstack.networks import desired_network
-from fabric_direct.drivers.openstack.networks.desired_network import Wanted, of_sliver
-from fabric_direct.drivers.openstack.networks.own_networks import Networks
+from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetwork, of_sliver
+from fabric_direct.drivers.openstack.networks.own_networks import OwnNetworks
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.networks import NetworkSliver
 
@@ -22,49 +22,51 @@ from fabric_direct.networks import NetworkSliver
 class OpenStackBridge:
     """The :class:`~fabric_direct.drivers.contract.BridgeDriver` of a cloud.
 
-    Network, subnets and router bear the sliver's stamp. DNS servers, pool, gateway and router
-    of a network that is there can be changed, where Neutron can; the rest is fixed.
+    Network, subnets and router bear the sliver's stamp. DNS servers, pool, gateway and router of an
+    existing network can be changed, as far as Neutron allows; the rest is fixed.
 
     :param site: the site.
     :param host: name of the worker, or empty; networks are the same for all.
     """
 
     def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
-        """Make the driver; nothing is asked yet.
+        """Create the driver; send no request yet.
 
         :raises InvalidSite: if the site names no cloud.
         """
-        self._site, self._networks = site, Networks(site)
+        self._site, self._networks = site, OwnNetworks(site)
 
     def check(self, sliver: NetworkSliver) -> None:
-        """Return if the network can be made, or what is there of it can become it.
+        """Raise an error unless the network can be created, or changed into what the sliver describes.
 
-        Whether its segment is free is seen when it is made.
+        Whether the segment is free is not known before ``create``.
 
-        :raises InvalidSliver: with the field if the cloud cannot have it so, or it cannot be changed.
-        :raises InvalidSite: if the site's external network is not there.
-        :raises NotOurs: if a network of its name is there without the sliver's stamp.
+        :raises InvalidSliver: with the field that the cloud cannot provide, or that cannot be changed.
+        :raises InvalidSite: if the cloud has no external network of the site's name for it.
+        :raises NotOurs: if a network of that name exists without the sliver's stamp.
         """
-        wanted = of_sliver(self._site, sliver)
+        desired = of_sliver(self._site, sliver)
         with self._translated(f"look for network {sliver.name}"):
-            self._refuse_impossible(wanted)
-            found = self._networks.find(wanted.stamp)
+            self._refuse_impossible(desired)
+            found = self._networks.find(desired.stamp)
             if found is None:
-                self._networks.refuse_taken(wanted)
+                self._networks.refuse_taken(desired)
             else:
-                desired_network.refuse_changed(wanted, found, self._networks.subnets(found.id))
+                desired_network.refuse_changed(desired, found, self._networks.subnets(found.id))
 
-    def _refuse_impossible(self, wanted: Wanted) -> None:
-        if wanted.name in self._site.networks:
+    def _refuse_impossible(self, desired: DesiredNetwork) -> None:
+        if desired.name in self._site.networks:
             raise InvalidSliver(
-                f"{wanted.name} is a network of site.yaml", field="name", remedy="name it otherwise"
+                f"{desired.name} is a network of site.yaml",
+                field="name",
+                remedy="name it otherwise",
             )
-        desired_network.refuse_impossible(wanted, self._networks.settings.external_network)
-        if wanted.settings.router:
+        desired_network.refuse_impossible(desired, self._networks.settings.external_network)
+        if desired.settings.router:
             self._networks.with_external(str)
 
     def find(self, sliver_id: str) -> Network | None:
-        """Return the network that bears the sliver's stamp if all of it is there, or None."""
+        """Return the network with the sliver's stamp, or None if it does not exist or is incomplete."""
         with self._translated(f"look for the network of {sliver_id}"):
             network = self._networks.find(self._stamp(sliver_id))
             if network is None:
@@ -83,17 +85,17 @@ class OpenStackBridge:
             )
 
     def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
-        """Say where the network that is there is not what the sliver wants, a sentence each.
+        """Return a sentence for each difference between the existing network and the sliver.
 
-        Of the segment Neutron tells administrators alone.
+        Only administrators see the segment.
         """
-        wanted = of_sliver(self._site, sliver)
+        desired = of_sliver(self._site, sliver)
         with self._translated(f"look for the network of {sliver.id}"):
-            network = self._networks.find(wanted.stamp)
+            network = self._networks.find(desired.stamp)
             if network is None:
                 return ("there is no such network",)
             subnets, ports, routers = self._parts(network)
-        differs = [text for _, text in desired_network.fixed_differences(wanted, network, subnets)]
+        differs = [text for _, text in desired_network.fixed_differences(desired, network, subnets)]
         for body in desired_network.subnets(sliver.network):
             found = next((s for s in subnets if s.cidr == body["cidr"]), None)
             if found:
@@ -105,22 +107,22 @@ class OpenStackBridge:
         return tuple(differs)
 
     def create(self, sliver: NetworkSliver) -> Network:
-        """Make the network, its subnets, and its router where one is asked for.
+        """Create the network, its subnets, and its router if the sliver asks for one.
 
-        What is there of it is completed, and what can be changed of it is changed.
+        Complete what exists, and change what can be changed.
 
         :raises InvalidSliver: as ``check`` does.
-        :raises Conflict: if it is there and was made otherwise, or is used in a way that keeps it from
-            being changed.
-        :raises NotOurs: if a network of its name, or its segment, is there without the sliver's stamp.
-        :raises QuotaExceeded: if the project has no room for it.
-        :raises Denied: if it takes an administrator to make it.
-        :raises SliverBusy: if others work on a network of its name for longer than the limit of a call.
+        :raises Conflict: if it exists and a fixed setting differs, or its use prevents a change.
+        :raises NotOurs: if its name or segment belongs to a network without the sliver's stamp.
+        :raises QuotaExceeded: if the project's quota is used up.
+        :raises Denied: if only an administrator may create it.
+        :raises SliverBusy: if another thread or process holds the network's lock longer than
+            ``limits.call``.
         """
-        wanted = of_sliver(self._site, sliver)
+        desired = of_sliver(self._site, sliver)
         with self._translated(f"make network {sliver.name}"), self._networks.alone(sliver.name):
-            self._refuse_impossible(wanted)
-            network = self._networks.make(wanted, settle=True).network
+            self._refuse_impossible(desired)
+            network = self._networks.make(desired, settle=True).network
         names(self._networks.connection()).forget("network", sliver.name)
         return Network(
             sliver=sliver.id,
@@ -131,16 +133,16 @@ class OpenStackBridge:
         )
 
     def delete(self, sliver_id: str) -> None:
-        """Remove the network with all that was made with it; it is gone on return.
+        """Delete the network, its subnets and its router; when the call returns, they are gone.
 
-        :raises Conflict: if ports of others are on it; they are named, and nothing is removed.
-        :raises NotVerified: if it is still there.
+        :raises Conflict: if it has ports of others: the error names them, and nothing is deleted.
+        :raises NotVerified: if any of it still exists.
         """
         with self._translated(f"delete the network of {sliver_id}"):
             self._networks.remove(self._stamp(sliver_id))
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything of the network that is still there."""
+        """Name whatever still exists of the network."""
         with self._translated(f"look for what is left of {sliver_id}"):
             return self._networks.left(self._stamp(sliver_id))
 
@@ -159,7 +161,7 @@ class OpenStackBridge:
 
 
 def _complete(subnets: list[Subnet], ports: list[NeutronPort], routers: list[Router]) -> bool:
-    """Return whether the last of what is made is there; see ``networks``."""
+    """Return whether everything exists that ``own_networks`` creates."""
     ours = {router.id for router in routers}
     routed = {ip["subnet_id"] for p in ports if p.device_id in ours for ip in p.fixed_ips}
     connected = not routers or {subnet.id for subnet in subnets} <= routed

@@ -1,4 +1,4 @@
-"""Networks as they shall be, in Neutron's words, and where one that is there differs.
+"""Networks of site.yaml and network slivers in Neutron's terms, and how an existing one differs.
 
 ==============  ===============================================================================
 strategy        in Neutron
@@ -8,8 +8,8 @@ strategy        in Neutron
 ``vlan``        provider network ``vlan``, the same
 ==============  ===============================================================================
 
-The gateway, the DNS servers and, where no pool is given, the first address of a subnet are kept out of
-Neutron's allocation pools.
+Neutron's allocation pools leave out the gateway, the DNS servers and, unless a pool is given, the first
+address of a subnet.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ from fabric_direct.drivers.openstack.client.stamp import description, network_de
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, Refused
 from fabric_direct.networks import FlatNetwork, NetworkSliver, SiteNetwork, VlanNetwork
 
-# What Neutron can change of a subnet that is there; the names are openstacksdk's.
+# What Neutron can change of an existing subnet; the names are openstacksdk's.
 _CHANGEABLE = ("gateway_ip", "dns_nameservers", "allocation_pools")
 _FIELDS = {
     "cidr": "subnet",
@@ -43,61 +43,60 @@ _ANEW = "delete the sliver and create it anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A network as it shall be."""
+class DesiredNetwork:
+    """A network as configured."""
 
     name: str
     stamp: str
     """Description of the network, its subnets and its router."""
     settings: SiteNetwork
     refusal: type[Refused]
-    """What is raised if it cannot be had so."""
+    """The error to raise if the cloud cannot provide it."""
     path: str
-    """Where its settings are: ``networks.red`` of site.yaml, ``network`` of a sliver."""
+    """Path of its settings: ``networks.red`` of site.yaml, ``network`` of a sliver."""
 
     def refuse(self, field: str, what: str, *, why: str = "", remedy: str = "") -> Refused:
-        """Return the error that says that it cannot be had so."""
+        """Return the error that the cloud cannot provide it."""
         path = f"{self.path}.{field}" if field != "name" else field
         return self.refusal(what, why=why, remedy=remedy, field=path)
 
 
-def of_site(site: Site, name: str) -> Wanted:
-    """Return what a network of site.yaml shall be."""
+def of_site(site: Site, name: str) -> DesiredNetwork:
+    """Return a network of site.yaml."""
     stamp = network_description(site.site, name)
-    return Wanted(name, stamp, site.networks[name], InvalidSite, f"networks.{name}")
+    return DesiredNetwork(name, stamp, site.networks[name], InvalidSite, f"networks.{name}")
 
 
-def of_sliver(site: Site, sliver: NetworkSliver) -> Wanted:
-    """Return what the network of a sliver shall be."""
+def of_sliver(site: Site, sliver: NetworkSliver) -> DesiredNetwork:
+    """Return the network of a sliver."""
     stamp = description(site.site, sliver.id)
-    return Wanted(sliver.name, stamp, sliver.network, InvalidSliver, "network")
+    return DesiredNetwork(sliver.name, stamp, sliver.network, InvalidSliver, "network")
 
 
-def refuse_impossible(wanted: Wanted, external: str | None) -> None:
-    """Return if Neutron can be asked for it.
+def refuse_impossible(desired: DesiredNetwork, external: str | None) -> None:
+    """Raise InvalidSite or InvalidSliver, with the field, unless Neutron can provide the network.
 
     :param external: the cloud's external network, if the site names one.
-    :raises InvalidSite, InvalidSliver: with the field.
     """
-    if wanted.settings.physical_network is None:
-        raise wanted.refuse(
+    if desired.settings.physical_network is None:
+        raise desired.refuse(
             "physical_network",
             "is missing",
-            why=f"Neutron makes network {wanted.name} on a physical network",
+            why=f"Neutron makes network {desired.name} on a physical network",
             remedy="name one of the cloud's (bridge_mappings of its agents)",
         )
-    if wanted.settings.router and external is None:
-        raise wanted.refuse(
+    if desired.settings.router and external is None:
+        raise desired.refuse(
             "router",
             "needs an external network",
             remedy="name it as openstack.external_network in site.yaml",
         )
-    if not _pools(wanted.settings):
-        raise wanted.refuse("pool", f"no address of {wanted.settings.subnet} can be given out")
+    if not _pools(desired.settings):
+        raise desired.refuse("pool", f"no address of {desired.settings.subnet} can be given out")
 
 
 def provider(settings: SiteNetwork) -> dict[str, Any]:
-    """Return on what the network is."""
+    """Return the ``provider_*`` attributes of the network."""
     on = {"provider_physical_network": settings.physical_network}
     if isinstance(settings, VlanNetwork):
         return {
@@ -109,7 +108,7 @@ def provider(settings: SiteNetwork) -> dict[str, Any]:
 
 
 def subnets(settings: SiteNetwork) -> list[dict[str, Any]]:
-    """Return what each of its subnets is, IPv6 first."""
+    """Return the attributes of each subnet, IPv6 first."""
     dhcp = not isinstance(settings, FlatNetwork)
     ipv4 = {
         "ip_version": 4,
@@ -123,7 +122,7 @@ def subnets(settings: SiteNetwork) -> list[dict[str, Any]]:
 
 
 def gateway(settings: SiteNetwork) -> IPv4Address | None:
-    """Return the guests' default router: what is given, or the network's own router."""
+    """Return the guests' default gateway: as configured, or the address of the network's router."""
     first = settings.subnet[1] if settings.router else None
     return settings.gateway or first
 
@@ -145,7 +144,7 @@ def _ipv6(settings: SiteNetwork, *, dhcp: bool) -> list[dict[str, Any]]:
 
 
 def _pools(settings: SiteNetwork) -> list[tuple[IPv4Address, IPv4Address]]:
-    """Return the ranges of addresses that may be given out."""
+    """Return the ranges of addresses that ports may get."""
     subnet = settings.subnet
     first, last = settings.pool or (subnet[2], subnet[-2])
     kept = {subnet[0], subnet[-1], *settings.dns, gateway(settings)}
@@ -163,26 +162,26 @@ def _text(address: object) -> str | None:
 
 
 def fixed_differences(
-    wanted: Wanted, network: NeutronNetwork, there: Iterable[Subnet]
+    desired: DesiredNetwork, network: NeutronNetwork, there: Iterable[Subnet]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the field and a sentence for what differs and cannot be changed.
+    """Yield the field and a sentence for each fixed setting that differs.
 
-    Of the segment Neutron tells administrators alone. What is not there yet does not differ: the IPv4
-    subnet is made last, so a network without it is not complete.
+    Only administrators see the segment. What does not exist yet does not differ: the IPv4 subnet is
+    created last, so a network without it is incomplete.
     """
-    if network.name != wanted.name:
-        yield "name", f"it is named {network.name}, not {wanted.name}"
-    for key, value in provider(wanted.settings).items():
+    if network.name != desired.name:
+        yield "name", f"it is named {network.name}, not {desired.name}"
+    for key, value in provider(desired.settings).items():
         has = getattr(network, key)
         if has not in {None, value}:
             yield _FIELDS[key], f"its {_said(key)} is {has}, not {value}"
-    yield from _fixed_subnets(wanted, {subnet.ip_version: subnet for subnet in there})
+    yield from _fixed_subnets(desired, {subnet.ip_version: subnet for subnet in there})
 
 
-def _fixed_subnets(wanted: Wanted, there: dict[int, Subnet]) -> Iterator[tuple[str, str]]:
-    if wanted.settings.subnet6 is None and 6 in there:
+def _fixed_subnets(desired: DesiredNetwork, there: dict[int, Subnet]) -> Iterator[tuple[str, str]]:
+    if desired.settings.subnet6 is None and 6 in there:
         yield "subnet6", f"it has the IPv6 subnet {there[6].cidr}"
-    for body in subnets(wanted.settings):
+    for body in subnets(desired.settings):
         found = there.get(body["ip_version"])
         if found is not None:
             yield from _fixed_subnet(body, found)
@@ -200,7 +199,7 @@ def _fixed_subnet(body: dict[str, Any], found: Subnet) -> Iterator[tuple[str, st
 
 
 def changes(body: dict[str, Any], found: Subnet) -> dict[str, Any]:
-    """Return what has to be changed of a subnet that is there."""
+    """Return the attributes of an existing subnet that need a change."""
     return {
         key: body[key]
         for key in _CHANGEABLE
@@ -209,14 +208,14 @@ def changes(body: dict[str, Any], found: Subnet) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what can be compared: ranges of addresses have no order."""
+    """Return a value that can be compared: pools have no order."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return {(pool["start"], pool["end"]) for pool in value}
     return value or None
 
 
 def changed(body: dict[str, Any], found: Subnet) -> Iterator[str]:
-    """Yield a sentence for each of them."""
+    """Yield a sentence for each attribute that needs a change."""
     for key, value in changes(body, found).items():
         yield f"{_said(key)} of {found.cidr} is {_shown(getattr(found, key))}, not {_shown(value)}"
 
@@ -231,26 +230,24 @@ def _said(key: str) -> str:
     return key.removeprefix("provider_").removeprefix("is_").replace("_", " ")
 
 
-def refuse_changed(wanted: Wanted, network: NeutronNetwork, there: Iterable[Subnet]) -> None:
-    """Return if the network that is there can become the wanted one.
-
-    :raises InvalidSite, InvalidSliver: with the first field that cannot be changed.
-    """
-    for field, sentence in fixed_differences(wanted, network, there):
-        raise wanted.refuse(
+def refuse_changed(
+    desired: DesiredNetwork, network: NeutronNetwork, there: Iterable[Subnet]
+) -> None:
+    """Raise InvalidSite or InvalidSliver, with the field, if a fixed setting differs."""
+    for field, sentence in fixed_differences(desired, network, there):
+        raise desired.refuse(
             field, "cannot be changed once the network is made", why=sentence, remedy=_ANEW
         )
 
 
-def refuse_different(wanted: Wanted, network: NeutronNetwork, there: Iterable[Subnet]) -> None:
-    """Return if the network that is there may be completed to be the wanted one.
-
-    :raises Conflict: if it was made otherwise.
-    """
-    found = [sentence for _, sentence in fixed_differences(wanted, network, there)]
+def refuse_different(
+    desired: DesiredNetwork, network: NeutronNetwork, there: Iterable[Subnet]
+) -> None:
+    """Raise Conflict if a fixed setting of the existing network differs."""
+    found = [sentence for _, sentence in fixed_differences(desired, network, there)]
     if found:
         raise Conflict(
-            f"network {wanted.name} ({network.id}) is there and differs from what is wanted",
+            f"network {desired.name} ({network.id}) is there and differs from what is wanted",
             why="; ".join(found),
             remedy="delete what uses it first",
         )

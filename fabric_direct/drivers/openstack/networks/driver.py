@@ -1,12 +1,11 @@
-"""Ports in Neutron: a place on a network for each NIC, with its addresses and floating IP.
+"""Ports in Neutron: one for each NIC, with its addresses and floating IP.
 
-A vNIC names a network of site.yaml, which is made with its first port and deleted with its last
-(:mod:`.own_networks`), or any other network of the cloud by its name or id,
-which is only used.
+A vNIC names a network of site.yaml, which is created with its first port and deleted with its last
+(:mod:`.own_networks`), or any other network of the cloud by its name or id, which is only used.
 
-Only making a network with its first port, and deleting it, exclude others. A port on a network that is
-there needs no lock: Neutron deletes no network that has ports, and if it was deleted a moment before,
-Neutron answers 404 and it is made again.
+Creating a network with its first port, and deleting it, take the network's lock. A port on an existing
+network needs no lock: Neutron deletes no network that has ports, and if the network was deleted just
+before, Neutron answers 404 and the network is created again.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,20 +32,20 @@ from fabric_direct.drivers.openstack.networks.address_blocks import (
     of_subnets,
 )
 from fabric_direct.drivers.openstack.networks.desired_network import (
-    Wanted,
+    DesiredNetwork,
     of_site,
     refuse_impossible,
 )
-from fabric_direct.drivers.openstack.networks.neutron import Known
-from fabric_direct.drivers.openstack.networks.orphans import deserted, users
-from fabric_direct.drivers.openstack.networks.own_networks import Networks
+from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork
+from fabric_direct.drivers.openstack.networks.orphans import orphans, users
+from fabric_direct.drivers.openstack.networks.own_networks import OwnNetworks
 from fabric_direct.drivers.openstack.networks.port_records import (
-    Held,
-    find_held,
+    PortRecord,
+    find_record,
     floating_ips_of,
-    held_for,
     port_of,
     ports_of,
+    records_of,
 )
 from fabric_direct.errors import (
     Conflict,
@@ -65,26 +64,27 @@ class OpenStackNetwork:
     """
 
     def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
-        """Make the driver; nothing is asked yet.
+        """Create the driver; send no request yet.
 
         :raises InvalidSite: if the site names no cloud.
         """
-        self._site, self._networks = site, Networks(site)
+        self._site, self._networks = site, OwnNetworks(site)
 
-    # --- what can be had
+    # --- check
 
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
-        """Return if the network can serve such an interface.
+        """Raise an error unless the network can serve such an interface.
 
-        A MAC that is in use is refused by Neutron when the port is made.
+        Neutron refuses a MAC address that is in use when the port is created.
 
-        :param sliver_id: who asks: what is held for that sliver already is not taken. If absent,
-            whether an address is taken is left to ``create_port``.
+        :param sliver_id: the sliver that asks: addresses that it holds already are not taken. If absent,
+            taken addresses are left to ``create_port``.
         :raises InvalidSliver: if there is no such network (field ``network``), or more than one; if an
-            address is outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``); if a bandwidth
-            or a floating IP is wanted that cannot be had.
-        :raises InvalidSite: if site.yaml says too little to make the network, or what is not there.
-        :raises NotOurs: if a network of its name is there without our stamp.
+            address is outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``); if the cloud
+            cannot provide the bandwidth or the floating IP.
+        :raises InvalidSite: if site.yaml lacks a setting to create the network, or names what the cloud
+            does not have.
+        :raises NotOurs: if a network of its name exists without our stamp.
         """
         with self._translated(f"look for network {network}"):
             self._refuse_impossible(interface)
@@ -109,32 +109,32 @@ class OpenStackNetwork:
             )
         self._networks.with_external(str)
 
-    def _look_for(self, network: str) -> Known | None:
-        """Return what is known of a network; None if it is one of site.yaml and not made yet."""
+    def _look_for(self, network: str) -> KnownNetwork | None:
+        """Return a network; None if it is one of site.yaml that does not exist yet."""
         if network not in self._site.networks:
             return self._other(network)
-        wanted = of_site(self._site, network)
-        refuse_impossible(wanted, self._networks.settings.external_network)
+        desired = of_site(self._site, network)
+        refuse_impossible(desired, self._networks.settings.external_network)
         memory = self._networks.memory
-        if wanted.stamp in memory.by_stamp:
-            return memory.by_stamp[wanted.stamp]
-        found = self._networks.find(wanted.stamp)
+        if desired.stamp in memory.by_stamp:
+            return memory.by_stamp[desired.stamp]
+        found = self._networks.find(desired.stamp)
         if found is None:
-            self._networks.refuse_taken(wanted)
+            self._networks.refuse_taken(desired)
             return None
         return memory.by_id.get(found.id) or self._networks.recall(found)
 
-    def _other(self, network: str) -> Known:
-        """Return what is known of a network that is not ours."""
+    def _other(self, network: str) -> KnownNetwork:
+        """Return a network that is not of site.yaml."""
         found = names(self._networks.connection()).network(network)
         known = self._networks.memory.by_id.get(found.id)
         return known or self._networks.recall(found)
 
-    def _blocks(self, network: str, known: Known | None) -> list[Block]:
+    def _blocks(self, network: str, known: KnownNetwork | None) -> list[Block]:
         settings = self._site.networks.get(network)
         return of_settings(settings) if settings else of_subnets(known.subnets if known else ())
 
-    def _refuse_taken(self, known: Known, interface: VNicInterface, sliver_id: str) -> None:
+    def _refuse_taken(self, known: KnownNetwork, interface: VNicInterface, sliver_id: str) -> None:
         asked = [f"ip_address={address.ip}" for _, address in _asked(interface)]
         if not asked:
             return
@@ -150,58 +150,63 @@ class OpenStackNetwork:
                         why=f"it is held for {self._networks.owner(port)}",
                     )
 
-    # --- what is held
+    # --- read
 
     def find_port(self, sliver_id: str, component: str) -> Port | None:
-        """Return the port held for this NIC, or None."""
+        """Return the port of this NIC, or None."""
         found = (port for port in self.ports(sliver_id) if port.component == component)
         return next(found, None)
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
-        """Return the ports held for the sliver, also floating IPs that have lost theirs."""
+        """Return the ports of the sliver, also floating IPs that have lost theirs."""
         with self._translated(f"list the ports of {sliver_id}"):
             return tuple(
-                port_of(self._networks, held) for held in held_for(self._networks, sliver_id)
+                port_of(self._networks, record) for record in records_of(self._networks, sliver_id)
             )
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything held for the sliver, and networks that we made and nobody uses."""
+        """Name the sliver's ports and floating IPs, and the networks of site.yaml without a user."""
         with self._translated(f"look for what is left of {sliver_id}"):
-            left = [name for held in held_for(self._networks, sliver_id) for name in held.names()]
+            left = [
+                name for record in records_of(self._networks, sliver_id) for name in record.names()
+            ]
         return (*left, *self.unused())
 
-    def _find(self, sliver_id: str, component: str) -> Held | None:
-        return find_held(self._networks, sliver_id, component)
+    def _find(self, sliver_id: str, component: str) -> PortRecord | None:
+        return find_record(self._networks, sliver_id, component)
 
-    # --- making
+    # --- create
 
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
-        """Hold a place on the network: a MAC and one fixed address of each of its families.
+        """Create the port of a NIC, with one fixed address of each of the network's families.
 
-        A network of site.yaml is made with its first port. A port that is held already gets the
-        floating IP and the port security that ``interface`` wants.
+        A network of site.yaml is created with its first port. An existing port gets the floating IP and
+        the port security that ``interface`` asks for.
 
         :raises InvalidSliver: as ``check`` does.
         :raises PoolExhausted: if no address is free.
-        :raises QuotaExceeded: if the project has no room for it.
-        :raises Conflict: if the MAC or address is held for another NIC, or another one for this NIC.
-        :raises NotOurs: if the network's name or segment is another one's.
-        :raises Denied: if it takes an administrator to make the network.
-        :raises SliverBusy: if others work on the network for longer than the limit of a call.
+        :raises QuotaExceeded: if the project's quota is used up.
+        :raises Conflict: if another port has the MAC or IP address, or this NIC's port has others.
+        :raises NotOurs: if the network's name or segment belongs to another network.
+        :raises Denied: if only an administrator may create the network.
+        :raises SliverBusy: if another thread or process holds the network's lock longer than
+            ``limits.call``.
         """
         what = f"make port {sliver_id}-{component} on network {network}"
         with self._translated(what):
-            held = self._find(sliver_id, component)
-            if held:
-                self._refuse_other_place(held, network, interface)
+            record = self._find(sliver_id, component)
+            if record:
+                self._refuse_other_place(record, network, interface)
             else:
-                held = self._hold(sliver_id, component, network, interface)
-            return port_of(self._networks, self._settle(held, interface))
+                record = self._hold(sliver_id, component, network, interface)
+            return port_of(self._networks, self._settle(record, interface))
 
-    def _refuse_other_place(self, held: Held, network: str, interface: VNicInterface) -> None:
-        port = port_of(self._networks, held)
+    def _refuse_other_place(
+        self, record: PortRecord, network: str, interface: VNicInterface
+    ) -> None:
+        port = port_of(self._networks, record)
         pairs = (
             (interface.mac, port.mac),
             (interface.ipv4, port.ipv4),
@@ -210,24 +215,26 @@ class OpenStackNetwork:
         if network in {port.network, port.network_id} and all(a in {None, b} for a, b in pairs):
             return
         raise Conflict(
-            f"another place is held for {held.sliver}/{held.component}",
+            f"{record.sliver}/{record.component} has another port",
             where=self._networks.where,
             why=f"{port.mac}, {port.ipv4 or port.ipv6} on network {port.network}",
-            remedy="give it up first",
+            remedy="delete that port first",
         )
 
-    def _hold(self, sliver_id: str, component: str, network: str, interface: VNicInterface) -> Held:
-        def post(known: Known) -> NeutronPort:
+    def _hold(
+        self, sliver_id: str, component: str, network: str, interface: VNicInterface
+    ) -> PortRecord:
+        def post(known: KnownNetwork) -> NeutronPort:
             for field, asked in _asked(interface):
                 check_address(asked, of_subnets(known.subnets), interface.mac, field)
             return self._post(sliver_id, component, known, interface)
 
         ours = network in self._site.networks
         port = self._post_on_ours(network, post) if ours else self._post_on(network, post)
-        return Held(sliver_id, component, (port,), ())
+        return PortRecord(sliver_id, component, (port,), ())
 
-    def _post_on(self, network: str, post: Callable[[Known], NeutronPort]) -> NeutronPort:
-        """Make a port on a network that is not ours; look again if what is known of it is not so."""
+    def _post_on(self, network: str, post: Callable[[KnownNetwork], NeutronPort]) -> NeutronPort:
+        """Create a port on a network that is not of site.yaml; look it up again if it is gone."""
         known = self._other(network)
         try:
             return post(known)
@@ -236,39 +243,43 @@ class OpenStackNetwork:
             self._forget(known)
         return post(self._other(network))
 
-    def _post_on_ours(self, network: str, post: Callable[[Known], NeutronPort]) -> NeutronPort:
-        """Make a port on a network of site.yaml; the network, too, if it is not there."""
-        wanted, made = of_site(self._site, network), self._networks.memory.by_stamp
+    def _post_on_ours(
+        self, network: str, post: Callable[[KnownNetwork], NeutronPort]
+    ) -> NeutronPort:
+        """Create a port on a network of site.yaml, and the network if it does not exist."""
+        desired, made = of_site(self._site, network), self._networks.memory.by_stamp
         while True:
-            if known := made.get(wanted.stamp):
+            if known := made.get(desired.stamp):
                 try:
                     return post(known)
                 except NotFoundException:
                     self._forget(known)
             with self._networks.alone(network):
-                # Not if another thread has made it while this one waited.
-                if wanted.stamp not in made:
-                    return self._post_first(wanted, post)
+                # Unless another thread has created it while this one waited.
+                if desired.stamp not in made:
+                    return self._post_first(desired, post)
 
-    def _post_first(self, wanted: Wanted, post: Callable[[Known], NeutronPort]) -> NeutronPort:
+    def _post_first(
+        self, desired: DesiredNetwork, post: Callable[[KnownNetwork], NeutronPort]
+    ) -> NeutronPort:
         with ExitStack() as undo:
-            undo.callback(self._drop, wanted.stamp)
-            port = post(self._networks.make(wanted))
+            undo.callback(self._drop, desired.stamp)
+            port = post(self._networks.make(desired))
             undo.pop_all()
             return port
 
     def _drop(self, stamp: str) -> None:
-        """Delete a network whose first port could not be made; if that fails, it is left over."""
+        """Delete a network whose first port could not be created; if that fails, it is a leftover."""
         with suppress(FabricDirectError, SDKException):
             self._networks.remove_unused(stamp)
 
-    def _forget(self, known: Known) -> None:
+    def _forget(self, known: KnownNetwork) -> None:
         self._networks.memory.forget(known.network.id)
         for group in self._networks.settings.security_groups:
             names(self._networks.connection()).forget("security_group", group)
 
     def _post(
-        self, sliver_id: str, component: str, known: Known, interface: VNicInterface
+        self, sliver_id: str, component: str, known: KnownNetwork, interface: VNicInterface
     ) -> NeutronPort:
         asked = {
             "name": f"{sliver_id}-{component}",
@@ -283,8 +294,8 @@ class OpenStackNetwork:
 
         return self._networks.once(lambda: self._networks.api.create_port(**asked), find)
 
-    def _settings_of(self, known: Known, interface: VNicInterface) -> dict[str, Any]:
-        """Return what is asked for beyond what Neutron chooses by itself.
+    def _settings_of(self, known: KnownNetwork, interface: VNicInterface) -> dict[str, Any]:
+        """Return the attributes of a port that Neutron does not choose by itself.
 
         A member may not choose addresses on a network that another project shares.
         """
@@ -304,23 +315,23 @@ class OpenStackNetwork:
         known = names(self._networks.connection())
         return [known.security_group(name).id for name in named]
 
-    # --- settings of a port that is there
+    # --- settings of an existing port
 
-    def _settle(self, held: Held, interface: VNicInterface) -> Held:
-        """Give the port the floating IP and the port security that are wanted."""
-        port, *_ = held.ports
+    def _settle(self, record: PortRecord, interface: VNicInterface) -> PortRecord:
+        """Give the port the floating IP and the port security that the interface asks for."""
+        port, *_ = record.ports
         if interface.port_security not in {None, port.is_port_security_enabled}:
             port = self._secure(port, secure=bool(interface.port_security))
-        unwanted = held.floating[1 if interface.floating_ip else 0 :]
+        unwanted = record.floating[1 if interface.floating_ip else 0 :]
         for ip in unwanted:
             self._networks.api.delete_ip(ip)
-        floating = held.floating[: len(held.floating) - len(unwanted)]
+        floating = record.floating[: len(record.floating) - len(unwanted)]
         if interface.floating_ip and not floating:
-            floating = (self._float(held, port),)
-        return replace(held, ports=(port,), floating=floating)
+            floating = (self._float(record, port),)
+        return replace(record, ports=(port,), floating=floating)
 
     def _secure(self, port: NeutronPort, *, secure: bool) -> NeutronPort:
-        """Switch port security; without it Neutron lets a port have no security groups."""
+        """Switch port security on or off; without it a port cannot have security groups."""
         named = self._networks.settings.security_groups or ("default",)
         changes: dict[str, Any] = {
             "is_port_security_enabled": secure,
@@ -328,21 +339,21 @@ class OpenStackNetwork:
         }
         return self._networks.api.update_port(port, **changes)
 
-    def _float(self, held: Held, port: NeutronPort) -> FloatingIP:
-        """Make a floating IP, by one request with the port: so nobody else can take it."""
+    def _float(self, record: PortRecord, port: NeutronPort) -> FloatingIP:
+        """Create a floating IP for the port, in one request: nobody else can take it."""
         connection, site = self._networks.connection(), self._site.site
         first = next((ip["ip_address"] for ip in port.fixed_ips if "." in ip["ip_address"]), None)
         asked = {
-            "description": description(site, held.sliver),
+            "description": description(site, record.sliver),
             "port_id": port.id,
             **({"fixed_ip_address": first} if first else {}),
         }
 
         def find() -> FloatingIP | None:
-            found = floating_ips_of(connection, site, held.sliver)
+            found = floating_ips_of(connection, site, record.sliver)
             return next((ip for ip in found if ip.port_id == port.id), None)
 
-        with self._translated(f"make the floating IP of {held.sliver}/{held.component}"):
+        with self._translated(f"make the floating IP of {record.sliver}/{record.component}"):
             return self._networks.with_external(
                 lambda external: self._networks.once(
                     lambda: self._networks.api.create_ip(floating_network_id=external, **asked),
@@ -350,45 +361,46 @@ class OpenStackNetwork:
                 )
             )
 
-    # --- giving up
+    # --- delete
 
     def delete_port(self, sliver_id: str, component: str) -> None:
-        """Give the place up, with its floating IP. A network that we made goes with its last port.
+        """Delete the port and its floating IP, and a network of site.yaml with its last port.
 
-        :raises NotVerified: if it is still there.
-        :raises SliverBusy: if others work on the network for longer than the limit of a call.
+        :raises NotVerified: if any of it still exists.
+        :raises SliverBusy: if another thread or process holds the network's lock longer than
+            ``limits.call``.
         """
         with self._translated(f"delete port {sliver_id}-{component}"):
-            held = self._find(sliver_id, component)
-            if held is None:
+            record = self._find(sliver_id, component)
+            if record is None:
                 return
-            home = self._home(held)
+            home = self._home(record)
             if home is None:
-                self._delete(held)
+                self._delete(record)
                 return
             with self._networks.leaving(home, f"{sliver_id}-{component}"):
-                self._delete(held)
-                self._leave(home, held.ports[0].network_id)
+                self._delete(record)
+                self._leave(home, record.ports[0].network_id)
 
-    def _home(self, held: Held) -> str | None:
-        """Return the name of the network of the site that its port is on, if it is on one."""
+    def _home(self, record: PortRecord) -> str | None:
+        """Return the name of the network of site.yaml that the port is on, or None."""
         with suppress(NotFoundException):
-            for port in held.ports[:1]:
+            for port in record.ports[:1]:
                 return self._networks.name_of_ours(self._networks.known(port.network_id).network)
         return None
 
-    def _delete(self, held: Held) -> None:
-        for ip in held.floating:
+    def _delete(self, record: PortRecord) -> None:
+        for ip in record.floating:
             self._networks.api.delete_ip(ip)
-        for port in held.ports:
+        for port in record.ports:
             self._networks.api.delete_port(port)
-        self._verify_gone(held.sliver, held.component)
+        self._verify_gone(record.sliver, record.component)
 
     def _verify_gone(self, sliver_id: str, component: str) -> None:
         still = self._find(sliver_id, component)
         if still:
             raise NotVerified(
-                "what was deleted is not gone",
+                "the port is not gone",
                 where=self._networks.where,
                 why=", ".join(still.names()),
             )
@@ -403,20 +415,20 @@ class OpenStackNetwork:
         with self._networks.alone(name):
             self._networks.remove_unused(network_description(self._site.site, name))
 
-    # --- networks without ports
+    # --- networks without a user
 
     def unused(self) -> tuple[str, ...]:
-        """Name the networks of site.yaml that are there and that nobody uses."""
+        """Name the networks of site.yaml that exist without a user."""
         with self._translated("look for networks that nobody uses"):
             return tuple(
-                name for w in deserted(self._networks) for name in self._networks.left(w.stamp)
+                name for w in orphans(self._networks) for name in self._networks.left(w.stamp)
             )
 
     def remove_unused(self) -> None:
-        """Delete the networks of site.yaml that nobody uses."""
+        """Delete the networks of site.yaml that have no user."""
         with self._translated("delete the networks that nobody uses"):
-            for wanted in deserted(self._networks):
-                self._remove_unused(wanted.name)
+            for desired in orphans(self._networks):
+                self._remove_unused(desired.name)
 
     def _translated(self, what: str) -> AbstractContextManager[None]:
         return translated(what, self._networks.where)

@@ -1,6 +1,6 @@
-"""What is known of a cloud's networks, and what is read of them.
+"""Reads of Neutron, and a cache of networks and their subnets for each connection.
 
-What is known of a network is kept for each connection: ports change every second, networks do not.
+Ports change every second, networks do not.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -26,15 +26,15 @@ from fabric_direct.errors import InvalidSite, InvalidSliver, SliverBusy
 from fabric_direct.locks import exclusive
 
 T = TypeVar("T")
-# Neutron's own ports, which do not keep it from deleting a network.
+# Neutron's own ports; it deletes a network in spite of them.
 _NEUTRONS = ("network:dhcp", "network:distributed", "network:floatingip_agent_gateway")
-# Of a call's limit, how long an unclear answer is looked into.
+# Share of a call's limit for looking whether an unclear request was carried out.
 _LOOK = 0.25
 _LEAVING = ".leaving."
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNetwork:
     """A network and its subnets."""
 
     network: NeutronNetwork
@@ -46,47 +46,47 @@ class Known:
 
 
 @dataclass(slots=True)
-class Memory:
-    """What is known of a cloud's networks."""
+class NetworkCache:
+    """The networks of a cloud that were read or created."""
 
-    by_id: dict[str, Known] = field(default_factory=dict)
-    by_stamp: dict[str, Known] = field(default_factory=dict)
-    """Networks that we made, known to be complete."""
+    by_id: dict[str, KnownNetwork] = field(default_factory=dict)
+    by_stamp: dict[str, KnownNetwork] = field(default_factory=dict)
+    """Networks that we created, and that are complete."""
 
-    def keep(self, known: Known) -> Known:
-        """Know a network."""
+    def keep(self, known: KnownNetwork) -> KnownNetwork:
+        """Add a network."""
         self.by_id[known.network.id] = known
         return known
 
     def forget(self, network_id: str) -> None:
-        """Look it up again next time."""
+        """Remove a network, so that it is read again next time."""
         self.by_id.pop(network_id, None)
         for stamp, known in tuple(self.by_stamp.items()):
             if known.network.id == network_id:
                 self.by_stamp.pop(stamp, None)
 
 
-_memories: "WeakKeyDictionary[Connection, Memory]" = WeakKeyDictionary()
+_caches: "WeakKeyDictionary[Connection, NetworkCache]" = WeakKeyDictionary()
 
 
 def own(cloud: Connection, found: Iterable[Any]) -> list[Any]:
-    """Return what is the project's own, the oldest first.
+    """Return the project's own resources, the oldest first.
 
-    An administrator sees all projects, and anybody can write a description.
+    An administrator sees those of all projects, and anybody can set a description.
     """
     mine = (thing for thing in found if thing.project_id == cloud.current_project_id)
     return sorted(mine, key=lambda thing: (str(thing.created_at), thing.id))
 
 
 class Neutron:
-    """The networks of one cloud, to be read.
+    """Reads of one cloud's Neutron.
 
-    Its methods raise openstacksdk's errors beside ours: they are called within
+    The methods also raise openstacksdk's errors: call them within
     :func:`~fabric_direct.drivers.openstack.client.errors.translated`.
     """
 
     def __init__(self, site: Site) -> None:
-        """Connect to nothing yet.
+        """Create the reader; send no request yet.
 
         :raises InvalidSite: if the site names no cloud.
         """
@@ -106,16 +106,16 @@ class Neutron:
         return self.connection().network
 
     @property
-    def memory(self) -> Memory:
-        """What is known of the connection's networks."""
-        return _memories.setdefault(self.connection(), Memory())
+    def memory(self) -> NetworkCache:
+        """The connection's cache of networks."""
+        return _caches.setdefault(self.connection(), NetworkCache())
 
     def mine(self, found: Iterable[Any]) -> list[Any]:
-        """Return what is the project's own, the oldest first."""
+        """Return the project's own resources, the oldest first."""
         return own(self.connection(), found)
 
     def name_of_ours(self, network: NeutronNetwork) -> str | None:
-        """Return the name of a network that is one of site.yaml, or was one; None if it is not."""
+        """Return the name of a network that was created for site.yaml; None for any other."""
         prefix = network_description(self.site.site, "")
         mine = network.project_id == self.connection().current_project_id
         named = mine and str(network.description).startswith(prefix)
@@ -124,7 +124,7 @@ class Neutron:
     def with_external(self, use: Callable[[str], T]) -> T:
         """Call ``use`` with the id of the cloud's external network.
 
-        :raises InvalidSite: if the site names none, or one that the cloud does not have.
+        :raises InvalidSite: if the site names none, or the cloud has none of that name.
         """
         name = self.settings.external_network or ""
         try:
@@ -140,20 +140,20 @@ class Neutron:
     # --- locks
 
     def alone(self, name: str, *, timeout: float | None = None) -> AbstractContextManager[None]:
-        """Keep other threads and processes of this machine from making or deleting the network.
+        """Hold the lock for creating and deleting the network, on this machine.
 
-        :param timeout: how long to wait for them, in seconds; the limit of a call if absent.
+        :param timeout: seconds to wait for the lock; ``limits.call`` if absent.
         """
         limit = self.site.limits.call if timeout is None else timeout
         return exclusive(self._lock(name), f"network {name}", timeout=limit)
 
     def leaving(self, name: str, port: str) -> AbstractContextManager[None]:
-        """Let others know that a port is being deleted, and the network perhaps with it."""
+        """Show others that a port is being deleted, and perhaps the network with it."""
         lock = self._lock(f"{name}{_LEAVING}{port}")
         return exclusive(lock, f"port {port}", timeout=self.site.limits.call)
 
     def is_being_left(self, name: str) -> bool:
-        """Return whether anybody on this machine is deleting a port of the network."""
+        """Return whether a process of this machine is deleting a port of the network."""
         pattern = self._lock(f"{name}{_LEAVING}*")
         return any(map(_is_held, pattern.parent.glob(pattern.name)))
 
@@ -161,25 +161,25 @@ class Neutron:
         return self.site.state_dir / "locks" / f"network-{self.settings.cloud}-{name}"
 
     def once(self, make: Callable[[], T], find: Callable[[], T | None]) -> T:
-        """Make a thing by a request that is not repeated; find it if the answer got lost."""
+        """Send a request once that creates a resource; find it if the response was lost."""
         return make_once(make, find, timeout=self.site.limits.call * _LOOK)
 
     # --- looking
 
     def find(self, stamp: str) -> NeutronNetwork | None:
-        """Return the network with this stamp, complete or not."""
+        """Return the network with this stamp, complete or not, or None."""
         return next(iter(self.stamped(stamp)), None)
 
-    def known(self, network_id: str, subnet_ids: Collection[str] = ()) -> Known:
-        """Return a network by its id, as known; read anew if these subnets are not known."""
+    def known(self, network_id: str, subnet_ids: Collection[str] = ()) -> KnownNetwork:
+        """Return a network from the cache; read it again if it lacks one of these subnets."""
         found = self.memory.by_id.get(network_id)
         if found and set(subnet_ids) <= {subnet.id for subnet in found.subnets}:
             return found
         return self.recall(self.api.get_network(network_id))
 
-    def recall(self, network: NeutronNetwork) -> Known:
-        """Return what is known of a network that is there, with its subnets."""
-        known = Known(network, tuple(self.subnets(network.id)))
+    def recall(self, network: NeutronNetwork) -> KnownNetwork:
+        """Read the subnets of a network, and add it to the cache."""
+        known = KnownNetwork(network, tuple(self.subnets(network.id)))
         return self.memory.keep(known)
 
     def subnets(self, network_id: str) -> list[Subnet]:
@@ -195,7 +195,7 @@ class Neutron:
         return list(self.api.ports(network_id=network_id))
 
     def owner(self, port: NeutronPort) -> str:
-        """Say whose a port is: ``<sliver>/<component>``, or its id and what it is plugged into."""
+        """Name the owner of a port: ``<sliver>/<component>``, or its id and its device."""
         prefix = description(self.site.site, "")
         if port.description and port.description.startswith(prefix):
             sliver = port.description.removeprefix(prefix)
@@ -204,17 +204,17 @@ class Neutron:
         return f"port {port.id}" + (f" ({user})" if user else "")
 
     def users(self, ports: Iterable[NeutronPort], routers: Iterable[Router]) -> list[NeutronPort]:
-        """Return the ports that others have: neither Neutron's own nor those of these routers."""
+        """Return the ports of others: neither Neutron's own nor those of these routers."""
         ours = {router.id for router in routers}
         return [p for p in ports if p.device_owner not in _NEUTRONS and p.device_id not in ours]
 
     def left(self, stamp: str) -> tuple[str, ...]:
-        """Name everything with this stamp that is still there."""
+        """Name every network and router with this stamp."""
         networks = [f"network {n.name} ({n.id})" for n in self.stamped(stamp)]
         return (*networks, *(f"router {r.name} ({r.id})" for r in self.routers(stamp)))
 
     def stamped(self, stamp: str) -> list[NeutronNetwork]:
-        """Read the networks with this stamp; there is one at most, unless somebody copied it."""
+        """Read the networks with this stamp: one at most, unless somebody copied the description."""
         return self.mine(self.api.networks(description=stamp))
 
 

@@ -1,11 +1,11 @@
-"""Networks that we make in Neutron: those of site.yaml, and those that are slivers of their own.
+"""Creating and deleting networks: those of site.yaml, and network slivers.
 
-A network is made in the order: network, router, IPv6 subnet, IPv4 subnet, interfaces of the router. One
-that has its IPv4 subnet, and whose router has all its interfaces, is thus complete; one that is not, is
-completed by making it again. It is deleted in the order: interfaces, router, network; its subnets go
-with it. Neutron refuses to delete a network while a port is on it; then its router is made again.
+The order of creation is network, router, IPv6 subnet, IPv4 subnet, router interfaces. So a network that
+has its IPv4 subnet, and whose router has all its interfaces, is complete; creating an incomplete one
+again completes it. The order of deletion is interfaces, router, network with its subnets. Neutron
+refuses to delete a network that has a port; then its router is created again.
 
-No two networks have the same segment (Neutron answers 409), so there are no two of the same stamp.
+No two networks have the same segment (Neutron answers 409), so no two have the same stamp.
 """
 
 from collections.abc import Iterable
@@ -23,64 +23,61 @@ from fabric_direct.drivers.openstack.client.errors import translated, words
 from fabric_direct.drivers.openstack.client.name_cache import names
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.networks import desired_network
-from fabric_direct.drivers.openstack.networks.desired_network import Wanted
-from fabric_direct.drivers.openstack.networks.neutron import Known, Neutron
+from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetwork
+from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork, Neutron
 from fabric_direct.errors import Conflict, NotOurs, NotVerified, QuotaExceeded
 
 
-class Networks(Neutron):
-    """The networks of one cloud, to be read, made and deleted.
+class OwnNetworks(Neutron):
+    """The networks of one cloud.
 
-    Its methods raise openstacksdk's errors beside ours: they are called within
+    The methods also raise openstacksdk's errors: call them within
     :func:`~fabric_direct.drivers.openstack.client.errors.translated`.
     """
 
-    # --- making
+    # --- create
 
-    def make(self, wanted: Wanted, *, settle: bool = False) -> Known:
-        """Make the network with all that belongs to it; what is there of it already is completed.
+    def make(self, desired: DesiredNetwork, *, settle: bool = False) -> KnownNetwork:
+        """Create the network, its subnets and its router, or complete what exists of them.
 
-        :param settle: whether what can be changed of it is changed to be as wanted.
-        :raises Refused: if it cannot be had so.
-        :raises Conflict: if it is there and was made otherwise.
-        :raises NotOurs: if its name, or its segment, is another network's.
+        :param settle: whether to change what can be changed and differs.
+        :raises Refused: if the cloud cannot provide it.
+        :raises Conflict: if it exists and a fixed setting differs.
+        :raises NotOurs: if its name or segment belongs to another network.
         """
-        desired_network.refuse_impossible(wanted, self.settings.external_network)
+        desired_network.refuse_impossible(desired, self.settings.external_network)
         with uncached():
-            network = self.find(wanted.stamp) or self._post(wanted)
+            network = self.find(desired.stamp) or self._post(desired)
             there = self.subnets(network.id)
-            desired_network.refuse_different(wanted, network, there)
-            if settle and not wanted.settings.router:
-                self._unroute(wanted, network)
-            router = self._wanted_router(wanted)
+            desired_network.refuse_different(desired, network, there)
+            if settle and not desired.settings.router:
+                self._unroute(desired, network)
+            router = self._desired_router(desired)
             made = [
-                self._subnet(wanted, network, body, there, settle=settle)
-                for body in desired_network.subnets(wanted.settings)
+                self._subnet(desired, network, body, there, settle=settle)
+                for body in desired_network.subnets(desired.settings)
             ]
             self._connect(router, made)
         subnets = {subnet.id: subnet for subnet in (*there, *made)}
-        known = self.memory.keep(Known(network, tuple(subnets.values())))
-        self.memory.by_stamp[wanted.stamp] = known
+        known = self.memory.keep(KnownNetwork(network, tuple(subnets.values())))
+        self.memory.by_stamp[desired.stamp] = known
         return known
 
-    def refuse_taken(self, wanted: Wanted) -> None:
-        """Return if nothing of its name is there that is not ours.
-
-        :raises NotOurs: if there is; of other projects only what they share counts.
-        """
+    def refuse_taken(self, desired: DesiredNetwork) -> None:
+        """Raise NotOurs if the project, or one that shares it, has another network of that name."""
         mine = self.connection().current_project_id
-        for found in self.api.networks(name=wanted.name):
+        for found in self.api.networks(name=desired.name):
             near = found.project_id == mine or found.is_shared or found.is_router_external
-            if near and found.description != wanted.stamp:
+            if near and found.description != desired.stamp:
                 raise NotOurs(
-                    f"network {wanted.name} ({found.id}) is there, and does not bear the stamp",
+                    f"network {desired.name} ({found.id}) exists without our stamp",
                     where=self.where,
-                    why=f"its description is {found.description!r}, not {wanted.stamp!r}",
+                    why=f"its description is {found.description!r}, not {desired.stamp!r}",
                     remedy="delete it, or give ours another name",
                 )
 
-    def _unroute(self, wanted: Wanted, network: NeutronNetwork) -> None:
-        routers = self.routers(wanted.stamp)
+    def _unroute(self, desired: DesiredNetwork, network: NeutronNetwork) -> None:
+        routers = self.routers(desired.stamp)
         if not routers:
             return
         try:
@@ -89,44 +86,44 @@ class Networks(Neutron):
             self._restore([network], routers)
             raise
 
-    def _post(self, wanted: Wanted) -> NeutronNetwork:
-        self.refuse_taken(wanted)
+    def _post(self, desired: DesiredNetwork) -> NeutronNetwork:
+        self.refuse_taken(desired)
         try:
-            with translated(f"make network {wanted.name}", self.where):
-                return self._request(wanted)
+            with translated(f"make network {desired.name}", self.where):
+                return self._request(desired)
         except QuotaExceeded:
             raise
         except Conflict as error:
-            return self._made_by_another(wanted, error)
+            return self._made_by_another(desired, error)
 
-    def _request(self, wanted: Wanted) -> NeutronNetwork:
-        asked = {"description": wanted.stamp, **desired_network.provider(wanted.settings)}
+    def _request(self, desired: DesiredNetwork) -> NeutronNetwork:
+        asked = {"description": desired.stamp, **desired_network.provider(desired.settings)}
         try:
             return self.once(
-                lambda: self.api.create_network(name=wanted.name, **asked),
-                lambda: self.find(wanted.stamp),
+                lambda: self.api.create_network(name=desired.name, **asked),
+                lambda: self.find(desired.stamp),
             )
         except BadRequestException as error:
             why = words(error)
-            vlan = wanted.settings.strategy == "vlan" and "physical_network" not in why
+            vlan = desired.settings.strategy == "vlan" and "physical_network" not in why
             field = "vlan" if vlan else "physical_network"
-            raise wanted.refuse(field, "cannot be had", why=why) from error
+            raise desired.refuse(field, "cannot be had", why=why) from error
 
-    def _made_by_another(self, wanted: Wanted, error: Conflict) -> NeutronNetwork:
-        """Return the network that another process made at the same time.
+    def _made_by_another(self, desired: DesiredNetwork, error: Conflict) -> NeutronNetwork:
+        """Return the network that another process created at the same time.
 
-        :raises NotOurs: if nobody did: the segment is another network's.
+        :raises NotOurs: if there is none: the segment belongs to another network.
         """
-        found = self.find(wanted.stamp)
+        found = self.find(desired.stamp)
         if found is None:
             raise NotOurs(
-                f"network {wanted.name} cannot be made", where=self.where, why=words(error)
+                f"network {desired.name} cannot be made", where=self.where, why=words(error)
             ) from error
         return found
 
     def _subnet(
         self,
-        wanted: Wanted,
+        desired: DesiredNetwork,
         network: NeutronNetwork,
         body: dict[str, Any],
         there: Iterable[Subnet],
@@ -135,12 +132,19 @@ class Networks(Neutron):
     ) -> Subnet:
         found = next((s for s in there if s.cidr == body["cidr"]), None)
         if found is None:
-            return self._post_subnet(wanted, network, body)
+            return self._post_subnet(desired, network, body)
         changes = desired_network.changes(body, found) if settle else {}
         return self.api.update_subnet(found, **changes) if changes else found
 
-    def _post_subnet(self, wanted: Wanted, network: NeutronNetwork, body: dict[str, Any]) -> Subnet:
-        asked = {"network_id": network.id, "name": wanted.name, "description": wanted.stamp, **body}
+    def _post_subnet(
+        self, desired: DesiredNetwork, network: NeutronNetwork, body: dict[str, Any]
+    ) -> Subnet:
+        asked = {
+            "network_id": network.id,
+            "name": desired.name,
+            "description": desired.stamp,
+            **body,
+        }
 
         def find() -> Subnet | None:
             there = self.subnets(network.id)
@@ -148,11 +152,11 @@ class Networks(Neutron):
 
         return self.once(lambda: self.api.create_subnet(**asked), find)
 
-    def _wanted_router(self, wanted: Wanted) -> Router | None:
-        if not wanted.settings.router:
+    def _desired_router(self, desired: DesiredNetwork) -> Router | None:
+        if not desired.settings.router:
             return None
-        post = partial(self._post_router, wanted.name, wanted.stamp)
-        return next(iter(self.routers(wanted.stamp)), None) or self.with_external(post)
+        post = partial(self._post_router, desired.name, desired.stamp)
+        return next(iter(self.routers(desired.stamp)), None) or self.with_external(post)
 
     def _post_router(self, name: str, stamp: str, external: str) -> Router:
         asked = {
@@ -174,12 +178,12 @@ class Networks(Neutron):
             if subnet.id not in has:
                 self.api.add_interface_to_router(router, subnet=subnet.id)
 
-    # --- deleting
+    # --- delete
 
     def remove(self, stamp: str) -> None:
-        """Delete the network with this stamp and all that was made with it; it is gone on return.
+        """Delete the network with this stamp, its subnets and router; they are gone on return.
 
-        :raises Conflict: if ports of others are on it; they are named, and nothing is removed.
+        :raises Conflict: if it has ports of others: the error names them, and nothing is deleted.
         """
         with uncached():
             networks, routers = self.stamped(stamp), self.routers(stamp)
@@ -195,7 +199,7 @@ class Networks(Neutron):
             self._verify_gone(stamp)
 
     def remove_unused(self, stamp: str) -> None:
-        """Delete the network with this stamp, unless it has a user, or gets one meanwhile."""
+        """Delete the network with this stamp unless it has a user, or gets one meanwhile."""
         with suppress(Conflict, ConflictException):
             self.remove(stamp)
 
@@ -226,7 +230,7 @@ class Networks(Neutron):
         names(self.connection()).forget("network", network.id)
 
     def _restore(self, networks: list[NeutronNetwork], routers: list[Router]) -> None:
-        """Make the routers again of a network that somebody plugged into meanwhile."""
+        """Create the router again of a network that got a port meanwhile."""
         for network in networks if routers else ():
             was, *_ = routers
             there = next(iter(self.routers(was.description)), None)
@@ -237,4 +241,4 @@ class Networks(Neutron):
     def _verify_gone(self, stamp: str) -> None:
         left = self.left(stamp)
         if left:
-            raise NotVerified("what was deleted is not gone", where=self.where, why=", ".join(left))
+            raise NotVerified("the network is not gone", where=self.where, why=", ".join(left))

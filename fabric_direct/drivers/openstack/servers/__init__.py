@@ -1,1 +1,1 @@
-"""Nova's servers: requests, life cycle, flavors, hot plug, inventory. ``driver`` is the entry point."""
+"""Nova's servers: requests, lifecycle, flavors, hot plug, inventory. ``driver`` is the entry point."""

@@ -1,4 +1,4 @@
-"""Actions on a server: asked for, and what Nova says of how they ended."""
+"""Actions on a server: requests, and how Nova says that they ended."""
 
 import logging
 from contextlib import suppress
@@ -14,14 +14,14 @@ from fabric_direct.errors import DriverError, TimedOut
 log = logging.getLogger(__name__)
 
 _REQUEST_ID = "X-Openstack-Request-Id"
-# Seconds until Nova has written down how something ended; it does so a moment after the end.
+# Seconds to wait until Nova records how something ended; it does so a moment after the end.
 _WRITTEN = 5.0
 
 
 def act(cloud: Connection, server_id: str, action: dict[str, Any]) -> str:
-    """Ask Nova for an action and return the id of the request, which is the action's, too.
+    """Request an action and return the id of the request, which is also the action's.
 
-    openstacksdk's own methods do not tell that id.
+    openstacksdk's own methods do not return that id.
     """
     response = cloud.compute.post(f"/servers/{server_id}/action", json=action)
     raise_from_response(response)
@@ -29,10 +29,10 @@ def act(cloud: Connection, server_id: str, action: dict[str, Any]) -> str:
 
 
 def verify(cloud: Connection, server_id: str, request_id: str, what: str) -> None:
-    """Return if Nova says that the action has succeeded; it is waited for until Nova says anything.
+    """Block until Nova has recorded that the action succeeded.
 
     :raises DriverError: if it failed.
-    :raises TimedOut: if Nova says nothing.
+    :raises TimedOut: if Nova records nothing within 5 seconds.
     """
     events: list[Any] = []
 
@@ -47,9 +47,9 @@ def verify(cloud: Connection, server_id: str, request_id: str, what: str) -> Non
 
 
 def why(cloud: Connection, server_id: str, action: str) -> str:
-    """Return what Nova says of the failure of a server's last action of that name, if anything.
+    """Return why a server's last action of that name failed, if Nova says so.
 
-    It is asked after a failure, so it raises no other.
+    Called after a failure, so it raises no other error.
     """
     with suppress(SDKException), uncached():
         actions = cloud.compute.server_actions(server_id)
@@ -60,10 +60,10 @@ def why(cloud: Connection, server_id: str, action: str) -> str:
 
 
 def fault(cloud: Connection, server_id: str) -> str:
-    """Return what put a server into ERROR, in Nova's words, if it says.
+    """Return why a server went to ERROR, in Nova's words, or "".
 
-    It does so a moment after the ERROR, and surely only if it is asked for this one server: its list
-    reads the faults of one cell alone. It is asked after a failure, so it raises no other.
+    Nova records it a moment after the ERROR, and returns it reliably only for a single server: its list
+    reads the faults of one cell alone. Called after a failure, so it raises no other error.
     """
     said: list[str] = []
 
@@ -80,9 +80,9 @@ def fault(cloud: Connection, server_id: str) -> str:
 
 
 def trouble(cloud: Connection, host: str | None) -> str:
-    """Return what is wrong with the compute services, as far as the user may know.
+    """Return which compute services are disabled or down, as far as the user may know.
 
-    :param host: the worker that is meant; all if absent.
+    :param host: the worker; all if absent.
     """
     query = {"host": host} if host else {}
     with suppress(SDKException), uncached():
@@ -100,7 +100,7 @@ def _said(events: list[Any]) -> str:
     for event in events:
         if event.traceback:
             log.debug("%s: %s", event.event, event.traceback)
-    # Nova tells the same of each part that took part in it.
+    # Each part of Nova that took part reports the same.
     return "; ".join(dict.fromkeys(event.details for event in events if event.details))
 
 

@@ -32,14 +32,14 @@ from fabric_direct.drivers.openstack.client.name_cache import names
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.client.stamp import server_metadata
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
-from fabric_direct.drivers.openstack.servers.flavors import MIB, flavor_of, had_flavor
+from fabric_direct.drivers.openstack.servers.flavors import MIB, ensure_flavor, flavor_of
 from fabric_direct.drivers.openstack.servers.hotplug import Hotplug, volumes_in_use
 from fabric_direct.drivers.openstack.servers.inventory import (
     image_needs,
     least_disk,
     read_inventory,
 )
-from fabric_direct.drivers.openstack.servers.lifecycle import Life
+from fabric_direct.drivers.openstack.servers.lifecycle import ServerLifecycle
 from fabric_direct.drivers.openstack.servers.request import (
     attached_ids,
     encoded,
@@ -70,21 +70,21 @@ from fabric_direct.model import (
     VNicInterface,
 )
 
-# Seconds that libvirt may take to let go of a domain whose server Nova has removed.
+# Seconds that libvirt may take to remove the domain of a server that Nova has deleted.
 _DOMAIN_GONE = 30.0
 
 
 class OpenStackCompute:
     """The :class:`~fabric_direct.drivers.contract.ComputeDriver` of a cloud.
 
-    A server is found by its tag, which only the site and the sliver give, and says in its metadata what
-    sliver it is. Should several have the tag, the oldest is the sliver's, and all are removed with it.
-    Its root disk is on its worker; a data volume has the first 20 characters of its id as its serial
-    number, and its component as the tag of the device, which the guest finds in Nova's metadata.
+    A server is found by a tag that is derived from the site and the sliver; its metadata hold the stamp.
+    If several have the tag, the oldest is the sliver's, and all are deleted with it. The root disk is on
+    the worker. A data volume has the first 20 characters of its id as its serial number, and its
+    component as the tag of the device, which the guest finds in Nova's metadata.
 
-    A sliver's worker is asked for by Nova's ``host``, not by an availability zone ``nova:<worker>``:
-    that would go past the scheduler, so that a worker that is full or out of service is filled even
-    so, and would bind the server to it for good. ``host`` needs an administrator.
+    A sliver's worker is requested by Nova's ``host``, not by an availability zone ``nova:<worker>``:
+    that would bypass the scheduler, fill a worker that is full or out of service, and bind the server
+    to it for good. ``host`` needs an administrator.
 
     :param site: the site.
     :param host: name of the worker, or empty; a cloud serves all.
@@ -101,33 +101,35 @@ class OpenStackCompute:
     def _connection(self) -> Connection:
         return cloud(self._settings, call_limit=self._limits.call)
 
-    def _life(self, sliver_id: str) -> Life:
-        return Life(self._connection(), self._site, sliver_id, self._where)
+    def _lifecycle(self, sliver_id: str) -> ServerLifecycle:
+        return ServerLifecycle(self._connection(), self._site, sliver_id, self._where)
 
     def _hotplug(self, sliver_id: str) -> Hotplug:
-        return Hotplug(self._life(sliver_id), self._limits.call)
+        return Hotplug(self._lifecycle(sliver_id), self._limits.call)
 
-    # --- what can be had
+    # --- check
 
     def check(self, sliver: NodeSliver, image: Image) -> None:
-        """Return if the cloud has the image, a flavor, the worker, and the server's name is free.
+        """Raise an error unless the cloud has the image, a flavor and the worker, and the name is free.
 
-        What cannot be known before (quota, room on the worker) is told when the server is made; so is
-        an unknown worker, to users who may not list the compute services.
+        Quota and room on the worker are not known before the server is created; nor is an unknown
+        worker, to users who may not list the compute services.
 
         :raises InvalidSliver: with the field: ``boot_script`` if it is too long, ``image``, ``flavor``,
             ``capacities.…``, ``host``.
-        :raises NotOurs: if a server that is not ours has the server's name.
-        :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
+        :raises NotOurs: if another server has the server's name.
+        :raises NotVerified: if a server has the sliver's tag, but no readable stamp.
         """
         encoded(user_data(sliver))
         with translated(f"look whether sliver {sliver.id} can be had", self._where):
-            life = self._life(sliver.id)
-            ours = life.readable()
-            flavor = flavor_of(life.cloud, sliver, make=self._settings.make_flavors)
-            _refuse_image(names(life.cloud).image(image.name), flavor, sliver)
-            self._refuse_host(life.cloud, sliver.host)
-            self._refuse_taken_name(life.cloud, server_name(sliver), {found.id for found in ours})
+            lifecycle = self._lifecycle(sliver.id)
+            ours = lifecycle.readable()
+            flavor = flavor_of(lifecycle.cloud, sliver, make=self._settings.make_flavors)
+            _refuse_image(names(lifecycle.cloud).image(image.name), flavor, sliver)
+            self._refuse_host(lifecycle.cloud, sliver.host)
+            self._refuse_taken_name(
+                lifecycle.cloud, server_name(sliver), {found.id for found in ours}
+            )
 
     def _refuse_host(self, cloud: Connection, host: str | None) -> None:
         if host is None:
@@ -155,8 +157,8 @@ class OpenStackCompute:
     def inventory(self) -> tuple[HostInventory, ...]:
         """Return the workers that the site names, or all of the cloud if it names none.
 
-        Which images a worker has is not told: Nova does not say what it has kept, and Glance serves all.
-        Neither are NUMA nodes, of which Placement has none.
+        Cached images are left out: Nova does not report them, and Glance serves all workers. So are NUMA
+        nodes, which Placement does not have.
 
         :raises Denied: if the user is not an administrator.
         """
@@ -166,29 +168,33 @@ class OpenStackCompute:
             )
 
     def image_needs(self, image: Image) -> ImageNeeds:
-        """Return what Glance says of the image: architecture, traits, memory and disk.
+        """Return what the image requires according to Glance: architecture, traits, memory and disk.
 
         :raises InvalidSliver: with the field ``image`` if there is none.
         """
         with translated(f"read what image {image.name} needs", self._where):
             return image_needs(names(self._connection()).image(image.name))
 
-    # --- what is there
+    # --- read
 
     def find(self, sliver_id: str) -> Server | None:
-        """Return the server that bears the sliver's stamp, or None.
+        """Return the server with the sliver's stamp, or None.
 
-        One that bears its tag, but no stamp that can be read, is none; ``delete`` removes it.
+        One with its tag, but no readable stamp, does not count; ``delete`` deletes it, too.
         """
         with translated(f"look for the server of {sliver_id}", self._where):
-            life = self._life(sliver_id)
-            found = life.server()
-            return None if found is None else self._read(life, found)
+            lifecycle = self._lifecycle(sliver_id)
+            found = lifecycle.server()
+            return None if found is None else self._read(lifecycle, found)
 
-    def _read(self, life: Life, found: NovaServer) -> Server | None:
-        own = volumes_of(life.cloud, life.site, life.sliver) if attached_ids(found) else []
-        ports = ports_of(life.cloud, life.site, life.sliver)
-        return read_server(found, ports, read_volumes(life.cloud, found, own))
+    def _read(self, lifecycle: ServerLifecycle, found: NovaServer) -> Server | None:
+        own = (
+            volumes_of(lifecycle.cloud, lifecycle.site, lifecycle.sliver)
+            if attached_ids(found)
+            else []
+        )
+        ports = ports_of(lifecycle.cloud, lifecycle.site, lifecycle.sliver)
+        return read_server(found, ports, read_volumes(lifecycle.cloud, found, own))
 
     def servers(self) -> tuple[Server, ...]:
         """Return all servers of the site, one for each sliver."""
@@ -202,65 +208,65 @@ class OpenStackCompute:
         return tuple({server.sliver: server for server in read if server is not None}.values())
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name every server that bears the sliver's tag, also one whose stamp cannot be read."""
+        """Name every server with the sliver's tag, also one without a readable stamp."""
         with translated(f"look for what is left of {sliver_id}", self._where):
-            found = self._life(sliver_id).servers()
+            found = self._lifecycle(sliver_id).servers()
         return tuple(f"server {s.name} ({s.id}, {s.status})" for s in found)
 
     def console(self, sliver_id: str, lines: int) -> str:
         """Return the last ``lines`` lines that the guest wrote to its serial console.
 
         :raises NotFound: if there is no such server.
-        :raises Conflict: if it is not yet on a worker.
+        :raises Conflict: if it is on no worker yet.
         """
         with translated(f"read the console of {sliver_id}", self._where):
-            life = self._life(sliver_id)
-            server = life.the()
-            # Nova takes it for an action, but it changes nothing: it invalidates a cache of its own.
+            lifecycle = self._lifecycle(sliver_id)
+            server = lifecycle.the()
+            # A POST that changes nothing: it invalidates a cache of its own, not the caller's.
             with ReadCache().active():
-                said = life.cloud.compute.get_server_console_output(server.id, length=lines)
+                said = lifecycle.cloud.compute.get_server_console_output(server.id, length=lines)
         return "\n".join(str(said["output"] or "").splitlines()[-lines:] if lines > 0 else [])
 
-    # --- made and removed
+    # --- create and delete
 
     def create(self, spec: ServerSpec) -> Server:
-        """Return the sliver's server, running; it is made with its ports and volumes if it is not there.
+        """Return the sliver's server, running; create it with ports and volumes if it is not there.
 
-        One request makes it. If its answer is lost, the server is looked for by its tag. One that went
-        to ERROR before it ever came up is what an interrupted call left; it is replaced.
+        One request creates it. If the response is lost, the server is looked for by its tag. A server
+        that went to ERROR before it was ever active was left by an interrupted call; it is replaced.
 
-        :raises DriverError: if it goes to ERROR, with Nova's words and what is wrong with the worker.
-        :raises QuotaExceeded: if the project has no room for it.
-        :raises Denied: if it names a worker, and the user may not choose one.
-        :raises Conflict: if a volume or port of it is in use, in Nova's words.
+        :raises DriverError: if it goes to ERROR, with Nova's reason and the state of the worker.
+        :raises QuotaExceeded: if the project's quota is used up.
+        :raises Denied: if the sliver names a worker, and the user may not choose one.
+        :raises Conflict: if one of its volumes or ports is in use, with Nova's reason.
         :raises InvalidSliver: with the field ``host`` if there is no such worker, and as :meth:`check`.
-        :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
+        :raises NotVerified: if a server has the sliver's tag, but no readable stamp.
         """
         sliver = spec.sliver
         with translated(f"make the server of {sliver.id}", self._where):
-            life = self._life(sliver.id)
-            server = life.usable() or self._make(life, spec)
-            life.power_on(server, Deadline.within(self._limits.create))
+            lifecycle = self._lifecycle(sliver.id)
+            server = lifecycle.usable() or self._make(lifecycle, spec)
+            lifecycle.power_on(server, Deadline.within(self._limits.create))
         return self._running(sliver.id)
 
-    def _make(self, life: Life, spec: ServerSpec) -> NovaServer:
-        make = partial(self._post, life.cloud, spec)
+    def _make(self, lifecycle: ServerLifecycle, spec: ServerSpec) -> NovaServer:
+        make = partial(self._post, lifecycle.cloud, spec)
         try:
             with volumes_in_use(self._where):
-                return make_once(make, life.server, timeout=self._limits.call)
+                return make_once(make, lifecycle.server, timeout=self._limits.call)
         except (BadRequestException, ForbiddenException) as error:
             raise self._refusal(error, spec.sliver.host) or error from error
 
     def _post(self, cloud: Connection, spec: ServerSpec) -> NovaServer:
-        """Send the request, once more if a flavor or image that was known is another one by now."""
-        flavor = had_flavor(cloud, spec.sliver, make=self._settings.make_flavors)
+        """Send the request; again if a cached id of flavor or image has become unknown."""
+        flavor = ensure_flavor(cloud, spec.sliver, make=self._settings.make_flavors)
         try:
             return self._post_with(cloud, spec, flavor)
         except BadRequestException as error:
             if flavor.id not in words(error):
                 raise
         names(cloud).forget("flavor")
-        flavor = had_flavor(cloud, spec.sliver, make=self._settings.make_flavors)
+        flavor = ensure_flavor(cloud, spec.sliver, make=self._settings.make_flavors)
         return self._post_with(cloud, spec, flavor)
 
     def _post_with(self, cloud: Connection, spec: ServerSpec, flavor: Flavor) -> NovaServer:
@@ -273,7 +279,7 @@ class OpenStackCompute:
         return names(cloud).resolved("image", spec.image.name, post)
 
     def _refusal(self, error: HttpException, host: str | None) -> FabricDirectError | None:
-        """Return what Nova's refusal means if it is about the worker."""
+        """Return the error if Nova refuses because of the worker."""
         said = words(error)
         if "requested_destination" in said:
             return Denied(
@@ -285,18 +291,18 @@ class OpenStackCompute:
         return self._no_host(host, said) if f"Compute host {host} " in said else None
 
     def delete(self, sliver_id: str) -> None:
-        """Remove every server that bears the sliver's tag; they are gone on return.
+        """Delete every server with the sliver's tag; when the call returns, they are gone.
 
-        So are their domains on those workers whose libvirt the site knows.
+        So are their domains on workers whose libvirt the site configures.
 
-        :raises Conflict: if one is locked, in Nova's words.
-        :raises NotVerified: if Nova cannot delete one, or its domain stays.
-        :raises TimedOut: if one stays.
+        :raises Conflict: if one is locked, with Nova's reason.
+        :raises NotVerified: if Nova cannot delete one, or its domain remains.
+        :raises TimedOut: if one remains.
         """
         with translated(f"delete the server of {sliver_id}", self._where):
-            life = self._life(sliver_id)
-            servers = life.servers()
-            life.remove(servers)
+            lifecycle = self._lifecycle(sliver_id)
+            servers = lifecycle.servers()
+            lifecycle.remove(servers)
         for server in servers:
             self._verify_no_domain(server)
 
@@ -318,80 +324,80 @@ class OpenStackCompute:
     # --- power
 
     def start(self, sliver_id: str) -> None:
-        """Start the server if it is stopped; one that is being built is waited for.
+        """Start the server if it is stopped; wait for one that is being built.
 
         :raises NotFound: if there is none.
-        :raises NotVerified: if it does not run then, for example because it is paused.
+        :raises NotVerified: if it is not active then, for example because it is paused.
         """
         with translated(f"start the server of {sliver_id}", self._where):
-            life = self._life(sliver_id)
-            life.power_on(life.now(), Deadline.within(self._limits.poa))
+            lifecycle = self._lifecycle(sliver_id)
+            lifecycle.power_on(lifecycle.now(), Deadline.within(self._limits.poa))
 
     def stop(self, sliver_id: str, *, timeout: float) -> None:
-        """Shut the guest down; it is off on return.
+        """Shut the guest down; when the call returns, it is off.
 
-        Nova asks the guest (ACPI) and cuts the power when its own time is up: the image's
-        ``os_shutdown_timeout``, or ``shutdown_timeout`` of its configuration, 60 s as it comes.
+        Nova asks the guest (ACPI), and cuts the power after the image's ``os_shutdown_timeout``, or
+        ``shutdown_timeout`` of its configuration, 60 s by default.
 
         :raises NotFound: if there is no such server.
-        :raises TimedOut: if it is not off after ``timeout`` seconds; Nova goes on with it.
+        :raises TimedOut: if it is not off after ``timeout`` seconds; Nova continues.
         """
         with translated(f"stop the server of {sliver_id}", self._where):
-            life = self._life(sliver_id)
-            life.power_off(life.now(), Deadline.within(timeout))
+            lifecycle = self._lifecycle(sliver_id)
+            lifecycle.power_off(lifecycle.now(), Deadline.within(timeout))
 
     def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
-        """Restart the guest; Nova says that it did.
+        """Restart the guest; when the call returns, Nova has recorded the success.
 
-        A soft reboot becomes a hard one if the guest does not shut down within Nova's own time, 120 s
-        as it comes (``libvirt.wait_soft_reboot_seconds``). Nova does not tell which of both it was.
+        A soft reboot becomes a hard one if the guest does not shut down within
+        ``libvirt.wait_soft_reboot_seconds``, 120 s by default. Nova does not report which it was.
 
         :raises NotFound: if there is no such server.
-        :raises TimedOut: if it was not through within ``timeout`` seconds.
-        :raises DriverError: if it failed, with Nova's words.
+        :raises TimedOut: if it takes longer than ``timeout`` seconds.
+        :raises DriverError: if it fails, with Nova's reason.
         """
         with translated(f"reboot the server of {sliver_id}", self._where):
-            life, deadline = self._life(sliver_id), Deadline.within(timeout)
-            server = life.settled(life.now(), deadline)
-            life.reboot(server, "HARD" if hard else "SOFT", deadline)
+            lifecycle, deadline = self._lifecycle(sliver_id), Deadline.within(timeout)
+            server = lifecycle.settled(lifecycle.now(), deadline)
+            lifecycle.reboot(server, "HARD" if hard else "SOFT", deadline)
 
     def resize(self, stamp: Stamp) -> None:
-        """Give the server the flavor that its new stamp asks for, and the stamp.
+        """Resize the server to the flavor that its new stamp needs, and write the stamp.
 
-        It runs if it did before. Nova stops it meanwhile, and may move it to another worker unless the
-        sliver names its own.
+        Nova stops the server meanwhile, and may move it to another worker unless the sliver names its
+        own. It runs afterwards if it ran before.
 
         :raises InvalidSliver: as :meth:`check`; with the field ``capacities.disk`` or ``flavor`` if the
             root disk would shrink.
-        :raises Conflict: if it cannot be resized on the worker that the sliver names; it is as it was.
-        :raises DriverError: if Nova could not, with its words.
+        :raises Conflict: if the worker that the sliver names has no room; nothing has changed then.
+        :raises DriverError: if it fails, with Nova's reason.
         """
         sliver = stamp.sliver
         with translated(f"resize the server of {sliver.id}", self._where):
-            life, deadline = self._life(sliver.id), Deadline.within(self._limits.poa)
-            flavor = had_flavor(life.cloud, sliver, make=self._settings.make_flavors)
-            server = life.settled(life.now(), deadline)
+            lifecycle, deadline = self._lifecycle(sliver.id), Deadline.within(self._limits.poa)
+            flavor = ensure_flavor(lifecycle.cloud, sliver, make=self._settings.make_flavors)
+            server = lifecycle.settled(lifecycle.now(), deadline)
             _refuse_shrinking(server, flavor, sliver)
-            life.resize(server, flavor, sliver.host, deadline)
+            lifecycle.resize(server, flavor, sliver.host, deadline)
         self.write_stamp(sliver.id, stamp)
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
-        """Replace what the server says of its sliver, in one request.
+        """Replace the server's stamp, in one request.
 
         :raises NotFound: if there is no such server.
         """
         with translated(f"write the stamp of {sliver_id}", self._where):
-            life = self._life(sliver_id)
+            lifecycle = self._lifecycle(sliver_id)
             metadata = server_metadata(self._site.site, stamp)
-            life.cloud.compute.set_server_metadata(life.the().id, **metadata)
+            lifecycle.cloud.compute.set_server_metadata(lifecycle.the().id, **metadata)
 
-    # --- what is plugged in
+    # --- hot plug
 
     def attach_port(self, sliver_id: str, port: Port, interface: VNicInterface) -> None:
-        """Plug a NIC in, now and for later starts, unless it is; if the server runs, its port is up.
+        """Plug a NIC in unless it is, also for later starts; if the server runs, its port is active.
 
         :raises NotFound: if there is no such server.
-        :raises Unsupported: if it shall have a bandwidth.
+        :raises Unsupported: if the interface has a bandwidth.
         """
         self.set_bandwidth(sliver_id, port.component, interface.bandwidth)
         with translated(f"plug {port.component} into the server of {sliver_id}", self._where):
@@ -400,10 +406,10 @@ class OpenStackCompute:
     def detach_port(
         self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
     ) -> None:
-        """Unplug a NIC, now and for later starts; the guest has let go of it on return.
+        """Unplug a NIC, also for later starts; on return the guest has released it.
 
         :param holder: the sliver that holds its port; the server's own if absent.
-        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        :raises TimedOut: if the guest does not release it in time. It is still plugged in then.
         """
         with translated(f"unplug {component} from the server of {sliver_id}", self._where):
             self._hotplug(sliver_id).unplug_port(component, timeout, holder or sliver_id)
@@ -415,10 +421,7 @@ class OpenStackCompute:
         bandwidth: int | None,
         holder: str | None = None,  # noqa: ARG002 - none can be limited
     ) -> None:
-        """Return if no limit is asked for: a NIC in a cloud has none.
-
-        :raises Unsupported: if one is.
-        """
+        """Raise Unsupported if a limit is asked for: a NIC in a cloud has none."""
         if bandwidth is not None:
             raise Unsupported(
                 f"NIC {component} of {sliver_id} cannot be limited to {bandwidth} Mbit/s",
@@ -427,10 +430,10 @@ class OpenStackCompute:
             )
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:
-        """Return the NICs that servers have by ports which another sliver holds.
+        """Return the NICs of servers whose ports another sliver holds.
 
-        A server is ours if it has the site's tag and a stamp that can be read. One that is gone has no
-        NIC, even while Neutron still says so.
+        A server is ours if it has the site's tag and a readable stamp. A deleted one has no NIC, even
+        while Neutron still reports it.
         """
         with translated(f"look where the ports of {holder} are plugged in", self._where):
             cloud, site = self._connection(), self._site.site
@@ -443,16 +446,16 @@ class OpenStackCompute:
         """Plug a data volume in, now and for later starts, unless it is.
 
         :raises NotFound: if there is no such server.
-        :raises Conflict: if the volume is in use, in Nova's words.
-        :raises DriverError: if it could not be plugged in, with Nova's words.
+        :raises Conflict: if the volume is in use, with Nova's reason.
+        :raises DriverError: if it fails, with Nova's reason.
         """
         with translated(f"plug {component} into the server of {sliver_id}", self._where):
             self._hotplug(sliver_id).plug_volume(component, volume, self._limits.modify)
 
     def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:
-        """Unplug a data volume, now and for later starts; the guest has let go of it on return.
+        """Unplug a data volume, also for later starts; on return the guest has released it.
 
-        :raises TimedOut: if the guest did not let go of it in time. It is still plugged in then.
+        :raises TimedOut: if the guest does not release it in time. It is still plugged in then.
         """
         with translated(f"unplug {component} from the server of {sliver_id}", self._where):
             self._hotplug(sliver_id).unplug_volume(component, timeout)
@@ -475,7 +478,7 @@ def _server(cloud: Connection, server_id: str) -> NovaServer | None:
 
 
 def _refuse_image(image: GlanceImage, flavor: Flavor | None, sliver: NodeSliver) -> None:
-    """Return if an image fits a flavor; if there is none yet, one of the sliver's capacities."""
+    """Raise InvalidSliver if the image needs more than the flavor has, or the capacities."""
     wanted = sliver.capacities
     disk, ram = (flavor.disk, flavor.ram) if flavor else (wanted.disk, wanted.ram * MIB)
     needs = least_disk(image)
@@ -503,7 +506,7 @@ def _refuse_shrinking(server: NovaServer, flavor: Flavor, sliver: NodeSliver) ->
 
 
 def _hosts(cloud: Connection) -> tuple[str, ...]:
-    """Return the known workers; none if the user may not list them."""
+    """Return the names of the workers; none if the user may not list them."""
     try:
         return names(cloud).hosts()
     except Denied:

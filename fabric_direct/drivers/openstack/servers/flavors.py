@@ -1,4 +1,4 @@
-"""Which flavor a sliver gets: the one that it names, the smallest that fits, or one made for it."""
+"""The flavor of a sliver: the one that it names, the smallest that fits, or one created for it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,44 +15,48 @@ from fabric_direct.model import Capacities, NodeSliver
 T = TypeVar("T")
 
 MIB = 1024
-# Servers of such a flavor take devices of the hosts: nobody gets them who did not ask for them.
+# A flavor with these takes devices of the hosts; it is used only if the sliver names it.
 _DEVICES = ("pci_passthrough:", "accel:", "resources:VGPU", "resources:CUSTOM_")
 
 
 def flavor_of(cloud: Connection, sliver: NodeSliver, *, make: bool) -> Flavor | None:
-    """Return the sliver's flavor; nothing is made.
+    """Return the sliver's flavor; create nothing.
 
     It is the one that it names, or the smallest by memory, then virtual CPUs, then disk that is not
     smaller than its capacities, is not disabled and brings no devices.
 
-    :param make: whether one may be made, so that None is returned if none fits.
+    :param make: whether a flavor may be created: then the result is None if none fits.
     :raises InvalidSliver: with the field ``flavor`` if there is no such flavor or it is too small, with
         ``capacities`` or ``capacities.…`` if none fits.
     """
     if sliver.flavor is not None:
-        return anew(cloud, lambda: _named(cloud, str(sliver.flavor), sliver.capacities))
+        return with_fresh_flavors(
+            cloud, lambda: _named(cloud, str(sliver.flavor), sliver.capacities)
+        )
     if make:
         return _smallest(cloud, sliver.capacities)
-    return anew(cloud, lambda: _smallest(cloud, sliver.capacities) or _refuse(cloud, sliver))
+    return with_fresh_flavors(
+        cloud, lambda: _smallest(cloud, sliver.capacities) or _refuse(cloud, sliver)
+    )
 
 
-def had_flavor(cloud: Connection, sliver: NodeSliver, *, make: bool) -> Flavor:
-    """Return the sliver's flavor, which is made if none fits and ``make`` allows it.
+def ensure_flavor(cloud: Connection, sliver: NodeSliver, *, make: bool) -> Flavor:
+    """Return the sliver's flavor; create it if none fits and ``make`` is true.
 
     :raises InvalidSliver: as :func:`flavor_of`.
-    :raises Denied: if one must be made and the user is not an administrator.
+    :raises Denied: if one must be created and the user is not an administrator.
     :raises NotOurs: if a flavor of its name has another size.
     """
     return flavor_of(cloud, sliver, make=make) or _made(cloud, sliver.capacities)
 
 
 def flavor_name(wanted: Capacities) -> str:
-    """Return the name of the flavor that is made for these capacities."""
+    """Return the name of a flavor that is created for these capacities."""
     return f"fabric-direct-c{wanted.core}-r{wanted.ram}-d{wanted.disk}"
 
 
-def anew(cloud: Connection, choose: Callable[[], T]) -> T:
-    """Choose among the known flavors; if none will do, among those that there are by now."""
+def with_fresh_flavors(cloud: Connection, choose: Callable[[], T]) -> T:
+    """Choose among the cached flavors; if none will do, read them again."""
     try:
         return choose()
     except InvalidSliver:
@@ -112,7 +116,7 @@ def _size(flavor: Flavor) -> str:
 
 
 def _made(cloud: Connection, wanted: Capacities) -> Flavor:
-    """Make the flavor, or find the one that somebody else has made meanwhile."""
+    """Create the flavor, or find the one that somebody else created meanwhile."""
     name = flavor_name(wanted)
     size = {"vcpus": wanted.core, "ram": wanted.ram * MIB, "disk": wanted.disk}
     with suppress(ConflictException):
@@ -122,7 +126,7 @@ def _made(cloud: Connection, wanted: Capacities) -> Flavor:
     found: Flavor | None = next((f for f in known if f.name == name), None)
     if found is None or any(getattr(found, key) != value for key, value in size.items()):
         raise NotOurs(
-            f"flavor {name} is not what its name says",
+            f"flavor {name} has another size than its name says",
             why=f"it has {_size(found)}" if found else "it may not be used by this project",
             remedy="remove it, or name another flavor in the sliver",
         )

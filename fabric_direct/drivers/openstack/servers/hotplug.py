@@ -1,4 +1,4 @@
-"""Ports and volumes plugged into a server, and unplugged, while it is there."""
+"""Plugging ports and volumes into an existing server, and unplugging them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from fabric_direct.drivers.openstack.client.poller import Kind, wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
 from fabric_direct.drivers.openstack.servers import actions
-from fabric_direct.drivers.openstack.servers.lifecycle import Life
+from fabric_direct.drivers.openstack.servers.lifecycle import ServerLifecycle
 from fabric_direct.drivers.openstack.servers.request import (
     attached_ids,
     component_of,
@@ -27,24 +27,24 @@ from fabric_direct.drivers.openstack.volumes.driver import volumes_of
 from fabric_direct.errors import Conflict, DriverError, NotFound, TimedOut
 from fabric_direct.model import State
 
-# What a volume is while Nova plugs it in.
+# The status of a volume while Nova plugs it in.
 _COMING = {"reserved", "attaching"}
 
 
 class Hotplug:
-    """What is plugged into the server of one sliver.
+    """The ports and volumes of the server of one sliver.
 
-    :param look: how long to look whether a request was carried out whose answer was lost, in seconds.
+    :param look: seconds to look whether a request whose response was lost was carried out.
     """
 
-    def __init__(self, life: Life, look: float) -> None:
-        self._life, self._compute, self._look = life, life.cloud.compute, look
+    def __init__(self, lifecycle: ServerLifecycle, look: float) -> None:
+        self._lifecycle, self._compute, self._look = lifecycle, lifecycle.cloud.compute, look
 
     # --- ports
 
     def plug_port(self, port: Port, timeout: float) -> None:
-        """Plug a port in unless it is; it is up on return, if the server runs."""
-        server = self._life.now()
+        """Plug a port in unless it is; if the server runs, block until the port is active."""
+        server = self._lifecycle.now()
         find = partial(self._port, server, port.sliver, lambda found: found.id == port.source)
         with uncached():
             there = find()
@@ -53,15 +53,15 @@ class Hotplug:
             make_once(plug, find, timeout=self._look)
         what = f"port {port.source} to be up at server {server.id}"
         if self._wait("port", port.source, partial(_is_up, server), timeout, what) is None:
-            raise NotFound(f"port {port.source} is gone", where=self._life.where)
+            raise NotFound(f"port {port.source} is gone", where=self._lifecycle.where)
 
     def unplug_port(self, component: str, timeout: float, holder: str) -> None:
-        """Unplug a port if it is plugged in; the guest has let go of it on return.
+        """Unplug a port if it is plugged in; block until the guest has released it.
 
         :param holder: the sliver that holds the port for this component.
         """
         with uncached():
-            server = self._life.server()
+            server = self._lifecycle.server()
             wanted = partial(_is_for, holder, component)
             port = self._port(server, holder, wanted) if server else None
         if server is None or port is None:
@@ -75,7 +75,7 @@ class Hotplug:
             raise self._kept(server, f"NIC {component}", "detach_interface") from error
 
     def _release(self, server: NovaServer, port_id: str, deadline: Deadline) -> None:
-        """Have Nova begin to unplug a port; what else it does with the server is waited for."""
+        """Request that Nova unplugs a port; wait for another task on the server first."""
         release = partial(
             self._compute.delete_server_interface, port_id, server.id, ignore_missing=True
         )
@@ -83,18 +83,18 @@ class Hotplug:
             release()
         except ConflictException:
             what = f"server {server.id} to be left alone"
-            if self._life.wait(is_settled, deadline, what) is not None:
+            if self._lifecycle.wait(is_settled, deadline, what) is not None:
                 release()
 
     def _port(self, server: NovaServer, holder: str, wanted: Callable[[Any], bool]) -> Any:
-        held = ports_of(self._life.cloud, self._life.site, holder)
+        held = ports_of(self._lifecycle.cloud, self._lifecycle.site, holder)
         return next((p for p in held if p.device_id == server.id and wanted(p)), None)
 
     # --- volumes
 
     def plug_volume(self, component: str, volume: Volume, timeout: float) -> None:
         """Plug a volume in unless it is."""
-        server = self._life.now()
+        server = self._lifecycle.now()
         if volume.source not in attached_ids(server):
             attach = partial(self._attach, server, component, volume.source)
             make_once(attach, partial(self._attached, volume.source), timeout=self._look)
@@ -104,14 +104,14 @@ class Hotplug:
         if not _has(server, found):
             raise DriverError(
                 f"volume {volume.source} was not plugged in: it is {_status(found)}",
-                where=self._life.where,
-                why=actions.why(self._life.cloud, server.id, "attach_volume"),
+                where=self._lifecycle.where,
+                why=actions.why(self._lifecycle.cloud, server.id, "attach_volume"),
             )
 
     def unplug_volume(self, component: str, timeout: float) -> None:
-        """Unplug a component's volume if it is plugged in; the guest has let go of it on return."""
+        """Unplug a component's volume if it is plugged in; block until the guest has released it."""
         with uncached():
-            server = self._life.server()
+            server = self._lifecycle.server()
             source = self._source(server, component) if server else None
         if server is None or source is None:
             return
@@ -125,18 +125,22 @@ class Hotplug:
         deadline, what = Deadline.within(timeout), f"volume {source} to be unplugged"
         found = self._wait("volume", source, _has_gone, timeout, what)
         if _has(server, found):
-            raise TimedOut(f"{what} was tried in vain")
+            raise TimedOut(f"{what}: the guest keeps it")
         # Cinder is told first, and only then does Nova forget it.
-        self._life.wait(lambda now: source not in attached_ids(now), deadline, what)
+        self._lifecycle.wait(lambda now: source not in attached_ids(now), deadline, what)
 
     def _source(self, server: NovaServer, component: str) -> str | None:
-        life = self._life
-        own = volumes_of(life.cloud, life.site, life.sliver) if attached_ids(server) else []
-        disks = read_volumes(life.cloud, server, own)
+        lifecycle = self._lifecycle
+        own = (
+            volumes_of(lifecycle.cloud, lifecycle.site, lifecycle.sliver)
+            if attached_ids(server)
+            else []
+        )
+        disks = read_volumes(lifecycle.cloud, server, own)
         return next((disk.source for disk in disks if disk.component == component), None)
 
     def _attach(self, server: NovaServer, component: str, volume_id: str) -> str:
-        with volumes_in_use(self._life.where):
+        with volumes_in_use(self._lifecycle.where):
             self._compute.create_volume_attachment(server.id, volume_id, tag=component)
         return volume_id
 
@@ -144,36 +148,33 @@ class Hotplug:
         try:
             self._compute.delete_volume_attachment(server, volume_id, ignore_missing=True)
         except BadRequestException as error:
-            # So it is if an earlier call has begun with it.
+            # An earlier call has begun with it.
             if "Unable to detach volume" not in words(error):
                 raise
 
     def _attached(self, volume_id: str) -> str | None:
-        return volume_id if volume_id in attached_ids(self._life.server()) else None
+        return volume_id if volume_id in attached_ids(self._lifecycle.server()) else None
 
     # --- both
 
     def _wait(
         self, kind: Kind, name: str, done: Callable[[Any], bool], timeout: float, what: str
     ) -> Any:
-        return wait_for(self._life.cloud, kind, name, done, timeout=timeout, what=what)
+        return wait_for(self._lifecycle.cloud, kind, name, done, timeout=timeout, what=what)
 
     def _kept(self, server: NovaServer, what: str, action: str) -> TimedOut:
         return TimedOut(
             f"{what} is still plugged into server {server.id}",
-            where=self._life.where,
-            why=actions.why(self._life.cloud, server.id, action)
-            or "the guest did not let go of it",
-            remedy="shut the guest down, or have it let go, and try again",
+            where=self._lifecycle.where,
+            why=actions.why(self._lifecycle.cloud, server.id, action)
+            or "the guest did not release it",
+            remedy="shut the guest down, or release it there, and try again",
         )
 
 
 @contextmanager
 def volumes_in_use(where: str) -> Iterator[None]:
-    """Turn Nova's refusal of a volume into a conflict; to Nova it is a bad request.
-
-    :raises Conflict: if Nova refuses a volume, in its words.
-    """
+    """Raise Conflict, with Nova's reason, if Nova refuses a volume; Nova calls it a bad request."""
     try:
         yield
     except BadRequestException as error:
@@ -188,7 +189,7 @@ def _is_for(holder: str, component: str, port: Any) -> bool:
 
 
 def _is_up(server: NovaServer, port: Any) -> bool:
-    """Return whether the port is up; one of a server that is off cannot be."""
+    """Return whether the port is active; that of a server that is off cannot be."""
     runs = state_of(server) is State.RUNNING
     bound = port is not None and port.device_id == server.id
     return port is None or (bound and (port.status == "ACTIVE" or not runs))
@@ -204,7 +205,7 @@ def _has(server: NovaServer, volume: Any) -> bool:
 
 
 def _has_come(server: NovaServer, volume: Any) -> bool:
-    """Return whether plugging in has ended; a volume that others have, too, may not say so."""
+    """Return whether plugging in has ended; the status of a multiattach volume may not show it."""
     if volume is None or _has(server, volume):
         return volume is None or volume.status == "in-use"
     return not (volume.is_multiattach or volume.status in _COMING)

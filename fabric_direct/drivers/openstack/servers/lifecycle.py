@@ -28,7 +28,7 @@ Done = Callable[[NovaServer | None], bool]
 _INCOMPLETE = 20.0
 
 
-class Life:
+class ServerLifecycle:
     """What becomes of the servers of one sliver; there should be one at most.
 
     :param cloud: a connection.
