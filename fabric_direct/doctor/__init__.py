@@ -1,12 +1,12 @@
-"""Whether a site has what it needs, and how to mend what it has not. Nothing is changed.
+"""Check whether a site has what it needs, and say how to fix what it lacks. Nothing is changed.
 
 ::
 
-    libraries    what Python must find
-    files        state, journal, volumes, images: there, and open to whom they must be
+    libraries    the Python packages of the drivers
+    files        state, journal, volumes, images: existence and permissions
     machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
     daemon       libvirt of each host
-    workers      SSH of each host that is not this machine: login, Python, root
+    workers      SSH to each host that is not this machine: login, Python, root
     cloud        clouds.yaml, login, services, rights, and what the site names in its cloud
 
 Each check is a function that returns a :class:`Diagnosis`.
@@ -25,17 +25,20 @@ __all__ = ["Diagnosis", "Verdict", "examine"]
 
 
 def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
-    """Check everything that the site needs, one thing after the other.
+    """Check everything that the site needs, one thing after another.
 
-    :param path: where the site is read from; None if there is no file.
-    :param load: reads the site.
+    :param path: the file of the site; None if there is none.
+    :param load: loads the site.
     """
     yield libraries.check_libraries()
     try:
         site = load()
     except FabricDirectError as error:
         yield Diagnosis(
-            "site.yaml", Verdict.FAIL, str(error), "mend the file; what it is for was not checked"
+            "site.yaml",
+            Verdict.FAIL,
+            str(error),
+            "fix the file; nothing that depends on it was checked",
         )
         return
     yield Diagnosis("site.yaml", Verdict.OK, str(path or "no file: this machine with its libvirt"))
@@ -57,7 +60,7 @@ def _cloud(site: Site) -> Iterator[Diagnosis]:
 
 
 def _workers(site: Site) -> Iterator[Diagnosis]:
-    """Check what is needed beside the cloud, which sees to KVM, disks, images and networks itself."""
+    """Check what the cloud does not provide by itself: libvirt and SSH of each worker."""
     for name, host in site.hosts.items():
         found = daemon.check_libvirt(name, host, site.limits.call)
         needed = host.devices or found.verdict is Verdict.OK

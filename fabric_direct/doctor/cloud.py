@@ -1,20 +1,18 @@
-"""The cloud of a site: its entry in clouds.yaml, the login, its services.
+"""The cloud of a site: its entry in clouds.yaml, the login, the services.
 
 ::
 
-    entry → login → services → rights, workers, hosts, agents                         cloud_rights
-                             → external network, security groups, key pair,
-                               volume type, images                                    cloud_contents
+    entry → login → services → rights, workers, hosts, agents,                        cloud_contents
+                               external network, security groups, key pair,
+                               volume type, images
 
-What a service would be asked for is left out where the service does not answer.
+Where a service does not answer, the checks that need it are skipped.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-import yaml
 from keystoneauth1.discover import EndpointData
 from openstack.config import OpenStackConfig
 from openstack.config.loader import CONFIG_SEARCH_PATH
@@ -24,28 +22,25 @@ from openstack.exceptions import raise_from_response
 from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.deadline import call_within
 from fabric_direct.doctor import cloud_contents as contents
-from fabric_direct.doctor import cloud_rights as rights
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
 
 _PLACES = tuple(dict.fromkeys(CONFIG_SEARCH_PATH))
-_REACH = (
-    "see whether the service runs, and whether its address in the catalog can be reached from here"
-)
+_REACH = "check that the service runs, and that this machine reaches its address in the catalog"
 
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """A service of the cloud, and the smallest thing that it can be asked for."""
+    """A service of the cloud, and its cheapest request."""
 
     name: str
     product: str
     proxy: str
     question: str
     zed: tuple[int, int] | None = None
-    """Its newest microversion in the release Zed, where that tells releases apart."""
+    """Its newest microversion in the Zed release, where that identifies a release."""
 
 
 _SERVICES = (
@@ -58,7 +53,7 @@ _SERVICES = (
 
 
 def examine_cloud(site: Site) -> Iterator[Diagnosis]:
-    """Check the cloud that the site's drivers need; nothing is changed."""
+    """Check the cloud that the site's drivers use."""
     if site.openstack is None:
         remedy = "add openstack: {cloud: NAME}, an entry of clouds.yaml"
         yield Diagnosis("cloud", Verdict.FAIL, "site.yaml has no section openstack", remedy)
@@ -84,17 +79,17 @@ def _examine_services(site: Site, connection: Connection) -> Iterator[Diagnosis]
 
 
 def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagnosis]]]:
-    """Say what is asked, of which service, for what the site names."""
+    """Yield the service, the subject and the function of each check of what the site names."""
     settings = site.openstack
     if settings is None:
         return
     hosts, external = list(site.hosts), settings.external_network
     key, kind = settings.key_name, settings.volume_type
-    yield "compute", "rights", partial(rights.check_rights, site=site)
-    yield "compute", "workers", rights.check_workers
+    yield "compute", "rights", partial(contents.check_rights, site=site)
+    yield "compute", "workers", contents.check_workers
     if hosts:
-        yield "compute", "hosts of site.yaml", partial(rights.check_hosts, names=hosts)
-    yield "network", "network agents", rights.check_agents
+        yield "compute", "hosts of site.yaml", partial(contents.check_hosts, names=hosts)
+    yield "network", "network agents", contents.check_agents
     yield "network", "external network", partial(contents.check_external_network, name=external)
     yield "network", "security groups", partial(contents.check_security_groups, site=site)
     yield "compute", "key pair", partial(contents.check_key_pair, name=key)
@@ -106,23 +101,24 @@ def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagn
 def _limited(
     subject: str, limit: float, check: Callable[..., Diagnosis], *args: object
 ) -> Diagnosis:
-    """Return what a check finds, or why it could not be made."""
+    """Return what a check found, or why it failed."""
     try:
-        return call_within(limit, f"the check of {subject}", check, *args)
+        with translated(f"check {subject}"):
+            return call_within(limit, f"the check of {subject}", check, *args)
     except FabricDirectError as error:
         return Diagnosis(subject, Verdict.FAIL, _said(error), error.remedy or _REACH)
 
 
 def _said(error: FabricDirectError) -> str:
-    """Return the error without its remedy, which a diagnosis has by itself."""
+    """Return the error without its remedy, which is a field of a diagnosis."""
     return str(error).removesuffix(f" {error.remedy.rstrip('.')}.") if error.remedy else str(error)
 
 
-# --- getting in
+# --- login
 
 
 def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
-    """Look for the cloud in clouds.yaml, and say which file that is."""
+    """Look for the cloud's entry in clouds.yaml."""
     try:
         cloud(settings, call_limit=limit)
     except InvalidSite as error:
@@ -132,11 +128,11 @@ def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
 
 
 def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
-    """Say what is wrong with the file, and what it has instead if it can be read."""
-    subject, path = "clouds.yaml", settings.clouds_file
-    remedy = "mend it, or name another one in site.yaml: openstack: clouds_file"
-    if path is not None and (unreadable := _unreadable(path)):
-        return Diagnosis(subject, Verdict.FAIL, f"{path}: {unreadable}", remedy)
+    """Say why the file cannot be used, or which entries it has instead."""
+    subject = "clouds.yaml"
+    remedy = "fix it, or name another file in site.yaml: openstack: clouds_file"
+    if error.field == "openstack.clouds_file":
+        return Diagnosis(subject, Verdict.FAIL, f"{error.where}: {error.why}", remedy)
     config = _config(settings)
     if not config.config_filename:
         return Diagnosis(subject, Verdict.FAIL, f"is in none of {', '.join(_PLACES)}", remedy)
@@ -148,18 +144,6 @@ def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
     return Diagnosis(subject, Verdict.FAIL, found, remedy)
 
 
-def _unreadable(path: Path) -> str:
-    """Say why a file cannot be read; where it is no YAML, but nothing of what it has there."""
-    try:
-        yaml.safe_load(path.read_text())
-    except OSError as error:
-        return error.strerror or str(error)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        return f"line {mark.line + 1}: is not YAML" if mark else "is not YAML"
-    return ""
-
-
 def _config(settings: OpenStackSettings) -> OpenStackConfig:
     path = settings.clouds_file
     return OpenStackConfig(
@@ -168,13 +152,13 @@ def _config(settings: OpenStackSettings) -> OpenStackConfig:
 
 
 def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
-    """Get a token, and say whose it is."""
+    """Get a token, and say for which user and project."""
     connection = cloud(settings, call_limit=limit)
     try:
-        access = rights.access_of(connection)
+        access = contents.access_of(connection)
     except Denied as error:
         user = connection.config.config["auth"].get("username") or "us"
-        found = f"Keystone does not let {user} in: {error.why}"
+        found = f"Keystone refuses to log {user} in: {error.why}"
         remedy = f"check user, password and project of {settings.cloud} in clouds.yaml"
         return Diagnosis("login", Verdict.FAIL, found, remedy)
     region = connection.config.region_name or "any"
@@ -183,7 +167,7 @@ def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
 
 
 def check_service(connection: Connection, service: _Service) -> Diagnosis:
-    """Ask a service for its versions, and for the smallest thing that it gives."""
+    """Send a service its cheapest request, and read its versions."""
     with translated(f"ask {service.product}", connection.name):
         proxy = getattr(connection, service.proxy)
         raise_from_response(proxy.get(service.question))
@@ -196,7 +180,7 @@ def check_service(connection: Connection, service: _Service) -> Diagnosis:
         service.name,
         Verdict.WARN,
         f"{found}: older than Zed, which has {_dotted(service.zed)}",
-        "upgrade the cloud; with releases before Zed nothing was tried",
+        "upgrade the cloud; releases before Zed are untested",
     )
 
 

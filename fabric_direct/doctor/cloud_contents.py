@@ -1,26 +1,145 @@
-"""What the site names in its cloud: external network, security groups, key pair, volume type, images."""
+"""What the cloud lets us do and what it has: rights, workers, agents, and what the site names in it.
 
-from typing import Any
+Each check may raise openstacksdk's errors; :mod:`.cloud` translates them.
+"""
 
+from collections.abc import Iterable
+from typing import Any, cast
+
+from keystoneauth1.access import AccessInfo
+from keystoneauth1.identity import BaseIdentityPlugin
+from openstack.compute.v2.service import Service
 from openstack.connection import Connection
 from openstack.network.v2.security_group import SecurityGroup
 
 from fabric_direct.config import Site
-from fabric_direct.doctor.cloud_rights import listed
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
 from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.errors import Denied
 
 _SSH = 22
+_ADMINISTRATORS = (
+    "pin a worker",
+    "make provider networks or flavors",
+    "give a NIC its MAC or address on another project's network",
+    "learn the worker or the domain of a server",
+)
+
+
+def access_of(connection: Connection) -> AccessInfo:
+    """Return what Keystone says of our token: user, project, roles.
+
+    :raises Denied: if Keystone rejects the credentials.
+    """
+    plugin = cast(BaseIdentityPlugin, connection.session.auth)
+    with translated("log in", connection.name):
+        return plugin.get_access(connection.session)
+
+
+def check_rights(connection: Connection, site: Site) -> Diagnosis:
+    """Check whether the user is an administrator, and needs to be one for what the site asks for."""
+    access = access_of(connection)
+    who = f"{access.username} ({', '.join(sorted(access.role_names or ()))})"
+    if _workers(connection) is not None:
+        return Diagnosis("rights", Verdict.OK, f"{who} is an administrator")
+    found = f"{who} is no administrator: cannot {', '.join(_ADMINISTRATORS)}"
+    asked = _asked_of_administrators(site)
+    if not asked:
+        return Diagnosis("rights", Verdict.INFO, found)
+    remedy = "give the user the role admin in its project, or do without these"
+    return Diagnosis("rights", Verdict.WARN, f"{found}; site.yaml has {', '.join(asked)}", remedy)
+
+
+def _asked_of_administrators(site: Site) -> list[str]:
+    """Name the settings of the site that only an administrator can use."""
+    physical = [name for name, network in site.networks.items() if network.physical_network]
+    makes = site.openstack is not None and site.openstack.make_flavors
+    return [
+        *([f"hosts ({', '.join(site.hosts)})"] if site.hosts else []),
+        *([f"networks of a physical network ({', '.join(physical)})"] if physical else []),
+        *(["openstack: make_flavors"] if makes else []),
+    ]
+
+
+def _workers(connection: Connection) -> list[Service] | None:
+    """Return the compute services, or None if the user may not list them."""
+    try:
+        with translated("list the workers", connection.name):
+            return list(connection.compute.services(binary="nova-compute"))
+    except Denied:
+        return None
+
+
+def check_workers(connection: Connection) -> Diagnosis:
+    """Check which workers can take servers."""
+    workers = _workers(connection)
+    if workers is None:
+        return _not_told("workers")
+    out = [_state(worker) for worker in workers if not _takes(worker)]
+    able = [worker.host for worker in workers if _takes(worker)]
+    if not able:
+        remedy = (
+            "start nova-compute there, or enable it: "
+            "openstack compute service set --enable HOST nova-compute"
+        )
+        return Diagnosis("workers", Verdict.FAIL, f"none takes servers: {listed(out)}", remedy)
+    if not out:
+        return Diagnosis("workers", Verdict.OK, listed(able))
+    remedy = "nothing, if it is on purpose; otherwise start or enable nova-compute there"
+    return Diagnosis("workers", Verdict.WARN, f"{listed(able)}; but not {listed(out)}", remedy)
+
+
+def _takes(worker: Service) -> bool:
+    return (worker.state, worker.status) == ("up", "enabled")
+
+
+def _state(worker: Service) -> str:
+    why = f": {worker.disabled_reason}" if worker.disabled_reason else ""
+    return f"{worker.host} ({worker.state}, {worker.status}{why})"
+
+
+def check_hosts(connection: Connection, names: list[str]) -> Diagnosis:
+    """Check that the cloud has workers of the names of the site's hosts."""
+    subject, workers = "hosts of site.yaml", _workers(connection)
+    if workers is None:
+        return _not_told(subject)
+    known = sorted(worker.host for worker in workers)
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return Diagnosis(subject, Verdict.OK, listed(names))
+    found = f"the cloud has no worker {listed(unknown)}; it has {listed(known)}"
+    return Diagnosis(subject, Verdict.FAIL, found, "name them in site.yaml as Nova does")
+
+
+def check_agents(connection: Connection) -> Diagnosis:
+    """Check that Neutron's agents are alive."""
+    subject = "network agents"
+    agents = list(connection.network.agents())
+    if not agents:
+        return _not_told(subject)
+    dead = [f"{a.agent_type} on {a.host}" for a in agents if not a.is_alive]
+    if not dead:
+        return Diagnosis(subject, Verdict.OK, f"{len(agents)} are alive")
+    remedy = (
+        "start them there; guests get their address from DHCP agents, floating IPs are L3 agents'"
+    )
+    return Diagnosis(subject, Verdict.WARN, f"dead: {listed(dead)}", remedy)
+
+
+def _not_told(subject: str) -> Diagnosis:
+    return Diagnosis(subject, Verdict.INFO, "only an administrator may know")
+
+
+# --- what site.yaml names
 
 
 def check_external_network(connection: Connection, name: str | None) -> Diagnosis:
-    """See whether floating IPs can come from the external network that the site names."""
+    """Check that floating IPs can come from the external network that the site names."""
     subject = "external network"
     if name is None:
         return Diagnosis(subject, Verdict.INFO, "none is named: no floating IPs, no routers")
-    with translated(f"look for network {name}", connection.name):
-        network = connection.network.find_network(name)
-        external = [n.name for n in connection.network.networks(is_router_external=True)]
+    network = connection.network.find_network(name)
+    external = [n.name for n in connection.network.networks(is_router_external=True)]
     if network is None or not network.is_router_external:
         wrong = "is not external" if network else "is not there"
         remedy = "name one of these in site.yaml: openstack: external_network"
@@ -34,11 +153,10 @@ def check_external_network(connection: Connection, name: str | None) -> Diagnosi
 
 
 def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
-    """See whether the groups that ports will have are there and let SSH in where that is needed."""
+    """Check that the security groups of ports exist, and allow SSH where guests are reached by it."""
     subject, named = "security groups", _group_names(site)
-    with translated("list the security groups", connection.name):
-        project = connection.current_project_id
-        groups = list(connection.network.security_groups(project_id=project))
+    project = connection.current_project_id
+    groups = list(connection.network.security_groups(project_id=project))
     wrong = [name for name in named if len(_called(groups, name)) != 1]
     if wrong:
         found = "; ".join(f"{len(_called(groups, name)) or 'none'} called {name}" for name in wrong)
@@ -46,7 +164,7 @@ def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
     rules = [rule for name in named for rule in _called(groups, name)[0].security_group_rules]
     if site.guest == "ssh" and not any(map(_lets_ssh_in, rules)):
         remedy = f"openstack security group rule create --proto tcp --dst-port 22 {named[0]}"
-        found = f"{listed(named)}: no rule lets SSH in, and guests are reached by it"
+        found = f"{listed(named)}: no rule allows SSH, by which guests are reached"
         return Diagnosis(subject, Verdict.WARN, found, remedy)
     return Diagnosis(subject, Verdict.OK, listed(named))
 
@@ -70,11 +188,10 @@ def _lets_ssh_in(rule: dict[str, Any]) -> bool:
 
 
 def check_key_pair(connection: Connection, name: str | None) -> Diagnosis:
-    """See whether the key pair is there, which belongs to the user and not to the project."""
+    """Check that the key pair exists; it belongs to the user, not to the project."""
     if name is None:
         return Diagnosis("key pair", Verdict.INFO, "none is named: servers get the sliver's keys")
-    with translated(f"look for key pair {name}", connection.name):
-        found = connection.compute.find_keypair(name)
+    found = connection.compute.find_keypair(name)
     if found is None:
         remedy = f"openstack keypair create --public-key FILE {name}, as this user"
         return Diagnosis("key pair", Verdict.FAIL, f"{name} is not there", remedy)
@@ -82,12 +199,11 @@ def check_key_pair(connection: Connection, name: str | None) -> Diagnosis:
 
 
 def check_volume_type(connection: Connection, name: str | None) -> Diagnosis:
-    """See whether volumes can be made of the type that the site names."""
+    """Check that the cloud has the volume type that the site names."""
     subject = "volume type"
     if name is None:
         return Diagnosis(subject, Verdict.INFO, "none is named: volumes get the cloud's default")
-    with translated("list the volume types", connection.name):
-        known = [kind.name for kind in connection.block_storage.types()]
+    known = [kind.name for kind in connection.block_storage.types()]
     if name not in known:
         remedy = "name one of these in site.yaml: openstack: volume_type"
         return Diagnosis(
@@ -97,13 +213,17 @@ def check_volume_type(connection: Connection, name: str | None) -> Diagnosis:
 
 
 def check_image(connection: Connection, name: str) -> Diagnosis:
-    """See whether an image of the site is there and can be used."""
+    """Check that an image of the site exists and is active."""
     subject = f"image {name}"
-    with translated(f"look for image {name}", connection.name):
-        image = connection.image.find_image(name)
+    image = connection.image.find_image(name)
     if image is None:
         remedy = f"openstack image create --disk-format qcow2 --file FILE {name}"
         return Diagnosis(subject, Verdict.FAIL, "is not there", remedy)
     if image.status != "active":
         return Diagnosis(subject, Verdict.FAIL, f"is {image.status}", "wait, or upload it again")
     return Diagnosis(subject, Verdict.OK, f"{image.id}, {(image.size or 0) / 2**20:.0f} MiB")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a list in a sentence."""
+    return ", ".join(names) or "none"

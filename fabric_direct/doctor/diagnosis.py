@@ -9,16 +9,16 @@ class Verdict(StrEnum):
 
     OK = "ok"
     INFO = "info"
-    """Not there, and not needed."""
+    """Absent, and not needed."""
     WARN = "warn"
-    """It works, but slower or not for long."""
+    """It works, but not well."""
     FAIL = "fail"
-    """Slivers cannot be made."""
+    """Slivers cannot be created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a check finds, and how to mend it."""
+    """What a check found, and how to fix it."""
 
     subject: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""State, journal, volumes and images: there, and open to whom they must be."""
+"""State, journal, volumes and images: existence and permissions."""
 
 import os
 import pwd
@@ -12,7 +12,7 @@ from fabric_direct.journal import Journal
 
 
 def check_state_dir(path: Path) -> Diagnosis:
-    """See whether we can write there, and nobody else can."""
+    """Check that we can write there, and nobody else can."""
     subject = "state directory"
     there = _nearest(path)
     if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
@@ -28,21 +28,21 @@ def check_state_dir(path: Path) -> Diagnosis:
 
 
 def check_journal(site: Site) -> Diagnosis:
-    """Look for operations that a process began and did not end."""
+    """Look for operations that a process began and did not finish."""
     journal = Journal(site.state_dir)
     unfinished, foreign = journal.unfinished(), journal.foreign()
     if not (unfinished or foreign):
         return Diagnosis("journal", Verdict.OK, "nothing is unfinished")
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
     found += [f"{path} is no entry: damaged, or of another version" for path in foreign]
-    recover = "if no process works on it: fabric-direct recover, or recover --undo"
+    recover = "if no process is working on it: fabric-direct recover, or recover --undo"
     remove = "delete a file that is no entry when the sliver that it names is as it should be"
     remedies = [recover] * bool(unfinished) + [remove] * bool(foreign)
     return Diagnosis("journal", Verdict.WARN, ", ".join(found), "; ".join(remedies))
 
 
 def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:
-    """See whether QEMU's user can get to the disks."""
+    """Check that QEMU's user can reach the disks."""
     closed = _closed_to(user, _nearest(path))
     if closed is None:
         return Diagnosis("volumes", Verdict.OK, str(path))
@@ -50,13 +50,13 @@ def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:
 
 
 def check_image(name: str, path: Path | None, user: pwd.struct_passwd | None) -> Diagnosis:
-    """See whether an image's file is there and QEMU's user can get to it."""
+    """Check that an image's file exists, and QEMU's user can reach it."""
     subject = f"image {name}"
     if path is None:
         remedy = f"name its file in site.yaml: images: {name}: path"
         return Diagnosis(subject, Verdict.FAIL, "has no path", remedy)
     if not path.is_file():
-        remedy = "put it there (make demo builds fabric-guest), or mend the path in site.yaml"
+        remedy = "put it there (make demo builds fabric-guest), or fix the path in site.yaml"
         return Diagnosis(subject, Verdict.FAIL, f"there is no file {path}", remedy)
     closed = _closed_to(user, path.parent)
     if closed is not None:
@@ -73,13 +73,13 @@ def _not_passable(
 
 
 def _closed_to(user: pwd.struct_passwd | None, directory: Path) -> Path | None:
-    """Return the first directory on the way that the user may not pass through."""
+    """Return the first directory on the way that the user may not search."""
     way = reversed((directory.resolve(), *directory.resolve().parents))
     return next((d for d in way if user and not may(user, d, stat.S_IXOTH)), None)
 
 
 def _nearest(path: Path) -> Path:
-    """Return the path, or the nearest directory above it that is there."""
+    """Return the path, or the nearest existing directory above it."""
     return path if path.exists() else _nearest(path.absolute().parent)
 
 

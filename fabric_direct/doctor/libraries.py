@@ -1,10 +1,10 @@
-"""What Python must find."""
+"""The Python packages of the drivers."""
 
 from importlib import import_module, metadata
 
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
 
-# What is imported at first use only, so that its absence would show late.
+# Imported at first use only, so that their absence would show late.
 _NEEDED = {
     "libvirt": "libvirt-python",
     "pycdlib": "pycdlib",

@@ -1,4 +1,4 @@
-"""What this machine must offer: KVM, an IOMMU, bridges, dnsmasq, 802.1Q."""
+"""What this machine must have: KVM, an IOMMU, bridges, dnsmasq, 802.1Q."""
 
 import fcntl
 import grp
@@ -26,9 +26,9 @@ _ROOT = Path("/")
 def check_kvm(
     virt_type: str, device: Path = _KVM, cpuinfo: Path = Path("/proc/cpuinfo")
 ) -> Diagnosis:
-    """Make a virtual machine by KVM, for the device may be there and not work.
+    """Create a virtual machine by KVM, for the device may exist and not work.
 
-    :param virt_type: what the site says of the host; ``auto`` does without KVM if need be.
+    :param virt_type: the host's setting; ``auto`` does without KVM if necessary.
     """
     if virt_type == "qemu":
         return Diagnosis("KVM", Verdict.INFO, "not used: virt_type is qemu")
@@ -60,7 +60,7 @@ def _virtualizes(cpuinfo: Path) -> bool:
 
 
 def check_kvm_permissions(user: pwd.struct_passwd | None, device: Path = _KVM) -> Diagnosis:
-    """See whether libvirt's QEMU user may open the device.
+    """Check that libvirt's QEMU user may open the device.
 
     If not, libvirt probes QEMU's capabilities again with each call, which takes 8 s and more.
     """
@@ -78,7 +78,7 @@ def check_kvm_permissions(user: pwd.struct_passwd | None, device: Path = _KVM) -
 
 
 def qemu_user(settings: Path = Path("/etc/libvirt/qemu.conf")) -> pwd.struct_passwd | None:
-    """Return the user that libvirt runs QEMU as: of its settings, or the distribution's."""
+    """Return the user that libvirt runs QEMU as: configured, or the distribution's default."""
     text = settings.read_text() if os.access(settings, os.R_OK) else ""
     named = re.findall(r'^\s*user\s*=\s*"\+?([^"]+)"', text, re.MULTILINE)
     known = {user.pw_name: user for user in pwd.getpwall()}
@@ -100,7 +100,7 @@ def may(user: pwd.struct_passwd, path: Path, bits: int) -> bool:
 
 
 def check_iommu(*, needed: bool, root: Path = _ROOT) -> Diagnosis:
-    """See whether PCI devices can be passed through: an IOMMU with groups, and vfio-pci.
+    """Check that PCI devices can be passed through: an IOMMU with groups, and vfio-pci.
 
     :param needed: whether the site lists devices of this host.
     """
@@ -134,7 +134,7 @@ def has_module(name: str, root: Path = _ROOT) -> bool:
 
 
 def check_networks(networks: Mapping[str, SiteNetwork], root: Path = _ROOT) -> Iterator[Diagnosis]:
-    """Check what the site's networks are made of."""
+    """Check what the site's networks consist of."""
     for name, network in networks.items():
         if isinstance(network, FlatNetwork) and network.bridge:
             yield check_bridge(name, network.bridge, root)
@@ -147,7 +147,7 @@ def check_networks(networks: Mapping[str, SiteNetwork], root: Path = _ROOT) -> I
 
 
 def check_bridge(network: str, bridge: str, root: Path = _ROOT) -> Diagnosis:
-    """See whether the bridge of a flat network is there."""
+    """Check that the bridge of a flat network exists."""
     if (root / "sys/class/net" / bridge / "bridge").is_dir():
         return Diagnosis(f"network {network}", Verdict.OK, f"bridge {bridge} is there")
     there = (root / "sys/class/net" / bridge).exists()
@@ -157,7 +157,7 @@ def check_bridge(network: str, bridge: str, root: Path = _ROOT) -> Diagnosis:
 
 
 def check_uplink(network: str, uplink: str, root: Path = _ROOT) -> Diagnosis:
-    """See whether the uplink of a VLAN network is there."""
+    """Check that the uplink of a VLAN network exists."""
     if (root / "sys/class/net" / uplink).exists():
         return Diagnosis(f"network {network}", Verdict.OK, f"uplink {uplink} is there")
     remedy = f"name one of this machine's in site.yaml: networks: {network}: uplink"
@@ -165,7 +165,7 @@ def check_uplink(network: str, uplink: str, root: Path = _ROOT) -> Diagnosis:
 
 
 def check_8021q(root: Path = _ROOT) -> Diagnosis:
-    """See whether the kernel can make VLAN interfaces."""
+    """Check that the kernel supports VLAN interfaces."""
     if has_module("8021q", root):
         return Diagnosis("802.1Q", Verdict.OK, "the kernel has it")
     return Diagnosis(
@@ -177,7 +177,7 @@ def check_8021q(root: Path = _ROOT) -> Diagnosis:
 
 
 def check_dnsmasq() -> Diagnosis:
-    """See whether dnsmasq is there, which libvirt's networks hand addresses out with."""
+    """Check that dnsmasq is installed, the DHCP server of libvirt's networks."""
     found = shutil.which("dnsmasq", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found:
         return Diagnosis("dnsmasq", Verdict.OK, found)

@@ -1,4 +1,4 @@
-"""Workers that we log in to: the login, their Python, and who we are there."""
+"""Workers that we log in to by SSH: the login, Python, and the user."""
 
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
@@ -6,19 +6,19 @@ from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
 from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.errors import FabricDirectError
 
-_REACH = "see whether ssh to it works by hand, without a password"
+_REACH = "check that ssh to it works by hand, without a password"
 
 
 def needs_login(host: Host) -> bool:
-    """Return whether something of ours has to run on a host that is not this machine."""
+    """Return whether we have to run anything on a host that is not this machine."""
     return host.ssh is not None or bool(host.devices and not is_local(host))
 
 
 def check_login(site: Site, name: str) -> Diagnosis:
-    """Log in to a worker and start there what devices need: Python, as root."""
+    """Log in to a worker, and check what devices need there: Python, as root."""
     subject, host = f"SSH of {name}", site.host(name)
     if host.ssh is None:
-        found = "it has devices that may be passed through, and site.yaml says no way to log in"
+        found = "it has devices to pass through, and site.yaml has no SSH login for it"
         remedy = f"name one in site.yaml: hosts.{name}.ssh: ssh://root@{name}"
         return Diagnosis(subject, Verdict.FAIL, found, remedy)
     try:
@@ -35,7 +35,7 @@ def check_login(site: Site, name: str) -> Diagnosis:
 
 
 def _looked(site: Site, name: str) -> tuple[str, int]:
-    """Return the version of the worker's Python, and who we are there."""
+    """Return the version of the worker's Python, and our user id there."""
     host = SshHost(site, name)
     try:
         relay = host.relay(timeout=site.limits.call)

@@ -10,7 +10,7 @@ from pytest_mock import MockerFixture
 
 from fabric_direct import doctor
 from fabric_direct.config import OpenStackSettings, Site
-from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents, cloud_rights, daemon
+from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents, daemon
 from fabric_direct.doctor.cloud import _SERVICES, _Service, check_service, examine_cloud
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
@@ -168,7 +168,7 @@ class TestGettingIn:
         path = tmp_path / "broken.yaml"
         path.write_text("clouds:\n  test: {auth: {password: hunter2\n")
         found = self.entry(OpenStackSettings(cloud="test", clouds_file=path))
-        assert found.found == f"{path}: line 3: is not YAML"
+        assert found.found == f"{path}, line 3: it is not YAML"
 
     def test_no_file_at_all_is_told_with_where_it_is_looked_for(
         self, api: OpenStackApi, tmp_path: Path, mocker: MockerFixture
@@ -188,7 +188,7 @@ class TestGettingIn:
         api.refused.add(PASSWORD)
         found = list(examine_cloud(api.site()))[-1]
         assert (found.subject, found.verdict) == ("login", Verdict.FAIL)
-        assert found.found.startswith(f"Keystone does not let fabric in: {said}")
+        assert found.found.startswith(f"Keystone refuses to log fabric in: {said}")
         assert found.remedy == "check user, password and project of test in clouds.yaml"
         assert PASSWORD not in str(found)
 
@@ -222,7 +222,7 @@ class TestRights:
         self, api: OpenStackApi, connection: Connection
     ) -> None:
         workers(api)
-        found = cloud_rights.check_rights(connection, api.site())
+        found = cloud_contents.check_rights(connection, api.site())
         assert found.verdict is Verdict.OK
         assert found.found == "fabric (admin, member, reader) is an administrator"
 
@@ -231,7 +231,7 @@ class TestRights:
     ) -> None:
         only_administrators(api)
         api.roles = ["member"]
-        found = cloud_rights.check_rights(connection, api.site())
+        found = cloud_contents.check_rights(connection, api.site())
         assert found.verdict is Verdict.INFO
         assert "fabric (member) is no administrator: cannot pin a worker" in found.found
         assert "provider networks" in found.found
@@ -249,7 +249,7 @@ class TestRights:
         site = api.site(
             hosts={"worker1": {}}, networks={"red": red}, openstack={"make_flavors": True}
         )
-        found = cloud_rights.check_rights(connection, site)
+        found = cloud_contents.check_rights(connection, site)
         assert found.verdict is Verdict.WARN
         assert found.found.endswith(
             "site.yaml has hosts (worker1), networks of a physical network (red), "
@@ -260,7 +260,7 @@ class TestRights:
         self, api: OpenStackApi, connection: Connection
     ) -> None:
         workers(api)
-        found = cloud_rights.check_workers(connection)
+        found = cloud_contents.check_workers(connection)
         assert (found.verdict, found.found) == (Verdict.OK, "worker1")
         assert api.calls == [("GET", "compute", "/os-services", {"binary": "nova-compute"})]
 
@@ -270,7 +270,7 @@ class TestRights:
         down = WORKER | {"id": "2", "host": "worker2", "state": "down"}
         off = WORKER | {"id": "3", "host": "w3", "status": "disabled", "disabled_reason": "fans"}
         workers(api, down, off)
-        found = cloud_rights.check_workers(connection)
+        found = cloud_contents.check_workers(connection)
         assert found.verdict is Verdict.WARN
         assert found.found == ("worker1; but not worker2 (down, enabled), w3 (up, disabled: fans)")
 
@@ -279,7 +279,7 @@ class TestRights:
     ) -> None:
         off = WORKER | {"status": "disabled"}
         api.answer("GET", "compute", "/os-services", {"services": [off]})
-        found = cloud_rights.check_workers(connection)
+        found = cloud_contents.check_workers(connection)
         assert found.verdict is Verdict.FAIL
         assert "openstack compute service set --enable" in found.remedy
 
@@ -287,8 +287,8 @@ class TestRights:
         self, api: OpenStackApi, connection: Connection
     ) -> None:
         workers(api)
-        assert cloud_rights.check_hosts(connection, ["worker1"]).verdict is Verdict.OK
-        found = cloud_rights.check_hosts(connection, ["worker1", "worker9"])
+        assert cloud_contents.check_hosts(connection, ["worker1"]).verdict is Verdict.OK
+        found = cloud_contents.check_hosts(connection, ["worker1", "worker9"])
         assert found.verdict is Verdict.FAIL
         assert found.found == "the cloud has no worker worker9; it has worker1"
 
@@ -300,7 +300,7 @@ class TestRights:
             {"id": "2", "agent_type": "DHCP agent", "host": "worker1", "alive": False},
         ]
         api.answer("GET", "network", "/agents", {"agents": agents})
-        found = cloud_rights.check_agents(connection)
+        found = cloud_contents.check_agents(connection)
         assert (found.verdict, found.found) == (Verdict.WARN, "dead: DHCP agent on worker1")
 
     def test_what_a_member_is_not_told_is_no_fault(
@@ -309,13 +309,13 @@ class TestRights:
         only_administrators(api)
         api.answer("GET", "network", "/agents", {"agents": []})
         for found in (
-            cloud_rights.check_workers(connection),
-            cloud_rights.check_hosts(connection, ["worker1"]),
-            cloud_rights.check_agents(connection),
+            cloud_contents.check_workers(connection),
+            cloud_contents.check_hosts(connection, ["worker1"]),
+            cloud_contents.check_agents(connection),
         ):
             assert (found.verdict, found.found) == (
                 Verdict.INFO,
-                "only an administrator is told",
+                "only an administrator may know",
             )
 
 
