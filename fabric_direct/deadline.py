@@ -97,7 +97,7 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
 
     What is slow to answer is asked less often.
 
-    :param what: what is waited for, as in *waited for* ``the guest to shut down``.
+    :param what: the condition, as in *waiting for* ``the guest to shut down``.
     :raises TimedOut: if it is not so after ``timeout`` seconds.
     """
     began = time.monotonic()
@@ -109,7 +109,7 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
         if now - began >= timeout:
             break
         time.sleep(min(2.0, max(0.1, (now - began) / 20, now - asked)))
-    raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", where=where)
+    raise TimedOut(f"timed out after {timeout:.0f} s waiting for {what}", where=where)
 
 
 class _Bounded:

@@ -149,7 +149,7 @@ class TestInVain:
     def test_it_says_what_was_seen_last(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
 
-        with pytest.raises(TimedOut, match=r"waited 0 s for server s, in vain: .*is BUILD"):
+        with pytest.raises(TimedOut, match=r"timed out after 0 s waiting for server s: .*is BUILD"):
             wait_for(cloud(api.settings), "server", "a", active, timeout=0.3, what="server s")
 
     def test_it_says_that_there_is_nothing(self, api: OpenStackApi) -> None:

@@ -1,8 +1,8 @@
-"""Waiting for what the cloud does by itself, with as few requests as there can be.
+"""Waiting for servers, ports and volumes, with as few requests as possible.
 
-All servers that are under way in the process are read by one list, all ports by another, all volumes by
-a third, however many wait for them. A thread does that for each of the three as long as somebody waits;
-so an API that hangs holds up nobody who waits for another.
+One request lists all servers that any thread of the process waits for, another all ports, a third all
+volumes. Each of the three has a polling thread of its own while anybody waits, so that an API that hangs
+delays only those who wait for it.
 """
 
 import threading
@@ -23,15 +23,15 @@ from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
 Kind = Literal["server", "volume", "port"]
 Done = Callable[[Any], bool]
 
-# Seconds between two reads: a tenth of how long the youngest waits, but three times what a read takes.
+# Seconds between two polls: a tenth of how long the youngest has waited, but three times the last poll.
 _SHORTEST, _LONGEST, _AGE_SHARE, _TOOK_TIMES = 0.2, 2.0, 0.1, 3.0
-# An API that hangs is asked again after so many seconds all the same.
+# At most so many seconds between two polls, however slow the API.
 _PATIENCE = 10.0
 # What is not known any more when something was waited for; networks and floating IPs stay as they are.
 _CHANGED = ("servers", "ports", "volumes", "")
-# As many ids as a URL holds without trouble.
+# Ids in one URL.
 _AT_ONCE = 50
-# From so many on, all volumes of the project are read at once: Cinder cannot list some by their ids.
+# From so many on, list all volumes of the project: Cinder cannot filter a list by ids.
 _MANY_VOLUMES = 4
 
 
@@ -44,16 +44,16 @@ def wait_for(
     timeout: float,
     what: str,
 ) -> Any:
-    """Wait until a server, volume or port is as wanted, and return it; None if it is gone.
+    """Wait for a condition of a server, volume or port, and return it; None if it is gone.
 
     It invalidates what the caller's read cache knows of servers, ports and volumes.
 
     :param name: a server's tag (its oldest server is meant); the id of a volume or port.
-    :param done: says whether it is as wanted; what it raises ends the waiting and is raised here. It is
-        given None if there is no such thing. It must not wait.
+    :param done: the condition; its argument is None if the resource does not exist. It must not block.
+        An exception that it raises ends the waiting and is raised here.
     :param timeout: in seconds.
-    :param what: what is waited for, as in *waited for* ``server x to be ACTIVE``.
-    :raises TimedOut: if it is not so in time; the reason says what was read last.
+    :param what: the condition, as in *waiting for* ``server x to be ACTIVE``.
+    :raises TimedOut: if the condition is not met in time; the reason says what was read last.
     :raises Denied: if it may not be read.
     """
     waiter = _Waiter(name, done)
@@ -63,7 +63,8 @@ def wait_for(
     except TimeoutError as error:
         if waiter.answer.done():
             raise
-        raise TimedOut(f"waited {timeout:.0f} s for {what}, in vain", why=waiter.seen) from error
+        said = f"timed out after {timeout:.0f} s waiting for {what}"
+        raise TimedOut(said, why=waiter.seen) from error
     finally:
         _leave(waiter)
         if reads := current():
@@ -80,7 +81,7 @@ class _Waiter:
         self._done = done
 
     def look(self, found: Any) -> None:
-        """Take what was read."""
+        """Check the condition against what was read."""
         self.seen = "there is none" if found is None else f"its status is {found.status}"
         try:
             if self._done(found):
@@ -90,7 +91,7 @@ class _Waiter:
             self._end(lambda answer: answer.set_exception(fault))
 
     def fail(self, error: Exception) -> None:
-        """Take note that it could not be read; that ends the waiting if it will not get better."""
+        """Note that the read failed; end the waiting if trying again cannot help."""
         self.seen = str(error)
         if not isinstance(error, DriverError) or isinstance(error, Denied | Unsupported):
             self._end(lambda answer: answer.set_exception(error))
@@ -102,7 +103,7 @@ class _Waiter:
 
 
 class _Watch:
-    """Reads one kind of things of one cloud while somebody waits for some of them."""
+    """Polls one kind of resource of one cloud while anybody waits for some."""
 
     def __init__(self, cloud: Connection, kind: Kind) -> None:
         self.waiters: list[_Waiter] = []
@@ -116,7 +117,7 @@ class _Watch:
             self._pause(time.monotonic() - began)
 
     def _waiting(self) -> list[_Waiter]:
-        """Return who still waits; if there is nobody, the thread ends, and the next begins another."""
+        """Return who still waits; if nobody does, the thread ends: the next waiter starts another."""
         with _changed:
             self.waiters = [waiter for waiter in self.waiters if not waiter.answer.done()]
             if not self.waiters:
@@ -136,7 +137,7 @@ class _Watch:
                 waiter.look(found.get(waiter.name))
 
     def _pause(self, took: float) -> None:
-        """Wait until it is time for the next read; who comes or goes meanwhile changes it."""
+        """Wait until the next poll is due; waiters that come or go change when that is."""
         ended = time.monotonic()
         with _changed:
             while (left := ended + self._interval(took) - time.monotonic()) > 0:
