@@ -1,7 +1,7 @@
-"""Small databases below ``state_dir``, by SQLite.
+"""Small SQLite databases below ``state_dir``.
 
-They are opened for each call, so that no connection crosses a fork. What is done within
-:meth:`Database.changing` is done as a whole or not at all, whatever threads and processes do meanwhile.
+They are opened for each call, so that no connection crosses a fork. :meth:`Database.changing` is a
+transaction that excludes other writers.
 """
 
 import os
@@ -17,24 +17,24 @@ class Database:
     """One file with its tables."""
 
     def __init__(self, path: Path, *tables: str, what: str, timeout: float) -> None:
-        """Make no file yet.
+        """Create no file yet.
 
-        :param path: made with mode 0600, a missing directory with 0700.
-        :param tables: the statements that make the tables and their indices where they are missing.
-        :param what: what is kept in it, for messages: ``the address pools``.
+        :param path: created with mode 0600, a missing directory with 0700.
+        :param tables: statements that create missing tables and indices.
+        :param what: its content, for messages: ``the address pools``.
         :param timeout: seconds to wait for another thread or process that writes.
         """
         self._path, self._tables, self._what, self._timeout = path, tables, what, timeout
 
     def exists(self) -> bool:
-        """Return whether anything was ever written."""
+        """Return whether the file exists."""
         return self._path.exists()
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """Give the database, locked for writing.
+        """Yield the database, locked for writing; commit at the end, roll back on an error.
 
-        :raises TimedOut: if others write all the time.
+        :raises TimedOut: if another writer holds the lock longer than the timeout.
         """
         with self.reading() as db, db:
             db.execute("BEGIN IMMEDIATE")
@@ -42,7 +42,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the database, with what was written so far."""
+        """Yield the database for reading."""
         self._make()
         with self._translated():
             connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
@@ -52,9 +52,10 @@ class Database:
                 yield db
 
     def _make(self) -> None:
-        """Make the file without opening it.
+        """Create the file without opening it.
 
-        A process that closes a file loses all of its locks on it, those of its other threads included.
+        A process that closes a file loses all of its POSIX locks on it, those of its other threads
+        included; see docs/decisions/0035.
         """
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):

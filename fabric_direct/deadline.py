@@ -1,4 +1,9 @@
-"""How long an operation may still take, handed down to every call that it makes."""
+"""Time limits: of an operation, of each call that it makes, and of waiting.
+
+A driver's call is limited from outside, by :func:`bounded`, because a call into libvirt cannot be
+interrupted. A request to a cloud is limited in its transport, which also decides whether it is
+retried: one call of those drivers is many requests, and may wait as long as the operation lasts.
+"""
 
 import threading
 import time
@@ -17,18 +22,18 @@ Within = Callable[[], AbstractContextManager[None]]
 
 
 class Deadline:
-    """A point in time by which an operation ends."""
+    """The time by which an operation must end."""
 
     def __init__(self, at: float) -> None:
         self._at = at
 
     @classmethod
     def within(cls, seconds: float) -> Self:
-        """Return the deadline that lies ``seconds`` ahead."""
+        """Return a deadline ``seconds`` from now."""
         return cls(time.monotonic() + seconds)
 
     def renew(self, seconds: float) -> None:
-        """Move the deadline to ``seconds`` ahead: undoing has a time of its own."""
+        """Move the deadline to ``seconds`` from now: undoing has time of its own."""
         self._at = time.monotonic() + seconds
 
     def remaining(self, at_most: float = float("inf")) -> float:
@@ -37,12 +42,12 @@ class Deadline:
 
 
 def call_within(seconds: float, what: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
-    """Call ``function`` in the caller's context and wait for it at most ``seconds``.
+    """Call ``function`` in the caller's context and wait at most ``seconds`` for its result.
 
-    The call itself cannot be ended: it goes on in a daemon thread, so that it can neither hold up
-    the operation nor the end of the process, and its result is dropped.
+    A call cannot be interrupted: after the timeout it continues in a daemon thread, blocks neither the
+    operation nor the exit of the process, and its result is dropped.
 
-    :raises TimedOut: if there is no answer in time.
+    :raises TimedOut: if the call has not returned in time.
     """
     if seconds <= 0:
         raise TimedOut(f"{what} was not begun", why="the time for the operation is spent")
@@ -58,9 +63,9 @@ def call_within(seconds: float, what: str, function: Callable[..., T], *args: An
 
 
 class _Caller:
-    """A daemon thread that makes one call after the other, and waits to be taken in between.
+    """A daemon thread that makes one call after the other, and is idle in between.
 
-    The pools of the standard library will not do: they wait at exit for a call that never ends.
+    The pools of the standard library wait at exit, also for a call that never returns.
     """
 
     idle: ClassVar[list["_Caller"]] = []
@@ -93,9 +98,10 @@ def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any)
 
 
 def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
-    """Ask again and again until it is so: after a twentieth of the time waited so far, 0.1 s to 2 s.
+    """Block until a condition holds; poll it.
 
-    What is slow to answer is asked less often.
+    The pause between two polls is a twentieth of the time waited so far or as long as the last poll
+    took, whichever is longer, but from 0.1 s to 2 s.
 
     :param what: the condition, as in *waiting for* ``the guest to shut down``.
     :raises TimedOut: if it is not so after ``timeout`` seconds.
@@ -113,7 +119,7 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
 
 
 class _Bounded:
-    """Every public method of a driver, within a limit."""
+    """A driver whose methods have a time limit."""
 
     def __init__(
         self, driver: Any, name: str, deadline: Deadline, limit: float, within: Within
@@ -144,9 +150,9 @@ def bounded(
 ) -> T:
     """Return ``driver`` with a time limit on each call.
 
-    A call may take ``limit`` seconds, or its own ``timeout`` argument and ``limit`` on top where it has
-    one (given by keyword), and never longer than the deadline allows.
+    A call may take ``limit`` seconds, plus its own ``timeout`` if it is given one by keyword, but never
+    longer than the deadline allows.
 
-    :param within: makes the context manager that each call is made in.
+    :param within: makes the context manager for each call.
     """
     return cast(T, _Bounded(driver, name, deadline, limit, within))

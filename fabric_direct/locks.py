@@ -1,4 +1,4 @@
-"""Locks between threads and processes, by files that go with their last user."""
+"""Locks between threads and processes, by files that their last user removes."""
 
 import fcntl
 import os
@@ -12,9 +12,9 @@ from fabric_direct.errors import SliverBusy, TimedOut
 
 @contextmanager
 def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
-    """Hold a lock as long as the block runs; the kernel frees it if the process dies.
+    """Hold a lock while the block runs; the kernel releases it if the process dies.
 
-    :param path: the lock's file; made here, and removed again at the end.
+    :param path: the file of the lock; created here and removed at the end.
     :param what: what the lock protects, for the message: ``sliver 4711``.
     :raises SliverBusy: if another thread or process holds it for ``timeout`` seconds.
     """
@@ -37,12 +37,12 @@ def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
 
 
 def sliver_lock(state_dir: Path, sliver_id: str) -> Path:
-    """Return the lock of a sliver: who holds it may change what is the sliver's."""
+    """Return the lock file of a sliver: only its holder may change the sliver."""
     return state_dir / "locks" / f"sliver-{sliver_id}"
 
 
 def _take(path: Path, held: list[int]) -> bool:
-    """Lock the file, if it is free and still the one of that name."""
+    """Lock the file if it is free and its path still names it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

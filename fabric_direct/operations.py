@@ -1,7 +1,7 @@
-"""What each operation consists of, from the sliver to the outcome."""
+"""Each operation, from the sliver to the outcome, in the thread of its caller."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,8 +36,6 @@ from fabric_direct.model import (
 from fabric_direct.outcomes import Refusals, failed, report
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
-from fabric_direct.placement.plan import BuildPlan, Explanation
-from fabric_direct.placement.state import HostState
 from fabric_direct.steps.base import Flow
 
 log = logging.getLogger(__name__)
@@ -45,23 +43,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step of an operation has begun or ended."""
+    """A step of an operation begins or ends."""
 
     sliver: str
     operation: Operation
     step: str
     status: StepStatus | None
-    """None: it has begun."""
+    """None: it begins."""
     seconds: float
     done: int
     """How many steps have ended so far."""
     total: int
     host: str = ""
-    """Which placement chose for the sliver; empty where the sliver names it."""
+    """The host that placement chose; empty if the sliver names its host."""
 
 
 class Operations:
-    """The operations of a site, each in the thread of its caller."""
+    """The operations of a site."""
 
     def __init__(
         self,
@@ -84,11 +82,12 @@ class Operations:
     def create(
         self, sliver: SliverRef, deadline: Deadline, planned: Placement | None = None
     ) -> Outcome:
-        """Make the sliver; if that fails, nothing of it is left, or the outcome names it.
+        """Create the sliver; if that fails, remove all of it, or name in the outcome what is left.
 
-        One that leaves its host or devices open is placed. If its host refuses it, the next is tried.
+        A sliver that leaves its host or devices open is placed. If the host refuses it, the next host
+        is tried.
 
-        :param planned: where a build plan has it, and has claimed what it takes.
+        :param planned: its placement in a build plan, which has claimed what it takes.
         """
         if isinstance(sliver, NodeSliver) and (sliver.open or planned):
             return self._create_placed(sliver, deadline, planned)
@@ -98,7 +97,7 @@ class Operations:
     def _create_placed(
         self, sliver: NodeSliver, deadline: Deadline, planned: Placement | None
     ) -> Outcome:
-        """Create the sliver on one host after the other, until one does not refuse it."""
+        """Try one host after the other until one does not refuse the sliver."""
         refusals = Refusals(self._site.placement.retries)
         with self._ending(sliver):
             while True:
@@ -123,7 +122,7 @@ class Operations:
         return outcome.model_copy(update={"warnings": warnings, "data": {"host": host}})
 
     def _create(self, sliver: SliverRef, deadline: Deadline, host: str = "") -> Outcome:
-        """Create the sliver on the host that was chosen for it, or the one that it names."""
+        """Create the sliver on the chosen host, or on the one that it names."""
         reads = ReadCache()
         handler = (
             self._handler_on(host, sliver, deadline, reads)
@@ -135,7 +134,7 @@ class Operations:
 
     @contextmanager
     def _ending(self, sliver: SliverRef) -> Iterator[None]:
-        """End what the sliver claims with the operation, either way."""
+        """Settle the claims of the sliver when the operation ends, whatever its result."""
         try:
             yield
         finally:
@@ -148,9 +147,9 @@ class Operations:
         return Placing(self._site, self._journal, self._claims, drivers_of)
 
     def modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Change the sliver; if that fails, it is as it was, or the outcome names what is not.
+        """Modify the sliver; if that fails, restore it, or name in the outcome what is not restored.
 
-        What it leaves open stays as it is; of a new device the functions are chosen.
+        What the sliver leaves open stays as it is; placement chooses the functions of new devices.
         """
         if not (isinstance(sliver, NodeSliver) and sliver.open):
             return self._modify(sliver, deadline)
@@ -164,7 +163,7 @@ class Operations:
         return self._apply(job, deadline)
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Remove the sliver from every host that has anything of it; what cannot be is named."""
+        """Delete the sliver from every host that has anything of it; the outcome names what is left."""
         ref, reads = sliver.ref(), ReadCache()
         outcomes = [
             self._delete_on(host, ref, deadline, reads)
@@ -188,10 +187,11 @@ class Operations:
         job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), reads)
         return self._apply(job, deadline)
 
-    def recover(
-        self, entry: Unfinished, sliver: SliverRef, deadline: Deadline, *, undo: bool
-    ) -> Outcome:
-        """Finish or undo an unfinished operation, unless it has been ended meanwhile."""
+    def recover(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
+        """Finish or undo an unfinished operation, unless it has ended meanwhile."""
+        model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
+        whole = entry.sliver.keys() - {"id", "type"}
+        sliver = (model if whole else SliverRef).model_validate(entry.sliver)
         if entry != self._journal.of(sliver.id):
             return Outcome(operation=entry.operation, sliver=sliver.ref(), status=Status.DONE)
         if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
@@ -201,14 +201,14 @@ class Operations:
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
 
     def _stamped(self, sliver: SliverRef) -> SliverRef:
-        """Return the sliver as the server says it was, until a modification is finished."""
+        """Return the sliver as it was before an unfinished modification, by the server's stamp."""
         server = next((s for s in self.servers() if s.sliver == sliver.id), None)
         if server is None or not isinstance(sliver, NodeSliver):
             return sliver
         return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Read the sliver; what it leaves open is as it is."""
+        """Read the sliver; what it leaves open is taken as it is."""
         if isinstance(sliver, NodeSliver) and sliver.open:
             sliver = self._placing(deadline).known(sliver).sliver
         observed = self._handler(sliver, deadline).observe(sliver)
@@ -219,7 +219,7 @@ class Operations:
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
     ) -> Outcome:
-        """Carry an operational action out."""
+        """Carry out an operational action."""
         reads = ReadCache()
         handler = self._handler(sliver, deadline, reads)
         with reads.active():
@@ -233,11 +233,12 @@ class Operations:
         )
 
     def plan(self, sliver: SliverRef, operation: Operation | None, deadline: Deadline) -> Outcome:
-        """Ask each step of an operation what it would do, within one limit for all of them.
+        """Return what each step of an operation would do. One limit holds for all steps together.
 
-        Of a sliver that leaves its host open and is not there, the outcome's data say where it would go.
+        For a sliver that is not there and leaves its host open, the data of the outcome name the host
+        that placement would choose.
 
-        :param operation: modify if the sliver is there and create if not, if absent.
+        :param operation: by default modify if the sliver is there, else create.
         """
         make: type[Handler] = registry.handler_for(sliver.type)
         reads = ReadCache(read_only=True)
@@ -264,7 +265,7 @@ class Operations:
     def _foreseen(
         self, sliver: SliverRef, operation: Operation | None, deadline: Deadline
     ) -> Placement | None:
-        """Return where a sliver would go that leaves that open, or where it is; nothing is claimed."""
+        """Return the placement of a sliver that leaves its host or devices open, without a claim."""
         if not (isinstance(sliver, NodeSliver) and sliver.open) or operation is Operation.DELETE:
             return None
         placing = self._placing(deadline)
@@ -274,7 +275,7 @@ class Operations:
         return Placement(placing.change(sliver, claim=False))
 
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
-        """Run a flow and say what came of it.
+        """Run a flow and return its outcome.
 
         :raises SliverBusy: if the lock of a sliver that it touches is not released before the deadline.
         """
@@ -315,7 +316,7 @@ class Operations:
     def _left(
         self, job: "_Job", result: engine.Result, entry: Entry, deadline: Deadline
     ) -> tuple[str, ...]:
-        """Name what an operation left, after taking back what unfinished ones before it made."""
+        """Name what an operation left, after removing what unfinished ones before it made."""
         if not result.error:
             return self._still_there(job, entry, deadline)
         if job.operation is Operation.MODIFY:
@@ -329,15 +330,15 @@ class Operations:
         return left
 
     def _left_of_removal(self, job: "_Job", deadline: Deadline) -> tuple[str, ...]:
-        """Remove all there is of the sliver and name what is left then."""
+        """Delete all of the sliver and name what is still left."""
         engine.run(job.handler.delete(job.sliver.ref()), self._steps, deadline=deadline)
         return _leftovers(job)
 
     def _still_there(self, job: "_Job", entry: Entry, deadline: Deadline) -> tuple[str, ...]:
         """Name what a deletion left.
 
-        A request of a process that was killed may have been carried out after this deletion looked for
-        what to remove: what has come since is removed as well.
+        A request of a killed process may take effect after this deletion looked for what to delete.
+        What it made is deleted, too.
         """
         if job.operation is not Operation.DELETE:
             return ()
@@ -422,30 +423,15 @@ class Operations:
 
     # --- many slivers
 
-    def hosts(self) -> tuple[HostState, ...]:
-        """Return the hosts as placement sees them, without what is claimed."""
-        return self._placer().hosts()
-
-    def place(self, slivers: Sequence[NodeSliver], *, partial: bool) -> BuildPlan:
-        """Say where each sliver would go, all at once; see :meth:`Placer.place`."""
-        return self._placer().place(slivers, partial=partial)
-
-    def explain(self, sliver: NodeSliver) -> Explanation:
-        """Say of each host what placement says of it; see :meth:`Placer.explain`."""
-        return self._placer().explain(sliver)
-
-    def claim(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> tuple[Placement, ...]:
-        """Check a plan again and claim what it assigns; see :meth:`Placer.claim`."""
-        return self._placer().claim(plan, slivers)
+    def placer(self) -> Placer:
+        """Return what places many slivers at once, with drivers bounded by the limit of a probe."""
+        deadline = Deadline.within(self._site.limits.probe)
+        return Placer(self._site, self._claims, lambda host: self._bounded(host, deadline))
 
     def end_claim(self, sliver: SliverRef, *, begun: bool) -> None:
         """End what a plan has claimed for a sliver, whose creation was begun or not."""
         end = self._claims.settle if begun else self._claims.drop
         end(sliver.id)
-
-    def _placer(self) -> Placer:
-        deadline = Deadline.within(self._site.limits.probe)
-        return Placer(self._site, self._claims, lambda host: self._bounded(host, deadline))
 
     # --- what there is
 

@@ -1,7 +1,7 @@
-"""Who runs when: a thread for each invocation, order for each sliver, the outcome as a future.
+"""The processor: operations in threads, in order for each sliver, with futures of their outcomes.
 
-One processor serves a process. It may be made before a fork and used after it, in any thread, and its
-futures may be awaited (``asyncio.wrap_future``).
+One processor serves a process. It may be created before a fork and used after it, by any thread. Its
+futures can be awaited by ``asyncio.wrap_future``.
 """
 
 import logging
@@ -40,23 +40,22 @@ class _Invocation:
     work: Callable[[Deadline], Outcome]
     future: "Future[Outcome]"
     context: Context = field(default_factory=copy_context)
-    """Of who asked for it; the operation's threads have it, so that a log can tell whose it is."""
+    """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
 
 
 class _Threads(ThreadPoolExecutor):
-    """Threads that work in the context of who gave them the work."""
+    """Threads that run each function in the context of the thread that submitted it."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         return super().submit(copy_context().run, fn, *args, **kwargs)
 
 
 class HandlerProcessor:
-    """Runs operations on slivers and answers with futures of their outcomes.
+    """Run operations on slivers and return futures of their outcomes.
 
-    Operations on one sliver run strictly in the order they were asked for, those on different slivers
-    in parallel. An operation that has not begun can be cancelled by its future. What fails on purpose
-    (a refusal, an API's error, a budget that is spent) is an :class:`~fabric_direct.model.Outcome`, not
-    an exception.
+    Operations on one sliver run strictly in the order of the calls, those on different slivers in
+    parallel. An operation that has not begun can be cancelled by its future. Its failure (a refusal, an
+    error of an API, a time limit) is an :class:`~fabric_direct.model.Outcome`, not an exception.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class HandlerProcessor:
         on_progress: Callable[[Progress], None] | None = None,
         on_done: Callable[[Outcome], None] | None = None,
     ) -> None:
-        """Make a processor; it starts no thread before the first call.
+        """Create a processor; it starts no thread before the first call.
 
         :param workers: how many operations run at once.
         :param step_workers: how many of their steps run at once, in a pool of their own.
@@ -89,7 +88,7 @@ class HandlerProcessor:
         self.shutdown()
 
     def _reset(self) -> None:
-        """Begin anew, without threads: they do not survive a fork."""
+        """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
         self._pending: set[Future[Outcome]] = set()
         self._closed = False
@@ -100,34 +99,34 @@ class HandlerProcessor:
     # --- operations
 
     def create(self, sliver: SliverRef) -> "Future[Outcome]":
-        """Make the sliver, or make sure that it is there as asked for."""
+        """Create the sliver, or make sure that it exists as requested."""
         return self._submit(Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d))
 
     def modify(self, sliver: SliverRef) -> "Future[Outcome]":
-        """Turn the sliver that is there into the one asked for, told apart by component id."""
+        """Change the existing sliver into the requested one; components are matched by their id."""
         return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
 
     def delete(self, sliver: SliverRef) -> "Future[Outcome]":
-        """Remove everything that bears the sliver's stamp, and see that it is gone."""
+        """Delete everything with the stamp of the sliver, and verify that it is gone."""
         return self._submit(Operation.DELETE, sliver, lambda d: self._operations.delete(sliver, d))
 
     def probe(self, sliver: SliverRef) -> "Future[Outcome]":
-        """Read the sliver from the substrate; a whole sliver is also compared with what is there."""
+        """Read the sliver from the substrate; compare it, unless only a reference is given."""
         return self._submit(Operation.PROBE, sliver, lambda d: self._operations.probe(sliver, d))
 
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any] | None = None
     ) -> "Future[Outcome]":
-        """Carry an operational action out; its answer is the outcome's ``data``."""
+        """Carry out an operational action; its result is the ``data`` of the outcome."""
         values = dict(data or {})
         return self._submit(
             Operation.POA, sliver, lambda d: self._operations.poa(sliver, action, values, d)
         )
 
     def plan(self, sliver: SliverRef, operation: Operation | None = None) -> "Future[Outcome]":
-        """Say what each step of ``create``, ``modify`` or ``delete`` would do; nothing is changed.
+        """Return what each step of ``create``, ``modify`` or ``delete`` would do; change nothing.
 
-        :param operation: modify if the sliver is there and create if not, if absent.
+        :param operation: by default modify if the sliver is there, else create.
         """
         return self._submit(
             Operation.PLAN, sliver, lambda d: self._operations.plan(sliver, operation, d)
@@ -136,47 +135,47 @@ class HandlerProcessor:
     # --- many at once
 
     def hosts(self) -> tuple[HostState, ...]:
-        """Return the hosts that answer, as placement sees them: without what is taken or claimed.
+        """Return the hosts that answer, as placement sees them: without what is in use or claimed.
 
-        :raises FabricDirectError: if the cloud does not answer, or will not tell.
+        :raises FabricDirectError: if the cloud does not answer, or refuses to.
         """
-        return self._operations.hosts()
+        return self._operations.placer().hosts()
 
     def place(self, slivers: Sequence[NodeSliver], *, partial: bool = False) -> BuildPlan:
-        """Say where each sliver would go, all of them at once; nothing is made or claimed.
+        """Return a plan that assigns hosts to slivers, all at once; create and claim nothing.
 
-        A sliver that names its host goes there or nowhere. One that is there already stays where it
-        is, at no cost.
+        A sliver that names its host is placed there or nowhere. One that exists stays where it is, at
+        no cost.
 
-        :param partial: whether as many as fit will do; all or nothing if not.
-        :returns: the plan; what could not be placed is in it, with the filters that refused.
+        :param partial: place as many as fit; by default all or none.
+        :returns: the plan. It also has the slivers that could not be placed, and the filters that
+            refused them.
         :raises InvalidSliver: if no host has the image of one, or one excludes the host that it names.
         """
-        return self._operations.place(slivers, partial=partial)
+        return self._operations.placer().place(slivers, partial=partial)
 
     def explain(self, sliver: NodeSliver) -> Explanation:
-        """Say of each host which filter refuses the sliver, or what it would cost there.
+        """Return for each host the filter that refuses the sliver, or the cost of placing it there.
 
         :raises InvalidSliver: as :meth:`place` does.
         """
-        return self._operations.explain(sliver)
+        return self._operations.placer().explain(sliver)
 
     def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> "list[Future[Outcome]]":
-        """Make the slivers that a plan assigns, each where the plan says.
+        """Create the slivers that a plan assigns, each on its host.
 
-        The plan is checked against the hosts as they are now, and all that it assigns is claimed before
-        the first sliver is begun. So no other plan or creation of this machine is given the same. A
-        host that then refuses is left for another one, as often as ``placement.retries`` says.
+        Before the first creation begins, the plan is checked against the current state of the hosts and
+        all that it assigns is claimed. So no other plan or creation on this machine gets the same. If a
+        host refuses its sliver, others are tried, at most ``placement.retries``.
 
         :param slivers: those that the plan was made for.
-        :returns: the outcomes to come, in the order of the plan's assignments.
-        :raises Conflict: if the world has moved on and an assignment cannot be had any more. Nothing was
-            begun then.
+        :returns: futures of the outcomes, in the order of the assignments.
+        :raises Conflict: if an assignment is not possible any more. No creation has begun then.
         :raises InvalidSliver: if the plan is not for these slivers.
         """
         self._refuse_closed()
         by_id = {sliver.id: sliver for sliver in slivers}
-        placements = self._operations.claim(plan, slivers)
+        placements = self._operations.placer().claim(plan, slivers)
         return [self._create_planned(by_id[p.sliver.id], p) for p in placements]
 
     def _create_planned(self, sliver: NodeSliver, planned: Placement) -> "Future[Outcome]":
@@ -203,9 +202,9 @@ class HandlerProcessor:
         return self._operations.devices(host)
 
     def release(self, host: str, address: PciAddress, *, force: bool = False) -> None:
-        """Clean a PCI device that was not, or could not be, cleaned, and let it be free.
+        """Clean a PCI device that was not, or could not be, cleaned, and make it available again.
 
-        :param force: do not clean it: a person answers for it.
+        :param force: do not clean it; the caller is responsible for its state.
         :raises NotFound: if the site has no such host, or the host no such device, unless by force.
         :raises DeviceClaimed: if a domain still has it.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
@@ -213,7 +212,7 @@ class HandlerProcessor:
         self._operations.release(host, address, force=force)
 
     def bridge_mode(self, host: str, link: str, mode: str | None = None) -> str:
-        """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``; set it before, if given.
+        """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``, after setting it if given.
 
         :raises NotFound: if the site has no such host, or the host no such link.
         :raises Unsupported: if the link's driver has no such mode; it is named.
@@ -221,39 +220,35 @@ class HandlerProcessor:
         return self._operations.bridge_mode(host, link, mode)
 
     def actions(self, resource_type: str) -> tuple[str, ...]:
-        """Return the names of a type's operational actions."""
+        """Return the names of the operational actions of a resource type."""
         handler: type[Handler] = registry.handler_for(resource_type)
         return handler.actions
 
     def unfinished(self) -> tuple[Unfinished, ...]:
-        """Return the operations that a process began and did not end."""
+        """Return the operations that have begun and not ended."""
         return self._journal.unfinished()
 
     def recover(self, *, undo: bool = False) -> "list[Future[Outcome]]":
-        """Finish what other processes began and did not end; those under way are left alone.
+        """Finish the operations that other processes left unfinished, but not those under way.
 
-        :param undo: take back what was begun instead: a sliver that was being created is deleted, one
-            that was being modified becomes what its stamp says. A deletion is always finished.
+        :param undo: undo them instead: delete a sliver that was being created, restore one that was
+            being modified to its stamp. A deletion is always finished.
         """
         return [self._recover(entry, undo=undo) for entry in self.unfinished()]
 
     def _recover(self, entry: Unfinished, *, undo: bool) -> "Future[Outcome]":
-        model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
-        whole = entry.sliver.keys() - {"id", "type"}
-        sliver = (model if whole else SliverRef).model_validate(entry.sliver)
+        ref = SliverRef(id=entry.sliver["id"], type=entry.sliver["type"])
         return self._submit(
-            entry.operation,
-            sliver,
-            lambda d: self._operations.recover(entry, sliver, d, undo=undo),
+            entry.operation, ref, lambda d: self._operations.recover(entry, d, undo=undo)
         )
 
     # --- order
 
     def shutdown(self, wait: bool = True, timeout: float | None = None) -> bool:
-        """Take no more operations, and let those asked for come to their end.
+        """Refuse new operations; those that were requested still run.
 
         :param wait: whether to wait for them.
-        :param timeout: seconds to wait at most; what has not begun by then is cancelled.
+        :param timeout: seconds to wait at most; operations that have not begun by then are cancelled.
         :returns: whether all have ended.
         """
         with self._queue.lock:
@@ -279,7 +274,7 @@ class HandlerProcessor:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise Conflict("the processor is shut down", remedy="make a new one")
+            raise Conflict("the processor is shut down", remedy="create a new one")
 
     def _forget(self, future: "Future[Outcome]") -> None:
         with self._queue.lock:

@@ -1,4 +1,4 @@
-"""What a step is, and how steps make a flow."""
+"""The step, and the flow of steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -11,50 +11,50 @@ from fabric_direct.model import Finding
 class Step(ABC):
     """One idempotent change of the substrate, on one subject.
 
-    The engine asks :meth:`check`; unless it is so already it calls :meth:`make` and checks again. If a
-    later step fails, it calls :meth:`undo`, but only for what this operation made.
+    The engine calls :meth:`check` and, unless there is nothing to do, :meth:`make` and :meth:`check`
+    again. If a later step fails, it calls :meth:`undo`, but only for steps that this operation made.
     """
 
     undoable: ClassVar[bool] = True
-    """Whether its failure takes the operation back. Where there is no way back (a deletion) the
-    failure is recorded, the steps beside it go on, those behind it are skipped."""
+    """Whether its failure undoes the operation. Where nothing can be undone (a deletion) the failure is
+    recorded, the other steps of its stage go on, later stages are skipped."""
 
     planned: ClassVar[bool] = True
-    """Whether a plan shows it; a step that only waits or compares is not shown."""
+    """Whether a plan shows the step. A step that only waits or compares is not shown, and not undone."""
 
     def __init__(self, name: str) -> None:
-        """Make a step.
+        """Create a step.
 
-        :param name: what it is about, unique in its flow: ``port nic1``. Reports name it so.
+        :param name: its subject, unique in its flow: ``port nic1``. Reports name it so.
         """
         self.name = name
 
     @abstractmethod
     def check(self) -> Finding:
-        """Return whether it is so already, from the substrate and not from memory."""
+        """Return what there is to do, by reading the substrate, not memory."""
 
     @abstractmethod
     def make(self) -> None:
-        """Make it so."""
+        """Make the change. Must be idempotent, also after a kill halfway."""
 
     def undo(self) -> None:
-        """Take back what :meth:`make` did, also if it was cut short."""
+        """Undo what :meth:`make` did, also if it was interrupted."""
         return
 
     def is_undone(self) -> bool:
-        """Return whether :meth:`undo` has taken it back, from the substrate."""
+        """Return whether :meth:`undo` is complete, by reading the substrate."""
         return self.check() is not Finding.ALREADY_SO
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Stages one after the other; the steps of a stage have no order and run in parallel."""
+    """Stages that run one after the other; the steps of a stage run in parallel."""
 
     stages: tuple[tuple[Step, ...], ...]
     owns_everything: bool = False
-    """Whether it is about all of the sliver: if it fails, nothing of the sliver may be left."""
+    """Whether it covers all of the sliver: if it fails, nothing of the sliver may be left."""
     touches: tuple[str, ...] = ()
-    """Other slivers that something is plugged into: nobody else changes them while it runs."""
+    """Ids of other slivers that it changes: their locks are held while it runs."""
 
     @classmethod
     def of(

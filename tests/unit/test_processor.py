@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,6 +331,20 @@ class TestRecovery:
         assert creating.result(20).ok
         assert recovering.result(20).ok
         assert "sliver-1" in fakes.servers
+
+    @pytest.mark.parametrize("change", [{"type": "Switch"}, {"bogus": 1}], ids=["type", "field"])
+    def test_an_entry_of_another_version_does_not_keep_the_others_from_being_finished(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, change: dict[str, Any]
+    ) -> None:
+        other = vm(id="sliver-0").model_dump(mode="json", exclude_none=True) | change
+        processor._journal.begin(Operation.CREATE, other, owns_everything=True)
+        self.killed_while_creating(processor.site, vm())
+
+        refused, finished = (future.result(20) for future in processor.recover())
+
+        assert not refused.ok
+        assert finished.ok, finished.error
+        assert [entry.sliver["id"] for entry in processor.unfinished()] == ["sliver-0"]
 
 
 class TestAfterAKill:

@@ -4,7 +4,6 @@ Only what was read in a trusted way (by the guest agent, from the console) is pi
 learned from the network.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from paramiko import SSHException
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
+from fabric_direct import files
 from fabric_direct.config import Site
 from fabric_direct.errors import Refused
 from fabric_direct.locks import exclusive
@@ -71,15 +71,4 @@ def _changing(site: Site, address: str) -> Iterator[list[str]]:
         others = [line for line in lines if line.split(maxsplit=1)[:1] != [address]]
         yield others
         if others != lines:
-            _replace(path, "".join(f"{line}\n" for line in others))
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f"{path.name}.new")
-    # Only the holder of the lock writes; what one that was killed left behind is overwritten.
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+            files.replace(path, "".join(f"{line}\n" for line in others))
