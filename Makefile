@@ -14,7 +14,7 @@ INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-all bench lint build constraints system lab clean
+.PHONY: help demo test test-unit test-functional test-all bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
@@ -25,8 +25,12 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: lab ## unit and functional tests, on real libvirt and QEMU (5 min)
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider $(PYTEST_ARGS)
+test: test-unit test-functional ## unit and functional tests, on real libvirt and QEMU (5 min)
+
+# They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
+SHARING := -n 4 --dist loadgroup
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (4 min)
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
 	$(SUDO) examples/demo openstack
@@ -53,11 +57,11 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
 
-test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (4 min)
+test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (2 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python -m pytest -p no:cacheprovider tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/fim/bin/python -m pytest -p no:cacheprovider tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
+	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
 
 demo-actor: lab ## two VMs by the AM actor's processors, its own and ours (1 min)
 	labs/fabric/env cf

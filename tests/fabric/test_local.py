@@ -3,7 +3,6 @@
 import json
 import logging
 import multiprocessing
-import secrets
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, bridge, port, vm
+from tests.functional.apart import TAG, subnet
 from tests.functional.conftest import IMAGE, URI
 
 RESERVATION, SERVICE = (
@@ -31,6 +31,8 @@ RESERVATION, SERVICE = (
 )
 MACS = ("52:54:00:fd:5a:01", "52:54:00:fd:5a:02")
 Ask = Callable[..., Any]
+
+pytestmark = pytest.mark.xdist_group("local")  # they share a site
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +50,14 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
     """A directory that QEMU's user can reach, with a site of its own networks and a project's volume."""
     room = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
     room.chmod(0o711)
-    block = 1 + secrets.randbelow(250)
     site = {
-        "site": f"fdtest-{secrets.token_hex(3)}",
+        "site": f"{TAG}-actor",
         "state_dir": str(room / "state"),
         "volume_pool": str(room / "volumes"),
         "images": {"tiny": {"path": str(IMAGE)}},
         "networks": {
-            "mgmt": {"strategy": "flat_dhcp", "subnet": f"10.213.{block}.0/24"},
-            "dataplane-201": {"strategy": "flat_dhcp", "subnet": f"10.214.{block}.0/24"},
+            "mgmt": {"strategy": "flat_dhcp", "subnet": f"{subnet(215)}.0/24"},
+            "dataplane-201": {"strategy": "flat_dhcp", "subnet": f"{subnet(216)}.0/24"},
         },
         "limits": {"guest_boot": 240},
         "actor": {"management_network": "mgmt"},
@@ -120,7 +121,7 @@ def test_a_life(connection: libvirt.virConnect, room: Path, ask: Ask) -> None:
     made = unit.get_sliver()
     domain = connection.lookupByName(made.label_allocations.instance)
     assert domain.isActive()
-    assert made.management_ip.startswith("10.213.")
+    assert made.management_ip.startswith(subnet(215))
 
     parent = f"{RESERVATION}-node1"
     service = slivers.unit(bridge(*(port(f"p{n}", parent, m) for n, m in enumerate(MACS))), SERVICE)

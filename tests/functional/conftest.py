@@ -1,6 +1,5 @@
 """What the functional tests share: a site on this machine's libvirt, and what slivers could leave."""
 
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
+from tests.functional.apart import NUMBER, TAG, subnet
 
 URI = "qemu:///system"
 IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
@@ -35,7 +35,7 @@ def guest_image() -> Path:
     return IMAGE
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def room(connection: libvirt.virConnect) -> Iterator[Path]:
     """A directory that QEMU's user can reach; pytest's own are closed to others."""
     directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
@@ -44,23 +44,22 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(room: Path, guest_image: Path) -> Iterator[Site]:
-    """A site with two networks of its own on this machine."""
-    block = 1 + secrets.randbelow(250)
+    """A site with two networks of its own on this machine; tests leave nothing in it."""
     site = Site.model_validate(
         {
-            "site": f"fdtest-{secrets.token_hex(3)}",
+            "site": TAG,
             "state_dir": str(room / "state"),
             "volume_pool": str(room / "volumes"),
             "images": {"tiny": {"path": str(guest_image)}},
             "networks": {
                 "red": {
                     "strategy": "flat_dhcp",
-                    "subnet": f"10.211.{block}.0/24",
-                    "subnet6": f"fd11:{block:x}::/64",
+                    "subnet": f"{subnet(211)}.0/24",
+                    "subnet6": f"fd11:{NUMBER + 1:x}::/64",
                 },
-                "blue": {"strategy": "flat_dhcp", "subnet": f"10.212.{block}.0/24"},
+                "blue": {"strategy": "flat_dhcp", "subnet": f"{subnet(212)}.0/24"},
             },
             "limits": {"guest_boot": 240},
         }
@@ -71,17 +70,24 @@ def site(room: Path, guest_image: Path) -> Iterator[Site]:
     pool.undefine()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def unattended(site: Site) -> Site:
+    """The same site, where nobody waits for guests to boot or looks into them."""
+    return site.model_copy(update={"guest": "none"})
+
+
+@pytest.fixture(scope="session")
 def things(connection: libvirt.virConnect, site: Site, room: Path) -> Callable[[], set[str]]:
     """Name every domain, network, lease, disk and journal entry of the site's slivers."""
+    ours = (f"{TAG}-", f"fd-{site.site}-")
 
     def things() -> set[str]:
-        domains = {d.name() for d in connection.listAllDomains() if d.name().startswith("fdtest-")}
-        networks = {n.name() for n in connection.listAllNetworks() if site.site in n.name()}
+        made = (*connection.listAllDomains(), *connection.listAllNetworks())
+        names = {each.name() for each in made if each.name().startswith(ours)}
         disks = {str(f) for f in Path(str(site.volume_pool)).glob("*")}
         under_way = {
             str(f) for name in ("journal", "locks") for f in (site.state_dir / name).glob("*")
         }
-        return domains | networks | disks | under_way
+        return names | disks | under_way
 
     return things

@@ -1,5 +1,6 @@
 """A real guest through its agent, and devices that it lets go of or not."""
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -19,18 +20,23 @@ from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Capacities, NodeSliver
+from tests.functional.apart import TAG
 from tests.functional.conftest import IMAGE, URI
 
 DISKS = Path("/var/lib/libvirt/images")
-NAME = SLIVER = "fdtest-guest"
-ALIAS = "ua-fdtest-guest-data-0"
-MAC = "52:54:00:0f:d0:02"
+NAME = SLIVER = f"{TAG}-guest"
+ALIAS = f"ua-{SLIVER}-data-0"
+MAC, OTHER_MAC = "52:54:00:0f:d0:02", "52:54:00:0f:d0:03"
 BOOT = 240.0
 BOTH = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"
 
 GUEST = GuestAddress(SLIVER, NAME, "fabric")
+BLANK = GuestAddress(f"{TAG}-blank", f"{TAG}-blank", "fabric")
+"""Has a disk that nothing boots from."""
+
+pytestmark = pytest.mark.xdist_group("guest")  # they share one that has booted
 
 DOMAIN = """
 <domain type='qemu'>
@@ -59,16 +65,16 @@ def disk_xml(path: Path) -> str:
     )
 
 
-def domain_xml(disk: Path, channel: str = CHANNEL) -> str:
+def domain_xml(disk: Path, sliver: str = SLIVER, channel: str = CHANNEL) -> str:
     size = Capacities(core=1, ram=1, disk=1)
-    node = NodeSliver(id=SLIVER, name="node", image="none", capacities=size)
+    node = NodeSliver(id=sliver, name="node", image="none", capacities=size)
     return DOMAIN.format(
-        name=NAME,
-        uuid=domain_uuid(SLIVER),
+        name=sliver,
+        uuid=domain_uuid(sliver),
         namespace=STAMP_NAMESPACE,
         stamp=escape(node.stamp().model_dump_json()),
         disk=disk,
-        mac=MAC,
+        mac=MAC if sliver == SLIVER else OTHER_MAC,
         channel=channel,
     )
 
@@ -118,16 +124,37 @@ def domain(
 
 
 @pytest.fixture
+def blank(connection: libvirt.virConnect, directory: Path) -> Iterator[libvirt.virDomain]:
+    """A domain that is defined, and has nothing to boot."""
+    domain = connection.defineXML(domain_xml(empty_disk(directory / "blank.qcow2"), BLANK.sliver))
+    yield domain
+    stop(domain)
+    domain.undefine()
+
+
+def empty_disk(path: Path) -> Path:
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], check=True)
+    return path
+
+
+@pytest.fixture
 def data_disk(domain: libvirt.virDomain, directory: Path) -> Iterator[None]:
     """A data disk, plugged in and seen by the guest."""
-    path = directory / "data.raw"
-    path.touch()
-    with path.open("r+b") as file:
-        file.truncate(16 << 20)
-    domain.attachDeviceFlags(disk_xml(path), BOTH)
+    plug_data_disk(domain, directory / "data.raw")
     yield
-    if domain.isActive():
-        detach(domain.connect(), domain, ALIAS, timeout=60, where=URI)
+    detach(domain.connect(), domain, ALIAS, timeout=60, where=URI)
+
+
+def plug_data_disk(domain: libvirt.virDomain, path: Path) -> None:
+    path.touch()
+    os.truncate(path, 16 << 20)
+    domain.attachDeviceFlags(disk_xml(path), BOTH)
+
+
+@pytest.fixture
+def no_keys(agent: AgentGuest, domain: libvirt.virDomain) -> None:
+    """The guest's user has no file of keys."""
+    agent.run(GUEST, ("rm", "-f", "/home/fabric/.ssh/authorized_keys"), timeout=30)
 
 
 def stop(domain: libvirt.virDomain) -> None:
@@ -218,7 +245,7 @@ def test_a_command_that_a_signal_ended_has_the_code_of_a_shell(
 def test_a_command_that_does_not_exist_fails_in_the_agents_words(
     agent: AgentGuest, domain: libvirt.virDomain
 ) -> None:
-    with pytest.raises(DriverError, match=r"run /no/such in guest fdtest-guest.*No such file"):
+    with pytest.raises(DriverError, match=rf"run /no/such in guest {NAME}.*No such file"):
         agent.run(GUEST, ("/no/such",), timeout=30)
 
 
@@ -231,6 +258,7 @@ def test_a_command_that_does_not_end_is_not_waited_for(
     agent.run(GUEST, ("killall", "sleep"), timeout=30)
 
 
+@pytest.mark.usefixtures("no_keys")
 def test_keys_are_added_once_and_removed_and_others_stay(
     agent: AgentGuest, domain: libvirt.virDomain
 ) -> None:
@@ -245,11 +273,8 @@ def test_keys_are_added_once_and_removed_and_others_stay(
     agent.remove_keys(GUEST, (OTHER,))
 
 
-def test_a_user_without_a_keys_file_has_no_keys(
-    agent: AgentGuest, domain: libvirt.virDomain
-) -> None:
-    agent.run(GUEST, ("rm", "-f", "/home/fabric/.ssh/authorized_keys"), timeout=30)
-
+@pytest.mark.usefixtures("no_keys")
+def test_a_user_without_a_keys_file_has_no_keys(agent: AgentGuest) -> None:
     assert agent.authorized_keys(GUEST) == ()
     agent.remove_keys(GUEST, (KEY,))
     agent.add_keys(GUEST, (KEY,))
@@ -267,7 +292,7 @@ def test_keys_of_a_user_that_the_guest_does_not_have_fail_in_the_agents_words(
 def test_a_sliver_without_a_domain_does_not_answer(
     agent: AgentGuest, connection: libvirt.virConnect
 ) -> None:
-    absent = GuestAddress("fdtest-absent", "fdtest-absent", "fabric")
+    absent = GuestAddress(f"{TAG}-absent", f"{TAG}-absent", "fabric")
 
     assert not agent.ping(absent)
     with pytest.raises(NotFound):
@@ -311,33 +336,37 @@ def test_a_device_that_a_paused_guest_holds_stays_the_slivers_until_it_lets_go(
     assert all(ALIAS not in text for text in definitions(domain).values())
 
 
-# The next ones stop the guest, so they come last.
+# --- without a guest
 
 
-@pytest.mark.usefixtures("data_disk")
 def test_a_device_of_a_stopped_domain_is_taken_from_its_definition(
-    agent: AgentGuest, domain: libvirt.virDomain
+    blank: libvirt.virDomain, directory: Path
 ) -> None:
-    stop(domain)
+    blank.create()
+    plug_data_disk(blank, directory / "more.raw")
+    stop(blank)
+    assert all(ALIAS in text for text in definitions(blank).values())
 
-    detach(domain.connect(), domain, ALIAS, timeout=5, where=URI)
+    detach(blank.connect(), blank, ALIAS, timeout=5, where=URI)
 
-    assert all(ALIAS not in text for text in definitions(domain).values())
+    assert all(ALIAS not in text for text in definitions(blank).values())
 
 
-def test_a_stopped_guest_does_not_answer(agent: AgentGuest, domain: libvirt.virDomain) -> None:
-    stop(domain)
+def test_a_stopped_guest_does_not_answer(agent: AgentGuest, blank: libvirt.virDomain) -> None:
+    blank.create()
+    stop(blank)
 
-    assert not agent.ping(GUEST)
-    with pytest.raises(Unreachable, match=r"the agent of guest fdtest-guest does not answer.*0 s"):
-        agent.wait(GUEST, timeout=0)
+    assert not agent.ping(BLANK)
+    silent = rf"the agent of guest {BLANK.instance} does not answer.*0 s"
+    with pytest.raises(Unreachable, match=silent):
+        agent.wait(BLANK, timeout=0)
 
 
 def test_a_domain_without_a_channel_for_the_agent_is_told_so(
-    connection: libvirt.virConnect, domain: libvirt.virDomain, root_disk: Path, agent: AgentGuest
+    connection: libvirt.virConnect, blank: libvirt.virDomain, directory: Path, agent: AgentGuest
 ) -> None:
-    stop(domain)
-    connection.defineXML(domain_xml(root_disk, channel="")).create()
+    disk = directory / "blank.qcow2"
+    connection.defineXML(domain_xml(disk, BLANK.sliver, channel="")).create()
 
     with pytest.raises(Unsupported, match="not configured"):
-        agent.wait(GUEST, timeout=30)
+        agent.wait(BLANK, timeout=30)

@@ -1,6 +1,5 @@
 """NICs configured and volumes mounted in real guests: a tiny one that has ``ip`` alone, and Debian."""
 
-import secrets
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.handlers.guestconfig.nics import has_addresses, manager
 from fabric_direct.model import NodeSliver, Observed, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
+from tests.functional.apart import BRIDGE, TAG, subnet
 from tests.outcomes import done, made
 
 DEBIAN = Path("/var/lib/fabric-direct/images/fabric-debian.qcow2")
@@ -49,21 +49,20 @@ NIC = "<interface type='user'><mac address='{}'/><model type='virtio'/></interfa
 @pytest.fixture(scope="module")
 def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Iterator[Site]:
     """A site with a network that hands addresses out, and one that is a bridge of the host."""
-    tag, block = secrets.token_hex(3), 1 + secrets.randbelow(250)
-    bridge = f"fdt{tag}y"
+    bridge = f"{BRIDGE}yard"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", room / "key"], check=True)
     subprocess.run(["ip", "link", "add", bridge, "up", "type", "bridge"], check=True)
     site = Site.model_validate(
         {
-            "site": f"fdtest-{tag}",
-            "state_dir": str(room / "state"),
-            "volume_pool": str(room / "volumes"),
+            "site": f"{TAG}-guests",
+            "state_dir": str(room / "guests"),
+            "volume_pool": str(room / "guests-volumes"),
             "images": {
                 "tiny": {"path": str(guest_image)},
                 "debian": {"path": str(DEBIAN), "user": "debian"},
             },
             "networks": {
-                "red": {"strategy": "flat_dhcp", "subnet": f"10.214.{block}.0/24"},
+                "red": {"strategy": "flat_dhcp", "subnet": f"{subnet(214)}.0/24"},
                 "yard": {
                     "strategy": "flat",
                     "bridge": bridge,
@@ -91,7 +90,7 @@ def processor(site: Site) -> Iterator[HandlerProcessor]:
 def sliver(name: str, image: str, *components: dict[str, Any]) -> NodeSliver:
     return NodeSliver.model_validate(
         {
-            "id": f"gnet-{name}",
+            "id": f"{TAG}-{name}",
             "name": "node",
             "image": image,
             "capacities": {"core": 2, "ram": 1, "disk": 2},
@@ -129,6 +128,7 @@ class Inside:
         return {link.mac for link in self.root.guest.links()}
 
 
+@pytest.mark.xdist_group("tiny")
 class TestATinyGuest:
     """One that has neither something to keep addresses, nor to tell file systems apart."""
 

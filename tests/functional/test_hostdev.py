@@ -32,16 +32,20 @@ from fabric_direct.errors import (
     NotOurs,
 )
 from fabric_direct.model import Capacities, DeviceState, Gpu, NodeSliver, PciAddress
+from tests.functional.apart import TAG
 from tests.functional.conftest import URI
 
 HOST = "localhost"
-SLIVER = "fdtest-hostdev"
-TENANT, OTHER = Tenant(SLIVER), Tenant("fdtest-other")
+SLIVER = f"{TAG}-hostdev"
+TENANT, OTHER = Tenant(SLIVER), Tenant(f"{TAG}-other")
 FOREIGN = "5b35e8ac-8a04-49ea-9ef8-d99e1a9ab5ab"
 ABSENT = PciAddress.parse("ffff:ff:1f.7")
 ROOT_PORTS = "<controller type='pci' index='0' model='pcie-root'/>" + "".join(
     f"<controller type='pci' index='{index}' model='pcie-root-port'/>" for index in range(1, 5)
 )
+
+# Domains that have the machine's own PCI functions stand in each other's way.
+pytestmark = pytest.mark.xdist_group("pci")
 
 
 @pytest.fixture
@@ -228,7 +232,7 @@ def test_a_sliver_without_a_domain_has_no_devices(devices: HostdevDevice, gpu: G
 def test_the_domain_of_a_cloud_gets_devices_without_our_stamp(
     devices: HostdevDevice, define: Callable[..., libvirt.virDomain], gpu: Gpu
 ) -> None:
-    define("fdtest-instance", FOREIGN)
+    define(f"{TAG}-instance", FOREIGN)
     tenant = Tenant(SLIVER, FOREIGN)
 
     assert devices.attach(tenant, gpu) == devices.plugged(tenant) == plugged(gpu)
@@ -244,7 +248,7 @@ def test_a_device_of_another_sliver_is_refused(
     define_sliver(OTHER.sliver)
     devices.attach(OTHER, Gpu(id="gpu", bdf=gpu.bdf[1:]))
 
-    with pytest.raises(DeviceClaimed, match=r"domain fdtest-other-node has .*fdtest-other/gpu"):
+    with pytest.raises(DeviceClaimed, match=rf"domain {TAG}-other-node has .*{TAG}-other/gpu"):
         devices.attach(TENANT, gpu)
 
     assert devices.plugged(TENANT) == ()
@@ -258,7 +262,7 @@ def test_a_device_that_another_sliver_had_is_refused_until_it_is_clean(
     devices.attach(OTHER, gpu)
     devices.detach(OTHER, gpu.id, timeout=10)
 
-    with pytest.raises(DeviceUnclean, match=r"fdtest-other/gpu had it last"):
+    with pytest.raises(DeviceUnclean, match=rf"{TAG}-other/gpu had it last"):
         devices.attach(TENANT, gpu)
     for address in gpu.bdf:
         devices.release(address, force=True)
@@ -289,9 +293,9 @@ def test_a_device_in_the_definition_of_a_foreign_domain_is_refused(
     )
     if "nvme" in foreign:
         address = address.replace("type='pci' ", "")
-    define("fdtest-foreign", FOREIGN, devices=foreign.format(address))
+    define(f"{TAG}-foreign", FOREIGN, devices=foreign.format(address))
 
-    with pytest.raises(DeviceClaimed, match="domain fdtest-foreign has"):
+    with pytest.raises(DeviceClaimed, match=f"domain {TAG}-foreign has"):
         devices.attach(TENANT, gpu)
     with pytest.raises(DeviceClaimed) as refusal:
         devices.check(gpu, TENANT)
@@ -302,7 +306,7 @@ def test_a_device_in_the_definition_of_a_foreign_domain_is_refused(
 def test_a_domain_with_our_uuid_but_no_stamp_is_not_touched(
     devices: HostdevDevice, define: Callable[..., libvirt.virDomain], gpu: Gpu
 ) -> None:
-    define("fdtest-unstamped", domain_uuid(SLIVER))
+    define(f"{TAG}-unstamped", domain_uuid(SLIVER))
 
     with pytest.raises(NotOurs):
         devices.attach(TENANT, gpu)

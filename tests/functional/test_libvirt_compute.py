@@ -24,10 +24,12 @@ from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import Interface, NodeSliver, State
+from tests.functional.apart import BRIDGE, TAG
 from tests.functional.conftest import IMAGE as GUEST
 
-SITE, SLIVER = "TEST", "fdtest-s1"
-NETWORK, BRIDGE = "fdtest-compute", "fdtcompute"
+SITE, SLIVER, BOOTED = "TEST", f"{TAG}-s1", f"{TAG}-booted"
+WITH_GUEST = pytest.mark.xdist_group("booted")
+NETWORK, BRIDGE_NAME = f"{TAG}-compute", f"{BRIDGE}compute"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN ana <&>"
 # Seconds that a guest without KVM may take to boot on a busy machine.
 BOOT = 180
@@ -36,7 +38,7 @@ BOOT = 180
 @pytest.fixture(scope="module")
 def network(connection: libvirt.virConnect) -> Iterator[str]:
     made = connection.networkCreateXML(
-        f"<network><name>{NETWORK}</name><bridge name='{BRIDGE}'/></network>"
+        f"<network><name>{NETWORK}</name><bridge name='{BRIDGE_NAME}'/></network>"
     )
     yield NETWORK
     made.destroy()
@@ -76,9 +78,9 @@ def empty_image(site: Site) -> Image:
     return Image("empty", "root", Store.of(site, "localhost").file("empty.qcow2"))
 
 
-def port(component: str = "nic1", last: int = 1) -> Port:
+def port(component: str = "nic1", last: int = 1, sliver: str = SLIVER) -> Port:
     return Port(
-        sliver=SLIVER,
+        sliver=sliver,
         component=component,
         network="red",
         source=NETWORK,
@@ -125,16 +127,17 @@ def booted(
     if not GUEST.exists():
         pytest.skip(f"needs the guest image {GUEST}")
     script = "#!/bin/sh\necho \"the script ran: grüße '<&>'\" >/dev/ttyS0\n"
-    data = volumes.create(SLIVER, "data", 1)
-    wanted = spec(Image("guest", "root", str(GUEST)), port(), boot_script=script)
+    data = volumes.create(BOOTED, "data", 1)
+    nic = port(sliver=BOOTED)
+    wanted = spec(Image("guest", "root", str(GUEST)), nic, id=BOOTED, boot_script=script)
     try:
         compute.create(replace(wanted, volumes=(data,)))
-        wait_until("the guest to boot", lambda: "guest: READY" in compute.console(SLIVER, 999))
+        wait_until("the guest to boot", lambda: "guest: READY" in compute.console(BOOTED, 999))
         yield compute
     finally:
-        compute.delete(SLIVER)
-        for volume in volumes.volumes(SLIVER):
-            volumes.delete(SLIVER, volume.component)
+        compute.delete(BOOTED)
+        for volume in volumes.volumes(BOOTED):
+            volumes.delete(BOOTED, volume.component)
 
 
 def wait_until(what: str, happened: Callable[[], bool], timeout: float = BOOT) -> None:
@@ -144,30 +147,33 @@ def wait_until(what: str, happened: Callable[[], bool], timeout: float = BOOT) -
         time.sleep(0.2)
 
 
-def domain_id(connection: libvirt.virConnect) -> int:
-    return int(find_domain(connection, SLIVER, SITE).ID())
+def domain_id(connection: libvirt.virConnect, sliver: str = SLIVER) -> int:
+    return int(find_domain(connection, sliver, SITE).ID())
 
 
 # --- with a guest
 
 
+@WITH_GUEST
 def test_the_guest_gets_its_seed_and_runs_its_script(booted: LibvirtCompute) -> None:
-    console = booted.console(SLIVER, 999)
+    console = booted.console(BOOTED, 999)
 
-    assert f"instance {SLIVER}, host name node" in console
+    assert f"instance {BOOTED}, host name node" in console
     assert "the script ran: grüße '<&>'" in console
     assert "10.254.0.1/24 (seed)" in console
 
 
+@WITH_GUEST
 def test_the_console_gives_the_last_lines(booted: LibvirtCompute) -> None:
-    console = booted.console(SLIVER, 3)
+    console = booted.console(BOOTED, 3)
 
     assert len(console.splitlines()) == 3
-    assert booted.console(SLIVER, 999).endswith(console)
+    assert booted.console(BOOTED, 999).endswith(console)
 
 
+@WITH_GUEST
 def test_a_running_server_is_found_as_it_was_asked_for(booted: LibvirtCompute) -> None:
-    server = booted.find(SLIVER)
+    server = booted.find(BOOTED)
 
     assert server is not None
     assert (server.state, server.cores, server.ram) == (State.RUNNING, 1, 1024)
@@ -179,77 +185,85 @@ def test_a_running_server_is_found_as_it_was_asked_for(booted: LibvirtCompute) -
     assert server in booted.servers()
 
 
+@WITH_GUEST
 def test_a_nic_comes_and_goes_while_the_guest_runs(
     booted: LibvirtCompute, connection: libvirt.virConnect
 ) -> None:
     for _ in range(2):
-        booted.attach_port(SLIVER, port("nic2", 2), Interface())
-    plugged = [p.component for p in booted.find(SLIVER).ports]
+        booted.attach_port(BOOTED, port("nic2", 2, BOOTED), Interface())
+    plugged = [p.component for p in booted.find(BOOTED).ports]
 
     for _ in range(2):
-        booted.detach_port(SLIVER, "nic2", timeout=60)
+        booted.detach_port(BOOTED, "nic2", timeout=60)
 
     assert plugged == ["nic1", "nic2"]
-    texts = definitions(find_domain(connection, SLIVER, SITE)).values()
+    texts = definitions(find_domain(connection, BOOTED, SITE)).values()
     assert len(texts) == 2
     assert all("nic2" not in text for text in texts)
 
 
+@WITH_GUEST
 def test_two_nics_go_at_once(booted: LibvirtCompute) -> None:
     for number in (2, 3):
-        booted.attach_port(SLIVER, port(f"nic{number}", number), Interface())
+        booted.attach_port(BOOTED, port(f"nic{number}", number, BOOTED), Interface())
 
     with ThreadPoolExecutor(2) as pool:
         names = ["nic2", "nic3"]
-        list(pool.map(lambda name: booted.detach_port(SLIVER, name, timeout=60), names))
+        list(pool.map(lambda name: booted.detach_port(BOOTED, name, timeout=60), names))
 
-    assert [p.component for p in booted.find(SLIVER).ports] == ["nic1"]
+    assert [p.component for p in booted.find(BOOTED).ports] == ["nic1"]
 
 
+@WITH_GUEST
 def test_a_volume_comes_and_goes_while_the_guest_runs(
     booted: LibvirtCompute, volumes: LibvirtVolume
 ) -> None:
-    more = volumes.create(SLIVER, "more", 1)
+    more = volumes.create(BOOTED, "more", 1)
 
     for _ in range(2):
-        booted.attach_volume(SLIVER, "more", more)
-    plugged = [v.source for v in booted.find(SLIVER).volumes if v.component == "more"]
+        booted.attach_volume(BOOTED, "more", more)
+    plugged = [v.source for v in booted.find(BOOTED).volumes if v.component == "more"]
     for _ in range(2):
-        booted.detach_volume(SLIVER, "more", timeout=60)
-    volumes.delete(SLIVER, "more")
+        booted.detach_volume(BOOTED, "more", timeout=60)
+    volumes.delete(BOOTED, "more")
 
     assert plugged == [more.source]
-    assert [v.component for v in booted.find(SLIVER).volumes] == ["data"]
+    assert [v.component for v in booted.find(BOOTED).volumes] == ["data"]
 
 
+@WITH_GUEST
 def test_a_soft_reboot_starts_the_guest_anew(
     booted: LibvirtCompute, connection: libvirt.virConnect
 ) -> None:
-    before, boots = domain_id(connection), booted.console(SLIVER, 9999).count("guest: READY")
+    before, boots = (
+        domain_id(connection, BOOTED),
+        booted.console(BOOTED, 9999).count("guest: READY"),
+    )
 
-    booted.reboot(SLIVER, hard=False, timeout=BOOT)
+    booted.reboot(BOOTED, hard=False, timeout=BOOT)
 
-    assert domain_id(connection) != before
-    assert [v.component for v in booted.find(SLIVER).volumes] == ["data"]
+    assert domain_id(connection, BOOTED) != before
+    assert [v.component for v in booted.find(BOOTED).volumes] == ["data"]
     wait_until(
         "the guest to boot again",
-        lambda: booted.console(SLIVER, 9999).count("guest: READY") > boots,
+        lambda: booted.console(BOOTED, 9999).count("guest: READY") > boots,
     )
 
 
+@WITH_GUEST
 def test_a_guest_that_is_stopped_shuts_down_by_itself(
     booted: LibvirtCompute, connection: libvirt.virConnect
 ) -> None:
-    booted.stop(SLIVER, timeout=BOOT)
-    state, reason = find_domain(connection, SLIVER, SITE).state()
-    booted.stop(SLIVER, timeout=BOOT)
-    boots = booted.console(SLIVER, 9999).count("guest: READY")
-    booted.start(SLIVER)
+    booted.stop(BOOTED, timeout=BOOT)
+    state, reason = find_domain(connection, BOOTED, SITE).state()
+    booted.stop(BOOTED, timeout=BOOT)
+    boots = booted.console(BOOTED, 9999).count("guest: READY")
+    booted.start(BOOTED)
 
     assert (state, reason) == (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN)
     wait_until(
         "the guest to boot again",
-        lambda: booted.console(SLIVER, 9999).count("guest: READY") > boots,
+        lambda: booted.console(BOOTED, 9999).count("guest: READY") > boots,
     )
 
 

@@ -26,6 +26,7 @@ from fabric_direct.errors import (
     PoolExhausted,
 )
 from fabric_direct.model import VNicInterface
+from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
 
 ANY = VNicInterface()
 
@@ -38,34 +39,34 @@ def run(*argv: str) -> str:
 
 @pytest.fixture
 def site(connection: libvirt.virConnect, tmp_path: Path) -> Iterator[Site]:
-    tag, block = secrets.token_hex(3), 1 + secrets.randbelow(250)
+    one, two, small, bridged = (subnet(second) for second in range(201, 205))
     site = Site.model_validate(
         {
-            "site": f"fdtest-{tag}",
+            "site": f"{TAG}-nets",
             "state_dir": tmp_path / "state",
             "networks": {
                 "one": {
                     "strategy": "flat_dhcp",
-                    "subnet": f"10.201.{block}.0/24",
-                    "subnet6": f"fd0f:d:{block:x}::/64",
+                    "subnet": f"{one}.0/24",
+                    "subnet6": f"fd0f:d:{NUMBER + 1:x}::/64",
                     "forward": "route",
                 },
                 "two": {
                     "strategy": "flat_dhcp",
-                    "subnet": f"10.202.{block}.0/24",
-                    "gateway": f"10.202.{block}.254",
-                    "dns": [f"10.202.{block}.253"],
+                    "subnet": f"{two}.0/24",
+                    "gateway": f"{two}.254",
+                    "dns": [f"{two}.253"],
                 },
                 "small": {
                     "strategy": "flat_dhcp",
-                    "subnet": f"10.203.{block}.0/24",
-                    "pool": [f"10.203.{block}.10", f"10.203.{block}.10"],
+                    "subnet": f"{small}.0/24",
+                    "pool": [f"{small}.10", f"{small}.10"],
                 },
                 "bridged": {
                     "strategy": "flat",
-                    "bridge": f"fdt{tag}b",
-                    "subnet": f"10.204.{block}.0/24",
-                    "gateway": f"10.204.{block}.1",
+                    "bridge": f"{BRIDGE}bridged",
+                    "subnet": f"{bridged}.0/24",
+                    "gateway": f"{bridged}.1",
                 },
             },
         }
@@ -356,7 +357,7 @@ def test_a_new_process_knows_the_ports_of_the_last(driver, site):
 
 @pytest.fixture
 def foreign(connection: libvirt.virConnect, site: Site) -> libvirt.virNetwork:
-    xml = f"<network><name>fd-{site.site}-one</name><bridge name='fdtforeign'/></network>"
+    xml = f"<network><name>fd-{site.site}-one</name><bridge name='{BRIDGE}foreign'/></network>"
     return connection.networkDefineXML(xml)
 
 
@@ -395,7 +396,7 @@ def test_a_network_with_entries_that_are_not_in_the_pool_stays(driver, connectio
 def plugged_domain(driver: LibvirtNetwork, connection: libvirt.virConnect) -> Iterator[Port]:
     port = driver.create_port("fdtest-a", "nic1", "one", ANY)
     domain = connection.createXML(
-        f"<domain type='qemu'><name>fdtest-{secrets.token_hex(3)}</name><memory unit='MiB'>32</memory>"
+        f"<domain type='qemu'><name>{TAG}-plugged</name><memory unit='MiB'>32</memory>"
         "<os><type>hvm</type></os><devices><interface type='network'>"
         f"<mac address='{port.mac}'/><source network='{port.source}'/></interface></devices></domain>",
         libvirt.VIR_DOMAIN_START_PAUSED,

@@ -15,6 +15,7 @@ import libvirt
 import pytest
 
 from fabric_direct.config import Site
+from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
 from fabric_direct.drivers.guests.known_hosts import known_hosts
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
@@ -32,6 +33,7 @@ from fabric_direct.model import (
 )
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
+from tests.functional.apart import TAG
 from tests.outcomes import done, made
 
 Things = Callable[[], set[str]]
@@ -47,7 +49,7 @@ SCRIPT = "#!/bin/busybox sh\necho hello from $(hostname) > /root/hello.txt\n"
 
 def sliver(name: str, **values: Any) -> NodeSliver:
     defaults = {
-        "id": f"fdtest-{name}",
+        "id": f"{TAG}-{name}",
         "name": "node",
         "image": "tiny",
         "capacities": {"core": 1, "ram": 1, "disk": 1},
@@ -64,6 +66,13 @@ def processor(site: Site) -> Iterator[HandlerProcessor]:
         yield processor
 
 
+@pytest.fixture(scope="module")
+def quick(unattended: Site) -> Iterator[HandlerProcessor]:
+    """One that does not wait for guests to boot."""
+    with HandlerProcessor(unattended) as processor:
+        yield processor
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(
     processor: HandlerProcessor, things: Things, request: pytest.FixtureRequest
@@ -73,7 +82,7 @@ def nothing_left(
     if request.cls is TestActions:
         return
     for name in ("own", "pair1", "pair2"):
-        assert processor.delete(SliverRef(id=f"fdtest-{name}")).result().ok
+        assert processor.delete(SliverRef(id=f"{TAG}-{name}")).result().ok
     assert things() == set()
 
 
@@ -120,32 +129,45 @@ class TestAsAsked:
         assert things() == set()
         done(processor.delete(wanted.ref()).result())
 
-    def test_two_at_once_get_different_addresses(self, processor: HandlerProcessor) -> None:
+    def test_two_at_once_get_different_addresses(self, quick: HandlerProcessor) -> None:
         nic = NICS[:1]
         pair = [sliver(f"pair{n}", components=nic) for n in (1, 2)]
 
-        outcomes = [done(f.result()) for f in [processor.create(s) for s in pair]]
+        outcomes = [done(f.result()) for f in [quick.create(s) for s in pair]]
 
         addresses = {o.observed.interfaces[0].addresses for o in outcomes if o.observed}
         assert len(addresses) == 2
         for s in pair:
-            done(processor.delete(s.ref()).result())
+            done(quick.delete(s.ref()).result())
 
 
 @pytest.fixture(scope="class")
-def shared(processor: HandlerProcessor) -> Iterator[NodeSliver]:
-    """A running VM that tests may look at and act on."""
+def created(processor: HandlerProcessor) -> Iterator[NodeSliver]:
+    """A running VM."""
     vm = sliver("shared", components=[*NICS, DATA])
     done(processor.create(vm).result())
     yield vm
     done(processor.delete(vm.ref()).result())
 
 
+@pytest.fixture
+def shared(processor: HandlerProcessor, created: NodeSliver) -> NodeSliver:
+    """A VM that tests may look at and act on, and that has booted, whatever was done to it before."""
+    agent, guest = AgentGuest(processor.site, "localhost"), root_of(created)
+    agent.wait(guest, timeout=240)
+    wait_until("the boot to finish", lambda: agent.boot_finished(guest), timeout=240)
+    return created
+
+
+def root_of(vm: NodeSliver) -> GuestAddress:
+    return GuestAddress(vm.id, f"{vm.id}-{vm.name}", "root")
+
+
+@pytest.mark.xdist_group("shared")
 class TestActions:
     def inside(self, processor: HandlerProcessor, vm: NodeSliver, *argv: str) -> str:
         agent = AgentGuest(processor.site, "localhost")
-        guest = GuestAddress(vm.id, f"{vm.id}-{vm.name}", "root")
-        return agent.run(guest, argv, timeout=20).stdout.decode()
+        return agent.run(root_of(vm), argv, timeout=20).stdout.decode()
 
     def test_the_boot_script_has_run_by_its_own_first_line(
         self, processor: HandlerProcessor, shared: NodeSliver
@@ -308,10 +330,18 @@ class TestInterrupted:
         assert things() == set()
         assert processor.unfinished() == ()
 
-    @pytest.mark.parametrize("patch", POINTS[1:])
+    @pytest.mark.parametrize("patch", POINTS[1:-1])
     def test_a_killed_creation_is_finished_by_the_next(
-        self, processor: HandlerProcessor, patch: str
+        self, quick: HandlerProcessor, patch: str
     ) -> None:
+        self.killed_and_finished(quick, patch)
+
+    def test_a_killed_creation_whose_guest_boots_is_finished_by_the_next(
+        self, processor: HandlerProcessor
+    ) -> None:
+        self.killed_and_finished(processor, self.POINTS[-1])
+
+    def killed_and_finished(self, processor: HandlerProcessor, patch: str) -> None:
         wanted = sliver("own")
         self.killed(processor.site, "create", wanted, patch)
 
@@ -431,16 +461,16 @@ class TestFailing:
     def test_a_domain_of_the_same_name_that_is_not_ours_is_untouched(
         self, processor: HandlerProcessor, connection: libvirt.virConnect, things: Things
     ) -> None:
-        xml = """<domain type='qemu'><name>fdtest-own-node</name><memory unit='MiB'>64</memory>
+        xml = f"""<domain type='qemu'><name>{TAG}-own-node</name><memory unit='MiB'>64</memory>
                  <os><type>hvm</type></os></domain>"""
         foreign = connection.defineXML(xml)
         try:
             outcome = processor.create(sliver("own")).result()
-            processor.delete(SliverRef(id="fdtest-own")).result()
+            processor.delete(SliverRef(id=f"{TAG}-own")).result()
 
             assert outcome.error
             assert outcome.error.kind == "NotOurs"
-            assert connection.lookupByName("fdtest-own-node").UUID() == foreign.UUID()
+            assert connection.lookupByName(f"{TAG}-own-node").UUID() == foreign.UUID()
         finally:
             foreign.undefine()
         assert things() == set()
@@ -502,7 +532,7 @@ def test_it_works_in_a_worker_forked_from_a_process_with_a_connection(
 
 def test_many_threads_share_one_connection(processor: HandlerProcessor, site: Site) -> None:
     with ThreadPoolExecutor(16) as pool:
-        probes = list(pool.map(lambda n: processor.probe(SliverRef(id=f"fdtest-{n}")), range(64)))
+        probes = list(pool.map(lambda n: processor.probe(SliverRef(id=f"{TAG}-{n}")), range(64)))
 
     assert all(probe.result().ok for probe in probes)
 

@@ -19,14 +19,16 @@ from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.registry import host_drivers
 from tests.conftest import KEY
+from tests.functional.apart import TAG
 from tests.functional.conftest import URI
 from tests.outcomes import done
 
 GIB = 1024**3
+PLACED = f"{TAG}-placed"
 Things = Callable[[], set[str]]
-FOREIGN = """
+FOREIGN = f"""
 <domain type='qemu'>
-  <name>fdtest-foreign</name>
+  <name>{TAG}-foreign</name>
   <memory unit='GiB'>3</memory><currentMemory unit='GiB'>1</currentMemory>
   <vcpu current='1'>2</vcpu>
   <os><type machine='q35'>hvm</type></os>
@@ -45,7 +47,7 @@ def the_host(site: Site) -> HostState:
 
 def sliver(**values: Any) -> NodeSliver:
     defaults = {
-        "id": "fdtest-placed",
+        "id": PLACED,
         "name": "node",
         "host": AUTO,
         "owner": "physics",
@@ -58,15 +60,15 @@ def sliver(**values: Any) -> NodeSliver:
 
 
 @pytest.fixture(scope="module")
-def processor(site: Site) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
+def processor(unattended: Site) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(unattended) as processor:
         yield processor
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
     yield
-    assert processor.delete(SliverRef(id="fdtest-placed")).result().ok
+    assert processor.delete(SliverRef(id=PLACED)).result().ok
     assert things() == set()
 
 
@@ -147,22 +149,48 @@ def test_images_that_are_at_hand_are_told(site: Site) -> None:
 def test_every_domain_counts_as_virsh_shows_it(
     site: Site, foreign: libvirt.virDomain, processor: HandlerProcessor
 ) -> None:
-    without = the_host(site)
     done(processor.create(sliver(host="localhost")).result())
 
-    host = the_host(site)
+    host, domains = while_none_comes_or_goes(site)
 
-    domains = [domain_info(name) for name in virsh("list", "--all", "--name").split()]
-    assert host.cores_used == sum(int(info["CPU(s)"]) for info in domains) + 1  # one is not plugged
-    assert host.ram_used == sum(int(info["Max memory"].split()[0]) for info in domains) / 1024**2
-    assert (host.cores_used - without.cores_used, host.ram_used - without.ram_used) == (1, 1)
+    ours = domains[f"{PLACED}-node"]
+    assert (cores(ours), ram(ours)) == (1, 1)
+    assert host.cores_used == sum(map(cores, domains.values())) + 1  # one is not plugged
+    assert host.ram_used == sum(map(ram, domains.values()))
     assert host.disk_used == 2 + 3 + 1  # what its disks may grow to, and the seed
-    assert host.slivers == {"fdtest-placed": "physics"}
+    assert host.slivers == {PLACED: "physics"}
+
+
+def while_none_comes_or_goes(site: Site) -> tuple[HostState, dict[str, dict[str, str]]]:
+    """Return the host and all domains of one moment: other tests make theirs meanwhile."""
+    deadline = Deadline.within(120)
+    while True:
+        before, host, after = all_domains(), the_host(site), all_domains()
+        if before and before == after:
+            return host, after
+        assert deadline.remaining() > 0, "domains come and go all the time"
+
+
+def all_domains() -> dict[str, dict[str, str]]:
+    """Return what virsh shows of each domain, or nothing if one went meanwhile."""
+    try:
+        return {name: domain_info(name) for name in virsh("list", "--all", "--name").split()}
+    except subprocess.CalledProcessError:
+        return {}
+
+
+def cores(domain: dict[str, str]) -> int:
+    return int(domain["CPU(s)"])
+
+
+def ram(domain: dict[str, str]) -> float:
+    return int(domain["Max memory"].split()[0]) / 1024**2
 
 
 def domain_info(name: str) -> dict[str, str]:
     lines = virsh("dominfo", name).splitlines()
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    told = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return {key: told[key] for key in ("UUID", "CPU(s)", "Max memory")}
 
 
 def virsh(*arguments: str) -> str:
@@ -183,7 +211,7 @@ def test_a_sliver_lands_where_the_plan_says(
 
     assert observed
     assert (observed.state, observed.host) == (State.RUNNING, assignment.chosen.host)
-    assert "fdtest-placed" in the_host(site).slivers
+    assert PLACED in the_host(site).slivers
 
 
 def test_a_host_whose_libvirt_does_not_answer_is_left_out_and_named(site: Site) -> None:
@@ -206,9 +234,9 @@ def test_a_host_in_maintenance_takes_nothing_and_keeps_what_it_has(
     done(processor.create(sliver()).result())
     closed = site.model_copy(update={"hosts": {"localhost": Host(maintenance="new fans")}})
 
-    assert the_host(closed).slivers == {"fdtest-placed": "physics"}
+    assert the_host(closed).slivers == {PLACED: "physics"}
     with HandlerProcessor(closed) as other:
-        plan = other.place([sliver(id="fdtest-other")])
+        plan = other.place([sliver(id=f"{TAG}-other")])
     assert [unplaced.refused for unplaced in plan.unplaced] == [{"in_service": 1}]
 
 
@@ -218,4 +246,4 @@ def test_what_the_host_has_no_memory_for_is_not_placed(processor: HandlerProcess
     plan = processor.place([huge])
 
     assert plan.assignments == ()
-    assert [unplaced.request for unplaced in plan.unplaced] == ["fdtest-placed"]
+    assert [unplaced.request for unplaced in plan.unplaced] == [PLACED]

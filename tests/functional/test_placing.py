@@ -14,12 +14,14 @@ import pytest
 from fabric_direct.config import Site
 from fabric_direct.model import AUTO, NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from tests.functional.apart import TAG
 from tests.outcomes import done
 
 Things = Callable[[], set[str]]
 MORE = 3
 """GiB of disk that may be promised: of the site's own pool, in which nobody else has anything."""
-NAMES = [f"fdtest-many{n}" for n in range(8)]
+NAMES = [f"{TAG}-many{n}" for n in range(8)]
+OWN = f"{TAG}-own"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def scarce(site: Site) -> Site:
 def processor(scarce: Site, things: Things) -> Iterator[HandlerProcessor]:
     with HandlerProcessor(scarce) as processor:
         yield processor
-        for future in [processor.delete(SliverRef(id=name)) for name in (*NAMES, "fdtest-own")]:
+        for future in [processor.delete(SliverRef(id=name)) for name in (*NAMES, OWN)]:
             assert future.result().ok
     assert things() == set()
 
@@ -82,7 +84,7 @@ def test_two_processes_with_four_threads_each_take_no_more_than_there_is(
     outcomes = [o for child in children for o in json.loads(child.communicate(timeout=300)[0])]
 
     made = [o["sliver"]["id"] for o in outcomes if o["status"] == "done"]
-    there = {d.name() for d in connection.listAllDomains() if d.name().startswith("fdtest-many")}
+    there = {d.name() for d in connection.listAllDomains() if d.name().startswith(f"{TAG}-many")}
     assert 0 < len(made) == len(there) <= MORE
     assert {o["error"]["kind"] for o in outcomes if o["error"]} == {"NoHost"}
     assert not any("refused" in warning for o in outcomes for warning in o["warnings"])
@@ -101,7 +103,7 @@ def test_one_that_was_killed_goes_on_where_it_was_begun(processor: HandlerProces
         LibvirtCompute.create = create_and_die
         HandlerProcessor(site).create(slivers[0]).result()
     """
-    child = python(processor.site, [sliver("fdtest-own")], code)
+    child = python(processor.site, [sliver(OWN)], code)
     child.communicate(timeout=300)
     assert child.returncode == -signal.SIGKILL
     (entry,) = processor.unfinished()
@@ -112,4 +114,4 @@ def test_one_that_was_killed_goes_on_where_it_was_begun(processor: HandlerProces
     assert done(recovered.result()).observed
     assert {server.stamp.sliver.host for server in processor.slivers()} == {"localhost"}
     (host,) = processor.hosts()
-    assert host.slivers.keys() == {"fdtest-own"}
+    assert host.slivers.keys() == {OWN}

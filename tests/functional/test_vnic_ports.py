@@ -19,18 +19,21 @@ from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status
 from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
+from tests.functional.apart import TAG
 from tests.outcomes import done, made
 
 NIC = {"type": "vNIC", "id": "nic1", "network": "red"}
 MAC = "52:54:00:fd:70:01"
-REF = SliverRef(id="fdtest-carrier-net", type="vNICPorts")
+REF = SliverRef(id=f"{TAG}-carrier-net", type="vNICPorts")
+
+WITH_VM = pytest.mark.xdist_group("carrier")
 
 
 def carrier(number: int, *nics: dict[str, Any]) -> NodeSliver:
     """A VM; its id is the beginning of the ports' sliver's."""
     return NodeSliver.model_validate(
         {
-            "id": "fdtest-carrier" if number == 1 else f"fdtest-carrier{number}",
+            "id": f"{TAG}-carrier" if number == 1 else f"{TAG}-carrier{number}",
             "name": "node",
             "image": "tiny",
             "capacities": {"core": 1, "ram": 1, "disk": 1},
@@ -59,7 +62,7 @@ def processor(site: Site) -> Iterator[HandlerProcessor]:
 @pytest.fixture(scope="module")
 def mine(things: Callable[[], set[str]]) -> Callable[[], set[str]]:
     """Name what is there of these tests' slivers: others may have domains here."""
-    ours = ("fdtest-carrier", "fd-", "/")
+    ours = (f"{TAG}-carrier", "fd-", "/")
     return lambda: {thing for thing in things() if thing.startswith(ours)}
 
 
@@ -76,6 +79,23 @@ def vm(processor: HandlerProcessor, mine: Callable[[], set[str]]) -> Iterator[No
 @pytest.fixture
 def other(processor: HandlerProcessor) -> Iterator[NodeSliver]:
     """Another one, which a test may delete."""
+    yield from another(processor)
+
+
+@pytest.fixture
+def quick(unattended: Site) -> Iterator[HandlerProcessor]:
+    """A processor that does not wait for guests to boot."""
+    with HandlerProcessor(unattended) as processor:
+        yield processor
+
+
+@pytest.fixture
+def unbooted(quick: HandlerProcessor) -> Iterator[NodeSliver]:
+    """Another one, whose guest is not waited for."""
+    yield from another(quick)
+
+
+def another(processor: HandlerProcessor) -> Iterator[NodeSliver]:
     sliver = carrier(2)
     done(processor.create(sliver).result())
     yield sliver
@@ -146,6 +166,7 @@ def kill(site: Site, operation: str, sliver: SliverRef, patch: str) -> None:
 
 
 class TestAsAsked:
+    @WITH_VM
     def test_a_port_comes_and_goes_while_the_guest_runs(
         self,
         processor: HandlerProcessor,
@@ -168,6 +189,7 @@ class TestAsAsked:
         assert not in_guest(site, vm)
         assert processor.probe(REF).result().observed.state is State.ABSENT  # type: ignore[union-attr]
 
+    @WITH_VM
     def test_the_vms_own_sliver_lets_it_be(
         self,
         processor: HandlerProcessor,
@@ -191,6 +213,7 @@ class TestAsAsked:
         seen_in_guest(site, vm)
         assert done(processor.probe(net()).result()).observed.differences == ()  # type: ignore[union-attr]
 
+    @WITH_VM
     def test_a_port_gets_another_network_and_mac_and_a_limit(
         self, processor: HandlerProcessor, vm: NodeSliver, connection: libvirt.virConnect
     ) -> None:
@@ -208,7 +231,7 @@ class TestAsAsked:
     def test_of_a_vm_that_is_not_there_is_refused_by_field(
         self, processor: HandlerProcessor, site: Site
     ) -> None:
-        outcome = processor.create(net("fdtest-nobody")).result()
+        outcome = processor.create(net(f"{TAG}-nobody")).result()
 
         assert outcome.status is Status.REFUSED
         assert outcome.error
@@ -217,13 +240,13 @@ class TestAsAsked:
     def test_of_a_domain_that_is_not_ours_touches_nothing(
         self, processor: HandlerProcessor, connection: libvirt.virConnect
     ) -> None:
-        uuid = domain_uuid("fdtest-foreign")
-        xml = f"""<domain type='qemu'><name>fdtest-foreign</name><uuid>{uuid}</uuid>
+        uuid = domain_uuid(f"{TAG}-foreign")
+        xml = f"""<domain type='qemu'><name>{TAG}-foreign</name><uuid>{uuid}</uuid>
             <memory>1024</memory><os><type>hvm</type></os></domain>"""
         domain = connection.defineXML(xml)
         try:
             before = domain.XMLDesc(0)
-            outcome = processor.create(net("fdtest-foreign")).result()
+            outcome = processor.create(net(f"{TAG}-foreign")).result()
             assert domain.XMLDesc(0) == before
         finally:
             domain.undefine()
@@ -235,19 +258,19 @@ class TestAsAsked:
 
 class TestTheVmGoes:
     def test_first_and_the_port_stays_until_its_own_sliver_goes(
-        self, processor: HandlerProcessor, other: NodeSliver, mine: Callable[[], set[str]]
+        self, quick: HandlerProcessor, unbooted: NodeSliver, mine: Callable[[], set[str]]
     ) -> None:
-        done(processor.create(net(other.id)).result())
+        done(quick.create(net(unbooted.id)).result())
 
-        deleted = done(processor.delete(other.ref()).result())
+        deleted = done(quick.delete(unbooted.ref()).result())
 
         assert deleted.left == ()
-        observed = done(processor.probe(net(other.id)).result()).observed
+        observed = done(quick.probe(net(unbooted.id)).result()).observed
         assert observed
         assert observed.state is State.ERROR
         assert observed.differences == ("port p1 is plugged into no server",)
         assert any(name.endswith("-blue") for name in mine())
-        done(processor.delete(REF).result())
+        done(quick.delete(REF).result())
         assert not any(name.endswith("-blue") for name in mine())
 
     def test_at_the_same_time_in_another_process(
@@ -261,6 +284,7 @@ class TestTheVmGoes:
             assert done(outcome_of(process)).left == ()
 
 
+@WITH_VM
 class TestTogether:
     def test_the_vm_is_modified_while_a_port_is_plugged_in_by_another_process(
         self,
@@ -280,6 +304,7 @@ class TestTogether:
         seen_in_guest(site, vm)
 
 
+@WITH_VM
 class TestKilled:
     HELD, PLUGGED = "after(LibvirtNetwork, 'create_port')", "after(LibvirtCompute, 'attach_port')"
 

@@ -46,6 +46,7 @@ HOSTS = {
     "ring-a": {"hidden-ring": PLAIN},
     "late": {"hidden-late": {**PLAIN, "gpus": 1}},
 }
+SECRETS = ("hidden", "127.0.0.1", "worker7", TOKEN)
 WRONG = ("hangs", "fails", "floods", "babbles", "greedy", "half", "forger")
 
 
@@ -68,6 +69,9 @@ class Tree:
         return self.zones[name]
 
 
+pytestmark = pytest.mark.xdist_group("zones")  # they share a tree of a dozen servers
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
     folder = tmp_path_factory.mktemp("zones")
@@ -78,12 +82,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
         begun = [zone for name, zone in tree.zones.items() if name != "late"]
         for zone in begun:
             zone.begin()
-        for zone in tree.zones.values():
-            stack.callback(zone.end)
+        stack.callback(_end, tree)
         for zone in begun:
             zone.wait()
         _hear(tree)
         yield tree
+        nothing_was_told(tree)
 
 
 def _grow(tree: Tree) -> None:
@@ -116,6 +120,13 @@ def _grow(tree: Tree) -> None:
         "late": tree.late.as_child(),
     }
     tree.add("troubled", zone={"children": wrong | doors, "deadline": 2})
+
+
+def _end(tree: Tree) -> None:
+    """End all servers, each while the others do."""
+    zones = tree.zones.values()
+    with ThreadPoolExecutor(len(zones)) as pool:
+        list(pool.map(lambda zone: zone.end(), zones))
 
 
 def _hear(tree: Tree) -> None:
@@ -164,10 +175,10 @@ def statuses(answer: dict[str, Any]) -> list[str]:
 
 class TestCapabilities:
     def test_are_those_of_all_levels(self, tree: Tree) -> None:
+        until(lambda: tree.top.free("GPU") == 3)  # it looks at them each second
         view = tree.top.view()
 
         assert view["capabilities"]["hosts"] == 5
-        assert tree.top.free("GPU") == 3
         assert {c["zone"]: c["capabilities"]["hosts"] for c in view["children"]} == {
             "west": 4,
             "east": 1,
@@ -411,6 +422,12 @@ class TestChildrenThatGoWrong:
     def seen(self, tree: Tree) -> dict[str, Any]:
         return {child["zone"]: child for child in tree.troubled.view()["children"]}
 
+    @pytest.fixture
+    def absent(self, tree: Tree) -> None:
+        """The child that is right does not run."""
+        tree.late.end()
+
+    @pytest.mark.usefixtures("absent")
     def test_are_left_out_and_named_with_the_reason(self, tree: Tree, new: str) -> None:
         found = tree.troubled.select(new, small=needs("small", 2))
 
@@ -418,7 +435,7 @@ class TestChildrenThatGoWrong:
         assert "1.8 s" in why["hangs"]
         assert "HTTP status 500" in why["fails"]
         assert "longer than 4 MiB" in why["floods"]
-        assert "no JSON" in why["babbles"]
+        assert "not JSON" in why["babbles"]
         assert "more instances than were asked for" in why["greedy"]
         assert "the connection broke" in why["half"]
         assert "no connection" in why["late"]
@@ -521,6 +538,8 @@ class TestOnTheCommandLine:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     def test_zones_shows_a_running_zone(self, tree: Tree) -> None:
+        until(lambda: tree.top.free("GPU") == 3)
+
         done = self.run("zone", "list", "--zone", tree.top.url)
 
         assert done.returncode == 0, done.stderr
@@ -559,18 +578,28 @@ class TestOnTheCommandLine:
         assert "the zone http://127.0.0.1:9 does not answer: no connection" in done.stderr
 
 
-def test_no_host_and_no_address_is_in_any_answer(tree: Tree) -> None:
-    """What all tests before were answered."""
+def nothing_was_told(tree: Tree) -> None:
+    """See that no answer and no log so far has what is nobody's business."""
     answers = "\n".join(text for zone in tree.zones.values() for text in zone.heard)
-
-    assert "reservation_id" in answers
-    for word in ("hidden", "127.0.0.1", "worker7", TOKEN, str(tree.folder)):
+    for word in (*SECRETS, str(tree.folder)):
         assert word not in answers
-
-
-def test_no_token_is_in_any_log(tree: Tree) -> None:
-    logs = "\n".join(zone.log for zone in tree.zones.values())
-
+    logs = "\n".join(zone.log for name, zone in tree.zones.items() if name != "late")
     assert "listens on" in logs
     assert TOKEN not in logs
     assert "Traceback" not in logs
+
+
+def test_no_host_no_address_and_no_token_is_in_any_answer_or_log(
+    tree: Tree, new: str, made: Callable[..., str]
+) -> None:
+    """Here after a few requests; and when the tree ends, after all that the other tests asked."""
+    reservation = made(tree.top, sliver("gpu", 3))
+    tree.top.settled(reservation)
+    tree.top.boot(new, sliver("gpu", 4))
+    tree.troubled.select(new, small=needs("small", 2))
+    for zone in tree.zones.values():
+        if zone.running:
+            zone.view()
+
+    assert any("reservation_id" in text for text in tree.top.heard)
+    nothing_was_told(tree)
