@@ -1,0 +1,82 @@
+"""What the pages say is so: their Python runs, their links lead somewhere, the tests they name exist."""
+
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for folder in (".", "docs", "docs/decisions", "labs/*", "examples/**")
+    for page in ROOT.glob(f"{folder}/*.md")
+)
+FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+TEST = re.compile(r"`(\w+/test_\w+\.py)?(?:::(\w+))(?:::(\w+))?`")
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a page, each with its language."""
+    return FENCE.findall((ROOT / page).read_text())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/library.md"])
+def test_the_first_example_prints_what_the_page_shows(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = blocks(page)
+    first = next(n for n, (language, _) in enumerate(found) if language == "python")
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(found[first][1], {})  # noqa: S102
+    assert sorted(printed.getvalue().splitlines()) == sorted(found[first + 1][1].splitlines())
+
+
+def test_the_example_of_a_test_passes(tmp_path):
+    (source,) = (text for _, text in blocks("docs/library.md") if "import pytest" in text)
+    (tmp_path / "test_example.py").write_text(source)
+    alone = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist", tmp_path]
+    subprocess.run([sys.executable, "-m", "pytest", *alone], cwd=tmp_path, check=True)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
+    assert not missing
+
+
+def test_the_tests_that_the_architecture_names_are_there():
+    named, file = [], ""
+    for path, *names in TEST.findall(ARCHITECTURE):
+        file = path or file
+        named += [(file, name) for name in names if name]
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not re.search(rf"(def|class) {name}\b", (ROOT / "tests" / file).read_text())
+    ]
+    assert named
+    assert not missing
+
+
+def test_the_tree_of_the_architecture_is_the_tree():
+    package = ROOT / "fabric_direct"
+    there = {
+        f"{path.name}/" if path.is_dir() else path.name
+        for folder in (package, package / "drivers")
+        for path in folder.iterdir()
+        if path.name not in {"__pycache__", "__init__.py", "py.typed"}
+    }
+    named = set(re.findall(r"^  ([a-z_]+(?:\.py|/)) ", ARCHITECTURE, re.MULTILINE))
+    named |= set(re.findall(r"^  ([a-z_]+/)$", ARCHITECTURE, re.MULTILINE))
+    assert named - {"__init__.py"} == there
