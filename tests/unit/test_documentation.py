@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -80,3 +81,10 @@ def test_the_tree_of_the_architecture_is_the_tree():
     named = set(re.findall(r"^  ([a-z_]+(?:\.py|/)) ", ARCHITECTURE, re.MULTILINE))
     named |= set(re.findall(r"^  ([a-z_]+/)$", ARCHITECTURE, re.MULTILINE))
     assert named - {"__init__.py"} == there
+
+
+def test_the_layers_of_the_architecture_are_those_that_are_checked():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        (contract,) = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layers = "\n".join(contract["layers"]).replace("fabric_direct.", "")
+    assert f"```\n{layers}\n```" in ARCHITECTURE
