@@ -8,7 +8,10 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import click
 import pytest
+
+from fabric_direct.cli import main
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
@@ -68,6 +71,12 @@ def test_the_tests_that_the_architecture_names_are_there():
     ]
     assert named
     assert not missing
+
+
+def test_the_page_of_the_command_line_has_all_commands():
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/command-line.md").read_text(), re.MULTILINE)
+    named = {words.split()[0] for row in rows for words in re.findall(r"`([^`]+)`", row)}
+    assert named == set(main.list_commands(click.Context(main)))
 
 
 def test_the_tree_of_the_architecture_is_the_tree():
