@@ -1,5 +1,6 @@
 # `make help` lists the targets. What is missing is installed: system packages by apt, Python packages into .venv.
 
+# What root runs keeps its bytecode below build/, where no other user's files are.
 # libvirt's system instance is root's.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PYTHON := .venv/bin/python
@@ -30,7 +31,7 @@ test: test-unit test-functional ## unit and functional tests, on real libvirt an
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 4 --dist loadgroup
 test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (4 min)
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
+	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
 	$(SUDO) examples/demo openstack
@@ -39,12 +40,12 @@ demo-openstack: openstack ## the same life on an OpenStack that is set up here (
 ifdef FABRIC_CLOUD
 test-openstack: $(if $(wildcard .venv/installed),,.venv/installed)
 test-openstack: CLOUD_TESTS = tests/openstack
-test-openstack: RUN = env PYTHONDONTWRITEBYTECODE=1
+test-openstack: RUN = env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
 else
 test-openstack: openstack
 test-openstack: IMAGES = --cloud-init
 test-openstack: CLOUD_TESTS = tests/openstack $(DEBIAN)
-test-openstack: RUN = $(SUDO) env PYTHONDONTWRITEBYTECODE=1
+test-openstack: RUN = $(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
 endif
 # A test on a cloud waits for most of its time: more of them than there are cores. They begin with the longest.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
@@ -60,12 +61,12 @@ bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare ca
 test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (2 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
+	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
+	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
 
 demo-actor: lab ## two VMs by the AM actor's processors, its own and ours (1 min)
 	labs/fabric/env cf
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 build/fabric/cf/bin/python examples/actor/demo.py
+	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache build/fabric/cf/bin/python examples/actor/demo.py
 
 demo-placement: lab ## a zone with two zones below it places eight VMs, and makes two (1 min)
 	$(SUDO) examples/placement-demo/demo
@@ -74,7 +75,7 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 	$(SUDO) examples/demo worker
 
 test-worker: worker ## the tests on that worker (10 min)
-	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
 
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
@@ -119,7 +120,7 @@ worker: .venv/installed
 .venv/installed: pyproject.toml constraints.txt | system
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check uv
-	$(call UV,pip install) --require-hashes -r constraints.txt
+	$(call UV,pip install) --compile-bytecode --require-hashes -r constraints.txt
 	$(call UV,pip install) --no-deps --no-build-isolation -e .
 	touch $@
 
