@@ -297,6 +297,15 @@ def test_the_interfaces_are_read_without_the_loopback(ssh: SshGuest) -> None:
     assert "lo" not in found
 
 
+def test_an_interface_that_goes_while_it_is_read_is_left_out(
+    ssh: SshGuest, mocker: MockerFixture
+) -> None:
+    read = CommandResult(0, b"eth0 52:54:00:00:00:01\nvnet5 \n--\n")
+    mocker.patch.object(ssh, "run", return_value=read)
+
+    assert [nic.name for nic in ssh.interfaces(GUEST)] == ["eth0"]
+
+
 def test_the_addresses_come_with_their_prefix_by_one_command(
     ssh: SshGuest, mocker: MockerFixture
 ) -> None:
