@@ -22,6 +22,8 @@ from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.errors import DriverError, NotFound, Unreachable, Unsupported
 
 URI = "qemu:///system"
+# The same daemon; what other tests hold is a connection to the first.
+MINE = "qemu+unix:///system"
 DAEMON = Path("/run/libvirt/libvirt-sock")
 NOBODY = UUID(int=0xFD7E57)
 DOMAIN = (
@@ -50,10 +52,14 @@ def test_a_process_has_one_connection_for_a_uri(connection: libvirt.virConnect) 
     assert connect(URI) is connection
 
 
-def test_a_connection_that_was_closed_is_replaced(connection: libvirt.virConnect) -> None:
-    connection.close()
+@pytest.mark.usefixtures("connection")
+def test_a_connection_that_was_closed_is_replaced() -> None:
+    mine = connect(MINE)
+    uri = mine.getURI()
+    mine.close()
 
-    assert connect(URI).getURI() == URI
+    assert connect(MINE) is not mine
+    assert connect(MINE).getURI() == uri
 
 
 class Relay:
