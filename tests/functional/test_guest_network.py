@@ -27,9 +27,11 @@ from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.handlers.guestconfig.nics import has_addresses, manager
 from fabric_direct.model import NodeSliver, Observed, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.functional.apart import BRIDGE, TAG, subnet
+from tests.functional.apart import BRIDGE, NUMBER, subnet
 from tests.outcomes import done, made
 
+# No TAG: TestDebian runs with a cloud's tests, perhaps beside tests that look for all of their TAG.
+MINE = f"gnet-{NUMBER:02}"
 DEBIAN = Path("/var/lib/fabric-direct/images/fabric-debian.qcow2")
 ADDRESSES = ("10.223.9.5/24", "fd23:9::5/64")
 RED = {"type": "vNIC", "id": "nic1", "network": "red"}
@@ -54,7 +56,7 @@ def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Itera
     subprocess.run(["ip", "link", "add", bridge, "up", "type", "bridge"], check=True)
     site = Site.model_validate(
         {
-            "site": f"{TAG}-guests",
+            "site": MINE,
             "state_dir": str(room / "guests"),
             "volume_pool": str(room / "guests-volumes"),
             "images": {
@@ -90,7 +92,7 @@ def processor(site: Site) -> Iterator[HandlerProcessor]:
 def sliver(name: str, image: str, *components: dict[str, Any]) -> NodeSliver:
     return NodeSliver.model_validate(
         {
-            "id": f"{TAG}-{name}",
+            "id": f"{MINE}-{name}",
             "name": "node",
             "image": image,
             "capacities": {"core": 2, "ram": 1, "disk": 2},
