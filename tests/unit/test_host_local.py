@@ -192,3 +192,15 @@ class TestHostDriver:
 
         assert driver() is driver()
         assert driver() is not driver(ssh_key=tmp_path / "key")
+
+    @pytest.mark.parametrize("pinned", [True, False])
+    def test_sites_share_the_driver_of_a_host_whose_key_they_pin(
+        self, tmp_path: Path, pinned: bool
+    ) -> None:
+        key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN"
+        hosts = {"w1": Host(ssh="ssh://root@127.0.0.1:9", host_key=key if pinned else None)}
+        one, other = (
+            host_driver(Site(site="TEST", state_dir=tmp_path / name, hosts=hosts), "w1")
+            for name in ("one", "other")
+        )
+        assert (one is other) is pinned

@@ -15,12 +15,14 @@ _lock = forks.Lock()
 def host_driver(site: Site, host: str) -> HostDriver:
     """Return this process's driver of a host: by SSH if the site has ``ssh`` for it, else this machine.
 
-    The same settings give the same driver, so that all callers share a connection.
+    The same settings give the same driver, so that all callers share a connection. The site's
+    known_hosts file counts only if the site does not pin the host's key: else it is not read.
 
     :raises NotFound: if the site has no such host.
     """
     settings = site.host(host)
-    key = (host, settings.ssh, settings.ssh_key, settings.host_key, known_hosts(site))
+    trusted = settings.host_key or known_hosts(site)
+    key = (host, settings.ssh, settings.ssh_key, trusted)
     with _lock:
         if key not in _drivers:
             _drivers[key] = _made(site, host) if settings.ssh else LocalHost(host)
