@@ -1,12 +1,17 @@
-"""What the tests on a real worker share: the lab's worker, a site on it, and what could be left."""
+"""What the tests on a real worker share: the lab's worker, a site on it, and what could be left.
+
+Side by side (``-n``), each process has a worker of its own: the one that ``FABRIC_WORKER`` names, and
+those after it.
+"""
 
 import fcntl
 import json
+import os
 import secrets
 import shlex
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +59,7 @@ class Worker:
     uri_tcp: str
     uri_tls: str
     _clients: list[paramiko.SSHClient] = field(default_factory=list)
+    _keepers: list[paramiko.Channel] = field(default_factory=list)
 
     @property
     def ssh_port(self) -> int:
@@ -125,6 +131,59 @@ class Worker:
         found: dict[str, Any] = shown["vfinfo_list"][number]
         return found
 
+    @property
+    def state(self) -> dict[str, str]:
+        """What tests may have changed."""
+        return self._kept("show") | self._domains_and_networks()
+
+    def restore(self, wanted: dict[str, str]) -> dict[str, list[str]]:
+        """Make it what it was, and return what was not so, as ``[was, is]``."""
+        left = {k: ["", v] for k, v in self._domains_and_networks().items() if k not in wanted}
+        self._remove(left)
+        own = {k: v for k, v in wanted.items() if not k.startswith(("domain ", "network "))}
+        return left | self._kept("restore", own)
+
+    def make_baseline(self) -> None:
+        """Make it what ``lab up`` leaves; ``l2`` may run, without devices."""
+        l2 = L2(self)
+        if l2.is_defined and l2.domain.isActive() and "<hostdev" in l2.domain.XMLDesc():
+            l2.domain.destroy()
+        self._remove(self._domains_and_networks())
+        self._kept("baseline")
+
+    def _domains_and_networks(self) -> dict[str, str]:
+        """Those of tests; ``l2`` is the lab's."""
+        domains = {domain.name() for domain in self.connection.listAllDomains()} - {"l2"}
+        networks = {network.name() for network in self.connection.listAllNetworks()}
+        found = [f"domain {name}" for name in domains] + [f"network {name}" for name in networks]
+        return dict.fromkeys(sorted(found), "there")
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            kind, _, which = name.partition(" ")
+            if kind == "domain":
+                self.ask("virsh", "destroy", which)
+                self.ask("virsh", "undefine", which, "--managed-save", "--nvram")
+            else:
+                self.ask("virsh", "net-destroy", which)
+                self.ask("virsh", "net-undefine", which)
+
+    def _kept(self, *question: Any) -> Any:
+        """Ask ``state.py``, which runs there."""
+        if not (self._keepers and not self._keepers[-1].closed):
+            self._keepers.append(self._started(STATE.read_text()))
+        self._keepers[-1].sendall(json.dumps(question).encode() + b"\n")
+        said = json.loads(self._keepers[-1].makefile("rb").readline())
+        assert "answer" in said, said["error"]
+        return said["answer"]
+
+    def _started(self, program: str) -> paramiko.Channel:
+        transport = self._client().get_transport()
+        assert transport
+        channel = transport.open_session()
+        channel.exec_command(shlex.join(("exec", "python3", "-ISB", "-c", program)))
+        return channel
+
     def _client(self) -> paramiko.SSHClient:
         transport = self._clients[-1].get_transport() if self._clients else None
         if not (transport and transport.is_active()):
@@ -156,10 +215,17 @@ class Worker:
             client.close()
 
 
-def _lab(command: str) -> str:
-    ended = subprocess.run([LAB, command], capture_output=True, text=True, check=False)
+def _number(process: str) -> str:
+    """The worker of a process of pytest-xdist (``gw0``, …), or of pytest alone."""
+    first = int(os.environ.get("FABRIC_WORKER", "0"))
+    return str(first + int(process.removeprefix("gw") if process.startswith("gw") else 0))
+
+
+def _lab(command: str, number: str) -> str:
+    env = os.environ | {"FABRIC_WORKER": number}
+    ended = subprocess.run([LAB, command], capture_output=True, text=True, check=False, env=env)
     if ended.returncode:
-        pytest.skip(f"no worker here: {LAB} up")
+        pytest.skip(f"no worker here: FABRIC_WORKER={number} {LAB} up")
     return ended.stdout
 
 
@@ -171,17 +237,24 @@ def _answers(port: int) -> bool:
         return False
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give what waits for a guest within the emulated worker the time that such an operation has."""
+    """Give what waits for a guest within the emulated worker the time that such an operation has.
+
+    All that needs ``l2`` is one process's, as its first boot takes minutes.
+    """
     for item in items:
         if item.path.parent == STATE.parent:
             item.add_marker(pytest.mark.timeout(1200))
+            if "booted_l2" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group("l2"))
 
 
 @pytest.fixture(scope="session")
-def worker() -> Iterator[Worker]:
+def worker(worker_id: str) -> Iterator[Worker]:
     """The lab's worker as `up` leaves it, alone, or the reason why there is none."""
-    words = shlex.split(_lab("env").removeprefix("export "))
+    number = _number(worker_id)
+    words = shlex.split(_lab("env", number).removeprefix("export "))
     env = dict(word.split("=", 1) for word in words)
     worker = Worker(
         ssh=env["WORKER_SSH"],
@@ -192,9 +265,9 @@ def worker() -> Iterator[Worker]:
         uri_tls=env["WORKER_URI_TLS"],
     )
     if not _answers(worker.ssh_port):
-        pytest.skip(f"the worker does not answer: {LAB} up")
+        pytest.skip(f"the worker does not answer: FABRIC_WORKER={number} {LAB} up")
     with _alone(worker):
-        worker.run("python3", "-", "baseline", stdin=STATE.read_text())
+        worker.make_baseline()
         yield worker
         worker.close()
 
@@ -243,10 +316,9 @@ def _host(worker: Worker) -> dict[str, Any]:
 @pytest.fixture
 def unchanged(worker: Worker) -> Iterator[None]:
     """Nothing that the test did is left on the worker; else it is taken away, and the test fails."""
-    source = STATE.read_text()
-    before = worker.run("python3", "-", "show", stdin=source)
+    before = worker.state
     yield
-    left = json.loads(worker.run("python3", "-", "restore", before, stdin=source))
+    left = worker.restore(before)
     assert left == {}, f"left on the worker: {left}"
 
 
@@ -261,9 +333,13 @@ class L2:
         return self.worker.connection.lookupByName("l2")
 
     @property
+    def is_defined(self) -> bool:
+        return "l2" in {domain.name() for domain in self.worker.connection.listAllDomains()}
+
+    @property
     def is_as_it_was(self) -> bool:
         """Whether it runs and has no device of a test."""
-        if "l2" not in {domain.name() for domain in self.worker.connection.listAllDomains()}:
+        if not self.is_defined:
             return False
         domain = self.domain
         running = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING

@@ -1,12 +1,15 @@
-"""What tests may change on the worker, and back again. It runs there, by ``python3 -``.
+"""What tests may change on the worker, domains and networks apart, and back again.
 
-``show`` writes the state as JSON; ``restore STATE`` makes it so again and writes what was not so, as
-``[was, is]``; ``baseline`` makes it what ``lab up`` leaves.
+It runs there for a whole session of tests, as a Python takes seconds to start: a line of JSON,
+``[what, arguments…]``, is answered by another. ``show`` is the state; ``restore STATE`` makes it so
+again and is what was not so, as ``[was, is]``; ``baseline`` makes it what ``lab up`` leaves.
 """
 
 import json
 import subprocess
 import sys
+import traceback
+from contextlib import suppress
 from pathlib import Path
 
 PCI = Path("/sys/bus/pci/devices")
@@ -19,13 +22,9 @@ def command(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-def tried(*argv: str) -> None:
-    subprocess.run(argv, check=False, capture_output=True)
-
-
 # ---- as it is
 def state() -> dict[str, str]:
-    return {**functions(), **uplinks(), **domains(), **networks(), **records(), **uses()}
+    return {**functions(), **uplinks(), **records(), **uses()}
 
 
 def functions() -> dict[str, str]:
@@ -33,22 +32,28 @@ def functions() -> dict[str, str]:
     found = {}
     for path in sorted(PCI.iterdir()):
         if path.name >= "0000:01":
-            driver = path / "driver"
-            found[f"driver {path.name}"] = driver.resolve().name if driver.exists() else ""
-            if (path / "sriov_numvfs").exists():
+            found[f"driver {path.name}"] = driver(path)
+            with suppress(FileNotFoundError):
                 found[f"vfs {path.name}"] = (path / "sriov_numvfs").read_text().strip()
     return found
 
 
+def driver(path: Path) -> str:
+    try:
+        return (path / "driver").readlink().name
+    except FileNotFoundError:
+        return ""
+
+
 def uplinks() -> dict[str, str]:
     found = {}
+    modes = json.loads(command("bridge", "-j", "-d", "link", "show"))
+    links = json.loads(command("ip", "-j", "-d", "link", "show"))
     for link, physical in UPLINKS.items():
-        mode = (
-            command("bridge", "-d", "link", "show", "dev", link).partition("hwmode ")[2][:4].strip()
-        )
-        found[f"mode {link}"] = mode
-        (shown,) = json.loads(command("ip", "-j", "-d", "link", "show", "dev", link))
-        found[f"up {link}"] = str("UP" in shown["flags"])
+        bridge = (each.get("hwmode", "") for each in modes if each["ifname"] == link)
+        found[f"mode {link}"] = next(filter(None, bridge), "")
+        shown = next((each for each in links if each["ifname"] == link), {})
+        found[f"up {link}"] = str("UP" in shown.get("flags", []))
         for vf in shown.get("vfinfo_list", []):
             found[f"vf {link} {vf['vf']}"] = vf_settings(vf, physical)
     return found
@@ -69,17 +74,6 @@ def vf_settings(vf: dict, physical: str) -> str:
     )
 
 
-def domains() -> dict[str, str]:
-    """Those of tests; ``l2`` is the lab's."""
-    names = command("virsh", "-q", "list", "--all", "--name").split()
-    return {f"domain {name}": "there" for name in names if name != "l2"}
-
-
-def networks() -> dict[str, str]:
-    names = command("virsh", "-q", "net-list", "--all", "--name").split()
-    return {f"network {name}": "there" for name in names}
-
-
 def records() -> dict[str, str]:
     return {f"record {path.name}": path.read_text() for path in RECORDS.glob("*")}
 
@@ -95,21 +89,10 @@ def uses() -> dict[str, str]:
 def restore(wanted: dict[str, str]) -> dict[str, list[str]]:
     """Make it so again; VFs first, as making them makes all of them anew."""
     left = difference(wanted)
-    for kind in (
-        "domain",
-        "network",
-        "mount",
-        "swap",
-        "record",
-        "vfs",
-        "driver",
-        "mode",
-        "up",
-        "vf",
-    ):
+    for kind, restore_one in RESTORE.items():
         for key, (was, now) in left.items():
             if key.split()[0] == kind:
-                RESTORE[kind](*key.split()[1:], was=was, now=now)
+                restore_one(*key.split()[1:], was=was, now=now)
     return left
 
 
@@ -117,18 +100,6 @@ def difference(wanted: dict[str, str]) -> dict[str, list[str]]:
     now = state()
     keys = sorted(wanted.keys() | now.keys())
     return {k: [wanted.get(k, ""), now.get(k, "")] for k in keys if wanted.get(k) != now.get(k)}
-
-
-def restore_domain(name: str, was: str, now: str) -> None:
-    if now:
-        tried("virsh", "destroy", name)
-        tried("virsh", "undefine", name, "--managed-save", "--nvram")
-
-
-def restore_network(name: str, was: str, now: str) -> None:
-    if now:
-        tried("virsh", "net-destroy", name)
-        tried("virsh", "net-undefine", name)
 
 
 def restore_mount(at: str, was: str, now: str) -> None:
@@ -179,8 +150,6 @@ def restore_vf(link: str, vf: str, was: str, now: str) -> None:
 
 
 RESTORE = {
-    "domain": restore_domain,
-    "network": restore_network,
     "mount": restore_mount,
     "swap": restore_swap,
     "record": restore_record,
@@ -194,13 +163,6 @@ RESTORE = {
 
 # ---- as `lab up` leaves it
 def baseline() -> dict[str, list[str]]:
-    if (
-        "<hostdev"
-        in subprocess.run(
-            ("virsh", "dumpxml", "l2"), check=False, capture_output=True, text=True
-        ).stdout
-    ):
-        command("virsh", "destroy", "l2")
     kept = {k: v for k, v in state().items() if k.split()[0] in {"vf", "up"}}
     for link, address in UPLINKS.items():
         kept |= {f"mode {link}": "VEB", f"vfs {address}": "4"}
@@ -216,13 +178,19 @@ def own_driver(path: Path) -> str:
     return BASELINE_DRIVERS.get(product, "")
 
 
-def main(what: str, *arguments: str) -> None:
-    answers = {
-        "show": state,
-        "baseline": baseline,
-        "restore": lambda: restore(json.loads(arguments[0])),
-    }
-    sys.stdout.write(json.dumps(answers[what]()))
+ANSWERS = {"show": state, "restore": restore, "baseline": baseline}
 
 
-main(*sys.argv[1:])
+def answer(what: str, *arguments: dict[str, str]) -> dict:
+    try:
+        return {"answer": ANSWERS[what](*arguments)}
+    except Exception:  # noqa: BLE001 - the session of tests says which test it was
+        return {"error": traceback.format_exc()}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(*json.loads(line))), flush=True)  # noqa: T201
+
+
+main()

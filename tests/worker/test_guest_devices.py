@@ -15,7 +15,7 @@ from fabric_direct.drivers.contract import CommandResult, GuestAddress, PluggedD
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import PciAddress
-from tests.worker.conftest import Worker
+from tests.worker.conftest import L2
 
 VF, DRIVE = PciAddress.parse("0000:01:10.0"), PciAddress.parse("0000:04:00.0")
 MAC = "52:54:00:0f:d4:01"
@@ -64,10 +64,9 @@ class ConsoleGuest:
 
 
 @pytest.fixture(scope="module")
-def domain(worker: Worker) -> libvirt.virDomain:
+def domain(booted_l2: L2) -> libvirt.virDomain:
     """The domain ``l2``, made ready once: its shell keeps what was typed."""
-    worker.run("lab-l2")
-    return worker.connection.lookupByName("l2")
+    return booted_l2.domain
 
 
 @pytest.fixture(scope="module")
