@@ -47,8 +47,9 @@ test-openstack: IMAGES = --cloud-init
 test-openstack: CLOUD_TESTS = tests/openstack $(DEBIAN)
 test-openstack: RUN = $(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
 endif
-# Guests without KVM need a core each: as many tests at once as cores. They begin with the longest.
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+# Guests without KVM need a core each, and wait in vain for one that they do not get: PYTEST_ARGS="-n 2" where there
+# are cores to spare. The longest tests begin.
+SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
 test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (20 min)
 	labs/fabric/env fim
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(CLOUD_TESTS) $(PYTEST_ARGS)

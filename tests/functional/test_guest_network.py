@@ -53,6 +53,8 @@ def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Itera
     """A site with a network that hands addresses out, and one that is a bridge of the host."""
     bridge = f"{BRIDGE}yard"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", room / "key"], check=True)
+    # a run that was killed may have left it
+    subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True)
     subprocess.run(["ip", "link", "add", bridge, "up", "type", "bridge"], check=True)
     site = Site.model_validate(
         {
