@@ -26,11 +26,11 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-unit test-functional ## unit and functional tests, on real libvirt and QEMU (5 min)
+test: test-unit test-functional ## unit and functional tests, on real libvirt and QEMU (10 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 4 --dist loadgroup
-test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (4 min)
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (8 min)
 	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
@@ -50,7 +50,7 @@ endif
 # Guests without KVM need a core each, and wait in vain for one that they do not get: PYTEST_ARGS="-n 2" where there
 # are cores to spare. The longest tests begin.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
-test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (20 min)
+test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (25 min)
 	labs/fabric/env fim
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(CLOUD_TESTS) $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
@@ -81,10 +81,10 @@ bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
 # Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest.
-test-unit: .venv/installed ## the tests that need no daemon (1 min)
+test-unit: .venv/installed ## the tests that need no daemon (2 min)
 	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (an hour)
+test-all: ## all that CI runs: tests, demos, checks, the wheel (65 min)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)

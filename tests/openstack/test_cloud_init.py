@@ -29,7 +29,7 @@ def site(make_site: Callable[..., Site], cloud: Connection) -> Site:
         pytest.skip("FABRIC_CLOUD_INIT_IMAGE names no image with cloud-init")
     if not cloud.image.find_image(IMAGE):
         pytest.skip(f"no image {IMAGE} in the cloud: labs/openstack/lab image --cloud-init")
-    return make_site(images={IMAGE: {"user": USER}}, limits={"guest_boot": 400})
+    return make_site(images={IMAGE: {"user": USER}}, limits={"guest_boot": 400, "poa": 600})
 
 
 @pytest.fixture(scope="module")
