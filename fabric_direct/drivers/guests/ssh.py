@@ -402,8 +402,10 @@ def _interfaces(macs: str, lines: str) -> tuple[GuestInterface, ...]:
     for _, name, family, address, *_ in (line.split() for line in lines.splitlines()):
         if family in {"inet", "inet6"}:
             found.setdefault(name, []).append(address)
+    pairs = (line.split(" ") for line in macs.splitlines())
     # An interface that went between the list and the read has no address.
-    pairs = (pair for pair in map(str.split, macs.splitlines()) if len(pair) > 1)
     return tuple(
-        GuestInterface(name, mac, tuple(found.get(name, ()))) for name, mac in pairs if name != "lo"
+        GuestInterface(name, mac, tuple(found.get(name, ())))
+        for name, mac in pairs
+        if mac and name != "lo"
     )
