@@ -27,7 +27,9 @@ def in_child(reset: F) -> F:
     """
     number = next(_numbers)
     if isinstance(reset, MethodType):
-        _resets[number] = weakref.WeakMethod(reset, lambda _: _resets.pop(number, None))
+        # Bound now: when the interpreter ends, the module may go before the object does.
+        forget = _resets.pop
+        _resets[number] = weakref.WeakMethod(reset, lambda _: forget(number, None))
     else:
         _resets[number] = lambda: reset
     return reset

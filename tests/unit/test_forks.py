@@ -2,7 +2,10 @@
 
 import gc
 import os
+import sys
 from collections.abc import Callable
+
+import pytest
 
 from fabric_direct import forks
 
@@ -61,6 +64,19 @@ def test_an_object_is_not_kept_alive_by_it() -> None:
     gc.collect()
 
     assert len(forks._resets) == before
+
+
+def test_an_object_may_outlive_the_module_when_the_interpreter_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    connection = Connection()
+    with monkeypatch.context() as ending:
+        ending.setattr(forks, "_resets", None)
+        del connection
+        gc.collect()
+    assert raised == []
 
 
 def test_a_lock_that_the_parent_holds_is_free_in_the_child() -> None:
