@@ -3,20 +3,10 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from pyroute2 import IPRoute
-
-
-@dataclass(frozen=True)
-class _Elsewhere:
-    """pyroute2's request proxy: answers in place of this machine's kernel."""
-
-    ask: Callable[[bytes], bytes]
-
-    def handle(self, message: Any) -> bytes:
-        return self.ask(bytes(message.data))
 
 
 @contextmanager
@@ -28,5 +18,6 @@ def iproute(ask: Callable[[bytes], bytes]) -> Iterator[Any]:
     # A socket that leads nowhere: nothing may reach this machine's kernel.
     here, nowhere = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with here, nowhere, IPRoute(use_socket=here) as ip:
-        ip.asyncore.request_proxy = _Elsewhere(ask)
+        # pyroute2's request proxy answers in place of this machine's kernel.
+        ip.asyncore.request_proxy = SimpleNamespace(handle=lambda m: ask(bytes(m.data)))
         yield ip

@@ -83,16 +83,12 @@ def _report(method: str, proofs: list[str], disks: list[_Disk]) -> Report:
 # -- the controller, and who else has its namespaces
 
 
-def _path(address: str) -> str:
-    return f"{sysfs.SYS}/bus/pci/devices/{address}"
-
-
 def _is_vf(address: str) -> bool:
-    return sysfs.target(f"{_path(address)}/physfn") is not None
+    return sysfs.target(f"{sysfs.pci(address)}/physfn") is not None
 
 
 def _controllers(address: str) -> list[str]:
-    return sysfs.names(f"{_path(address)}/nvme")
+    return sysfs.names(f"{sysfs.pci(address)}/nvme")
 
 
 def _controller(address: str) -> str:
@@ -106,11 +102,11 @@ def _controller(address: str) -> str:
 
 def _state(address: str) -> str:
     found = _controllers(address)
-    return sysfs.value(f"{_path(address)}/nvme/{found[0]}/state") if found else ""
+    return sysfs.value(f"{sysfs.pci(address)}/nvme/{found[0]}/state") if found else ""
 
 
 def _driver(address: str) -> str | None:
-    return sysfs.target(f"{_path(address)}/driver")
+    return sysfs.target(f"{sysfs.pci(address)}/driver")
 
 
 def _await_controller(address: str, deadline: float) -> None:
@@ -170,18 +166,15 @@ def _of_idle_vf(address: str, deadline: float) -> Report:
 
     :raises OSError: ENODEV if it has, or runs for somebody else.
     """
-    physical = sysfs.target(f"{_path(address)}/physfn") or ""
+    physical = sysfs.target(f"{sysfs.pci(address)}/physfn") or ""
+    vfs = f"{sysfs.pci(physical)}/virtfn"
     with opened(_controller(physical), deadline) as device:
-        found = [s for s in device.secondaries() if _virtual(physical, s.vf - 1) == address]
+        found = [s for s in device.secondaries() if sysfs.target(f"{vfs}{s.vf - 1}") == address]
         attached = [n for s in found for n in device.allocated() if s.id in device.attached_to(n)]
     if attached or not found or found[0].online:
         why = f"and its PF does not say that it is offline and has no namespaces ({attached})"
         raise OSError(errno.ENODEV, f"the controller of VF {address} does not run here, {why}")
     return _nothing(address)
-
-
-def _virtual(physical: str, number: int) -> str | None:
-    return sysfs.target(f"{_path(physical)}/virtfn{number}")
 
 
 # -- the disks
@@ -206,7 +199,7 @@ def _disk_name(address: str, namespace: int, deadline: float) -> str:
     """Return the name of a namespace's disk, which may come a moment after its controller."""
     stop = min(deadline, time.monotonic() + _PATIENCE)
     while True:
-        directory = f"{_path(address)}/nvme/{_controller(address)}"
+        directory = f"{sysfs.pci(address)}/nvme/{_controller(address)}"
         for name in sysfs.names(directory):
             match = _DISK.fullmatch(name)
             if match and sysfs.value(f"{directory}/{name}/nsid") == str(namespace):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import os
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 # _IOWR('N', 0x41, struct nvme_admin_cmd), whose 72 bytes are laid out below.
@@ -185,8 +185,5 @@ class Device:
 @contextmanager
 def opened(name: str, deadline: float) -> Iterator[Device]:
     """Open a controller by its name, ``nvme0``."""
-    file = os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        yield Device(file, deadline)
-    finally:
-        os.close(file)
+    with Path(f"/dev/{name}").open("r+b", buffering=0) as file:
+        yield Device(file.fileno(), deadline)

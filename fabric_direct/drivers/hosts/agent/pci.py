@@ -9,8 +9,8 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fabric_direct.drivers.hosts.agent import sysfs
@@ -50,12 +50,8 @@ def _addresses() -> list[str]:
     return [address for address in found if sysfs.ADDRESS.fullmatch(address)]
 
 
-def _path(address: str) -> str:
-    return f"{sysfs.SYS}/bus/pci/devices/{address}"
-
-
 def _function(address: str, links: dict[str, list[str]]) -> Function:
-    path, own = _path(address), links.get(address, [])
+    path, own = sysfs.pci(address), links.get(address, [])
     group = sysfs.target(f"{path}/iommu_group")
     node = int(sysfs.value(f"{path}/numa_node") or -1)
     return {
@@ -70,7 +66,7 @@ def _function(address: str, links: dict[str, list[str]]) -> Function:
         "vf": None,
         "virtual": _virtual(path),
         "links": own,
-        "link_up": any(_has_carrier(link) for link in own) if own else None,
+        "link_up": any(map(_has_carrier, own)) if own else None,
         "alive": _header(address).strip(b"\xff") != b"",
     }
 
@@ -95,7 +91,7 @@ def _has_carrier(link: str) -> bool:
 
 
 def _header(address: str) -> bytes:
-    return sysfs.content(f"{_path(address)}/config", _HEADER)
+    return sysfs.content(f"{sysfs.pci(address)}/config", _HEADER)
 
 
 @cache
@@ -149,7 +145,7 @@ def _reset(address: str) -> None:
 
     igbvf waits for ever in its preparation for a reset if its interface is down (Linux 6.12).
     """
-    path = _path(address)
+    path = sysfs.pci(address)
     driver = sysfs.target(f"{path}/driver")
     bound = driver not in {None, "vfio-pci"}
     if bound:
@@ -163,9 +159,9 @@ def _reset(address: str) -> None:
 
 def _method(address: str) -> str:
     """Return how the kernel resets a function by itself, the first of the ways; empty if it cannot."""
-    if not os.path.exists(f"{_path(address)}/reset"):  # noqa: PTH110 - a str is faster
+    if not os.path.exists(f"{sysfs.pci(address)}/reset"):  # noqa: PTH110 - a str is faster
         return ""
-    ways = f"{_path(address)}/reset_method"
+    ways = f"{sysfs.pci(address)}/reset_method"
     # Before Linux 5.15 there is no list of ways.
     known = os.path.exists(ways)  # noqa: PTH110 - as above
     return (sysfs.value(ways).split() or [""])[0] if known else "function"
@@ -173,7 +169,7 @@ def _method(address: str) -> str:
 
 def _ids(address: str) -> str:
     """Return ``8086:10ca``, as the kernel found it when it first saw the function."""
-    path = _path(address)
+    path = sysfs.pci(address)
     ids = [sysfs.value(f"{path}/{name}")[2:] for name in ("vendor", "device")]
     if not all(ids):
         raise OSError(errno.ENOENT, f"there is no PCI function {address}")
@@ -185,7 +181,7 @@ def _answers(address: str, expected: str) -> bool:
 
     A VF has no ids of its own, they read as ffff (PCI Express, 9.3.4.1.1): its class must be right.
     """
-    header, path = _header(address), _path(address)
+    header, path = _header(address), sysfs.pci(address)
     if len(header) < _HEADER:
         return False
     if sysfs.target(f"{path}/physfn"):
@@ -203,15 +199,11 @@ def _await(expected: dict[str, str], deadline: float) -> None:
     def silent() -> list[str]:
         return [address for address, ids in expected.items() if not _answers(address, ids)]
 
-    _until(lambda: not silent(), deadline)
-    if missing := silent():
+    while (missing := silent()) and time.monotonic() < deadline:
+        time.sleep(_STEP)
+    if missing:
         what = ", ".join(f"{address} ({expected[address]})" for address in missing)
         raise TimeoutError(errno.ETIMEDOUT, f"{what} does not answer, or as something else")
-
-
-def _until(so: Callable[[], bool], deadline: float) -> None:
-    while not so() and time.monotonic() < deadline:
-        time.sleep(_STEP)
 
 
 def _reset_bus(addresses: list[str], deadline: float) -> None:
@@ -226,11 +218,8 @@ def _reset_bus(addresses: list[str], deadline: float) -> None:
 
 
 def _set_bridge_control(bridge: str, control: int) -> None:
-    file = os.open(f"{_path(bridge)}/config", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.pwrite(file, control.to_bytes(2, "little"), _BRIDGE_CONTROL)
-    finally:
-        os.close(file)
+    with Path(f"{sysfs.pci(bridge)}/config").open("r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), control.to_bytes(2, "little"), _BRIDGE_CONTROL)
 
 
 def _bridge(addresses: list[str]) -> str:
@@ -238,7 +227,7 @@ def _bridge(addresses: list[str]) -> str:
 
     :raises OSError: ENOTTY if there is none.
     """
-    chains = {tuple(sysfs.functions(_path(address))[:-1]) for address in addresses}
+    chains = {tuple(sysfs.functions(sysfs.pci(address))[:-1]) for address in addresses}
     above = chains.pop() if len(chains) == 1 else ()
     if not above:
         raise OSError(errno.ENOTTY, f"no reset is known for {', '.join(addresses)}")
@@ -250,7 +239,7 @@ def _bridge(addresses: list[str]) -> str:
 
 
 def _is_below(address: str, bridge: str) -> bool:
-    return bridge in sysfs.functions(_path(address))[:-1]
+    return bridge in sysfs.functions(sysfs.pci(address))[:-1]
 
 
 def remove(addresses: list[str]) -> dict[str, str]:
@@ -262,10 +251,10 @@ def remove(addresses: list[str]) -> dict[str, str]:
     there = [address for address in addresses if address in _addresses()]
     expected = {address: _ids(address) for address in there}
     for address in there:
-        if sysfs.target(f"{_path(address)}/physfn"):
+        if sysfs.target(f"{sysfs.pci(address)}/physfn"):
             raise OSError(errno.EOPNOTSUPP, f"{address} is a VF: no scan of the bus finds it again")
     for address in there:
-        sysfs.write(f"{_path(address)}/remove", "1")
+        sysfs.write(f"{sysfs.pci(address)}/remove", "1")
     return expected
 
 
@@ -287,7 +276,7 @@ def bind(address: str, driver: str | None = None) -> str | None:
     :raises OSError: ENOENT if there is no such function; EBUSY if the named driver did not take it.
     """
     _ids(address)
-    path = _path(address)
+    path = sysfs.pci(address)
     override = sysfs.value(f"{path}/driver_override")
     if (driver or "(null)") != (override or "(null)"):
         sysfs.write(f"{path}/driver_override", f"{driver or ''}\n")

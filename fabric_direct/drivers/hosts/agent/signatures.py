@@ -6,12 +6,19 @@ The places and values are those of the formats' own sources, named in the table.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from pathlib import Path
 
 _HEAD, _TAIL = 256 * 1024, 192 * 1024
 _SECTOR = 512
 
-# Name, offset from the disk's beginning, bytes there.
-_AT_BEGINNING = (
+Signature = tuple[str, int, bytes]
+"""Name, offset from the disk's beginning, bytes there."""
+
+# OpenZFS, include/sys/uberblock_impl.h, in either byte order; the ring of uberblocks fills the second
+# half of the label of 256 KiB, in slots of at least 1 KiB.
+_ZFS = (b"\x0c\xb1\xba\x00\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\xba\xb1\x0c")
+_AT_BEGINNING: tuple[Signature, ...] = (
     # LVM2, lib/format_text/layout.h: a label in one of the first four sectors.
     *(("an LVM volume group", n * _SECTOR, b"LABELONE") for n in range(4)),
     # Linux, include/uapi/linux/raid/md_p.h: MD_SB_MAGIC; version 1.1 at 0, 1.2 at 4 KiB.
@@ -21,10 +28,8 @@ _AT_BEGINNING = (
     ("a bcache", 4096 + 24, bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")),
     # Ceph, src/os/bluestore/BlueStore.cc.
     ("a Ceph bluestore", 0, b"bluestore block device"),
+    *(("a ZFS pool", at, magic) for at in range(_HEAD // 2, _HEAD, 1024) for magic in _ZFS),
 )
-# OpenZFS, include/sys/uberblock_impl.h, in either byte order; the ring of uberblocks fills the second
-# half of the label of 256 KiB, in slots of at least 1 KiB.
-_ZFS = (b"\x0c\xb1\xba\x00\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\xba\xb1\x0c")
 
 
 def member_of(path: str) -> str | None:
@@ -34,34 +39,22 @@ def member_of(path: str) -> str | None:
 
     :raises OSError: if it cannot be read.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.lseek(file, 0, os.SEEK_END)
-        head = os.pread(file, _HEAD, 0)
+    with Path(path).open("rb", buffering=0) as disk:
+        size = disk.seek(0, os.SEEK_END)
         start = max(0, size - _TAIL)
-        tail = os.pread(file, _TAIL, start)
-    finally:
-        os.close(file)
-    return _by_head(head) or _by_tail(tail, start, size)
+        head, tail = (os.pread(disk.fileno(), *at) for at in ((_HEAD, 0), (_TAIL, start)))
+    return _found(_AT_BEGINNING, head) or _found(_at_end(size), tail, start)
 
 
-def _by_head(head: bytes) -> str | None:
-    for name, offset, magic in _AT_BEGINNING:
-        if head.startswith(magic, offset):
-            return name
-    ring = range(_HEAD // 2, len(head), 1024)
-    return "a ZFS pool" if any(head.startswith(_ZFS, offset) for offset in ring) else None
-
-
-def _by_tail(tail: bytes, start: int, size: int) -> str | None:
-    """Look for what lies at the disk's end."""
-    for name, offset, magic in _at_end(size):
-        if offset >= start and tail.startswith(magic, offset - start):
+def _found(table: Iterable[Signature], content: bytes, start: int = 0) -> str | None:
+    """Return the name of the first signature that is in what was read from ``start`` on."""
+    for name, offset, magic in table:
+        if offset >= start and content.startswith(magic, offset - start):
             return name
     return None
 
 
-def _at_end(size: int) -> tuple[tuple[str, int, bytes], ...]:
+def _at_end(size: int) -> tuple[Signature, ...]:
     sectors = size // _SECTOR
     return (
         # md_p.h: version 0.90 in the last whole 64 KiB, in the byte order of its machine; version 1.0

@@ -12,10 +12,13 @@ from collections.abc import Iterator
 __all__ = ["exchange"]
 
 # linux/netlink.h; struct nlmsghdr: length, type, flags, sequence, port.
-_HEADER = struct.Struct("=IHHII")
-_ERROR, _DONE = 2, 3
+HEADER = struct.Struct("=IHHII")
+ERROR, _DONE = 2, 3
 # linux/sched.h
 _CLONE_NEWNET = 0x40000000
+
+Unit = tuple[int, bytes]
+"""Type and bytes of a message or of an attribute, with its head."""
 
 
 def exchange(request: str, limit: float, netns: str | None = None) -> str:
@@ -27,23 +30,28 @@ def exchange(request: str, limit: float, netns: str | None = None) -> str:
     :param limit: seconds for each datagram.
     :param netns: name of a network namespace, as ``ip netns`` knows it; our own if absent.
     """
+    messages = ask(b64decode(request), limit, netns)
+    padded = (message + bytes(-len(message) % 4) for _, message in messages)
+    return b64encode(b"".join(padded)).decode()
+
+
+def ask(request: bytes, limit: float, netns: str | None = None) -> Iterator[Unit]:
+    """Send a request and yield the messages of its answer, up to the one that ends it.
+
+    The arguments are those of :func:`exchange`.
+    """
     with _socket() if netns is None else _elsewhere(netns) as kernel:
         kernel.settimeout(limit)
-        kernel.sendto(b64decode(request), (0, 0))
-        return b64encode(b"".join(_answers(kernel))).decode()
-
-
-def _answers(kernel: socket.socket) -> Iterator[bytes]:
-    """Give the messages of an answer, up to the one that ends it."""
-    answered = False
-    while True:
-        for kind, message in _messages(_datagram(kernel)):
-            refused = kind == _ERROR and any(message[_HEADER.size : _HEADER.size + 4])
-            if kind != _ERROR or refused or not answered:
-                yield message
-            if kind in {_ERROR, _DONE}:
-                return
-            answered = True
+        kernel.sendto(request, (0, 0))
+        answered = False
+        while True:
+            for kind, message in units(_datagram(kernel), HEADER):
+                refused = kind == ERROR and any(message[HEADER.size : HEADER.size + 4])
+                if kind != ERROR or refused or not answered:
+                    yield kind, message
+                if kind in {ERROR, _DONE}:
+                    return
+                answered = True
 
 
 def _datagram(kernel: socket.socket) -> bytes:
@@ -52,12 +60,15 @@ def _datagram(kernel: socket.socket) -> bytes:
     return kernel.recv(length)
 
 
-def _messages(datagram: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(datagram):
-        length, kind, *_ = _HEADER.unpack_from(datagram, at)
-        yield kind, datagram[at : at + length] + bytes(-length % 4)
-        at += length + -length % 4
+def units(data: bytes, head: struct.Struct) -> Iterator[Unit]:
+    """Yield messages or attributes: both begin with length and type, and fill up to 4 bytes.
+
+    :param head: the layout of their beginning.
+    """
+    while len(data) >= head.size:
+        length, kind = head.unpack_from(data)[:2]
+        yield kind, data[:length]
+        data = data[max(length + 3 & ~3, head.size) :]
 
 
 def _socket() -> socket.socket:

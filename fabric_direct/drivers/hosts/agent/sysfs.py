@@ -50,12 +50,17 @@ def names(path: str) -> list[str]:
         return []
 
 
+def parts(path: str) -> list[str]:
+    """Return the parts of the path that a link leads to; none if there is no link."""
+    try:
+        return os.readlink(path).split("/")  # noqa: PTH115 - as above
+    except OSError:
+        return []
+
+
 def target(path: str) -> str | None:
     """Return the last part of what a link leads to; None if there is no link."""
-    try:
-        return os.readlink(path).rpartition("/")[2]  # noqa: PTH115 - as above
-    except OSError:
-        return None
+    return next(reversed(parts(path)), None)
 
 
 def functions(path: str) -> list[str]:
@@ -63,11 +68,12 @@ def functions(path: str) -> list[str]:
 
     :param path: a link to the device, as those below ``/sys/class`` are.
     """
-    try:
-        parts = os.readlink(path).split("/")  # noqa: PTH115 - as above
-    except OSError:
-        return []
-    return [part for part in parts if ADDRESS.fullmatch(part)]
+    return [part for part in parts(path) if ADDRESS.fullmatch(part)]
+
+
+def pci(address: str) -> str:
+    """Return the directory of a PCI function."""
+    return f"{SYS}/bus/pci/devices/{address}"
 
 
 def write(path: str, text: str) -> None:

@@ -197,9 +197,9 @@ def _links_in_use() -> Uses:
     found: Uses = {}
     for link in sysfs.names(f"{sysfs.SYS}/class/net"):
         own = _given(by_index.get(int(sysfs.value(f"{_link(link)}/ifindex") or 0), []))
-        _add(found, [link], [f"{link} has the default route"] if link in gateways else [])
-        _add(found, [link], [f"{link} has the address {address}" for address in own])
-        _add(found, [link], _uppers(link))
+        route = [f"{link} has the default route"] if link in gateways else []
+        given = [f"{link} has the address {address}" for address in own]
+        found[link] = [*route, *given, *_uppers(link)]
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from fabric_direct.drivers.hosts.agent import sysfs
@@ -48,12 +47,4 @@ def _device(name: str, uses: Uses) -> Device:
 def _blocks(name: str) -> list[str]:
     """Return the disks and partitions that a device brings."""
     directory = f"{sysfs.SYS}/class/block"
-    links = ((block, _link(f"{directory}/{block}")) for block in sysfs.names(directory))
-    return [block for block, link in links if name in link.split("/")]
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)  # noqa: PTH115 - a str is faster
-    except OSError:
-        return ""
+    return [b for b in sysfs.names(directory) if name in sysfs.parts(f"{directory}/{b}")]
