@@ -21,7 +21,7 @@ from pathlib import Path
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.contract import PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
@@ -99,7 +99,8 @@ def _one(site: Site, uri: str, tenant: Tenant) -> float:
     """Return what an attach of ours takes, in seconds; print it against the bare call's."""
     devices, drive = HostdevDevice(site, "worker1"), Nvme(id="drive", bdf=(NVME,))
     domain = connect(uri).lookupByName(DOMAIN)
-    xml = render("hostdev.xml.j2", address=NVME, alias="ua-fdbench-bare-0", slot=None)
+    device = PluggedDevice("bare", "ua-fdbench-bare-0", NVME)
+    xml = render("hostdev.xml.j2", device=device, slot=None)
     ours, bare = [], []
     for _ in range(5):
         ours.append(_seconds(lambda: devices.attach(tenant, drive)))

@@ -8,6 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 from lxml import etree
 
+from fabric_direct.drivers.contract import PluggedDevice
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.model import PciAddress
 
@@ -37,7 +38,7 @@ def assert_valid(device: str) -> None:
 def hostdev(
     address: PciAddress = ADDRESSES[0], alias: str = ALIAS, slot: PciAddress | None = None
 ) -> str:
-    return render("hostdev.xml.j2", address=address, alias=alias, slot=slot)
+    return render("hostdev.xml.j2", device=PluggedDevice("", alias, address), slot=slot)
 
 
 def interface(
@@ -47,9 +48,8 @@ def interface(
     vlan: int | None = None,
     slot: PciAddress | None = None,
 ) -> str:
-    return render(
-        "interface-hostdev.xml.j2", address=address, alias=alias, mac=mac, vlan=vlan, slot=slot
-    )
+    device = PluggedDevice("", alias, address, mac=mac, vlan=vlan)
+    return render("interface-hostdev.xml.j2", device=device, slot=slot)
 
 
 def usb_hostdev(
@@ -155,4 +155,4 @@ def test_the_schema_refuses_what_is_no_alias_of_ours() -> None:
 
 def test_a_value_that_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="alias"):
-        render("hostdev.xml.j2", address=ADDRESSES[0], slot=None)
+        render("usb-controller.xml.j2")

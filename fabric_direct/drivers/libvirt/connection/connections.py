@@ -25,26 +25,22 @@ from fabric_direct.errors import (
 # A peer that answers none of 3 probes, one every 5 s, is gone: calls on it then end with an error.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 
-_ABSENT = {
-    libvirt.VIR_ERR_NO_DOMAIN,
-    libvirt.VIR_ERR_NO_NETWORK,
-    libvirt.VIR_ERR_NO_STORAGE_POOL,
-    libvirt.VIR_ERR_NO_STORAGE_VOL,
-    libvirt.VIR_ERR_NO_NODE_DEVICE,
-    libvirt.VIR_ERR_DEVICE_MISSING,
-}
-_GONE = {
-    libvirt.VIR_ERR_NO_CONNECT,
-    libvirt.VIR_ERR_RPC,
-    libvirt.VIR_ERR_INVALID_CONN,
-    libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
-}
-_TIMED_OUT = {libvirt.VIR_ERR_OPERATION_TIMEOUT}
-_UNSUPPORTED = {
-    libvirt.VIR_ERR_NO_SUPPORT,
-    libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
-    libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED,
-    libvirt.VIR_ERR_OPERATION_UNSUPPORTED,
+_KINDS: dict[int, type[FabricDirectError]] = {
+    libvirt.VIR_ERR_NO_DOMAIN: NotFound,
+    libvirt.VIR_ERR_NO_NETWORK: NotFound,
+    libvirt.VIR_ERR_NO_STORAGE_POOL: NotFound,
+    libvirt.VIR_ERR_NO_STORAGE_VOL: NotFound,
+    libvirt.VIR_ERR_NO_NODE_DEVICE: NotFound,
+    libvirt.VIR_ERR_DEVICE_MISSING: NotFound,
+    libvirt.VIR_ERR_NO_CONNECT: Unreachable,
+    libvirt.VIR_ERR_RPC: Unreachable,
+    libvirt.VIR_ERR_INVALID_CONN: Unreachable,
+    libvirt.VIR_ERR_AGENT_UNRESPONSIVE: Unreachable,
+    libvirt.VIR_ERR_OPERATION_TIMEOUT: TimedOut,
+    libvirt.VIR_ERR_NO_SUPPORT: Unsupported,
+    libvirt.VIR_ERR_CONFIG_UNSUPPORTED: Unsupported,
+    libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED: Unsupported,
+    libvirt.VIR_ERR_OPERATION_UNSUPPORTED: Unsupported,
 }
 
 _lock = forks.Lock()
@@ -94,20 +90,12 @@ class Ignoring:
 
 
 def _translate(error: libvirt.libvirtError, what: str, where: str) -> FabricDirectError:
-    code, why = error.get_error_code(), error.get_error_message() or str(error)
-    kind, remedy = _kind_of(code, error)
-    return kind(f"cannot {what}", where=where, why=why, remedy=remedy)
-
-
-def _kind_of(code: int, error: libvirt.libvirtError) -> tuple[type[FabricDirectError], str]:
+    kind, why = _KINDS.get(error.get_error_code(), DriverError), error.get_error_message()
     # A socket that cannot be opened is VIR_ERR_SYSTEM_ERROR from VIR_FROM_RPC.
-    if code in _GONE or error.get_error_domain() == libvirt.VIR_FROM_RPC:
-        return Unreachable, "check that libvirtd runs there: fabric-direct doctor"
-    if code in _ABSENT:
-        return NotFound, ""
-    if code in _TIMED_OUT:
-        return TimedOut, ""
-    return (Unsupported if code in _UNSUPPORTED else DriverError), ""
+    if error.get_error_domain() == libvirt.VIR_FROM_RPC:
+        kind = Unreachable
+    remedy = "check that libvirtd runs there: fabric-direct doctor" if kind is Unreachable else ""
+    return kind(f"cannot {what}", where=where, why=why or str(error), remedy=remedy)
 
 
 def _is_alive(connection: libvirt.virConnect) -> bool:

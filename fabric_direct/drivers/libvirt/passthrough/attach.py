@@ -25,12 +25,16 @@ from fabric_direct.drivers.libvirt.passthrough.attached import (
     LIVE,
     current,
     described,
-    guest_address,
     is_as,
     plugged_in,
 )
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, Taker, uuid_of
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
+    Reading,
+    Taker,
+    address_in,
+    uuid_of,
+)
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import one_slot
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.libvirt.servers.lookup import alias
@@ -194,7 +198,7 @@ class Attachment:
     ) -> None:
         """Attach the functions of one device: each to a root port of its own now, in one slot later."""
         present = [t for d in functions if (t := there.get((d.alias, CONFIG))) is not None]
-        taken = [address for t in present if (address := guest_address(t)) is not None]
+        taken = [address for t in present if (address := address_in(t.element)) is not None]
         addresses = [device.host_address for device in functions]
         slots = one_slot(own.roots[CONFIG], addresses, taken, self.functions.host.uri)
         for device, slot in zip(functions, slots, strict=True):
@@ -207,14 +211,7 @@ class Attachment:
         self, own: Reading, device: PluggedDevice, scopes: int, slot: PciAddress | None = None
     ) -> None:
         if scopes:
-            xml = render(
-                self.functions.template,
-                address=device.host_address,
-                alias=device.alias,
-                mac=device.mac,
-                vlan=device.vlan,
-                slot=slot,
-            )
+            xml = render(self.functions.template, device=device, slot=slot)
             own.domain.attachDeviceFlags(xml, scopes)
 
     def _read_back(self, domain: libvirt.virDomain) -> tuple[PluggedDevice, ...]:

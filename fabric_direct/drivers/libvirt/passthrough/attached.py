@@ -1,15 +1,14 @@
 """The PCI functions that a sliver's domain has by our stamp, as read from its XML."""
 
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import libvirt
 
 from fabric_direct.drivers.contract import PluggedDevice
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, Taker, pci_address
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, Taker, address_in
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import port_of
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
-from fabric_direct.model import PciAddress
+from fabric_direct.drivers.libvirt.xml import attribute
 
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 
@@ -43,12 +42,6 @@ def is_as(found: PluggedDevice, wanted: PluggedDevice) -> bool:
     return replace(found, guest_address=None, guest_port=None) == wanted
 
 
-def guest_address(taker: Taker) -> PciAddress | None:
-    """Return where libvirt put a device in the domain."""
-    address = taker.element.find("address[@type='pci']")
-    return pci_address(address) if address is not None else None
-
-
 def described(device: PluggedDevice) -> str:
     """Return the device's address, MAC and VLAN, for a message."""
     settings = [f"{n} {v}" for n in ("mac", "vlan") if (v := getattr(device, n)) is not None]
@@ -58,22 +51,14 @@ def described(device: PluggedDevice) -> str:
 
 
 def _device(own: Reading, taker: Taker, component: str) -> PluggedDevice:
-    guest = guest_address(taker) if taker.scope == LIVE else None
+    guest = address_in(taker.element) if taker.scope == LIVE else None
+    vlan = attribute(taker.element, "vlan/tag", "id")
     return PluggedDevice(
         component,
         taker.alias,
         taker.address,
         guest_address=guest,
         guest_port=port_of(own.roots[taker.scope], guest) if guest else None,
-        mac=_attribute(taker.element, "mac", "address"),
-        vlan=_number(_attribute(taker.element, "vlan/tag", "id")),
+        mac=attribute(taker.element, "mac", "address"),
+        vlan=None if vlan is None else int(vlan),
     )
-
-
-def _attribute(device: ElementTree.Element, path: str, name: str) -> str | None:
-    element = device.find(path)
-    return element.get(name) if element is not None else None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None else None

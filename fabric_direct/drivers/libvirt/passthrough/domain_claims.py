@@ -24,6 +24,7 @@ from fabric_direct.drivers.libvirt.servers.lookup import (
     domain_uuid,
     stamp_in,
 )
+from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress
 
@@ -145,11 +146,17 @@ def claims(readings: Iterable[Reading]) -> tuple[Claim, ...]:
 def _takers(root: ElementTree.Element, scope: int) -> Iterator[Taker]:
     for device in root.iterfind("devices/*"):
         if (device.tag, device.get("type")) in _TAKERS:
-            source, alias = device.find("source/address"), device.find("alias")
+            source = device.find("source/address")
             # A NIC on USB may be passed through as an interface as well.
             if source is not None and source.get("type", "pci") == "pci":
-                label = alias.get("name", "") if alias is not None else ""
+                label = attribute(device, "alias", "name") or ""
                 yield Taker(device, pci_address(source), label, scope)
+
+
+def address_in(element: ElementTree.Element) -> PciAddress | None:
+    """Return where libvirt put a device or controller in the domain; None if it has not yet."""
+    address = element.find("address[@type='pci']")
+    return None if address is None else pci_address(address)
 
 
 def pci_address(element: ElementTree.Element) -> PciAddress:

@@ -5,10 +5,10 @@ a running guest; so several functions of one device get a port each while it run
 next start.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import pci_address
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import address_in, pci_address
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciAddress
 
@@ -18,7 +18,8 @@ def free_ports(root: ElementTree.Element) -> list[int]:
 
     :param root: a ``<domain>``.
     """
-    taken = {address.bus for address in _addresses(root)}
+    elements = root.iterfind("devices/*/address[@type='pci']")
+    taken = {pci_address(element).bus for element in elements}
     return sorted(index for index in _root_ports(root) if index not in taken)
 
 
@@ -56,12 +57,7 @@ def one_slot(
 def _root_ports(root: ElementTree.Element) -> dict[int, PciAddress]:
     ports = root.iterfind("devices/controller[@model='pcie-root-port']")
     return {
-        int(port.get("index", "0")): pci_address(address)
+        int(port.get("index", "0")): address
         for port in ports
-        if (address := port.find("address[@type='pci']")) is not None
+        if (address := address_in(port)) is not None
     }
-
-
-def _addresses(root: ElementTree.Element) -> Iterator[PciAddress]:
-    for address in root.iterfind("devices/*/address[@type='pci']"):
-        yield pci_address(address)

@@ -16,7 +16,7 @@ from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.contract import HostDriver, Tenant
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
-from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.drivers.libvirt.xml import attribute, render
 from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
 
 
@@ -212,26 +212,25 @@ def usb_hostdevs(reading: Reading) -> Iterator[UsbHostdev]:
     """Yield the USB devices that a domain has of its host, live and as defined."""
     for scope, root in reading.roots.items():
         for element in root.iterfind("devices/hostdev[@type='usb']"):
-            alias = element.find("alias")
-            label = alias.get("name", "") if alias is not None else ""
+            label = attribute(element, "alias", "name") or ""
             yield UsbHostdev(label, scope, _source(element))
 
 
 def _source(hostdev: ElementTree.Element) -> UsbSource:
     return UsbSource(
-        _id(hostdev.find("source/vendor")),
-        _id(hostdev.find("source/product")),
-        _number(hostdev.find("source/address"), "bus"),
-        _number(hostdev.find("source/address"), "device"),
+        _id(attribute(hostdev, "source/vendor", "id")),
+        _id(attribute(hostdev, "source/product", "id")),
+        _number(attribute(hostdev, "source/address", "bus")),
+        _number(attribute(hostdev, "source/address", "device")),
     )
 
 
-def _id(element: ElementTree.Element | None) -> str | None:
-    return f"{int(element.get('id', '0'), 16):04x}" if element is not None else None
+def _id(text: str | None) -> str | None:
+    return None if text is None else f"{int(text, 16):04x}"
 
 
-def _number(element: ElementTree.Element | None, name: str) -> int | None:
-    return int(element.get(name, "0"), 0) if element is not None else None
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text, 0)
 
 
 def controller(root: ElementTree.Element, alias: str) -> int | None:

@@ -5,7 +5,8 @@ import json
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, product
+from functools import partial
+from itertools import count, islice, product
 from pathlib import PurePath
 from xml.etree import ElementTree
 
@@ -31,7 +32,7 @@ from fabric_direct.drivers.libvirt.servers.lookup import (
     stamp_in,
 )
 from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, Store
-from fabric_direct.drivers.libvirt.xml import render
+from fabric_direct.drivers.libvirt.xml import attribute, render
 from fabric_direct.model import NodeSliver, Stamp, State
 
 # kB/s, libvirt's unit of bandwidth, for one Mbit/s.
@@ -43,7 +44,7 @@ _OWN_SLOTS = 5
 # What a virtio disk's serial number holds (VIRTIO_BLK_ID_BYTES).
 _SERIAL_LENGTH = 20
 
-ComponentIn = Callable[[str], str | None]
+ComponentIn = Callable[[str | None], str | None]
 """Says which component an alias names, if any that is looked for."""
 
 _STATES = {
@@ -64,15 +65,6 @@ class _Disk:
     alias: str | None = None
     serial: str | None = None
     readonly: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Nic:
-    kind: str
-    source: str
-    mac: str
-    rate: int | None
-    alias: str
 
 
 def serial_number(component: str) -> str:
@@ -140,6 +132,7 @@ def read_server(domain: libvirt.virDomain, host: str, site: str) -> Server | Non
     stamp = stamp_in(xml, site)
     if stamp is None:
         return None
+    own = partial(component_of, sliver_id=stamp.sliver.id)
     return Server(
         sliver=stamp.sliver.id,
         instance=domain.name(),
@@ -148,8 +141,8 @@ def read_server(domain: libvirt.virDomain, host: str, site: str) -> Server | Non
         ram=memory // 1024,
         stamp=stamp,
         host=host,
-        ports=tuple(_ports(xml, stamp.sliver.id)),
-        volumes=tuple(_volumes(xml, stamp.sliver.id)),
+        ports=tuple(_nics(xml, own)),
+        volumes=tuple(_volumes(xml, own)),
         domain=domain.name(),
     )
 
@@ -171,7 +164,7 @@ def _plugs_in(text: str, name: str, holder: str, site: str) -> dict[str, Plug]:
         return {}
     xml = ElementTree.fromstring(text)
     stamp = stamp_in(xml, site)
-    nics = _nics(xml, lambda alias_: held_component(alias_, holder))
+    nics = _nics(xml, partial(held_component, holder=holder))
     return {nic.component: Plug(stamp.sliver.id, name, nic) for nic in nics} if stamp else {}
 
 
@@ -190,7 +183,7 @@ def _stamp_json(stamp: Stamp) -> str:
 
 
 def _disks(spec: ServerSpec, store: Store) -> list[_Disk]:
-    sliver, (root, *rest) = spec.sliver, _first_targets(2 + len(spec.volumes))
+    sliver, (root, *rest) = spec.sliver, islice(_targets(), 2 + len(spec.volumes))
     data = [
         _data_disk(sliver.id, _component(sliver, volume), volume, target)
         for volume, target in zip(spec.volumes, rest, strict=False)
@@ -217,14 +210,14 @@ def _data_disk(sliver_id: str, component: str, volume: Volume, target: str) -> _
     )
 
 
-def _nic(sliver_id: str, port: Port, bandwidth: int | None) -> _Nic:
-    return _Nic(
-        kind="bridge" if port.bridge else "network",
-        source=port.source,
-        mac=port.mac,
-        rate=None if bandwidth is None else bandwidth * KILOBYTES,
-        alias=nic_alias(sliver_id, port.component, port.sliver),
-    )
+def _nic(sliver_id: str, port: Port, bandwidth: int | None) -> dict[str, object]:
+    return {
+        "kind": "bridge" if port.bridge else "network",
+        "source": port.source,
+        "mac": port.mac,
+        "rate": None if bandwidth is None else bandwidth * KILOBYTES,
+        "alias": nic_alias(sliver_id, port.component, port.sliver),
+    }
 
 
 def _targets() -> Iterator[str]:
@@ -234,32 +227,24 @@ def _targets() -> Iterator[str]:
             yield "vd" + "".join(letters)
 
 
-def _first_targets(number: int) -> list[str]:
-    return [name for name, _ in zip(_targets(), range(number), strict=False)]
-
-
-def _ports(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedPort]:
-    return _nics(xml, lambda name: component_of(name, sliver_id))
-
-
 def _nics(xml: ElementTree.Element, component_in: ComponentIn) -> Iterator[PluggedPort]:
     for element, component in _plugged(xml, "interface", component_in):
         kind = element.attrib["type"]
         if kind in {"network", "bridge"}:
             yield PluggedPort(
                 component=component,
-                mac=_attribute(element, "mac", "address"),
-                source=_attribute(element, "source", kind),
+                mac=attribute(element, "mac", "address") or "",
+                source=attribute(element, "source", kind) or "",
                 bandwidth=_bandwidth(element),
             )
 
 
-def _volumes(xml: ElementTree.Element, sliver_id: str) -> Iterator[PluggedVolume]:
-    for element, component in _plugged(xml, "disk", lambda name: component_of(name, sliver_id)):
+def _volumes(xml: ElementTree.Element, component_in: ComponentIn) -> Iterator[PluggedVolume]:
+    for element, component in _plugged(xml, "disk", component_in):
         yield PluggedVolume(
             component=component,
-            source=_attribute(element, "source", "file"),
-            target=_attribute(element, "target", "dev"),
+            source=attribute(element, "source", "file") or "",
+            target=attribute(element, "target", "dev") or "",
             serial=element.findtext("serial", ""),
         )
 
@@ -268,16 +253,11 @@ def _plugged(
     xml: ElementTree.Element, kind: str, component_in: ComponentIn
 ) -> Iterator[tuple[ElementTree.Element, str]]:
     for element in xml.iterfind(f"devices/{kind}"):
-        component = component_in(_attribute(element, "alias", "name"))
+        component = component_in(attribute(element, "alias", "name"))
         if component is not None:
             yield element, component
 
 
-def _attribute(element: ElementTree.Element, child: str, name: str) -> str:
-    found = element.find(child)
-    return "" if found is None else found.get(name, "")
-
-
 def _bandwidth(element: ElementTree.Element) -> int | None:
-    rate = _attribute(element, "bandwidth/inbound", "average")
+    rate = attribute(element, "bandwidth/inbound", "average")
     return int(rate) // KILOBYTES if rate else None

@@ -36,9 +36,9 @@ from fabric_direct.drivers.libvirt.servers.lookup import (
     absent_domain_is_fine,
     alias,
     definitions,
-    devices_xml,
     domain_name,
     find_domain,
+    has_alias,
     nic_alias,
     read_stamp,
     scope,
@@ -440,10 +440,9 @@ class LibvirtCompute:
             detach(connection, domain, name, timeout=timeout, where=self._uri)
 
     def _mac(self, domain: libvirt.virDomain, name: str) -> str:
-        for interface in devices_xml(domain).iterfind("interface"):
-            mac, device_alias = interface.find("mac"), interface.find("alias")
-            if mac is not None and device_alias is not None and device_alias.get("name") == name:
-                return mac.attrib["address"]
+        xml = ElementTree.fromstring(domain.XMLDesc(0))
+        for mac in xml.iterfind(f"devices/interface/alias[@name='{name}']/../mac"):
+            return mac.attrib["address"]
         raise NotFound(f"domain {domain.name()} has no NIC {name}", where=self._uri)
 
     def _verify_rate(
@@ -496,9 +495,4 @@ def _memory_nodes(connection: libvirt.virConnect) -> list[int]:
 
 def _scopes_without(domain: libvirt.virDomain, name: str) -> int:
     """Return the flags of those scopes in which the domain has no device of this alias."""
-    return sum(flag for flag, xml in definitions(domain).items() if name not in _aliases(xml))
-
-
-def _aliases(xml: str) -> set[str | None]:
-    devices = ElementTree.fromstring(xml).iterfind("devices/*/alias")
-    return {element.get("name") for element in devices}
+    return sum(flag for flag, xml in definitions(domain).items() if not has_alias(xml, name))

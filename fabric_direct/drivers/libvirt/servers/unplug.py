@@ -7,14 +7,18 @@ guest is listened for before it is asked, the domain is read again, and the gues
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from xml.etree import ElementTree
+from functools import partial
 
 import libvirt
 
 from fabric_direct import forks
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection.connections import translated
-from fabric_direct.drivers.libvirt.servers.lookup import absent_domain_is_fine, definitions
+from fabric_direct.drivers.libvirt.servers.lookup import (
+    absent_domain_is_fine,
+    definitions,
+    has_alias,
+)
 from fabric_direct.errors import NotVerified, TimedOut
 
 # Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
@@ -74,17 +78,11 @@ class _Answer:
     """What the guest answered: libvirt's event thread writes it, the detaching thread reads it."""
 
     def __init__(self, alias: str) -> None:
-        self.alias = alias
+        self.alias, self.refused = alias, False
         self._heard = threading.Event()
-        self._refused = threading.Event()
-
-    @property
-    def refused(self) -> bool:
-        return self._refused.is_set()
 
     def tell(self, *, refused: bool) -> None:
-        if refused:
-            self._refused.set()
+        self.refused = self.refused or refused
         self._heard.set()
 
     def wait(self, seconds: float) -> None:
@@ -98,8 +96,8 @@ class _Ear:
     def __init__(self, connection: libvirt.virConnect, domain: libvirt.virDomain) -> None:
         self.answers: list[_Answer] = []
         events = {
-            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: self._on_removed,
-            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: self._on_refused,
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED: partial(self._tell, refused=False),
+            libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED: partial(self._tell, refused=True),
         }
         with ExitStack() as stack:
             for event, callback in events.items():
@@ -107,13 +105,9 @@ class _Ear:
                 stack.callback(connection.domainEventDeregisterAny, number)
             self.close = stack.pop_all().close
 
-    def _on_removed(self, _connection: object, _domain: object, alias: str, _: object) -> None:
-        self._tell(alias, refused=False)
-
-    def _on_refused(self, _connection: object, _domain: object, alias: str, _: object) -> None:
-        self._tell(alias, refused=True)
-
-    def _tell(self, alias: str, *, refused: bool) -> None:
+    def _tell(
+        self, _connection: object, _domain: object, alias: str, _: object, *, refused: bool
+    ) -> None:
         for answer in tuple(self.answers):
             if answer.alias == alias:
                 answer.tell(refused=refused)
@@ -155,7 +149,7 @@ def _ask(domain: libvirt.virDomain, alias: str, scope: int) -> None:
 
 
 def _is_in(domain: libvirt.virDomain, alias: str, scope: int) -> bool:
-    return any(where == scope and _has(text, alias) for where, text in definitions(domain).items())
+    return has_alias(definitions(domain).get(scope, ""), alias)
 
 
 def _let_go(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: float) -> bool:
@@ -170,16 +164,8 @@ def _let_go(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: flo
     return True
 
 
-def _has(text: str, alias: str) -> bool:
-    # Most looks end here: reading XML takes longer than libvirt takes to send it.
-    if alias not in text:
-        return False
-    aliases = ElementTree.fromstring(text).iterfind("devices/*/alias")
-    return any(element.get("name") == alias for element in aliases)
-
-
 def _verify(domain: libvirt.virDomain, alias: str, where: str) -> None:
-    if any(_has(text, alias) for text in definitions(domain).values()):
+    if any(has_alias(text, alias) for text in definitions(domain).values()):
         raise NotVerified(
             f"{alias} is still in domain {domain.name()}",
             where=where,

@@ -8,6 +8,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.libvirt.connection.connections import translated
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store, owner
+from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 
@@ -117,8 +118,7 @@ def _unusable(name: str, found: libvirt.virStorageVol | None) -> str:
 
 
 def _format(found: libvirt.virStorageVol) -> str:
-    element = ElementTree.fromstring(found.XMLDesc(0)).find("target/format")
-    return "" if element is None else element.get("type", "")
+    return attribute(ElementTree.fromstring(found.XMLDesc(0)), "target/format", "type") or ""
 
 
 def _volume(sliver_id: str, component: str, found: libvirt.virStorageVol) -> Volume:
