@@ -7,11 +7,13 @@ network from having the same MAC or address, whichever threads and processes ask
 import hashlib
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
+
+from pydantic.dataclasses import dataclass
 
 from fabric_direct.addresses import candidates, candidates6
 from fabric_direct.database import Database
@@ -34,7 +36,7 @@ CREATE TABLE IF NOT EXISTS port (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one NIC holds; a row of the database."""
+    """What one NIC holds; a row of the database, whose texts are parsed."""
 
     sliver: str
     component: str
@@ -88,15 +90,9 @@ class Pools:
             there = _select(db, "network = ?", name)
             _refuse_taken(there, asked)
             mac = asked.mac or _free_mac(sliver, component, there)
-            new = Held(
-                sliver,
-                component,
-                host,
-                name,
-                mac,
-                _ipv4(network, asked, there, name),
-                _ipv6(network, asked, there, name, mac),
-            )
+            ipv4 = _ipv4(network, asked, there, name)
+            ipv6 = _ipv6(network, asked, there, name, mac)
+            new = Held(sliver, component, host, name, mac, ipv4, ipv6)
             values = [None if value is None else str(value) for value in astuple(new)]
             db.execute("INSERT INTO port VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             return new
@@ -132,14 +128,7 @@ class Pools:
 def _select(db: sqlite3.Connection, condition: str, *values: str) -> tuple[Held, ...]:
     # The condition is one of this file's; values are bound.
     query = f"SELECT * FROM port WHERE {condition} ORDER BY sliver, component"  # noqa: S608
-    return tuple(_held(*row) for row in db.execute(query, values))
-
-
-def _held(
-    sliver: str, component: str, host: str, network: str, mac: str, ipv4: str, ipv6: str | None
-) -> Held:
-    address6 = IPv6Address(ipv6) if ipv6 else None
-    return Held(sliver, component, host, network, mac, IPv4Address(ipv4), address6)
+    return tuple(Held(*row) for row in db.execute(query, values))
 
 
 def _asked(asked: Interface) -> dict[str, str | IPv4Address | IPv6Address]:

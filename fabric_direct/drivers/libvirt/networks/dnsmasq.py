@@ -46,18 +46,17 @@ def definition(network: libvirt.virNetwork, flags: int) -> ElementTree.Element:
 
 def set_host(network: libvirt.virNetwork, mac: str, ipv4: str) -> None:
     """Assign this address, and no other, to the MAC, now and after the network's next start."""
-    _remove(network, mac, keep=ipv4)
+    remove_host(network, mac, keep=ipv4)
     missing = sum(scope for scope, there in _scopes(network) if mac not in there)
     if missing:
         _update(network, libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, mac, ipv4, missing)
 
 
-def remove_host(network: libvirt.virNetwork, mac: str) -> None:
-    """Remove the MAC's DHCP entry, if there is one."""
-    _remove(network, mac, keep=None)
+def remove_host(network: libvirt.virNetwork, mac: str, keep: str | None = None) -> None:
+    """Remove the MAC's DHCP entry, if there is one.
 
-
-def _remove(network: libvirt.virNetwork, mac: str, keep: str | None) -> None:
+    :param keep: an address; an entry that has it stays.
+    """
     scopes = _scopes(network)
     for ipv4 in {there[mac] for _, there in scopes if mac in there} - {keep}:
         present = sum(scope for scope, there in scopes if there.get(mac) == ipv4)

@@ -38,7 +38,6 @@ from fabric_direct.drivers.libvirt.networks.strategies import (
     is_shared,
     network_name,
     strategy,
-    unplug,
     vlan_stamp,
 )
 from fabric_direct.drivers.netlink import vlan
@@ -161,7 +160,8 @@ class LibvirtNetwork:
         """Remove the NIC from a network that others use; otherwise it goes with the network."""
         network = find_ours(connection, self._site.site, held.network)
         if network and (self._others(held) or is_shared(network, held)):
-            unplug(network, held, self._host.kernel)
+            dnsmasq.release(network, held.mac, self._host.kernel)
+            dnsmasq.remove_host(network, held.mac)
 
     def _delete_network(self, connection: libvirt.virConnect, held: Held) -> None:
         """Delete the network unless others use it; a user may have come since the last look."""

@@ -14,7 +14,6 @@ the host, and are deleted with their last port, by their stamp alone, whatever s
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree
 
@@ -43,33 +42,6 @@ class NetworkHost:
     """What reaches its bridges, VLANs and DHCP server."""
 
 
-class Strategy(Protocol):
-    """One network of the site, made in one of the three ways."""
-
-    dhcp: bool
-    """Whether the network hands out the addresses."""
-    bridge: bool
-    """Whether the source is a bridge of the host rather than a libvirt network."""
-    source: str
-    gateway: str | None
-
-    def check(self) -> None:
-        """Raise InvalidSliver unless the network exists or can be created.
-
-        :raises InvalidSliver: with the field ``network`` if the host lacks its bridge or uplink.
-        :raises NotOurs: if something of its name exists without our stamp.
-        """
-
-    def make(self) -> None:
-        """Create the network if it does not exist. The caller holds the network's lock."""
-
-    def plug(self, held: Held) -> None:
-        """Have the network, which exists, serve this NIC."""
-
-    def plugged(self, held: Held) -> bool:
-        """Return whether the network serves this NIC."""
-
-
 class Flat:
     """An existing bridge; nothing is made."""
 
@@ -78,19 +50,17 @@ class Flat:
     def __init__(self, host: NetworkHost, settings: FlatNetwork) -> None:
         self._host, self.source = host, _needed(settings.bridge, "bridge")
         self.gateway = str(settings.gateway) if settings.gateway else None
+        self._why = f"there is no bridge {self.source}"
 
     def check(self) -> None:
-        """Look for the bridge."""
+        """Raise InvalidSliver unless the bridge is there."""
         if not self._is_there():
-            raise _lacking(self._host, self._why())
+            raise _lacking(self._host, self._why)
 
     def make(self) -> None:
-        """Look for the bridge.
-
-        :raises NotFound: if it is not there.
-        """
+        """Raise NotFound unless the bridge is there."""
         if not self._is_there():
-            raise NotFound("the network is not there", where=self._host.name, why=self._why())
+            raise NotFound("the network is not there", where=self._host.name, why=self._why)
 
     def plug(self, held: Held) -> None:
         """Do nothing: nothing is made for a single NIC."""
@@ -101,9 +71,6 @@ class Flat:
 
     def _is_there(self) -> bool:
         return vlan.is_bridge(self.source, host=self._host.kernel)
-
-    def _why(self) -> str:
-        return f"there is no bridge {self.source}"
 
 
 class FlatDhcp:
@@ -118,7 +85,7 @@ class FlatDhcp:
         self.gateway = self._gateway()
 
     def check(self) -> None:
-        """Look for something of the network's name that is not ours."""
+        """Raise NotOurs if a libvirt network of its name is there without our stamp."""
         self._find()
 
     def make(self) -> None:
@@ -213,7 +180,7 @@ class Vlan(FlatDhcp):
         self._stamp = vlan_stamp(site, name)
 
     def check(self) -> None:
-        """Look for the uplink, too."""
+        """Raise InvalidSliver also unless the uplink is there."""
         super().check()
         if not vlan.link_exists(self._uplink, host=self._host.kernel):
             raise _lacking(self._host, f"there is no link {self._uplink}")
@@ -221,19 +188,29 @@ class Vlan(FlatDhcp):
     def make(self) -> None:
         """Make the VLAN interface, too, and put it into the bridge."""
         super().make()
-        vlan.attach_vlan(
-            self._uplink, self._vlan, self._the_bridge(), self._stamp, host=self._host.kernel
-        )
+        vlan.attach_vlan(*self._interface(), host=self._host.kernel)
 
     def plugged(self, held: Held) -> bool:
         """Return whether the VLAN interface is in the bridge, too."""
-        return super().plugged(held) and vlan.vlan_attached(
-            self._uplink, self._vlan, self._the_bridge(), self._stamp, host=self._host.kernel
-        )
+        served = super().plugged(held)
+        return served and vlan.vlan_attached(*self._interface(), host=self._host.kernel)
 
-    def _the_bridge(self) -> str:
-        name: str = self._connection().networkLookupByName(self.source).bridgeName()
-        return name
+    def _interface(self) -> tuple[str, int, str, str]:
+        """Return the VLAN interface: its uplink and VLAN, the bridge that it is in, and its stamp."""
+        bridge = self._connection().networkLookupByName(self.source).bridgeName()
+        return self._uplink, self._vlan, bridge, self._stamp
+
+
+Strategy = Flat | FlatDhcp
+"""One network of the site, made in one of the three ways.
+
+``dhcp`` says whether the network hands out the addresses, ``bridge`` whether ``source`` is a bridge of
+the host rather than a libvirt network.
+
+* ``check`` raises InvalidSliver (field ``network``) if the host lacks the network's bridge or uplink.
+* ``make`` creates the network if it does not exist; the caller holds the network's lock.
+* ``plug`` has the network, which exists, serve a NIC; ``plugged`` says whether it does.
+"""
 
 
 def strategy(host: NetworkHost, site: str, name: str, settings: SiteNetwork) -> Strategy:
@@ -301,12 +278,6 @@ def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.v
         return find_network(connection, site, name)
     except NotOurs:
         return None
-
-
-def unplug(network: libvirt.virNetwork, held: Held, host: HostDriver) -> None:
-    """Have dnsmasq, which runs on the host, end the NIC's lease and remove its DHCP entry."""
-    dnsmasq.release(network, held.mac, host)
-    dnsmasq.remove_host(network, held.mac)
 
 
 def is_shared(network: libvirt.virNetwork, held: Held) -> bool:

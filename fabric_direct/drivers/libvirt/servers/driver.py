@@ -33,6 +33,7 @@ from fabric_direct.drivers.libvirt.servers.domain_xml import (
     volume_xml,
 )
 from fabric_direct.drivers.libvirt.servers.lookup import (
+    CELLS,
     absent_domain_is_fine,
     alias,
     definitions,
@@ -109,7 +110,7 @@ class LibvirtCompute:
         """
         refuse_size(self.capacity(), sliver.capacities, self._host)
         with translated(f"look at image {image.name}", self._uri):
-            _refuse_small(sliver.capacities.disk, image.name, self._backing(image))
+            self._backing(image, sliver.capacities.disk)
 
     def inventory(self) -> tuple[HostInventory, ...]:
         """Return the host with all of its domains, running or not, whoever made them.
@@ -365,8 +366,7 @@ class LibvirtCompute:
         """Define the domain after its disks are created, so that a defined domain can be started."""
         connection, sliver = connect(self._uri), spec.sliver
         self._refuse_taken_name(connection, domain_name(sliver))
-        backing = self._backing(spec.image)
-        _refuse_small(sliver.capacities.disk, spec.image.name, backing)
+        backing = self._backing(spec.image, sliver.capacities.disk)
         self._store.delete(f"{sliver.id}.root")
         self._store.create(f"{sliver.id}.root", sliver.capacities.disk * GIB, backing)
         seed = nocloud_seed(sliver, spec.user_data, spec.ports)
@@ -385,8 +385,16 @@ class LibvirtCompute:
                 remedy="rename or remove it, or give the node another name",
             )
 
-    def _backing(self, image: Image) -> Backing:
-        return self._store.backing(_path(image))
+    def _backing(self, image: Image, disk: int) -> Backing:
+        """Return the file of an image; raise InvalidSliver if a disk of so many GiB is too small."""
+        backing = self._store.backing(_path(image))
+        if disk * GIB < backing.size:
+            raise InvalidSliver(
+                f"a disk of {disk} GiB is too small for image {image.name}",
+                remedy=f"ask for {-(-backing.size // GIB)} GiB or more",
+                field="capacities.disk",
+            )
+        return backing
 
     def _effective_virt_type(self, connection: libvirt.virConnect) -> str:
         if self._virt_type != "auto":
@@ -477,19 +485,8 @@ def _offers_kvm(uri: str, arch: str) -> bool:
     return False
 
 
-def _refuse_small(disk: int, image: str, backing: Backing) -> None:
-    if disk * GIB < backing.size:
-        raise InvalidSliver(
-            f"a disk of {disk} GiB is too small for image {image}",
-            remedy=f"ask for {-(-backing.size // GIB)} GiB or more",
-            field="capacities.disk",
-        )
-
-
 def _memory_nodes(connection: libvirt.virConnect) -> list[int]:
-    cells = ElementTree.fromstring(connection.getCapabilities()).iterfind(
-        "host/topology/cells/cell"
-    )
+    cells = ElementTree.fromstring(connection.getCapabilities()).iterfind(CELLS)
     return [int(cell.attrib["id"]) for cell in cells if int(cell.findtext("memory", "0"))]
 
 

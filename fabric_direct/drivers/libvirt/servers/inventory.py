@@ -1,7 +1,6 @@
 """What a libvirt host has for domains, and what those that are there take of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -12,24 +11,17 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostInventory, HostNode
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
-from fabric_direct.drivers.libvirt.servers.lookup import absent_domain_is_fine, stamp_in
+from fabric_direct.drivers.libvirt.servers.lookup import (
+    CELLS,
+    absent_domain_is_fine,
+    stamp_in,
+)
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.model import NodeSliver
 
 _KIB_PER_MIB = 1024
 # The machine type of our domains, whose architecture is the host's.
 _MACHINE = "q35"
-
-
-@dataclass(frozen=True, slots=True)
-class _Domain:
-    """What a domain may take, running or not, whoever made it."""
-
-    cores: int
-    ram: int
-    """KiB."""
-    sliver: NodeSliver | None
-    """The site's sliver that it is of, if any."""
 
 
 def read_inventory(
@@ -41,7 +33,8 @@ def read_inventory(
     """
     capabilities = ElementTree.fromstring(connection.getCapabilities())
     architecture, memory, cores, *_ = connection.getInfo()
-    domains = list(_domains(connection, site.site))
+    domains = list(_domains(connection))
+    slivers = [sliver for domain in domains if (sliver := _sliver(domain, site.site))]
     # After the domains: the disks of each that was seen are there, and so are counted.
     disk, disk_used = Store.of(site, host).room()
     return HostInventory(
@@ -49,26 +42,22 @@ def read_inventory(
         cores=cores,
         ram=memory,
         disk=disk // GIB,
-        cores_used=sum(domain.cores for domain in domains),
-        ram_used=-(-sum(domain.ram for domain in domains) // _KIB_PER_MIB),
+        cores_used=sum(int(domain.findtext("vcpu", "0")) for domain in domains),
+        ram_used=-(-sum(int(d.findtext("memory", "0")) for d in domains) // _KIB_PER_MIB),
         disk_used=-(-disk_used // GIB),
         nodes=tuple(_nodes(capabilities)),
         architectures=frozenset(_architectures(capabilities, virt_type)),
         traits=cpu_traits(architecture, _cpu_features(connection, architecture, virt_type)),
         images=_images(site, host),
-        slivers={d.sliver.id: d.sliver.owner for d in domains if d.sliver},
+        slivers={sliver.id: sliver.owner for sliver in slivers},
     )
 
 
-def _domains(connection: libvirt.virConnect, site: str) -> Iterator[_Domain]:
+def _domains(connection: libvirt.virConnect) -> Iterator[ElementTree.Element]:
+    """Yield the XML of all domains, running or not, whoever made them."""
     for domain in connection.listAllDomains():
         with absent_domain_is_fine():
-            xml = ElementTree.fromstring(domain.XMLDesc(0))
-            yield _Domain(
-                cores=int(xml.findtext("vcpu", "0")),
-                ram=int(xml.findtext("memory", "0")),
-                sliver=_sliver(xml, site),
-            )
+            yield ElementTree.fromstring(domain.XMLDesc(0))
 
 
 def _sliver(domain: ElementTree.Element, site: str) -> NodeSliver | None:
@@ -81,7 +70,7 @@ def _sliver(domain: ElementTree.Element, site: str) -> NodeSliver | None:
 
 
 def _nodes(capabilities: ElementTree.Element) -> Iterator[HostNode]:
-    for cell in capabilities.iterfind("host/topology/cells/cell"):
+    for cell in capabilities.iterfind(CELLS):
         siblings = cell.iterfind("distances/sibling")
         yield HostNode(
             id=int(cell.attrib["id"]),

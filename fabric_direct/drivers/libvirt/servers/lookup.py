@@ -11,6 +11,8 @@ from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import NotFound, NotOurs
 from fabric_direct.model import NodeSliver, Stamp
 
+# The NUMA nodes in the capabilities of a host.
+CELLS = "host/topology/cells/cell"
 _NAMESPACE = uuid5(NAMESPACE_URL, STAMP_NAMESPACE)
 # End of the alias of a NIC whose port another sliver holds.
 _HELD = re.compile(r"p[0-9]+")

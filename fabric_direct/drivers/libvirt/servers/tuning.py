@@ -12,7 +12,7 @@ import libvirt
 from fabric_direct.config import Site
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.servers.lookup import scope, scopes
+from fabric_direct.drivers.libvirt.servers.lookup import CELLS, scope, scopes
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 
@@ -159,7 +159,7 @@ def _vcpu(vcpu: tuple[int, int, int, int], affinity: Iterable[bool]) -> dict[str
 
 def _nodes(connection: libvirt.virConnect) -> list[dict[str, Any]]:
     capabilities = ElementTree.fromstring(connection.getCapabilities())
-    return [_node(connection, cell) for cell in capabilities.iterfind("host/topology/cells/cell")]
+    return [_node(connection, cell) for cell in capabilities.iterfind(CELLS)]
 
 
 def _node(connection: libvirt.virConnect, cell: ElementTree.Element) -> dict[str, Any]:

@@ -19,7 +19,8 @@ console log, which is raw, has a pool of its own.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -156,7 +157,9 @@ class Store:
         volume = self.create(name, len(content), kind="raw")
         stream = volume.connect().newStream()
         volume.upload(stream, 0, len(content))
-        _send(stream, content)
+        with _finished(stream):
+            while content:
+                content = content[stream.send(content) :]
         return volume
 
     def tail(self, name: str, at_most: int) -> bytes:
@@ -168,7 +171,8 @@ class Store:
         length = volume.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)[2]
         stream = volume.connect().newStream()
         volume.download(stream, max(0, length - at_most), min(length, at_most))
-        return _receive(stream)
+        with _finished(stream):
+            return b"".join(iter(lambda: stream.recv(65_536), b""))
 
     def delete(self, name: str) -> None:
         """Delete the volume of that name; it is gone on return."""
@@ -289,26 +293,15 @@ def _patiently(call: Callable[..., T], *args: Any) -> T:
         time.sleep(_PAUSE)
 
 
-def _send(stream: libvirt.virStream, content: bytes) -> None:
+@contextmanager
+def _finished(stream: libvirt.virStream) -> Iterator[None]:
+    """Finish the stream at the end of the block; abort it if libvirt refuses."""
     try:
-        while content:
-            content = content[stream.send(content) :]
+        yield
         stream.finish()
     except libvirt.libvirtError:
         stream.abort()
         raise
-
-
-def _receive(stream: libvirt.virStream) -> bytes:
-    content = b""
-    try:
-        while chunk := stream.recv(65_536):
-            content += chunk
-        stream.finish()
-    except libvirt.libvirtError:
-        stream.abort()
-        raise
-    return content
 
 
 def _refused_image(error: libvirt.libvirtError) -> bool:
