@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import libvirt
 import pytest
 
 from fabric_direct.config import AllowedDevice
@@ -28,7 +27,6 @@ from fabric_direct.model import (
     SmartNic,
 )
 
-LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 SLIVER = "sliver"
 OWN = str(domain_uuid(SLIVER))
 FOREIGN = "11111111-1111-1111-1111-111111111111"
@@ -81,10 +79,8 @@ def with_function(address: PciAddress, **values: Any) -> Topology:
     return replace(TOPOLOGY, functions={**TOPOLOGY.functions, address: changed})
 
 
-def claimed(
-    *addresses: PciAddress, uuid: str = FOREIGN, label: str = "", scope: int = LIVE
-) -> Topology:
-    claims = tuple(Claim(address, "foreign", uuid, label, scope) for address in addresses)
+def claimed(*addresses: PciAddress, uuid: str = FOREIGN, label: str = "") -> Topology:
+    claims = tuple(Claim(address, "foreign", uuid, label) for address in addresses)
     return replace(TOPOLOGY, claims=claims)
 
 
@@ -208,9 +204,8 @@ class TestAnIommuGroup:
 
 
 class TestOneOwner:
-    @pytest.mark.parametrize("scope", [LIVE, CONFIG])
-    def test_what_another_domain_has_is_refused_live_or_defined(self, scope: int) -> None:
-        words = refusal(claimed(AUDIO, scope=scope), BOTH, DeviceClaimed)
+    def test_what_another_domain_has_is_refused(self) -> None:
+        words = refusal(claimed(AUDIO), BOTH, DeviceClaimed)
 
         assert words.startswith("bdf[0]: domain foreign has 0000:25:00.1")
 

@@ -13,7 +13,7 @@ from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.fake import FakeHost
 from fabric_direct.drivers.libvirt.passthrough import release as module
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim, locked
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.errors import (
@@ -30,6 +30,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
+from fabric_direct.locks import exclusive
 from fabric_direct.model import DeviceState, Gpu, Nvme, PciAddress, SharedNic, SmartNic
 from tests.unit.pci_host import (
     CONFIG,
@@ -87,6 +88,12 @@ def site(tmp_path: Path) -> Site:
         hosts={HOST: Host(libvirt=URI, devices=allowed)},
         limits={"busy": 0.05, "clean": 0.05},
     )
+
+
+def locked(site: Site, address: PciAddress) -> AbstractContextManager[None]:
+    """Hold the lock of a function, as others do."""
+    path = site.state_dir / "locks" / f"{HOST}-{address}.lock"
+    return exclusive(path, f"device {address}", timeout=1)
 
 
 @pytest.fixture
@@ -207,11 +214,12 @@ class TestAttach:
 
         assert host.calls.attach.mock_calls == [call(ALIASES[0], missing)]
 
+    @pytest.mark.parametrize("scope", [LIVE, CONFIG], ids=["live", "defined"])
     def test_refuses_what_another_domain_has_before_anything_is_touched(
-        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, gpu: Gpu, scope: int
     ) -> None:
         other = host.add_domain("foreign", FOREIGN)
-        other.devices[CONFIG] = [plugged(AUDIO)]
+        other.live, other.devices[scope] = scope == LIVE, [plugged(AUDIO)]
 
         with pytest.raises(DeviceClaimed, match=r"domain foreign has 0000:25:00.1") as refusal:
             devices.attach(TENANT, gpu)
@@ -469,7 +477,7 @@ class TestTheLocks:
         self, devices: HostdevDevice, site: Site, domain: FakeDomain, gpu: Gpu
     ) -> None:
         with (
-            locked(site.state_dir / "locks", HOST, (AUDIO,), timeout=1),
+            locked(site, AUDIO),
             pytest.raises(SliverBusy, match=r"0000:25:00.1"),
         ):
             devices.attach(TENANT, gpu)
@@ -493,7 +501,7 @@ class TestTheLocks:
         component: SmartNic | Nvme,
     ) -> None:
         with (
-            locked(site.state_dir / "locks", HOST, (busy,), timeout=1),
+            locked(site, busy),
             pytest.raises(SliverBusy, match=str(busy)),
         ):
             devices.attach(TENANT, component)
@@ -501,7 +509,7 @@ class TestTheLocks:
     def test_let_the_vfs_of_a_nic_be_worked_on_at_once(
         self, devices: HostdevDevice, site: Site, domain: FakeDomain
     ) -> None:
-        with locked(site.state_dir / "locks", HOST, (VF2,), timeout=1):
+        with locked(site, VF2):
             assert devices.attach(TENANT, SharedNic(id="nic", bdf=(VF,)))
 
 
@@ -881,7 +889,7 @@ class TestClean:
         host.records.known = {GPU: record(), DRIVE: record(DRIVE)}
 
         with (
-            locked(site.state_dir / "locks", HOST, (busy,), timeout=1),
+            locked(site, busy),
             pytest.raises(SliverBusy, match=str(busy)),
         ):
             devices.clean(record())
@@ -1079,4 +1087,4 @@ def test_the_inventory_says_what_a_function_is_and_whose(
 def test_an_owner_is_told_by_the_uuid_that_its_sliver_gives(
     sliver: str, alias: str, owner: str
 ) -> None:
-    assert Claim(GPU, "its-name", str(domain_uuid(sliver)), alias, CONFIG).owner == owner
+    assert Claim(GPU, "its-name", str(domain_uuid(sliver)), alias).owner == owner

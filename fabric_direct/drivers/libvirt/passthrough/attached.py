@@ -31,12 +31,6 @@ def current(plugged: dict[int, tuple[PluggedDevice, ...]]) -> tuple[PluggedDevic
     return plugged.get(LIVE, plugged.get(CONFIG, ()))
 
 
-def aliases(own: Reading, sliver_id: str, component: str) -> list[str]:
-    """Return the aliases of the component's functions, live and as defined."""
-    labels = {taker.alias for taker in own.takers()}
-    return sorted(label for label in labels if component_of(label, sliver_id) == component)
-
-
 def is_as(found: PluggedDevice, wanted: PluggedDevice) -> bool:
     """Return whether a device is the wanted one, regardless of its address in the guest."""
     return replace(found, guest_address=None, guest_port=None) == wanted

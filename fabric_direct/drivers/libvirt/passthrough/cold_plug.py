@@ -119,10 +119,16 @@ class ColdDevice(HostdevDevice):
                 if not any(h.scope == scope and part.is_had_by(h) for h in there):
                     yield f"does not have {part.device} {WHEN[scope]}"
 
-    def keeps(self, tenant: Tenant, component: str) -> bool:
-        """Return whether the domain's definition has anything of the component."""
-        with self._domain(tenant) as own:
-            return own is not None and bool(_labels(own, tenant.sliver, component))
+    def _labels(self, own: Reading, tenant: Tenant, component: str) -> list[str]:
+        """Return the aliases of all parts in the definition in the order in which they can be taken out.
+
+        A USB controller can go when nothing is on it; the functions go last, the first of them at the
+        end: by them the component is found.
+        """
+        aliases = (alias.get("name", "") for alias in own.roots[CONFIG].iterfind("devices/*/alias"))
+        return sorted(
+            (a for a in aliases if component_of(a, tenant.sliver) == component), reverse=True
+        )
 
     def pending(self, tenant: Tenant) -> bool:
         """Return whether the domain runs, and gets or loses a device of ours with its next start.
@@ -168,10 +174,10 @@ class ColdDevice(HostdevDevice):
     def _all_or_nothing(self, tenant: Tenant, component: str) -> Iterator[None]:
         """On an error, remove from the definition what was not there before."""
         own = self._defined(tenant)
-        before = _labels(own, tenant.sliver, component)
+        before = self._labels(own, tenant, component)
 
         def added() -> list[str]:
-            now = _labels(self._defined(tenant), tenant.sliver, component)
+            now = self._labels(self._defined(tenant), tenant, component)
             return [label for label in now if label not in before]
 
         with detaching_on_error(self._plug, own.domain, added, "still defined"):
@@ -186,9 +192,9 @@ class ColdDevice(HostdevDevice):
             own = self._host.domain(tenant)
             if own is None:
                 return
-            for label in _labels(own, tenant.sliver, component):
+            for label in self._labels(own, tenant, component):
                 own.domain.detachDeviceAlias(label, CONFIG)
-            left = _labels(Reading(own.domain), tenant.sliver, component)
+            left = self._labels(Reading(own.domain), tenant, component)
             if left:
                 raise NotVerified(
                     f"domain {own.domain.name()} is still defined with {', '.join(left)}",
@@ -315,13 +321,3 @@ class FpgaDevice(ColdDevice):
 
 class Sn1022Device(ColdDevice):
     """A Xilinx SN1022: with the two JTAG devices that the allow-list names by bus and port, or none."""
-
-
-def _labels(own: Reading, sliver_id: str, component: str) -> list[str]:
-    """Return the aliases of all parts of a component in the order in which they can be taken out.
-
-    A USB controller can go when nothing is on it; the functions go last, the first of them at the end:
-    by them the component is found.
-    """
-    aliases = (alias.get("name", "") for alias in own.roots[CONFIG].iterfind("devices/*/alias"))
-    return sorted((a for a in aliases if component_of(a, sliver_id) == component), reverse=True)

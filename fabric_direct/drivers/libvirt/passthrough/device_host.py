@@ -1,18 +1,19 @@
 """One worker as its device drivers share it: libvirt, PCI topology, records, uplinks and locks."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 import libvirt
 
 from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import DeviceRecord, HostDriver, Tenant, UplinkDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
     Reading,
     claims,
-    locked,
     read_domains,
     read_tenant,
     uuid_of,
@@ -40,6 +41,7 @@ class DeviceHost:
         self.site, self.name = site, name
         self.uri = site.host(name).libvirt
         self.uplinks: UplinkDriver = NetlinkUplink(site, name)
+        self.records = DeviceRecords(site, name)
         self._last: Topology | None = None
 
     @property
@@ -51,11 +53,6 @@ class DeviceHost:
     def connection(self) -> libvirt.virConnect:
         """The connection to its libvirt."""
         return connect(self.uri)
-
-    @property
-    def records(self) -> DeviceRecords:
-        """The records of its devices."""
-        return DeviceRecords(self.site, self.name)
 
     def translated(self, what: str) -> AbstractContextManager[None]:
         """Turn libvirt's errors into ours within the block."""
@@ -131,17 +128,23 @@ class DeviceHost:
         what = f"the domain of {tenant.sliver}"
         return self.lock(uuid_of(tenant), what, timeout=self.site.limits.create)
 
+    @contextmanager
     def lock_functions(
         self, addresses: tuple[PciAddress, ...], timeout: float | None = None
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Keep others off the functions, and off the functions that are bound to them.
 
-        :param timeout: seconds to wait for others; the site's ``limits.busy`` if absent.
+        :param timeout: seconds to wait for all of them; the site's ``limits.busy`` if absent.
+        :raises SliverBusy: if one of the locks is not released in time.
         """
         topology = self.known_topology(addresses)
-        together = {each for a in addresses for each in (a, *topology.bound_to(a))}
-        limit = self.site.limits.busy if timeout is None else timeout
-        return locked(self.site.state_dir / "locks", self.name, together, timeout=limit)
+        deadline = Deadline.within(self.site.limits.busy if timeout is None else timeout)
+        with ExitStack() as stack:
+            # Always in the same order, so that no two callers wait for each other.
+            for address in sorted({e for a in addresses for e in (a, *topology.bound_to(a))}):
+                what = f"device {address} of {self.name}"
+                stack.enter_context(self.lock(str(address), what, timeout=deadline.remaining()))
+            yield
 
     def lock_to_clean(self, record: DeviceRecord) -> AbstractContextManager[None]:
         """Keep others off all that is reset with a function; erasing a drive takes its time."""

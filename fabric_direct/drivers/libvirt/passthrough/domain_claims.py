@@ -1,20 +1,17 @@
-"""Which domain claims which PCI function, and the locks on functions.
+"""Which domain claims which PCI function.
 
 libvirt itself lets two domains claim one device, so all domains of the host are read before each
 attach: their live XML and their definitions, ours and others'.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import Tenant
 from fabric_direct.drivers.libvirt.servers.lookup import (
     absent_domain_is_fine,
@@ -25,7 +22,6 @@ from fabric_direct.drivers.libvirt.servers.lookup import (
     stamp_in,
 )
 from fabric_direct.drivers.libvirt.xml import attribute
-from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress
 
 # Elements of a domain that take a PCI function away from its host, and words that any of them contains.
@@ -43,8 +39,6 @@ class Claim:
     uuid: str
     alias: str
     """Alias of the device; empty if it has none."""
-    scope: int
-    """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
 
     @property
     def owner(self) -> str:
@@ -64,6 +58,7 @@ class Taker:
     """The function on the host."""
     alias: str
     scope: int
+    """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
 
 
 class Reading:
@@ -137,7 +132,7 @@ def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
 def claims(readings: Iterable[Reading]) -> tuple[Claim, ...]:
     """Return what these domains claim."""
     return tuple(
-        Claim(t.address, reading.domain.name(), reading.domain.UUIDString(), t.alias, t.scope)
+        Claim(t.address, reading.domain.name(), reading.domain.UUIDString(), t.alias)
         for reading in readings
         for t in reading.takers()
     )
@@ -165,24 +160,6 @@ def pci_address(element: ElementTree.Element) -> PciAddress:
         int(element.get(name, "0"), 16) for name in ("domain", "bus", "slot", "function")
     )
     return PciAddress(domain, bus, slot, function)
-
-
-@contextmanager
-def locked(
-    directory: Path, host: str, addresses: Iterable[PciAddress], *, timeout: float
-) -> Iterator[None]:
-    """Lock the functions against all other threads and processes that use this directory.
-
-    :param timeout: seconds to wait for all the locks.
-    :raises SliverBusy: if one of the locks is not released in time.
-    """
-    deadline = Deadline.within(timeout)
-    with ExitStack() as stack:
-        # Always in the same order, so that no two callers wait for each other.
-        for address in sorted(set(addresses)):
-            path, what = directory / f"{host}-{address}.lock", f"device {address} of {host}"
-            stack.enter_context(exclusive(path, what, timeout=deadline.remaining()))
-        yield
 
 
 def _slivers_in(alias: str) -> Iterable[str]:

@@ -16,7 +16,6 @@ from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, HotPlug
 from fabric_direct.drivers.libvirt.passthrough.attached import (
     CONFIG,
     LIVE,
-    aliases,
     current,
     is_as,
     plugged_in,
@@ -26,6 +25,7 @@ from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uui
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.passthrough.release import Release
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
+from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
 from fabric_direct.errors import NotVerified, TimedOut
 from fabric_direct.model import PciAddress, PciComponent
@@ -76,7 +76,12 @@ class HostdevDevice:
     def keeps(self, tenant: Tenant, component: str) -> bool:
         """Return whether the domain has anything of the component, live or defined."""
         with self._domain(tenant) as own:
-            return own is not None and bool(aliases(own, tenant.sliver, component))
+            return own is not None and bool(self._labels(own, tenant, component))
+
+    def _labels(self, own: Reading, tenant: Tenant, component: str) -> list[str]:
+        """Return the aliases of the component's functions, live and as defined."""
+        takers = {taker.alias for taker in own.takers()}
+        return sorted(a for a in takers if component_of(a, tenant.sliver) == component)
 
     def free_ports(self, tenant: Tenant) -> int | None:
         """Return how many more devices fit into the running domain; None if it does not run."""
@@ -140,7 +145,7 @@ class HostdevDevice:
             own = self._host.domain(tenant)
             if own is None:
                 return
-            for label in aliases(own, tenant.sliver, component):
+            for label in self._labels(own, tenant, component):
                 self._host.unplug(own.domain, label, timeout=deadline.remaining())
 
     def restart(self, tenant: Tenant, *, timeout: float) -> None:

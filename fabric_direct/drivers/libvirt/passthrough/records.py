@@ -44,10 +44,10 @@ class DeviceRecords:
 
         :raises Unreachable: if the host does not answer: no device is known to be free then.
         """
-        there: dict[str, str | None] = self._on_host("read")
-        return _merged(
-            _parsed(there, "on the host"), _parsed(record_files.read(self._directory), "here")
-        )
+        there = _parsed(self._on_host("read"), "on the host")
+        here = _parsed(record_files.read(self._directory), "here")
+        both = here.keys() & there.keys()
+        return here | there | {address: _join(here[address], there[address]) for address in both}
 
     def write(self, record: DeviceRecord) -> None:
         """Write a record in both places, replacing the former one; it is on disk on return.
@@ -115,14 +115,8 @@ def _record(address: PciAddress, text: str | None, where: str) -> DeviceRecord:
     return record
 
 
-def _merged(there: Records, here: Records) -> Records:
-    """Merge both places: the host's records count, and every quarantine."""
-    both = here.keys() & there.keys()
-    return here | there | {address: _join(here[address], there[address]) for address in both}
-
-
 def _join(here: DeviceRecord, there: DeviceRecord) -> DeviceRecord:
-    """Return the host's record, or ours if the host's cannot be read."""
+    """Return the host's record, or ours if the host's cannot be read, with either's quarantine."""
     record = there if there.sliver or not here.sliver else here
     return replace(
         record,

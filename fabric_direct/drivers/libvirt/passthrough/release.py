@@ -52,13 +52,11 @@ class Release:
 
     def _release(self, topology: Topology, address: PciAddress, *, force: bool) -> None:
         record = topology.records.get(address)
-        if record is None:
-            return
-        if not force:
-            self._clean(topology, record)
-        else:
+        if record and force:
             self._refuse_held(topology, address)
             self._host.records.remove(address)
+        elif record:
+            self._clean(topology, record)
 
     def give_back(self, topology: Topology, address: PciAddress) -> None:
         """Bind a function to the host's driver, unless one of its drivers has it already."""

@@ -4,7 +4,7 @@ What is known of a function comes from the host's kernel, from all domains of it
 records of devices that are not clean yet, and from the allow-list of the site.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fabric_direct.config import AllowedDevice
@@ -46,21 +46,19 @@ class Topology:
 
     def peers(self, address: PciAddress) -> tuple[PciAddress, ...]:
         """Return the other functions of its IOMMU group, bridges left out."""
-        function = self.functions.get(address)
-        if function is None or function.iommu_group is None:
-            return ()
+        group = self._at(address).iommu_group
         return tuple(
             other.address
             for other in self.functions.values()
-            if other.iommu_group == function.iommu_group
+            if group is not None
+            and other.iommu_group == group
             and other.address != address
             and not other.kind.startswith(_BRIDGE)
         )
 
     def bound_to(self, address: PciAddress) -> tuple[PciAddress, ...]:
         """Return the functions that must be passed through together with it: its VFs and peers."""
-        function = self.functions.get(address)
-        return (*(function.virtual if function else ()), *self.peers(address))
+        return (*self._at(address).virtual, *self.peers(address))
 
     def slot_mates(self, address: PciAddress) -> tuple[PciAddress, ...]:
         """Return the other functions of its device; a VF has none."""
@@ -87,22 +85,22 @@ class Topology:
 
     def uplink_of(self, address: PciAddress) -> str | None:
         """Return the network interface of a VF's PF, if it has one."""
-        function = self.functions.get(address)
-        physical = self.functions.get(function.physical) if function and function.physical else None
-        return next(iter(physical.links), None) if physical else None
+        physical = self._at(address).physical
+        return next(iter(self._at(physical).links), None) if physical else None
 
     def vf_of(self, address: PciAddress) -> tuple[str, int] | None:
         """Return the uplink of a VF and its number there; None if it is not a VF of a NIC."""
-        function, uplink = self.functions.get(address), self.uplink_of(address)
-        if function is None or function.vf is None or uplink is None:
-            return None
-        return uplink, function.vf
+        vf, uplink = self._at(address).vf, self.uplink_of(address)
+        return None if vf is None or uplink is None else (uplink, vf)
 
     def _around(self, address: PciAddress) -> tuple[PciAddress, ...]:
         """Return the function and all functions that no other domain may have at the same time."""
-        function = self.functions.get(address)
-        physical = (function.physical,) if function and function.physical else ()
-        return (address, *physical, *self.bound_to(address))
+        physical = self._at(address).physical
+        return (address, *((physical,) if physical else ()), *self.bound_to(address))
+
+    def _at(self, address: PciAddress) -> PciFunction:
+        """Return a function; one without properties if it is not on the host."""
+        return self.functions.get(address, PciFunction(address, vendor="", product=""))
 
     # --- refusal
 
@@ -123,7 +121,8 @@ class Topology:
         for number, address in enumerate(component.bdf):
             field = f"bdf[{number}]"
             self._refuse_absent(address, field)
-            self._refuse_disallowed(component, address, allowed, field)
+            self._refuse_disallowed(component, address, allowed.get(address), field)
+            self._refuse_partial_group(address, allowed, field)
             self._refuse_claimed(address, taken, field)
             self._refuse_unclean(address, sliver_id, component.id, field)
             if not any(c.address == address for c in self.claims):
@@ -134,41 +133,31 @@ class Topology:
             raise InvalidSliver(f"there is no PCI function {address}", field=field, where=self.host)
 
     def _refuse_disallowed(
-        self,
-        component: PciComponent,
-        address: PciAddress,
-        allowed: Mapping[PciAddress, AllowedDevice],
-        field: str,
+        self, component: PciComponent, address: PciAddress, entry: AllowedDevice | None, field: str
     ) -> None:
-        entry = allowed.get(address)
-        if entry is None or not _fits(component, entry):
-            raise self._disallowed(component, address, entry, field)
-        group = self.functions[address].iommu_group
-        for peer in self.peers(address):
-            if peer not in allowed:
-                raise InvalidSliver(
-                    f"{address} can only be passed through with {peer}, which is not allowed",
-                    field=field,
-                    where=f"site.yaml: hosts.{self.host}.devices",
-                    why=f"both are in IOMMU group {group}",
-                    remedy="allow all functions of the group, or name another device",
-                )
-
-    def _disallowed(
-        self,
-        component: PciComponent,
-        address: PciAddress,
-        entry: AllowedDevice | None,
-        field: str,
-    ) -> InvalidSliver:
+        if entry and _fits(component, entry):
+            return
         allows = f"it allows it as {entry.type} {entry.model or ''}".strip() if entry else ""
-        return InvalidSliver(
+        raise InvalidSliver(
             f"{address} is not allowed as {component.type} {component.model or ''}".strip(),
             field=field,
             where=f"site.yaml: hosts.{self.host}.devices",
             why=allows,
             remedy="name a device that the site's inventory lists as allowed",
         )
+
+    def _refuse_partial_group(
+        self, address: PciAddress, allowed: Container[PciAddress], field: str
+    ) -> None:
+        for peer in self.peers(address):
+            if peer not in allowed:
+                raise InvalidSliver(
+                    f"{address} can only be passed through with {peer}, which is not allowed",
+                    field=field,
+                    where=f"site.yaml: hosts.{self.host}.devices",
+                    why=f"both are in IOMMU group {self.functions[address].iommu_group}",
+                    remedy="allow all functions of the group, or name another device",
+                )
 
     def _refuse_claimed(self, address: PciAddress, taken: Iterable[Claim], field: str) -> None:
         # A PF takes its VFs along; libvirtd hangs if the guest that has one does not release it.
@@ -224,9 +213,8 @@ class Topology:
     def _used(self, address: PciAddress) -> Iterator[PciFunction]:
         """Yield the functions that the host uses, of this one and those bound to it."""
         for each in (address, *self.bound_to(address)):
-            function = self.functions.get(each)
-            if function and function.uses:
-                yield function
+            if self._at(each).uses:
+                yield self._at(each)
 
     # --- the inventory
 
@@ -262,7 +250,7 @@ class Topology:
         return claim.owner if claim else None
 
     def _state(
-        self, address: PciAddress, allowed: Mapping[PciAddress, AllowedDevice]
+        self, address: PciAddress, allowed: Container[PciAddress]
     ) -> tuple[DeviceState, str]:
         record, function = self.records.get(address), self.functions[address]
         if record and record.quarantined:
@@ -281,7 +269,7 @@ class Topology:
     def _shared_state(
         self,
         address: PciAddress,
-        allowed: Mapping[PciAddress, AllowedDevice],
+        allowed: Container[PciAddress],
         claims: Mapping[PciAddress, Claim],
     ) -> tuple[DeviceState, str]:
         """Return the state that follows from the functions bound to this one."""
