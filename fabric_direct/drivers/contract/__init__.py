@@ -18,10 +18,8 @@ first use and keeps none across a fork. All methods guarantee:
 from fabric_direct.drivers.contract.bundle import HostDrivers
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import (
-    DeviceAvailability,
     DeviceCleaning,
     DeviceDriver,
-    DeviceFinder,
     DevicePlugging,
     DevicePowerCycle,
     DeviceRecord,
@@ -29,15 +27,11 @@ from fabric_direct.drivers.contract.devices import (
     Tenant,
 )
 from fabric_direct.drivers.contract.guests import (
-    AuthorizedKeys,
     GuestAddress,
-    GuestCommands,
     GuestDriver,
     GuestInterface,
-    GuestReachability,
     HostKeys,
 )
-from fabric_direct.drivers.contract.hosting import ImageNeeds, ServerHosting
 from fabric_direct.drivers.contract.hosts import (
     CommandResult,
     HostCapacity,
@@ -57,10 +51,10 @@ from fabric_direct.drivers.contract.networks import (
 from fabric_direct.drivers.contract.pci_functions import HostDevice, PciFunction
 from fabric_direct.drivers.contract.servers import (
     Image,
+    ImageNeeds,
     PluggedPort,
     PluggedVolume,
     Server,
-    ServerConsole,
     ServerFinder,
     ServerMaker,
     ServerPower,
@@ -72,22 +66,17 @@ from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
 from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
 
 __all__ = [
-    "AuthorizedKeys",
     "BridgeDriver",
     "CommandResult",
     "ComputeDriver",
-    "DeviceAvailability",
     "DeviceCleaning",
     "DeviceDriver",
-    "DeviceFinder",
     "DevicePlugging",
     "DevicePowerCycle",
     "DeviceRecord",
     "GuestAddress",
-    "GuestCommands",
     "GuestDriver",
     "GuestInterface",
-    "GuestReachability",
     "HostCapacity",
     "HostDevice",
     "HostDriver",
@@ -108,9 +97,7 @@ __all__ = [
     "PortHolder",
     "PortPlugging",
     "Server",
-    "ServerConsole",
     "ServerFinder",
-    "ServerHosting",
     "ServerMaker",
     "ServerPower",
     "ServerSpec",

@@ -55,31 +55,8 @@ class DeviceRecord:
     """What its PF enforced on it before, if it is a VF."""
 
 
-class DeviceAvailability(Protocol):
-    """Says which devices a sliver may have."""
-
-    def inventory(self) -> tuple[HostDevice, ...]:
-        """Return the PCI functions of the host, with their states and owners."""
-
-    def check(self, component: PciComponent, tenant: Tenant) -> None:
-        """Raise InvalidSliver or Conflict unless the sliver may have the device.
-
-        Functions that the sliver already has are available to it.
-
-        :raises InvalidSliver: if an address is not on the host or not in the allow-list. The field is
-            relative to the component, for example ``bdf[0]``.
-        :raises DeviceClaimed: if another domain of the host, live or defined, has it, its PF, one of its
-            VFs, or another function of its IOMMU group.
-        :raises DeviceInUse: if the host itself uses it, or a function of its IOMMU group.
-        :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
-        """
-
-    def free_ports(self, tenant: Tenant) -> int | None:
-        """Return how many more devices fit into the running domain; None if it does not run."""
-
-
-class DeviceFinder(Protocol):
-    """Finds the devices of a server."""
+class DevicePlugging(Protocol):
+    """Finds the devices of servers, and passes devices through to servers."""
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's server has by our stamp."""
@@ -93,17 +70,13 @@ class DeviceFinder(Protocol):
         Of a cold device only the definition counts: a running domain keeps it until its next start.
         """
 
-
-class DevicePlugging(DeviceFinder, Protocol):
-    """Passes devices through to servers."""
-
     def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through, now (if the domain runs) and for later starts.
 
         Each function is recorded as in use first. What is there and differs (a VF that was unplugged,
         its settings) is repaired.
 
-        :raises Conflict: as :meth:`DeviceAvailability.check` does.
+        :raises Conflict: as :meth:`DeviceDriver.check` does.
         """
 
     def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
@@ -161,5 +134,24 @@ class DeviceCleaning(Protocol):
         """
 
 
-class DeviceDriver(DeviceAvailability, DevicePlugging, DevicePowerCycle, DeviceCleaning, Protocol):
+class DeviceDriver(DevicePlugging, DevicePowerCycle, DeviceCleaning, Protocol):
     """All that an entry point of ``fabric_direct.devices`` provides; steps use only a part of it."""
+
+    def inventory(self) -> tuple[HostDevice, ...]:
+        """Return the PCI functions of the host, with their states and owners."""
+
+    def check(self, component: PciComponent, tenant: Tenant) -> None:
+        """Raise InvalidSliver or Conflict unless the sliver may have the device.
+
+        Functions that the sliver already has are available to it.
+
+        :raises InvalidSliver: if an address is not on the host or not in the allow-list. The field is
+            relative to the component, for example ``bdf[0]``.
+        :raises DeviceClaimed: if another domain of the host, live or defined, has it, its PF, one of its
+            VFs, or another function of its IOMMU group.
+        :raises DeviceInUse: if the host itself uses it, or a function of its IOMMU group.
+        :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
+        """
+
+    def free_ports(self, tenant: Tenant) -> int | None:
+        """Return how many more devices fit into the running domain; None if it does not run."""

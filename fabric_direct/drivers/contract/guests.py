@@ -29,25 +29,6 @@ class GuestAddress:
     """IP addresses without prefix, the best first."""
 
 
-class GuestReachability(Protocol):
-    """Asks whether a guest answers."""
-
-    def listens(self, guest: GuestAddress) -> bool:
-        """Return whether something listens at the guest's addresses: cheap, and no proof of identity."""
-
-    def ping(self, guest: GuestAddress) -> bool:
-        """Return whether the guest answers now."""
-
-    def wait(self, guest: GuestAddress, *, timeout: float) -> None:
-        """Block until the guest answers.
-
-        :raises Unreachable: if it does not within ``timeout`` seconds.
-        """
-
-    def boot_finished(self, guest: GuestAddress) -> bool | None:
-        """Return whether cloud-init, or its substitute, has finished; None if that is unknown."""
-
-
 class HostKeys(Protocol):
     """Pins the SSH host keys of guests."""
 
@@ -64,8 +45,29 @@ class HostKeys(Protocol):
         """Return the guest's SSH host key, ``algorithm base64``, if a trusted source has it."""
 
 
-class GuestCommands(Protocol):
-    """Runs commands in guests."""
+class GuestDriver(HostKeys, Protocol):
+    """All that an entry point of ``fabric_direct.guest`` provides; callers use only a part of it."""
+
+    name: str
+    """How it reaches guests: ``agent``, ``ssh``."""
+    keys: tuple[str, ...]
+    """Public keys that a guest must accept for the driver to log in; empty if it needs no login.
+    A driver that has some requires the guest's host key to be pinned first (:meth:`learn`)."""
+
+    def listens(self, guest: GuestAddress) -> bool:
+        """Return whether something listens at the guest's addresses: cheap, and no proof of identity."""
+
+    def ping(self, guest: GuestAddress) -> bool:
+        """Return whether the guest answers now."""
+
+    def wait(self, guest: GuestAddress, *, timeout: float) -> None:
+        """Block until the guest answers.
+
+        :raises Unreachable: if it does not within ``timeout`` seconds.
+        """
+
+    def boot_finished(self, guest: GuestAddress) -> bool | None:
+        """Return whether cloud-init, or its substitute, has finished; None if that is unknown."""
 
     def run(
         self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
@@ -75,10 +77,6 @@ class GuestCommands(Protocol):
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
         """Return the guest's network interfaces except loopback."""
 
-
-class AuthorizedKeys(Protocol):
-    """Changes who may log in as the image's user."""
-
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the public keys that may log in as the image's user."""
 
@@ -87,13 +85,3 @@ class AuthorizedKeys(Protocol):
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
         """Remove public keys that may log in as the image's user."""
-
-
-class GuestDriver(GuestReachability, HostKeys, GuestCommands, AuthorizedKeys, Protocol):
-    """All that an entry point of ``fabric_direct.guest`` provides; callers use only a part of it."""
-
-    name: str
-    """How it reaches guests: ``agent``, ``ssh``."""
-    keys: tuple[str, ...]
-    """Public keys that a guest must accept for the driver to log in; empty if it needs no login.
-    A driver that has some requires the guest's host key to be pinned first (:meth:`learn`)."""

@@ -74,6 +74,19 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageNeeds:
+    """What servers of an image need of their host, by the image's properties."""
+
+    architecture: str | None = None
+    required_traits: frozenset[str] = frozenset()
+    forbidden_traits: frozenset[str] = frozenset()
+    ram: int = 0
+    """MiB, at least."""
+    disk: int = 0
+    """GiB, at least."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSpec:
     """The description from which a driver creates a server."""
 
@@ -143,10 +156,3 @@ class ServerStamps(ServerFinder, Protocol):
         :raises InvalidSliver: if no flavor fits, or its root disk would shrink.
         :raises Unsupported: if the driver cannot resize.
         """
-
-
-class ServerConsole(Protocol):
-    """Reads the serial consoles of servers."""
-
-    def console(self, sliver_id: str, lines: int) -> str:
-        """Return the last ``lines`` lines of the guest's serial console."""

@@ -85,10 +85,10 @@ class EventLoop:
         libvirt.virEventRegisterImpl(
             self._add_handle,
             self._update_handle,
-            self._remove_handle,
+            lambda watch: self._remove(self._handles, watch),
             self._add_timer,
             self._update_timer,
-            self._remove_timer,
+            lambda timer: self._remove(self._timers, timer),
         )
 
     def _reset(self) -> None:
@@ -130,16 +130,6 @@ class EventLoop:
                 handle.events = events
                 self._listen(handle.descriptor)
 
-    def _remove_handle(self, watch: int) -> int:
-        with self._lock:
-            handle = self._handles.pop(watch, None)
-            if handle is None:
-                return -1
-            self._listen(handle.descriptor)
-            self._freed.append(handle.opaque)
-        self._wake()
-        return 0
-
     def _add_timer(self, interval: int, callback: Callable[..., None], opaque: Any) -> int:
         due = _due(interval)
         with self._lock:
@@ -156,11 +146,13 @@ class EventLoop:
                 entry.interval, entry.due = interval, due
         self._wake_by(due)
 
-    def _remove_timer(self, timer: int) -> int:
+    def _remove(self, table: dict[int, Any], number: int) -> int:
         with self._lock:
-            entry = self._timers.pop(timer, None)
+            entry = table.pop(number, None)
             if entry is None:
                 return -1
+            if isinstance(entry, _Handle):
+                self._listen(entry.descriptor)
             self._freed.append(entry.opaque)
         self._wake()
         return 0
