@@ -7,18 +7,11 @@ import pytest
 from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.hosts.agent import sysfs
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.drivers.libvirt.passthrough.usb import (
-    UsbDevice,
-    UsbPart,
-    UsbSource,
-    refuse,
-    the_one,
-    usb_devices,
-)
+from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
 
-JTAG = UsbDevice(1, "1", 5, "0403", "6011")
-ONE, OTHER = (UsbDevice(2, f"1.{n}", n, "46f4", "0001") for n in (3, 4))
+JTAG = usb.Device(1, "1", 5, "0403", "6011")
+ONE, OTHER = (usb.Device(2, f"1.{n}", n, "46f4", "0001") for n in (3, 4))
 DEVICES = (JTAG, ONE, OTHER)
 JTAG_ID, TWIN_ID = (UsbId(vendor=d.vendor, product=d.product) for d in (JTAG, ONE))
 PORT = UsbPort(bus=2, port="1.3")
@@ -38,7 +31,7 @@ class Tree:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def add(self, name: str, device: UsbDevice, kind: str = "00") -> Path:
+    def add(self, name: str, device: usb.Device, kind: str = "00") -> Path:
         directory = self.sys / "devices/pci0000:00/0000:00:06.0/usb2" / name
         attributes = {
             "busnum": device.bus,
@@ -70,8 +63,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return made
 
 
-def survey() -> tuple[UsbDevice, ...]:
-    return usb_devices(LocalHost(), timeout=60)
+def survey() -> tuple[usb.Device, ...]:
+    return usb.devices(LocalHost(), timeout=60)
 
 
 class TestTheDevicesOfAHost:
@@ -84,8 +77,8 @@ class TestTheDevicesOfAHost:
         assert survey() == (JTAG, ONE)
 
     def test_hubs_are_left_out(self, tree: Tree) -> None:
-        tree.add("usb2", UsbDevice(2, "0", 1, "1d6b", "0003"), kind="09")
-        tree.add("2-1", UsbDevice(2, "1", 2, "05e3", "0608"), kind="09")
+        tree.add("usb2", usb.Device(2, "0", 1, "1d6b", "0003"), kind="09")
+        tree.add("2-1", usb.Device(2, "1", 2, "05e3", "0608"), kind="09")
         assert survey() == ()
 
     def test_one_that_is_just_leaving_is_left_out(self, tree: Tree) -> None:
@@ -117,17 +110,17 @@ class TestTheDevicesOfAHost:
 class TestWhatTheAllowListMeans:
     @pytest.mark.parametrize(("name", "device"), [(JTAG_ID, JTAG), (PORT, ONE)], ids=str)
     def test_the_device_with_the_ids_or_at_the_port(
-        self, name: UsbId | UsbPort, device: UsbDevice
+        self, name: UsbId | UsbPort, device: usb.Device
     ) -> None:
-        assert the_one(name, DEVICES, "w1") == device
+        assert usb.the_one(name, DEVICES, "w1") == device
 
     def test_a_device_that_is_not_plugged_in_is_refused(self) -> None:
         with pytest.raises(InvalidSliver, match=r"no USB device at bus 2, port 1\.5.*plug it in"):
-            the_one(UsbPort(bus=2, port="1.5"), DEVICES, "w1")
+            usb.the_one(UsbPort(bus=2, port="1.5"), DEVICES, "w1")
 
     def test_one_of_several_with_these_ids_cannot_be_chosen(self) -> None:
         with pytest.raises(InvalidSliver, match=r"2 USB device 46f4:0001.*by bus and port") as e:
-            the_one(TWIN_ID, DEVICES, "w1")
+            usb.the_one(TWIN_ID, DEVICES, "w1")
         assert e.value.field == "bdf[0]"
 
 
@@ -137,14 +130,14 @@ class TestWhatADomainNames:
     @pytest.mark.parametrize(
         ("source", "chosen"),
         [
-            (UsbSource("0403", "6011"), JTAG),
-            (UsbSource("46f4", "0001"), None),
-            (UsbSource("dead", "beef"), None),
-            (UsbSource(bus=2, device=3), ONE),
-            (UsbSource(bus=2, device=9), None),
-            (UsbSource("46f4", "0001", 2, 4), OTHER),
-            (UsbSource("0403", "6011", 1, 9), None),
-            (UsbSource("46f4", "0001", 1, 5), None),
+            (usb.Source("0403", "6011"), JTAG),
+            (usb.Source("46f4", "0001"), None),
+            (usb.Source("dead", "beef"), None),
+            (usb.Source(bus=2, device=3), ONE),
+            (usb.Source(bus=2, device=9), None),
+            (usb.Source("46f4", "0001", 2, 4), OTHER),
+            (usb.Source("0403", "6011", 1, 9), None),
+            (usb.Source("46f4", "0001", 1, 5), None),
         ],
         ids=[
             "the only one with the ids",
@@ -157,28 +150,28 @@ class TestWhatADomainNames:
             "a number that is now another device's",
         ],
     )
-    def test_the_device_that_it_gets(self, source: UsbSource, chosen: UsbDevice | None) -> None:
+    def test_the_device_that_it_gets(self, source: usb.Source, chosen: usb.Device | None) -> None:
         assert source.chosen(DEVICES) == chosen
 
     def test_it_may_get_any_with_the_ids_alone(self) -> None:
-        assert UsbSource("46f4", "0001").candidates(DEVICES) == [ONE, OTHER]
+        assert usb.Source("46f4", "0001").candidates(DEVICES) == [ONE, OTHER]
 
     def test_what_is_named_by_its_port_is_pinned_to_its_ids_and_its_number(self) -> None:
-        by_port = UsbPart.of("sliver", "fpga", 1, PORT, ONE)
+        by_port = usb.Part.of("sliver", "fpga", 1, PORT, ONE)
         assert by_port.alias == "ua-sliver-fpga-usb1"
-        assert by_port.source == UsbSource("46f4", "0001", 2, 3)
-        assert UsbPart.of("sliver", "fpga", 0, JTAG_ID, JTAG).source == UsbSource("0403", "6011")
+        assert by_port.source == usb.Source("46f4", "0001", 2, 3)
+        assert usb.Part.of("sliver", "fpga", 0, JTAG_ID, JTAG).source == usb.Source("0403", "6011")
 
 
 class TestOwners:
     def test_a_device_that_nobody_has_is_granted(self) -> None:
-        refuse([ONE], {OTHER: "other"}, "w1")
+        usb.refuse([ONE], {OTHER: "other"}, "w1")
 
     def test_a_device_of_a_domain_is_refused(self) -> None:
         with pytest.raises(DeviceClaimed, match=r"domain other has USB device 46f4:0001 at bus 2"):
-            refuse([JTAG, ONE], {ONE: "other"}, "w1")
+            usb.refuse([JTAG, ONE], {ONE: "other"}, "w1")
 
     def test_a_device_that_the_host_uses_is_refused(self) -> None:
-        used = UsbDevice(2, "1.3", 3, "46f4", "0001", uses=("sda is mounted on /srv",))
+        used = usb.Device(2, "1.3", 3, "46f4", "0001", uses=("sda is mounted on /srv",))
         with pytest.raises(DeviceInUse, match="sda is mounted on /srv"):
-            refuse([used], {}, "w1")
+            usb.refuse([used], {}, "w1")

@@ -16,6 +16,7 @@ import libvirt
 
 from fabric_direct.config import Site, UsbId, UsbPort
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
+from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.attach import (
     HotPlug,
     detaching_on_error,
@@ -24,19 +25,6 @@ from fabric_direct.drivers.libvirt.passthrough.attach import (
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE, plugged_in
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, read_domains
 from fabric_direct.drivers.libvirt.passthrough.hostdev import WHEN, HostdevDevice
-from fabric_direct.drivers.libvirt.passthrough.usb import (
-    UsbDevice,
-    UsbPart,
-    controller,
-    described,
-    has_usb,
-    refuse,
-    the_one,
-    usb_alias,
-    usb_claims,
-    usb_devices,
-    usb_hostdevs,
-)
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import NotVerified, Unsupported
@@ -108,13 +96,13 @@ class ColdDevice(HostdevDevice):
             )
 
     def _missing_usb(self, own: Reading, sliver_id: str, component: PciComponent) -> Iterator[str]:
-        devices, there = self._usb_devices(), list(usb_hostdevs(own))
+        devices, there = self._usb_devices(), list(usb.hostdevs(own))
         for number, name in enumerate(self._usb_of(component)):
             found = [device for device in devices if device.bears(name)]
             if len(found) != 1:
-                yield f"needs {described(name)}, and the host has {len(found)}"
+                yield f"needs {usb.described(name)}, and the host has {len(found)}"
                 continue
-            part = UsbPart.of(sliver_id, component.id, number, name, found[0])
+            part = usb.Part.of(sliver_id, component.id, number, name, found[0])
             for scope in own.scopes:
                 if not any(h.scope == scope and part.is_had_by(h) for h in there):
                     yield f"does not have {part.device} {WHEN[scope]}"
@@ -144,10 +132,10 @@ class ColdDevice(HostdevDevice):
         found: dict[int, set[tuple[str, object]]] = {LIVE: set(), CONFIG: set()}
         for taker in own.takers():
             found[taker.scope].add((taker.alias, taker.address))
-        hostdevs = list(usb_hostdevs(own))
+        hostdevs = list(usb.hostdevs(own))
         devices = self._usb_devices() if hostdevs else ()
-        for usb in hostdevs:
-            found[usb.scope].add((usb.alias, usb.source.chosen(devices)))
+        for hostdev in hostdevs:
+            found[hostdev.scope].add((hostdev.alias, hostdev.source.chosen(devices)))
         live, defined = ({p for p in found[s] if component_of(p[0], sliver_id)} for s in found)
         return live != defined
 
@@ -251,33 +239,33 @@ class ColdDevice(HostdevDevice):
         entries = (e for e in self._host.site.host(self._host.name).devices if e.bdf in wanted)
         return tuple(dict.fromkeys(name for entry in entries for name in entry.usb))
 
-    def _usb_devices(self) -> tuple[UsbDevice, ...]:
-        return usb_devices(self._host.agent, timeout=self._host.site.limits.call)
+    def _usb_devices(self) -> tuple[usb.Device, ...]:
+        return usb.devices(self._host.agent, timeout=self._host.site.limits.call)
 
     def _usb_parts(
         self, tenant: Tenant, component: str, names: tuple[UsbId | UsbPort, ...]
-    ) -> tuple[UsbPart, ...]:
+    ) -> tuple[usb.Part, ...]:
         """Find the USB devices of these names, and refuse those that the sliver may not have."""
         if not names:
             return ()
         devices = self._usb_devices()
-        found = [the_one(name, devices, self._host.name) for name in names]
+        found = [usb.the_one(name, devices, self._host.name) for name in names]
         readings = read_domains(self._host.connection)
-        refuse(found, usb_claims(readings, devices, tenant, component), self._host.name)
+        usb.refuse(found, usb.claims(readings, devices, tenant, component), self._host.name)
         return tuple(
-            UsbPart.of(tenant.sliver, component, number, name, device)
+            usb.Part.of(tenant.sliver, component, number, name, device)
             for number, (name, device) in enumerate(zip(names, found, strict=True))
         )
 
-    def _attach_usb(self, tenant: Tenant, component: str, parts: tuple[UsbPart, ...]) -> None:
+    def _attach_usb(self, tenant: Tenant, component: str, parts: tuple[usb.Part, ...]) -> None:
         """Have the definition name just these USB devices, on a controller of their own."""
         own = self._defined(tenant)
-        there = [h for h in usb_hostdevs(own) if component_of(h.alias, tenant.sliver) == component]
+        there = [h for h in usb.hostdevs(own) if component_of(h.alias, tenant.sliver) == component]
         kept = [h.alias for h in there if any(part.is_named_by(h) for part in parts)]
         for hostdev in there:
             if hostdev.alias not in kept:
                 own.domain.detachDeviceAlias(hostdev.alias, CONFIG)
-        index = self._usb_controller(own, usb_alias(tenant.sliver, component)) if parts else 0
+        index = self._usb_controller(own, usb.alias(tenant.sliver, component)) if parts else 0
         for port, part in enumerate(parts, 1):
             if part.alias not in kept:
                 own.domain.attachDeviceFlags(part.xml(index, port), CONFIG)
@@ -286,20 +274,20 @@ class ColdDevice(HostdevDevice):
     def _usb_controller(self, own: Reading, label: str) -> int:
         """Return the index of the controller with this alias, made if it is not there."""
         root = own.roots[CONFIG]
-        if not has_usb(root):
+        if not usb.has_usb(root):
             # A controller beside this one is accepted, and the definition can then not be changed any
             # more. libvirt puts its usual one in its place.
             own.domain.detachDeviceFlags(NO_USB, CONFIG)
-        index = controller(root, label)
+        index = usb.controller(root, label)
         if index is None:
             own.domain.attachDeviceFlags(render("usb-controller.xml.j2", alias=label), CONFIG)
-            index = controller(Reading(own.domain).roots[CONFIG], label)
+            index = usb.controller(Reading(own.domain).roots[CONFIG], label)
         if index is None:
             raise self._lost(own, label)
         return index
 
-    def _verify_usb(self, own: Reading, parts: tuple[UsbPart, ...]) -> None:
-        there = list(usb_hostdevs(own))
+    def _verify_usb(self, own: Reading, parts: tuple[usb.Part, ...]) -> None:
+        there = list(usb.hostdevs(own))
         for part in parts:
             if not any(part.is_named_by(hostdev) for hostdev in there):
                 raise self._lost(own, f"{part.alias}, {part.device}")

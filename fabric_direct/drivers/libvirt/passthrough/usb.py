@@ -21,7 +21,7 @@ from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
 
 
 @dataclass(frozen=True, slots=True)
-class UsbDevice:
+class Device:
     """A USB device as the host's kernel shows it."""
 
     bus: int
@@ -45,10 +45,10 @@ class UsbDevice:
         return (self.bus, self.port) == (name.bus, name.port)
 
 
-_FORM = TypeAdapter(tuple[UsbDevice, ...])
+_FORM = TypeAdapter(tuple[Device, ...])
 
 
-def usb_devices(host: HostDriver, *, timeout: float) -> tuple[UsbDevice, ...]:
+def devices(host: HostDriver, *, timeout: float) -> tuple[Device, ...]:
     """Return the USB devices of a host, hubs left out.
 
     :param timeout: seconds until an answer.
@@ -58,7 +58,7 @@ def usb_devices(host: HostDriver, *, timeout: float) -> tuple[UsbDevice, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class UsbSource:
+class Source:
     """How a domain names a USB device of its host: by ids, by number, or both."""
 
     vendor: str | None = None
@@ -67,44 +67,44 @@ class UsbSource:
     device: int | None = None
 
     @classmethod
-    def of(cls, name: UsbId | UsbPort, device: UsbDevice) -> "UsbSource":
+    def of(cls, name: UsbId | UsbPort, device: Device) -> "Source":
         """Return the source for a device that the allow-list names so."""
         ids = (device.vendor, device.product)
         return cls(*ids) if isinstance(name, UsbId) else cls(*ids, device.bus, device.device)
 
-    def candidates(self, devices: Iterable[UsbDevice]) -> list[UsbDevice]:
+    def candidates(self, devices: Iterable[Device]) -> list[Device]:
         """Return the devices that match: the one with the number and the ids, or all with the ids."""
         if self.device is None:
             return [d for d in devices if self._is_alike(d)]
         at = (d for d in devices if (d.bus, d.device) == (self.bus, self.device))
         return [d for d in at if self.vendor is None or self._is_alike(d)]
 
-    def chosen(self, devices: Iterable[UsbDevice]) -> UsbDevice | None:
+    def chosen(self, devices: Iterable[Device]) -> Device | None:
         """Return the device that a domain has, or gets at its start; None if several match."""
         found = self.candidates(devices)
         return found[0] if len(found) == 1 else None
 
-    def _is_alike(self, device: UsbDevice) -> bool:
+    def _is_alike(self, device: Device) -> bool:
         return (self.vendor, self.product) == (device.vendor, device.product)
 
 
 @dataclass(frozen=True, slots=True)
-class UsbHostdev:
+class Hostdev:
     """A USB device that a domain has of its host."""
 
     alias: str
     scope: int
     """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
-    source: UsbSource
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
-class UsbPart:
+class Part:
     """A USB device that goes with a component of a sliver."""
 
     alias: str
-    device: UsbDevice
-    source: UsbSource
+    device: Device
+    source: Source
     """How the domain should name it."""
 
     @classmethod
@@ -114,17 +114,17 @@ class UsbPart:
         component: str,
         number: int,
         name: UsbId | UsbPort,
-        device: UsbDevice,
-    ) -> "UsbPart":
+        device: Device,
+    ) -> "Part":
         """Return the part for a device that the allow-list names so, the component's ``number``-th."""
-        label = f"{usb_alias(sliver_id, component)}{number}"
-        return cls(label, device, UsbSource.of(name, device))
+        label = f"{alias(sliver_id, component)}{number}"
+        return cls(label, device, Source.of(name, device))
 
-    def is_named_by(self, hostdev: UsbHostdev) -> bool:
+    def is_named_by(self, hostdev: Hostdev) -> bool:
         """Return whether a domain has it under its alias, named as it should be."""
         return (hostdev.alias, hostdev.source) == (self.alias, self.source)
 
-    def is_had_by(self, hostdev: UsbHostdev) -> bool:
+    def is_had_by(self, hostdev: Hostdev) -> bool:
         """Return whether a domain has it: as defined by its proper name, live the device itself."""
         if hostdev.scope == libvirt.VIR_DOMAIN_AFFECT_CONFIG:
             return self.is_named_by(hostdev)
@@ -141,7 +141,7 @@ class UsbPart:
         )
 
 
-def usb_alias(sliver_id: str, component: str) -> str:
+def alias(sliver_id: str, component: str) -> str:
     """Return the alias of a component's USB controller; those of its USB devices begin with it."""
     return f"ua-{sliver_id}-{component}-usb"
 
@@ -153,13 +153,13 @@ def described(name: UsbId | UsbPort) -> str:
     return f"USB device at bus {name.bus}, port {name.port}"
 
 
-def the_one(name: UsbId | UsbPort, devices: Iterable[UsbDevice], host: str) -> UsbDevice:
+def the_one(name: UsbId | UsbPort, there: Iterable[Device], host: str) -> Device:
     """Return the device that the allow-list names.
 
-    :param devices: the USB devices of the host.
+    :param there: the USB devices of the host.
     :raises InvalidSliver: if no device matches, or several do.
     """
-    found = [device for device in devices if device.bears(name)]
+    found = [device for device in there if device.bears(name)]
     if len(found) == 1:
         return found[0]
     raise InvalidSliver(
@@ -171,29 +171,30 @@ def the_one(name: UsbId | UsbPort, devices: Iterable[UsbDevice], host: str) -> U
     )
 
 
-def usb_claims(
-    readings: Iterable[Reading], devices: Iterable[UsbDevice], tenant: Tenant, component: str
-) -> dict[UsbDevice, str]:
+def claims(
+    readings: Iterable[Reading], there: Iterable[Device], tenant: Tenant, component: str
+) -> dict[Device, str]:
     """Return which domain has each USB device, or may get it at its start.
 
     :param readings: all domains of the host.
+    :param there: the USB devices of the host.
     :param component: the devices of the tenant's domain for this component are left out.
     """
-    found: dict[UsbDevice, str] = {}
+    found: dict[Device, str] = {}
     for reading in readings:
         own = reading.domain.UUIDString() == uuid_of(tenant)
-        for usb in usb_hostdevs(reading):
+        for usb in hostdevs(reading):
             if not (own and component_of(usb.alias, tenant.sliver) == component):
-                found |= dict.fromkeys(usb.source.candidates(devices), reading.domain.name())
+                found |= dict.fromkeys(usb.source.candidates(there), reading.domain.name())
     return found
 
 
-def refuse(wanted: Iterable[UsbDevice], claims: Mapping[UsbDevice, str], host: str) -> None:
+def refuse(wanted: Iterable[Device], claimed: Mapping[Device, str], host: str) -> None:
     """Raise DeviceClaimed or DeviceInUse if another domain or the host uses one of the devices."""
     for device in wanted:
-        if device in claims:
+        if device in claimed:
             raise DeviceClaimed(
-                f"domain {claims[device]} has {device}",
+                f"domain {claimed[device]} has {device}",
                 field="bdf[0]",
                 where=host,
                 remedy="detach it there first, or name another device",
@@ -208,16 +209,16 @@ def refuse(wanted: Iterable[UsbDevice], claims: Mapping[UsbDevice, str], host: s
             )
 
 
-def usb_hostdevs(reading: Reading) -> Iterator[UsbHostdev]:
+def hostdevs(reading: Reading) -> Iterator[Hostdev]:
     """Yield the USB devices that a domain has of its host, live and as defined."""
     for scope, root in reading.roots.items():
         for element in root.iterfind("devices/hostdev[@type='usb']"):
             label = attribute(element, "alias", "name") or ""
-            yield UsbHostdev(label, scope, _source(element))
+            yield Hostdev(label, scope, _source(element))
 
 
-def _source(hostdev: ElementTree.Element) -> UsbSource:
-    return UsbSource(
+def _source(hostdev: ElementTree.Element) -> Source:
+    return Source(
         _id(attribute(hostdev, "source/vendor", "id")),
         _id(attribute(hostdev, "source/product", "id")),
         _number(attribute(hostdev, "source/address", "bus")),
@@ -233,13 +234,13 @@ def _number(text: str | None) -> int | None:
     return None if text is None else int(text, 0)
 
 
-def controller(root: ElementTree.Element, alias: str) -> int | None:
-    """Return the number of the USB controller with this alias, None if the domain has none.
+def controller(root: ElementTree.Element, label: str) -> int | None:
+    """Return the number of the USB controller with this alias; None if the domain has none.
 
     :param root: a ``<domain>``.
     """
     for element in root.iterfind("devices/controller[@type='usb']"):
-        if element.find(f"alias[@name='{alias}']") is not None:
+        if element.find(f"alias[@name='{label}']") is not None:
             return int(element.get("index", "0"))
     return None
 

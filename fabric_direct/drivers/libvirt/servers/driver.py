@@ -22,6 +22,7 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.guests.cloudinit import nocloud_seed
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.servers.domain_xml import (
     KILOBYTES,
     domain_xml,
@@ -31,20 +32,6 @@ from fabric_direct.drivers.libvirt.servers.domain_xml import (
     stamp_xml,
     targets_of,
     volume_xml,
-)
-from fabric_direct.drivers.libvirt.servers.lookup import (
-    CELLS,
-    absent_domain_is_fine,
-    alias,
-    definitions,
-    domain_name,
-    find_domain,
-    has_alias,
-    nic_alias,
-    read_stamp,
-    scope,
-    scopes,
-    the_domain,
 )
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.servers.unplug import detach
@@ -146,7 +133,7 @@ class LibvirtCompute:
             suppress(NotFound),
             translated(f"look for the domain of {sliver_id}", self._uri),
         ):
-            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            domain = lookup.find_domain(connect(self._uri), sliver_id, self._site)
             return None if domain is None else read_server(domain, self._host, self._site)
         return None
 
@@ -166,9 +153,9 @@ class LibvirtCompute:
         :raises NotOurs: if a domain of the server's name or UUID is not the sliver's.
         """
         with translated(f"create the domain of {spec.sliver.id}", self._uri):
-            domain = find_domain(connect(self._uri), spec.sliver.id, self._site) or self._define(
-                spec
-            )
+            domain = lookup.find_domain(
+                connect(self._uri), spec.sliver.id, self._site
+            ) or self._define(spec)
             power_on(domain)
         return self._running(spec.sliver.id)
 
@@ -178,10 +165,10 @@ class LibvirtCompute:
         :raises NotOurs: if a domain has its UUID without our stamp; nothing is deleted then.
         """
         with translated(f"delete the domain of {sliver_id}", self._uri):
-            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            domain = lookup.find_domain(connect(self._uri), sliver_id, self._site)
             if domain is not None:
                 power_off(domain)
-                with absent_domain_is_fine():
+                with lookup.absent_domain_is_fine():
                     domain.undefineFlags(_WITH_EVERYTHING)
             for name in (f"{sliver_id}.root", f"{sliver_id}.seed"):
                 self._store.delete(name)
@@ -191,7 +178,7 @@ class LibvirtCompute:
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything of the server that is still there: domain, root disk, seed, console log."""
         with translated(f"look for what is left of {sliver_id}", self._uri):
-            domain = find_domain(connect(self._uri), sliver_id, self._site)
+            domain = lookup.find_domain(connect(self._uri), sliver_id, self._site)
             left = [] if domain is None else [f"domain {domain.name()}"]
             left += [f"file {self._store.file(name)}" for name in self._files(sliver_id)]
             console = self._store.console(sliver_id)
@@ -250,7 +237,7 @@ class LibvirtCompute:
             f"attach {port.component} to the domain of {sliver_id}", sliver_id
         ) as domain:
             xml = port_xml(sliver_id, port, interface.bandwidth)
-            self._attach(domain, nic_alias(sliver_id, port.component, port.sliver), xml)
+            self._attach(domain, lookup.nic_alias(sliver_id, port.component, port.sliver), xml)
 
     def detach_port(
         self, sliver_id: str, component: str, *, timeout: float, holder: str | None = None
@@ -260,7 +247,9 @@ class LibvirtCompute:
         :param holder: the sliver that holds its port; the server's own if absent.
         :raises TimedOut: if the guest did not release it in time. It is still plugged in then.
         """
-        self._detach(sliver_id, nic_alias(sliver_id, component, holder or sliver_id), timeout)
+        self._detach(
+            sliver_id, lookup.nic_alias(sliver_id, component, holder or sliver_id), timeout
+        )
 
     def set_bandwidth(
         self, sliver_id: str, component: str, bandwidth: int | None, holder: str | None = None
@@ -274,11 +263,11 @@ class LibvirtCompute:
         :raises NotVerified: if libvirt, read back, reports another limit.
         """
         with self._domain(f"limit {component} of {sliver_id}", sliver_id) as domain:
-            name = nic_alias(sliver_id, component, holder or sliver_id)
+            name = lookup.nic_alias(sliver_id, component, holder or sliver_id)
             mac, rate = self._mac(domain, name), (bandwidth or 0) * KILOBYTES
             wanted = {"inbound.average": rate, "outbound.average": rate}
             # libvirt takes one scope at a time here.
-            for flag in scopes(domain):
+            for flag in lookup.scopes(domain):
                 domain.setInterfaceParameters(mac, wanted, flag)
                 self._verify_rate(domain, mac, wanted, flag)
 
@@ -287,7 +276,7 @@ class LibvirtCompute:
         found: list[Plug] = []
         with translated(f"look for the NICs of {holder}", self._uri):
             for domain in connect(self._uri).listAllDomains():
-                with absent_domain_is_fine():
+                with lookup.absent_domain_is_fine():
                     found += read_plugs(domain, holder, self._site)
         return tuple(found)
 
@@ -300,7 +289,7 @@ class LibvirtCompute:
             taken = targets_of(domain)
             xml = volume_xml(sliver_id, component, volume, taken)
             try:
-                self._attach(domain, alias(sliver_id, component), xml)
+                self._attach(domain, lookup.alias(sliver_id, component), xml)
             except libvirt.libvirtError:
                 # Another thread may have plugged a volume in at the same target meanwhile.
                 if targets_of(domain) == taken:
@@ -312,7 +301,7 @@ class LibvirtCompute:
 
         :raises TimedOut: if the guest did not release it in time. It is still plugged in then.
         """
-        self._detach(sliver_id, alias(sliver_id, component), timeout)
+        self._detach(sliver_id, lookup.alias(sliver_id, component), timeout)
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
         """Replace the domain's stamp, now and for later starts.
@@ -323,8 +312,8 @@ class LibvirtCompute:
         with self._domain(f"write the stamp of {sliver_id}", sliver_id) as domain:
             kind, key = libvirt.VIR_DOMAIN_METADATA_ELEMENT, "fabric"
             xml = stamp_xml(stamp, self._site)
-            domain.setMetadata(kind, xml, key, STAMP_NAMESPACE, scope(domain))
-            if read_stamp(domain, self._site) != stamp:
+            domain.setMetadata(kind, xml, key, STAMP_NAMESPACE, lookup.scope(domain))
+            if lookup.read_stamp(domain, self._site) != stamp:
                 raise NotVerified(f"domain {domain.name()} has another stamp", where=self._uri)
 
     def console(self, sliver_id: str, lines: int) -> str:
@@ -348,10 +337,10 @@ class LibvirtCompute:
     def _domain(self, what: str, sliver_id: str) -> Iterator[libvirt.virDomain]:
         """Find the sliver's domain, and translate libvirt's errors within the block."""
         with translated(what, self._uri):
-            yield the_domain(connect(self._uri), sliver_id, self._site)
+            yield lookup.the_domain(connect(self._uri), sliver_id, self._site)
 
     def _read(self, domain: libvirt.virDomain) -> Server | None:
-        with absent_domain_is_fine():
+        with lookup.absent_domain_is_fine():
             return read_server(domain, self._host, self._site)
         return None
 
@@ -365,7 +354,7 @@ class LibvirtCompute:
     def _define(self, spec: ServerSpec) -> libvirt.virDomain:
         """Define the domain after its disks are created, so that a defined domain can be started."""
         connection, sliver = connect(self._uri), spec.sliver
-        self._refuse_taken_name(connection, domain_name(sliver))
+        self._refuse_taken_name(connection, lookup.domain_name(sliver))
         backing = self._backing(spec.image, sliver.capacities.disk)
         self._store.delete(f"{sliver.id}.root")
         self._store.create(f"{sliver.id}.root", sliver.capacities.disk * GIB, backing)
@@ -443,7 +432,7 @@ class LibvirtCompute:
     def _detach(self, sliver_id: str, name: str, timeout: float) -> None:
         with translated(f"detach {name} from the domain of {sliver_id}", self._uri):
             connection = connect(self._uri)
-            domain = find_domain(connection, sliver_id, self._site)
+            domain = lookup.find_domain(connection, sliver_id, self._site)
         if domain is not None:
             detach(connection, domain, name, timeout=timeout, where=self._uri)
 
@@ -486,10 +475,12 @@ def _offers_kvm(uri: str, arch: str) -> bool:
 
 
 def _memory_nodes(connection: libvirt.virConnect) -> list[int]:
-    cells = ElementTree.fromstring(connection.getCapabilities()).iterfind(CELLS)
+    cells = ElementTree.fromstring(connection.getCapabilities()).iterfind(lookup.CELLS)
     return [int(cell.attrib["id"]) for cell in cells if int(cell.findtext("memory", "0"))]
 
 
 def _scopes_without(domain: libvirt.virDomain, name: str) -> int:
     """Return the flags of those scopes in which the domain has no device of this alias."""
-    return sum(flag for flag, xml in definitions(domain).items() if not has_alias(xml, name))
+    return sum(
+        flag for flag, xml in lookup.definitions(domain).items() if not lookup.has_alias(xml, name)
+    )
