@@ -46,7 +46,7 @@ class Relay:
         self._ended = False
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._channel = _started(client)
-        greeting = frames.receive(self._read)
+        greeting = frames.receive(self._channel.recv)
         if greeting is None:
             raise self._refused()
         self.python: tuple[int, ...] = tuple(greeting["python"])
@@ -123,9 +123,6 @@ class Relay:
         while True:
             with suppress(TimeoutError):
                 return self._channel.recv(length)
-
-    def _read(self, length: int) -> bytes:
-        return self._channel.recv(length)
 
     def _broken(self, function: str) -> Unreachable:
         return Unreachable(

@@ -105,12 +105,8 @@ class SshHost(HostFunctions):
             yield ip
 
     def _exchange(self, netns: str | None, request: bytes) -> bytes:
-        given = b64encode(request).decode()
-        limit = NETLINK
-        found = self.call(
-            "sockets.exchange", timeout=limit + ANSWER, request=given, limit=limit, netns=netns
-        )
-        return b64decode(found)
+        given = {"request": b64encode(request).decode(), "limit": NETLINK, "netns": netns}
+        return b64decode(self.call("sockets.exchange", timeout=NETLINK + ANSWER, **given))
 
     def _ask(self, function: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
         deadline = Deadline.within(timeout)

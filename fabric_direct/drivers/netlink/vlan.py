@@ -97,7 +97,8 @@ def vlans(stamp: str, netns: str | None = None, host: HostDriver | None = None) 
 def _find_or_make(ip: Any, parent: int, vlan: int, name: str, stamp: str) -> int:
     found = next((m for m in _vlan_links(ip) if _place(m) == (parent, vlan)), None)
     if found is None:
-        _refuse_name(ip, name)
+        if ip.link_lookup(ifname=name):
+            raise NotOurs(f"there is a link {name} that is not ours", remedy="rename or remove it")
         ip.link("add", ifname=short_name(stamp), kind="vlan", link=parent, vlan_id=vlan)
         index = link_index(ip, short_name(stamp))
     elif not _bears(found, stamp):
@@ -106,11 +107,6 @@ def _find_or_make(ip: Any, parent: int, vlan: int, name: str, stamp: str) -> int
         index = found["index"]
     ip.link("set", index=index, ifname=name, ifalias=stamp)
     return index
-
-
-def _refuse_name(ip: Any, name: str) -> None:
-    if ip.link_lookup(ifname=name):
-        raise NotOurs(f"there is a link {name} that is not ours", remedy="rename or remove it")
 
 
 def _remove(ip: Any, messages: list[Any]) -> None:

@@ -39,11 +39,8 @@ def places(size: int) -> list[Place]:
 
 def fingerprints(file: int, wanted: list[Place], deadline: float) -> dict[int, bytes]:
     """Return a digest of each page that is not all zeros, by its offset."""
-    found = {}
-    for at, page in pages(file, wanted, deadline):
-        if page != _ZEROS[: len(page)]:
-            found[at] = digest(page)
-    return found
+    found = pages(file, wanted, deadline)
+    return {at: digest(page) for at, page in found if page != _ZEROS[: len(page)]}
 
 
 def digest(page: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import libvirt
 
-from fabric_direct.config import Site, UsbId, UsbPort
+from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
 from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.attach import (
@@ -53,11 +53,9 @@ class ColdDevice(HostdevDevice):
     """Passes PCI functions and USB devices of one host through, from the domain's next start on."""
 
     cold: ClassVar[bool] = True
+    plug: ClassVar[type[HotPlug]] = ColdPlug
     usual_usb: ClassVar[tuple[UsbId | UsbPort, ...]] = ()
     """The USB devices of a device whose entries in the allow-list name none."""
-
-    def __init__(self, site: Site, host: str) -> None:
-        super().__init__(site, host, plug=ColdPlug)
 
     # --- looking
 

@@ -38,22 +38,18 @@ class HostdevDevice:
 
     :param site: the site; its allow-list for the host, and the directory of its locks and records.
     :param host: name of the worker.
-    :param functions: the settings that the functions have, beside their place in the domain.
-    :param plug: how a domain is changed.
     :raises NotFound: if the site has no such worker.
     """
 
     cold: ClassVar[bool] = False
+    functions: ClassVar[type[PlainFunctions]] = PlainFunctions
+    """The settings that the functions have, beside their place in the domain."""
+    plug: ClassVar[type[HotPlug]] = HotPlug
+    """How a domain is changed."""
 
-    def __init__(
-        self,
-        site: Site,
-        host: str,
-        functions: type[PlainFunctions] = PlainFunctions,
-        plug: type[HotPlug] = HotPlug,
-    ) -> None:
+    def __init__(self, site: Site, host: str) -> None:
         self._host = DeviceHost(site, host)
-        self._functions, self._plug = functions(self._host), plug(self._host)
+        self._functions, self._plug = self.functions(self._host), self.plug(self._host)
         self._release = Release(self._functions)
 
     # --- looking

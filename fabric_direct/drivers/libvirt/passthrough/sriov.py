@@ -1,7 +1,9 @@
 """Virtual functions (VFs) of a shared NIC, passed through as ``<interface type='hostdev'>``."""
 
-from fabric_direct.config import Site
+from typing import ClassVar
+
 from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.vf_settings import VirtualFunctions
 from fabric_direct.errors import Unsupported
@@ -11,8 +13,7 @@ from fabric_direct.model import PciComponent
 class SriovDevice(HostdevDevice):
     """Passes VFs of the host's uplinks through to its domains; :mod:`vf_settings` says what is set."""
 
-    def __init__(self, site: Site, host: str) -> None:
-        super().__init__(site, host, functions=VirtualFunctions)
+    functions: ClassVar[type[PlainFunctions]] = VirtualFunctions
 
     def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
         """Raise Unsupported: a VF that leaves the bus does not come back by a rescan."""
