@@ -241,7 +241,7 @@ def test_a_record_is_not_struck_while_the_host_does_not_answer(away: Site) -> No
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../../etc/passwd", "/etc/passwd"])
 def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a valid name"):
         record_files.write(str(tmp_path), name, "text")
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a valid name"):
         record_files.remove(str(tmp_path), name)

@@ -87,7 +87,7 @@ class Relay:
         self._client.close()
 
     def forget(self) -> None:
-        """Drop it in a forked child without a message to the worker: it is the parent's."""
+        """Drop it in a forked child, without a message to the worker: the connection is the parent's."""
         # Their finalizers must send nothing, and wait for no lock of a thread that the child lacks.
         self._channel.lock, self._channel.closed = threading.Lock(), True
         if transport := self._client.get_transport():

@@ -33,10 +33,10 @@ _NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # Seconds for the host to say which driver a device has.
 _ANSWER = 10.0
 _INVALID_VF = (
-    "see that the uplink is up, for many NICs take a rate only then and none above their speed, "
+    "see that the uplink is up (many NICs accept a rate only then), that no rate is above its speed, "
     "and that no value is out of range"
 )
-# A driver that does not know a VF's switch reports all bits set.
+# A driver that does not know a setting reports all bits set.
 _UNKNOWN = 0xFFFFFFFF
 
 
@@ -44,7 +44,7 @@ _UNKNOWN = 0xFFFFFFFF
 def session(
     what: str, where: str, netns: str | None = None, host: HostDriver | None = None
 ) -> Iterator[Any]:
-    """Give a pyroute2 ``IPRoute`` for one call and turn its errors into ours.
+    """Yield a pyroute2 ``IPRoute`` for one call, and turn its errors into ours.
 
     :param what: what is being done, as an infinitive: ``set the bridge mode``.
     :param where: the link that it is done to.
@@ -131,7 +131,7 @@ class NetlinkUplink:
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
         """Change those settings of a VF that are not None and read them back.
 
-        Only what is not so already is sent: a NIC may report a setting that it does not let change.
+        Only settings that differ are sent: a NIC may report a setting that it does not let change.
 
         :raises NotFound: if there is no such link or VF.
         :raises Unsupported: if the NIC's driver has no such setting.
@@ -253,7 +253,7 @@ def _settings(info: Any) -> VfSettings:
 
 
 def _but(wanted: VfSettings, there: VfSettings) -> VfSettings:
-    """Return what is wanted but for what is there already."""
+    """Return those of the wanted settings that are not there already."""
     found = asdict(there)
     return VfSettings(
         **{n: None if value == found[n] else value for n, value in asdict(wanted).items()}
@@ -261,7 +261,7 @@ def _but(wanted: VfSettings, there: VfSettings) -> VfSettings:
 
 
 def _request(vf: int, wanted: VfSettings, before: VfSettings) -> dict[str, Any]:
-    """Return what to send: VLAN and QoS, and both rates, can only be set together."""
+    """Return the settings to send: VLAN and QoS, and both rates, can only be set together."""
     simple = {
         "mac": wanted.mac,
         "spoofchk": wanted.spoof_check,

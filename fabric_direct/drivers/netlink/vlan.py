@@ -1,10 +1,10 @@
-"""Links of a host that networks are built on: bridges, and VLAN interfaces that we make.
+"""Links of a host that networks are built on: its bridges, and VLAN interfaces of ours.
 
 A VLAN interface of ours bears its owner in its alias (IFLA_IFALIAS): the stamp that it is found and
 deleted by. The kernel takes no alias with a new link, so it is made under a name that follows from the
-stamp, and gets its alias and final name in one message: wherever we are interrupted, it is known as
-ours. Every function takes the name of a network namespace, the host's own if absent, and the host, this
-machine if absent.
+stamp, and gets its alias and final name in one message: whenever a call is interrupted, it is known
+as ours. Every function takes the name of a network namespace (the host's own if absent) and the host
+(this machine if absent).
 """
 
 import hashlib

@@ -26,7 +26,7 @@ _LIMIT = 10.0
 def addresses() -> dict[int, list[str]]:
     """Return the addresses with their prefix lengths by the index of their interface.
 
-    :raises OSError: the kernel's error.
+    :raises OSError: the error of the kernel.
     """
     request = HEADER.pack(_SIZE, _RTM_GETADDR, _REQUEST_DUMP, 1, 0) + bytes(_IFADDRMSG.size)
     found: dict[int, list[str]] = {}

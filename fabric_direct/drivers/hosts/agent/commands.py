@@ -1,4 +1,4 @@
-"""Programs that run here for somebody else, and end with him."""
+"""Programs that run on this machine for a caller, and end with the connection to it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _running: set[subprocess.Popen[bytes]] = set()
 def run(argv: list[str], stdin: str, limit: float) -> dict[str, Any]:
     """Run a program; no shell reads its arguments.
 
-    :param stdin: what it can read, in Base64; so is what it wrote, in the answer.
-    :param limit: seconds, after which it is ended with all that it started in its session.
-    :raises TimeoutError: if it had to be ended.
+    :param stdin: its standard input, in Base64; so is its output in the answer.
+    :param limit: seconds, after which it is killed with all processes of its session.
+    :raises TimeoutError: if it was killed.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(  # noqa: S603 - our caller's own command
@@ -40,13 +40,13 @@ def run(argv: list[str], stdin: str, limit: float) -> dict[str, Any]:
 
 
 def end_all() -> None:
-    """End all programs that still run."""
+    """Kill all programs that still run."""
     for process in list(_running):
         _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # A process that was waited for has given its number away.
+    # The number of a process that was waited for may be another process's by now.
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

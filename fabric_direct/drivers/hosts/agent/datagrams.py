@@ -1,4 +1,4 @@
-"""UDP messages that go out by a link of this machine."""
+"""UDP messages sent from a network interface of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["send"]
 
 
 def send(link: str, address: str, port: int, content: str) -> None:
-    """Send a message, given in Base64, to an IPv4 address by this link and no other.
+    """Send a message, given in Base64, to an IPv4 address from this link alone.
 
     :raises OSError: ENODEV if there is no such link.
     """

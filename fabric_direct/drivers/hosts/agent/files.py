@@ -37,12 +37,12 @@ def resolve(path: str) -> str | None:
 
 
 def there(paths: list[str]) -> list[str]:
-    """Return those of these files that are there, as far as we may look."""
+    """Return those of the files that exist and that this process can see."""
     return [path for path in paths if os.access(path, os.F_OK)]
 
 
 def replace(path: str, content: bytes, mode: int) -> None:
-    """Replace a file in one step: who reads it finds the old or the new content, also after a crash."""
+    """Replace a file in one step: a reader finds the old or the new content, also after a crash."""
     directory = Path(path).parent
     directory.mkdir(parents=True, exist_ok=True)
     descriptor, new = tempfile.mkstemp(prefix=f".{Path(path).name}.", dir=directory)
@@ -60,7 +60,7 @@ def replace(path: str, content: bytes, mode: int) -> None:
 
 
 def _keep(directory: Path) -> None:
-    """Bring the directory itself to the disk."""
+    """Sync the directory itself."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

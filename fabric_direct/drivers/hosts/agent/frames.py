@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-# Bytes of one document: what is larger is a mistake, or not from us.
+# Bytes of one document: a larger one is a mistake, or not from us.
 LARGEST = 64 * 1024**2
 _LENGTH = 4
 # Bytes that are read at a time.
@@ -28,7 +28,7 @@ def receive(read: Callable[[int], bytes]) -> Any:
     """Return the next document, or None at the end of the stream.
 
     :param read: returns at most so many bytes, and none at the end.
-    :raises ValueError: if what comes is no document of ours.
+    :raises ValueError: if it is larger than :data:`LARGEST`, or not JSON.
     """
     length = int.from_bytes(_exactly(read, _LENGTH), "big")
     if length > LARGEST:

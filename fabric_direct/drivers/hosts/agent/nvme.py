@@ -1,8 +1,8 @@
-"""Erasing an NVMe drive, and the proof that it is erased.
+"""Erases an NVMe drive, and verifies that it is erased.
 
-Ways, the first that the controller has: sanitize (crypto erase, block erase), format with secure erase
-(cryptographic, user data), zeros written over everything. Then blocks are read, past all caches, and
-compared with what was there before.
+The first way that the controller supports is taken: sanitize (crypto erase, block erase), format with
+secure erase (cryptographic, user data), zeros written over everything. Then blocks are read, past all
+caches, and compared with what was there before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Disk(NamedTuple):
 
 
 def erase(address: str, limit: float) -> Report:
-    """Erase all namespaces of an NVMe controller, and prove it.
+    """Erase all namespaces of an NVMe controller, and verify it.
 
     :param limit: seconds for all of it.
     :return: ``method``: how; ``proof``: what was read; ``namespaces``: the names of their disks;
@@ -110,7 +110,7 @@ def _driver(address: str) -> str | None:
 
 
 def _await_controller(address: str, deadline: float) -> None:
-    """Wait a while for a controller that its driver was just given."""
+    """Wait for a controller that was just bound to its driver, at most 10 s."""
     stop = min(deadline, time.monotonic() + _PATIENCE)
     while _driver(address) == "nvme" and _state(address) != "live" and time.monotonic() < stop:
         time.sleep(_STEP)
@@ -137,9 +137,9 @@ def _running_vfs(device: Device) -> set[int]:
 def _refuse_shared(
     address: str, device: Device, namespaces: list[Namespace], others: set[int]
 ) -> None:
-    """Refuse what another running controller has too, and what no running controller has.
+    """Refuse namespaces that another running controller has too, and those that none has.
 
-    :raises OSError: EBUSY; EIO.
+    :raises OSError: EBUSY for the former, EIO for the latter.
     """
     if not device.controller().manages_namespaces:
         return
@@ -155,14 +155,14 @@ def _refuse_shared(
 
 
 def _nothing(address: str) -> Report:
-    """Say that there is nothing to erase, which is in order only for a VF."""
+    """Report that there is nothing to erase; raise NotErasedError unless it is a VF."""
     if not _is_vf(address):
         raise samples.NotErasedError(errno.EIO, f"{address} has no namespace that could be read")
     return {"method": "none", "proof": "it has no namespaces", "namespaces": [], "bytes": 0}
 
 
 def _of_idle_vf(address: str, deadline: float) -> Report:
-    """Ask the PF whether the controller of a VF, which does not run, has namespaces.
+    """Report a VF whose controller does not run; its PF must say that it has no namespaces.
 
     :raises OSError: ENODEV if it has, or runs for somebody else.
     """
@@ -224,7 +224,7 @@ def _size(file: int, namespace: Namespace) -> int:
 
 
 def _patiently(action: Callable[[], int], deadline: float) -> int:
-    """Try again for a while what is busy: who looks at a new disk does so for a moment."""
+    """Retry while the disk is busy, at most 10 s: programs look at a new disk for a moment."""
     stop = min(deadline, time.monotonic() + _PATIENCE)
     while True:
         try:
@@ -250,7 +250,7 @@ def _forget_partitions(disks: list[_Disk], deadline: float) -> None:
 
 
 def _erase(device: Device, disks: list[_Disk], deadline: float, *, alone: bool) -> str:
-    """Erase in the first of the ways that the controller does not refuse, and return which it was."""
+    """Erase in the first way that the controller does not refuse, and return its name."""
     for method, action in _ways(device, disks, alone=alone):
         with suppress(NvmeError):
             action()
@@ -261,9 +261,9 @@ def _erase(device: Device, disks: list[_Disk], deadline: float, *, alone: bool) 
 
 
 def _ways(device: Device, disks: list[_Disk], *, alone: bool) -> Iterator[Way]:
-    """Give the controller's ways to erase, the best first.
+    """Yield the controller's ways to erase, the best first.
 
-    What is of the whole subsystem is left out if other controllers of it run.
+    Those that erase the whole subsystem are left out if other controllers of it run.
     """
     can = device.controller()
     if alone and can.sanitize_crypto:
@@ -283,7 +283,7 @@ def _format(device: Device, disks: list[_Disk], *, crypto: bool) -> None:
 
 
 def _prove(disk: _Disk, method: str, deadline: float) -> str:
-    """Read again what was read before, and say what that proves.
+    """Read the same places again, and return what that proves.
 
     :raises NotErasedError: if a page is not empty; after a crypto erase, if it is what it was.
     """

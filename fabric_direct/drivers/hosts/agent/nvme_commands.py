@@ -123,7 +123,7 @@ class Device:
         self._command(_FORMAT, namespace.id, cdw10=namespace.format | erase << 9)
 
     def sanitize(self, *, crypto: bool) -> None:
-        """Erase all that the subsystem holds, and return when that is done (5.24: SANACT).
+        """Erase all that the subsystem holds, and block until that is done (5.24: SANACT).
 
         :raises NvmeError: if it failed.
         """

@@ -1,4 +1,4 @@
-"""The PCI functions of this machine, by sysfs: what they are, reset, removal, the driver that has them.
+"""The PCI functions of this machine, by sysfs: survey, reset, removal, rescan, and binding to a driver.
 
 Addresses are text, ``0000:25:00.0``. Errors are those of the kernel, with its number.
 """
@@ -117,10 +117,10 @@ def _words(text: bytes, at: int) -> str:
 
 
 def reset(addresses: list[str], limit: float) -> dict[str, str]:
-    """Reset functions, and see that they answer as what they were.
+    """Reset functions, and verify that they answer with the same ids.
 
-    Each is reset by itself, as the kernel knows how. Where that cannot be done for one of them, the
-    bus that they are on is, if they are all that is on it; they are removed and found again for that.
+    Each is reset by itself, as the kernel knows how. If one cannot be, their bus is reset, provided that
+    nothing else is on it; they are removed and found again for that.
 
     :param limit: seconds until they must answer.
     :return: how each was reset: ``flr``, ``pm``, ``bus`` and the like.
@@ -158,7 +158,7 @@ def _reset(address: str) -> None:
 
 
 def _method(address: str) -> str:
-    """Return how the kernel resets a function by itself, the first of the ways; empty if it cannot."""
+    """Return the first way in which the kernel resets a function by itself; empty if it cannot."""
     if not os.path.exists(f"{sysfs.pci(address)}/reset"):  # noqa: PTH110 - a str is faster
         return ""
     ways = f"{sysfs.pci(address)}/reset_method"
@@ -243,7 +243,7 @@ def _is_below(address: str, bridge: str) -> bool:
 
 
 def remove(addresses: list[str]) -> dict[str, str]:
-    """Take functions off the bus, as if they were not there; what is off already stays so.
+    """Remove functions from the bus; those that are not there are left out.
 
     :return: vendor and product of each that was there, as :func:`rescan` takes them.
     :raises OSError: EOPNOTSUPP for a VF, which no scan of the bus finds again.
@@ -259,7 +259,7 @@ def remove(addresses: list[str]) -> dict[str, str]:
 
 
 def rescan(expected: dict[str, str], limit: float) -> None:
-    """Look for functions on all buses, and return when these are there and answer.
+    """Rescan all buses, and block until these functions are there and answer.
 
     :param expected: vendor and product by address: ``{"0000:06:00.0": "8086:10d3"}``.
     :param limit: seconds to wait for them.
@@ -270,7 +270,7 @@ def rescan(expected: dict[str, str], limit: float) -> None:
 
 
 def bind(address: str, driver: str | None = None) -> str | None:
-    """Give a function to a driver, or to the one that it has by nature.
+    """Bind a function to a driver, or to the one that matches its ids.
 
     :return: the driver that has it now; None if there is none.
     :raises OSError: ENOENT if there is no such function; EBUSY if the named driver did not take it.

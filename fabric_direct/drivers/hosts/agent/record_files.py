@@ -1,7 +1,6 @@
-"""What is written down of devices: a file for each, in one directory.
+"""Records of devices, as texts: one file for each, in one directory.
 
-Texts are kept as they are given. A file for each means that two who write about two devices at the same
-time lose nothing.
+Because each device has a file of its own, concurrent writers of different records lose nothing.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ def _text(path: Path) -> str | None:
 
 
 def write(directory: str, name: str, text: str) -> None:
-    """Keep a text under a name, in place of what was there; it is on the disk on return."""
+    """Store a text under a name, replacing the former one; it is on disk on return."""
     replace(_path(directory, name), text.encode(), 0o600)
 
 
 def remove(directory: str, name: str) -> None:
-    """Forget what is kept under a name; nothing needs to be."""
+    """Remove the text of a name, if there is one."""
     Path(_path(directory, name)).unlink(missing_ok=True)
 
 
@@ -61,5 +60,5 @@ def _path(directory: str, name: str) -> str:
     :raises ValueError: if the name would lead out of the directory.
     """
     if not name or name.startswith(".") or "/" in name:
-        raise ValueError(f"{name!r} is no name")
+        raise ValueError(f"{name!r} is not a valid name")
     return str(Path(directory, f"{name}{_SUFFIX}"))

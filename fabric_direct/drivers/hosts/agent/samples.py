@@ -1,4 +1,4 @@
-"""What is read of a disk to see whether it is erased."""
+"""Samples of a disk's content, which show whether it is erased."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class NotErasedError(OSError):
 
 
 def places(size: int) -> list[Place]:
-    """Return what is read of a disk: the first and last MiB, and 64 blocks of 64 KiB in between.
+    """Return the places to read: the first and last MiB, and 64 random blocks of 64 KiB in between.
 
-    Which blocks cannot be known before. A disk of at most 64 MiB is read whole.
+    A disk of at most 64 MiB is read whole.
     """
     if size <= WHOLE:
         return [(at, min(MIB, size - at)) for at in range(0, size, MIB)]
@@ -44,14 +44,14 @@ def fingerprints(file: int, wanted: list[Place], deadline: float) -> dict[int, b
 
 
 def digest(page: bytes) -> bytes:
-    """Return what stands for a page's content."""
+    """Return the digest of a page's content."""
     return blake2b(page, digest_size=16).digest()
 
 
 def pages(file: int, wanted: list[Place], deadline: float) -> Iterator[tuple[int, bytes]]:
-    """Read these places, past all caches (O_DIRECT), and give them page by page.
+    """Read these places, past all caches (O_DIRECT), and yield each page with its offset.
 
-    :raises NotErasedError: if the disk gives less than was asked for.
+    :raises NotErasedError: if the disk returns less than was asked for.
     """
     with mmap.mmap(-1, MIB) as buffer:
         for at, length in wanted:
@@ -63,13 +63,13 @@ def pages(file: int, wanted: list[Place], deadline: float) -> Iterator[tuple[int
 
 
 def in_time(deadline: float) -> None:
-    """Raise TimeoutError if the time is over."""
+    """Raise TimeoutError if the deadline has passed."""
     if time.monotonic() > deadline:
         raise TimeoutError(errno.ETIMEDOUT, "the time for the drive is spent")
 
 
 def overwrite(file: int, size: int, deadline: float) -> None:
-    """Write zeros from the first byte to the last, past all caches, and bring them to the disk."""
+    """Write zeros from the first byte to the last, past all caches, and sync the disk."""
     with mmap.mmap(-1, 4 * MIB) as buffer:
         at = 0
         while at < size:

@@ -1,4 +1,4 @@
-"""Calls the functions of this package, as requests ask for it: on a worker, or in place."""
+"""Answers requests by calls of this package's functions: on a worker, or in this process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _number(error: Exception) -> int | None:
 
 
 def _words(error: Exception) -> str:
-    """Return what went wrong; the type of an error that nobody raised on purpose is part of it."""
+    """Return the message of an error; that of an unexpected one begins with its type."""
     if isinstance(error, OSError) and error.errno is not None:
         about = f": {error.filename}" if error.filename else ""
         return f"{_NAMES.get(error.errno, error.errno)}, {error.strerror}{about}"
@@ -70,9 +70,9 @@ def reply(request: dict[str, Any]) -> bytes:
 
 
 def serve() -> None:
-    """Answer the requests on standard input until it ends; then end all that was started, and us.
+    """Answer the requests on standard input until it ends; then end all programs, and this process.
 
-    What one request waits for holds up no other.
+    A request that takes its time delays no other.
     """
     requests, answers = _streams()
     greeting = {"python": list(sys.version_info[:3]), "user": os.geteuid()}
@@ -81,9 +81,9 @@ def serve() -> None:
 
 
 class _Server:
-    """Threads that take turns to read: who has read a request leaves the next one to another.
+    """Threads that take turns to read: each answers the request that it has read.
 
-    To hand a request to a new thread would cost more than most requests do.
+    Handing each request to a new thread would cost more than most requests do.
     """
 
     def __init__(self, requests: int, answers: int) -> None:

@@ -1,6 +1,6 @@
-"""What a disk's own content says that it is a member of, though nothing runs on it right now.
+"""Signatures on disks: the volume group, array or pool that a disk is a member of, running or not.
 
-The places and values are those of the formats' own sources, named in the table.
+Offsets and values are those of the formats' own sources, which the table names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions to this machine's kernel by netlink (rtnetlink(7))."""
+"""Requests to this machine's kernel by netlink (rtnetlink(7))."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _socket() -> socket.socket:
 
 
 def _elsewhere(netns: str) -> socket.socket:
-    """Return a socket of a namespace, made in a thread of its own: only that thread enters it."""
+    """Return a socket of a namespace; only a thread of its own enters it, to make the socket."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:

@@ -1,7 +1,7 @@
-"""What the host itself uses of its PCI functions: disks, and network interfaces.
+"""The host's own uses of its PCI functions: disks and network interfaces.
 
-A use counts for every function that the disk or interface hangs on: the drive, its controller, and the
-bridges before it. A VF is not below its PF: its uses are its own.
+A use is counted for every function in the path of the disk or interface: the drive, its controller, and
+the bridges before it. A VF is not below its PF: its uses are its own.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Uses = dict[str, list[str]]
 
 
 def uses() -> Uses:
-    """Return what the host uses of each PCI function, a sentence for each use.
+    """Return the host's uses of each PCI function, a sentence for each.
 
-    That includes members of volume groups, arrays and pools that do not run, and disks that cannot be
+    They include members of volume groups, arrays and pools that do not run, and disks that cannot be
     read. Functions that are not used are left out.
     """
     blocks = blocks_in_use()
@@ -45,7 +45,7 @@ def uses() -> Uses:
 
 
 def active() -> Uses:
-    """Return what the host uses right now: :func:`uses` without what only a disk's content tells."""
+    """Return the uses that are active: :func:`uses` without those that only a disk's content shows."""
     return _of_functions(blocks_in_use(), _links_in_use())
 
 
@@ -126,7 +126,7 @@ def _mounts() -> dict[str, str]:
 
 
 def _by_source(line: str) -> str | None:
-    """Return the disk that a mount names: the device number of a btrfs is no disk's."""
+    """Return the disk that a mount names: a btrfs has a device number that is no disk's."""
     source = line.partition(" - ")[2].split()[1]
     return _node(_unescaped(source)) if source.startswith("/dev/") else None
 
@@ -156,7 +156,7 @@ def _is_hardware(block: str) -> bool:
 
 
 def _dormant(block: str) -> list[str]:
-    """Return what a disk is a member of, or that something holds it that sysfs does not show."""
+    """Return the use that sysfs does not show: what the disk is a member of, or that it is held."""
     try:
         _claim_briefly(f"{DEV}/{block}")
         member = member_of(f"{DEV}/{block}")
@@ -168,9 +168,9 @@ def _dormant(block: str) -> list[str]:
 
 
 def _claim_briefly(path: str) -> None:
-    """Fail with EBUSY if the disk is claimed: by a ZFS pool, a journal, a container's mount.
+    """Raise OSError (EBUSY) if the disk is claimed: by a ZFS pool, a journal, a container's mount.
 
-    Another survey claims it for an instant, too, so one that is busy is asked again.
+    Another survey claims it for an instant, too, so a busy disk is tried again.
     """
     for pause in _ASK_AGAIN:
         try:
@@ -208,7 +208,7 @@ def _link(name: str) -> str:
 
 
 def _given(found: list[str]) -> list[str]:
-    """Leave link-local IPv6 addresses out: the kernel gives itself one when a link comes up."""
+    """Return the addresses without link-local IPv6 ones: the kernel assigns one when a link comes up."""
     return [a for a in found if not (":" in a and ipaddress.ip_interface(a).ip.is_link_local)]
 
 

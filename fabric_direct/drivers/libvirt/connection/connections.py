@@ -78,7 +78,7 @@ def translated(what: str, where: str) -> Iterator[None]:
 
 
 class Ignoring:
-    """Ends a block, without an error, when libvirt answers with one of these codes."""
+    """Ends a block without an error when libvirt answers with one of these codes."""
 
     def __init__(self, *codes: int) -> None:
         self._codes = codes
@@ -102,7 +102,7 @@ def _is_alive(connection: libvirt.virConnect) -> bool:
     try:
         return bool(connection.isAlive())
     except libvirt.libvirtError:
-        # It was closed, so that it cannot even be asked.
+        # It was closed, and cannot even be asked.
         return False
 
 
@@ -130,9 +130,9 @@ def _after_fork() -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """Leave the connections to the kernel: to close one while the interpreter ends may wait for ever.
+    """Leave the connections to the kernel: closing one while the interpreter ends may block for ever.
 
-    The event loop's thread stops where it is then, perhaps with its lock, which closing needs.
+    The event loop's thread may be stopped while it holds the lock that closing needs.
     """
     _events.stop()
     _forget()

@@ -1,12 +1,12 @@
 """libvirt's event loop for this process: keepalive and domain events are served by a daemon thread.
 
-libvirt's own loop cannot be had afresh in a forked child: its tables hold the parent's sockets, and its
+libvirt's own loop cannot be restarted in a forked child: its tables hold the parent's sockets, and its
 lock may be held for ever by a thread that the child does not have (``virConnectOpen`` then hangs). This
-one begins anew in a child. It does what libvirt asks of a loop, see
+one starts anew in a child. It does what libvirt requires of a loop, see
 https://libvirt.org/html/libvirt-libvirt-event.html#virEventRegisterImpl
 
-Each call of libvirt silences its socket, reads the answer itself, and puts timers off. epoll is told the
-first without a word to the loop's thread, which so sleeps through other threads' calls.
+Each call of libvirt stops listening to its socket, reads the answer itself, and postpones timers. epoll
+takes the first without waking the loop's thread, which so sleeps through other threads' calls.
 """
 
 import os
@@ -54,16 +54,16 @@ class _Timer:
 
 
 class EventLoop:
-    """File descriptors and timers that libvirt wants to hear of, from any of its threads."""
+    """File descriptors and timers that libvirt registers, from any thread."""
 
     def __init__(self) -> None:
-        """Make the loop; :meth:`start` lets it run."""
+        """Create the loop; :meth:`start` runs it."""
         self._registered = False
         self._thread: threading.Thread | None = None
         self._begin()
 
     def start(self) -> None:
-        """Let the loop run in this process; to be called before a connection is opened."""
+        """Run the loop in this process; call it before a connection is opened."""
         with self._lock:
             if not self._registered:
                 self._register()
@@ -73,7 +73,7 @@ class EventLoop:
                 thread.start()
 
     def stop(self) -> None:
-        """End the thread, so that it is not stopped in the midst of something when the process ends."""
+        """End the thread, so that the end of the process does not stop it in a callback."""
         self._stopping = True
         self._wake()
         if self._thread is not None:
@@ -104,7 +104,7 @@ class EventLoop:
         self._ids = count(1)
         self._handles: dict[int, _Handle] = {}
         self._timers: dict[int, _Timer] = {}
-        # What is to be freed: not from libvirt's own stack, for that deadlocks.
+        # To be freed by the thread: freed from libvirt's own stack, they deadlock.
         self._freed: deque[Any] = deque()
         self._epoll, self._polled = select.epoll(), set[int]()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -158,7 +158,7 @@ class EventLoop:
         return 0
 
     def _listen(self, descriptor: int) -> None:
-        """Have epoll tell what is wanted of the descriptor from now on, also while the thread sleeps."""
+        """Have epoll report what is wanted of the descriptor, also while the thread sleeps."""
         wanted = 0
         for handle in self._handles.values():
             if handle.descriptor == descriptor:
@@ -186,7 +186,7 @@ class EventLoop:
         try:
             os.write(self._waker, b"x")
         except BlockingIOError:
-            return  # it has been woken often enough
+            return  # the pipe is full, so it wakes anyway
 
     # --- the thread
 
@@ -246,6 +246,6 @@ def _to_epoll(events: int) -> int:
 
 
 def _from_epoll(mask: int, wanted: int) -> int:
-    """Return libvirt's bits; errors and hang-ups are always told."""
+    """Return libvirt's bits; errors and hang-ups are always reported."""
     told = wanted | libvirt.VIR_EVENT_HANDLE_ERROR | libvirt.VIR_EVENT_HANDLE_HANGUP
     return sum(ours for ours, theirs in _BITS if mask & theirs and ours & told)

@@ -6,8 +6,8 @@ this order: row in the pool, network, DHCP entry; and deleted in the reverse ord
 thus exists as long as anything else of the port does, so that a call which was killed anywhere is
 completed by calling again.
 
-Only creating and deleting a network takes a lock. A DHCP entry needs none: a network is not deleted
-while another NIC has a row in its pool.
+Only creating and deleting a network takes a lock. A DHCP entry needs none, because a network is not
+deleted while another NIC has a row in its pool.
 
 A router advertises the IPv6 prefix, and a guest that forms its address from its MAC gets the one that is
 held. Any other address (asked for, or in a prefix other than /64) must be configured in the guest.
@@ -238,8 +238,8 @@ class LibvirtNetwork:
             raise InvalidSite(
                 f"cannot {what}",
                 where=f"site.yaml: hosts.{name}",
-                why=f"{uri} is another machine's, whose bridges and leases are out of reach",
-                remedy=f"name a way to log in there: hosts.{name}.ssh: ssh://root@…",
+                why=f"{uri} is on another machine, whose bridges and leases need a login there",
+                remedy=f"set hosts.{name}.ssh, for example ssh://root@…",
             )
         return self._libvirt(what)
 
@@ -250,12 +250,12 @@ class LibvirtNetwork:
 
 
 def _refuse_cloud_only(interface: VNicInterface) -> None:
-    """Raise InvalidSliver if the interface asks for what only a cloud's network has."""
+    """Raise InvalidSliver if the interface asks for something that only a cloud's network has."""
     wishes = {"floating_ip": interface.floating_ip, "port_security": interface.port_security}
     for name, wish in wishes.items():
         if wish:
             raise InvalidSliver(
-                "cannot be had on libvirt",
+                "is not available on libvirt",
                 field=f"interface.{name}",
                 remedy="leave it out, or have the network served by a cloud",
             )

@@ -1,4 +1,4 @@
-"""The sequence in which PCI functions are attached to a domain, for every kind of device.
+"""Attaches PCI functions to a domain, in one sequence for every kind of device.
 
 ::
 
@@ -47,7 +47,7 @@ TAKE_BACK = 20.0
 
 
 class PlainFunctions:
-    """Functions without settings of their own; what a kind of device that has some replaces."""
+    """Functions without settings of their own; kinds of devices that have some override the methods."""
 
     template: ClassVar[str] = "hostdev.xml.j2"
 

@@ -1,4 +1,4 @@
-"""Cleaning of a device for its next tenant, with verification.
+"""Cleans a device for its next tenant, and verifies it.
 
 A drive is erased and read back; any other device is reset, and must answer with the same ids.
 """

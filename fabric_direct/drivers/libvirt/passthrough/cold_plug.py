@@ -1,4 +1,4 @@
-"""Devices that a guest gets, and gives back, only with a power cycle: FPGAs with their JTAG.
+"""Devices that a guest gets and releases only with a power cycle: FPGAs with their JTAG.
 
 All functions of the device are in one slot, with a USB controller of their own that has the USB devices
 which the allow-list names. Only the definition of the domain is changed; a power cycle applies it.

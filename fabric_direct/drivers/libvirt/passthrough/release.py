@@ -1,4 +1,4 @@
-"""From a domain back to a free device: given back to the host's driver, cleaned, its record removed."""
+"""Makes a device free again: binds it to the host's driver, cleans it, removes its record."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""The PCI functions of a host at one point in time, and the refusal of those that a sliver may not have.
+"""The PCI functions of a host at one point in time, and which of them a sliver may have.
 
-What is known of a function comes from the host's kernel, from all domains of its libvirt, from the
-records of devices that are not clean yet, and from the allow-list of the site.
+The sources are the host's kernel, all domains of its libvirt, the records of devices that are not clean
+yet, and the allow-list of the site.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a PF enforces on its virtual functions (VFs), before, while and after a domain has one.
+"""The settings that a PF enforces on its virtual functions (VFs), also before and after a domain has one.
 
 libvirt sets the MAC and the VLAN on the PF and restores them when the domain releases the VF. All other
 settings are set by netlink before the attach: VEPA on the uplink; trust, spoof check and rate of the VF.
@@ -78,7 +78,7 @@ class VirtualFunctions(PlainFunctions):
         self._keep_vepa(topology, uplink, topology.allowed()[component.bdf[0]])
 
     def restore(self, topology: Topology, record: DeviceRecord) -> None:
-        """Have the PF enforce what it did before the VF was attached."""
+        """Restore what the PF enforced before the VF was attached."""
         if record.baseline is None:
             return
         uplink, vf = self._uplink_of(topology, record.address)
@@ -87,12 +87,12 @@ class VirtualFunctions(PlainFunctions):
         if _unlike(there, settings):
             self.host.uplinks.set_vf(uplink, vf, settings)
         if had_none and there.mac != _NO_MAC:
-            # The VF's own driver makes one up when it hears of that, and the PF shows it.
+            # The VF's own driver generates one then, and the PF reports it.
             with suppress(NotVerified):
                 self.host.uplinks.set_vf(uplink, vf, VfSettings(mac=_NO_MAC))
 
     def differences(self, component: PciComponent, sliver_id: str) -> Iterator[str]:
-        """Yield where the PF's settings and the uplink's mode differ, a sentence each."""
+        """Yield the differences in the PF's settings and the uplink's mode, a sentence each."""
         nic, topology = _shared(component), self.host.known_topology(component.bdf)
         entry = topology.allowed().get(nic.bdf[0])
         uplink, vf = self._uplink_of(topology, nic.bdf[0])

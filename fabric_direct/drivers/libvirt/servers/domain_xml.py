@@ -1,4 +1,4 @@
-"""A server as libvirt's XML: written from what is asked for, read as what was found."""
+"""The XML of a server's domain: written from its spec, and read back."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What a libvirt host has for domains, and what those that are there take of it."""
+"""The resources of a libvirt host, and what its domains use of them."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -61,7 +61,7 @@ def _domains(connection: libvirt.virConnect) -> Iterator[ElementTree.Element]:
 
 
 def _sliver(domain: ElementTree.Element, site: str) -> NodeSliver | None:
-    """Return the site's sliver that a domain is of; None if it has no stamp that can be read."""
+    """Return the site's sliver in a domain's stamp; None if it has no stamp that can be read."""
     try:
         stamp = stamp_in(domain, site)
     except ValidationError:
@@ -112,7 +112,7 @@ def _cpu_features(
 
 
 def _images(site: Site, host: str) -> frozenset[str] | None:
-    """Return the site's images whose files are on the host; None where nobody can look there."""
+    """Return the site's images whose files are on the host; None if the host cannot be asked."""
     settings = site.host(host)
     if settings.ssh is None and urlsplit(settings.libvirt).hostname:
         return None

@@ -1,4 +1,4 @@
-"""Domains that are ours: how they are named, stamped and found."""
+"""Our domains: how they are named, stamped and found."""
 
 import re
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -80,7 +80,7 @@ def find_domain(
 
 
 def absent_domain_is_fine() -> Ignoring:
-    """End the block, without an error, when libvirt says that there is no such domain."""
+    """End the block without an error when libvirt answers that there is no such domain."""
     return Ignoring(libvirt.VIR_ERR_NO_DOMAIN)
 
 

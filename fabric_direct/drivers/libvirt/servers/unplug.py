@@ -1,7 +1,7 @@
-"""Taking a device from a domain, and knowing that its guest has let go of it.
+"""Detaches a device from a domain, and confirms that the guest has released it.
 
-libvirt answers a live detach at once, while the guest still holds the device. So the answer of the
-guest is listened for before it is asked, the domain is read again, and the guest is asked again.
+libvirt answers a live detach at once, while the guest still holds the device. So the events are
+registered first; then the guest is asked, the domain is read again, and the guest is asked again.
 """
 
 import threading
@@ -39,16 +39,16 @@ def detach(
     timeout: float,
     where: str,
 ) -> None:
-    """Take the device with this alias from the domain; on return it is gone, live and as defined.
+    """Detach the device with this alias from the domain; on return it is gone, live and as defined.
 
-    The definition is changed only once the guest has let go, so that a device which the guest still
-    holds stays the domain's. A device or domain that is not there is a success.
+    The definition is changed only once the guest has released the device; until then it is the
+    domain's. A device or domain that is not there is a success.
 
     :param alias: the user alias (``ua-…``) of the device.
-    :param timeout: seconds that the guest may take to let go; it is asked at least once.
+    :param timeout: seconds that the guest may take to release it; it is asked at least once.
     :param where: the URI of the connection.
     :raises TimedOut: if the guest still holds the device; it is still the domain's then.
-    :raises NotVerified: if the device is there although libvirt said that it was taken away.
+    :raises NotVerified: if the device is there although libvirt reported that it was detached.
     :raises Unreachable: if libvirt does not answer.
     """
     with translated(f"detach {alias}", where), absent_domain_is_fine():
@@ -68,14 +68,14 @@ def _detach_live(
     deadline = Deadline.within(timeout)
     with _listening(connection, domain, alias) as answer:
         _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        while not _let_go(domain, alias, answer, deadline.remaining(ASK_AGAIN)):
+        while not _released(domain, alias, answer, deadline.remaining(ASK_AGAIN)):
             if deadline.remaining() <= 0:
                 raise _still_held(alias, where, timeout, answer.refused)
             _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
 class _Answer:
-    """What the guest answered: libvirt's event thread writes it, the detaching thread reads it."""
+    """The guest's answer: libvirt's event thread writes it, the detaching thread reads it."""
 
     def __init__(self, alias: str) -> None:
         self.alias, self.refused = alias, False
@@ -90,8 +90,8 @@ class _Answer:
             self._heard.clear()
 
 
-class _Ear:
-    """Hears the guest of one domain, for all who wait for it: libvirt takes a callback only once."""
+class _Listener:
+    """The events of one domain, for all who wait for them: libvirt takes a callback only once."""
 
     def __init__(self, connection: libvirt.virConnect, domain: libvirt.virDomain) -> None:
         self.answers: list[_Answer] = []
@@ -113,33 +113,33 @@ class _Ear:
                 answer.tell(refused=refused)
 
 
-_ears: dict[tuple[int, str], _Ear] = {}
+_listeners: dict[tuple[int, str], _Listener] = {}
 _lock = forks.Lock()
-forks.in_child(_ears.clear)
+forks.in_child(_listeners.clear)
 
 
 @contextmanager
 def _listening(
     connection: libvirt.virConnect, domain: libvirt.virDomain, alias: str
 ) -> Iterator[_Answer]:
-    """Hear the guest's answers."""
+    """Register for the guest's answers within the block."""
     answer, key = _Answer(alias), (id(connection), domain.UUIDString())
     with _lock:
-        ear = _ears.get(key) or _Ear(connection, domain)
-        _ears[key] = ear
-        ear.answers.append(answer)
+        listener = _listeners.get(key) or _Listener(connection, domain)
+        _listeners[key] = listener
+        listener.answers.append(answer)
     try:
         yield answer
     finally:
         with _lock:
-            ear.answers.remove(answer)
-            if not ear.answers:
-                del _ears[key]
-                ear.close()
+            listener.answers.remove(answer)
+            if not listener.answers:
+                del _listeners[key]
+                listener.close()
 
 
 def _ask(domain: libvirt.virDomain, alias: str, scope: int) -> None:
-    """Ask for the device; that it is not there, or that its guest was asked already, is no error."""
+    """Ask for the device; it is no error if it is not there, or if the guest was asked already."""
     try:
         domain.detachDeviceAlias(alias, scope)
     except libvirt.libvirtError as error:
@@ -152,8 +152,8 @@ def _is_in(domain: libvirt.virDomain, alias: str, scope: int) -> bool:
     return has_alias(definitions(domain).get(scope, ""), alias)
 
 
-def _let_go(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: float) -> bool:
-    """Return whether the guest let go within ``seconds``, or sooner that it refused."""
+def _released(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: float) -> bool:
+    """Return whether the guest released the device within ``seconds``, or soon after it refused."""
     until = Deadline.within(seconds)
     while _is_in(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE):
         if until.remaining() <= 0:
@@ -169,7 +169,7 @@ def _verify(domain: libvirt.virDomain, alias: str, where: str) -> None:
         raise NotVerified(
             f"{alias} is still in domain {domain.name()}",
             where=where,
-            why="libvirt said that it was taken away; the domain may have been started meanwhile",
+            why="libvirt reported that it was detached; the domain may have been started meanwhile",
             remedy="detach it again",
         )
 
