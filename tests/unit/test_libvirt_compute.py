@@ -24,7 +24,7 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.libvirt.servers import driver as module
 from fabric_direct.drivers.libvirt.servers import power
 from fabric_direct.drivers.libvirt.servers.domain_xml import (
-    domain_xml,
+    definition,
     port_xml,
     serial_number,
     volume_xml,
@@ -159,7 +159,7 @@ class FakeDomain(MagicMock):
 def domain(connection: MagicMock, store: Store) -> FakeDomain:
     """The sliver's domain, running, with one NIC and one volume."""
     domain = FakeDomain()
-    domain.runs(domain_xml(spec(port(), volumes=(volume(),)), SITE, store, "qemu"))
+    domain.runs(definition(spec(port(), volumes=(volume(),)), SITE, store, "qemu"))
     connection.lookupByUUID.side_effect = None
     connection.lookupByUUID.return_value = domain
     return domain
@@ -221,11 +221,11 @@ def text(document: etree._Element, path: str) -> list[str]:
 def test_a_definition_is_valid_libvirt_xml(
     store: Store, wanted: ServerSpec, virt_type: str, nodes: list[int]
 ) -> None:
-    valid(domain_xml(wanted, SITE, store, virt_type, nodes))
+    valid(definition(wanted, SITE, store, virt_type, nodes))
 
 
 def test_a_definition_says_what_the_sliver_wants(store: Store) -> None:
-    document = etree.fromstring(domain_xml(spec(), SITE, store, "qemu"))
+    document = etree.fromstring(definition(spec(), SITE, store, "qemu"))
 
     assert document.get("type") == "qemu"
     assert document.findtext("name") == "s-1-node"
@@ -237,7 +237,7 @@ def test_a_definition_says_what_the_sliver_wants(store: Store) -> None:
 def test_the_stamp_comes_back_unharmed_from_hostile_text(store: Store) -> None:
     wanted = spec(ssh_keys=[f"{KEY} {HOSTILE}"], boot_script="secret <&>")
 
-    xml = domain_xml(wanted, SITE, store, "qemu")
+    xml = definition(wanted, SITE, store, "qemu")
 
     found = etree.fromstring(xml).findtext(f"metadata/{{{STAMP_NAMESPACE}}}stamp")
     assert Stamp.model_validate_json(found) == wanted.sliver.stamp()
@@ -246,7 +246,7 @@ def test_the_stamp_comes_back_unharmed_from_hostile_text(store: Store) -> None:
 
 def test_a_guest_with_kvm_has_the_hosts_cpu(store: Store) -> None:
     modes = [
-        etree.fromstring(domain_xml(spec(), SITE, store, kind)).find("cpu").get("mode")
+        etree.fromstring(definition(spec(), SITE, store, kind)).find("cpu").get("mode")
         for kind in ("kvm", "qemu")
     ]
 
@@ -256,7 +256,7 @@ def test_a_guest_with_kvm_has_the_hosts_cpu(store: Store) -> None:
 def test_the_disks_are_root_then_data_then_seed(store: Store) -> None:
     wanted = spec(volumes=(volume(), volume("more", "/pool/archive")))
 
-    document = etree.fromstring(domain_xml(wanted, SITE, store, "qemu"))
+    document = etree.fromstring(definition(wanted, SITE, store, "qemu"))
 
     assert text(document, "//disk/target/@dev") == ["vda", "vdb", "vdc", "vdd"]
     assert text(document, "//disk/source/@file") == [
@@ -276,7 +276,7 @@ def test_a_present_volume_is_known_by_the_component_that_names_it(store: Store) 
     components = [{"type": "Storage", "id": "old", "volume": "archive"}]
 
     document = etree.fromstring(
-        domain_xml(spec(volumes=(present,), components=components), SITE, store, "qemu")
+        definition(spec(volumes=(present,), components=components), SITE, store, "qemu")
     )
 
     assert text(document, "//disk/alias/@name") == ["ua-s-1-old-0"]
@@ -286,7 +286,7 @@ def test_ten_slots_are_free_for_hot_plug(store: Store) -> None:
     components = [{"type": "GPU", "id": "gpu", "bdf": ["0000:25:00.0", "0000:25:00.1"]}]
 
     document = etree.fromstring(
-        domain_xml(spec(port(), components=components), SITE, store, "qemu")
+        definition(spec(port(), components=components), SITE, store, "qemu")
     )
 
     slots = len(document.xpath("//controller[@model='pcie-root-port']"))
@@ -355,7 +355,7 @@ def test_a_server_is_read_from_its_domain(compute: LibvirtCompute, domain: FakeD
 
 def test_a_limit_is_read_in_mbit(compute: LibvirtCompute, domain: FakeDomain, store: Store) -> None:
     components = [{"type": "vNIC", "id": "nic1", "network": "red", "interface": {"bandwidth": 100}}]
-    domain.runs(domain_xml(spec(port(), components=components), SITE, store, "qemu"))
+    domain.runs(definition(spec(port(), components=components), SITE, store, "qemu"))
 
     assert [p.bandwidth for p in compute.find("s-1").ports] == [100]
 
@@ -399,7 +399,7 @@ def test_only_stamped_domains_are_servers(
 def test_a_domain_of_another_site_is_none_of_ours(
     compute: LibvirtCompute, connection: MagicMock, domain: FakeDomain, store: Store
 ) -> None:
-    domain.runs(domain_xml(spec(), "ELSEWHERE", store, "qemu"))
+    domain.runs(definition(spec(), "ELSEWHERE", store, "qemu"))
     connection.listAllDomains.return_value = [domain]
 
     assert compute.servers() == ()
@@ -445,7 +445,7 @@ def test_creation_makes_disks_then_defines_then_starts(
     compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock, store: Store
 ) -> None:
     made = FakeDomain()
-    made.runs(domain_xml(spec(), SITE, store, "qemu"))
+    made.runs(definition(spec(), SITE, store, "qemu"))
     made.active = False
     events = MagicMock()
     events.attach_mock(fake_store, "store")

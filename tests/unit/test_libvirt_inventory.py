@@ -11,7 +11,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import HostInventory, HostNode, Image, ImageNeeds, ServerSpec
 from fabric_direct.drivers.libvirt.servers import driver as module
-from fabric_direct.drivers.libvirt.servers.domain_xml import domain_xml
+from fabric_direct.drivers.libvirt.servers.domain_xml import definition
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import InvalidSliver, Unreachable
@@ -149,7 +149,7 @@ def test_every_domain_counts_with_all_that_it_may_take_and_ours_are_told(
     compute: LibvirtCompute, connection: MagicMock, site: Site
 ) -> None:
     spec = ServerSpec(sliver(), Image("tiny", "root"))
-    ours = domain_xml(spec, SITE, Store.of(site, "w1"), "qemu").replace("GiB'>3", "KiB'>3145728")
+    ours = definition(spec, SITE, Store.of(site, "w1"), "qemu").replace("GiB'>3", "KiB'>3145728")
     elsewhere = ours.replace("site='TEST'", "site='OTHER'").replace("s-1", "s-2")
     connection.listAllDomains.return_value = [domain(ours), domain(FOREIGN), domain(elsewhere)]
 
@@ -164,7 +164,7 @@ def test_a_domain_whose_stamp_cannot_be_read_counts_for_no_sliver(
     compute: LibvirtCompute, connection: MagicMock, site: Site
 ) -> None:
     spec = ServerSpec(sliver(), Image("tiny", "root"))
-    known = domain_xml(spec, SITE, Store.of(site, "w1"), "qemu")
+    known = definition(spec, SITE, Store.of(site, "w1"), "qemu")
     newer = known.replace("&#34;sliver&#34;: {", "&#34;sliver&#34;: {&#34;newer&#34;: 1, ")
     connection.listAllDomains.return_value = [domain(newer)]
 

@@ -1,6 +1,6 @@
 """The drivers that serve one host, for one operation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
@@ -78,8 +78,8 @@ class HostDrivers:
         limited = partial(bounded, deadline=deadline, limit=limit, within=reads.active)
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
         cleaning = partial(limited, limit=inf)
-        return HostDrivers(
-            host=self.host,
+        return replace(
+            self,
             compute=patient(self.compute, "compute"),
             network=patient(self.network, "network"),
             volume=patient(self.volume, "volume"),

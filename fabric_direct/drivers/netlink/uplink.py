@@ -140,14 +140,13 @@ class NetlinkUplink:
         with self._session(f"change VF {vf}", link, invalid=_INVALID_VF) as ip:
             index = link_index(ip, link)
             before = self._vf(ip, link, index, vf)
-            changes = _but(settings, before)
-            if changes == VfSettings():
+            changes = _differing(settings, before)
+            if not changes:
                 return
             # pyroute2 empties the dictionary that it is given: this one is made for it.
-            ip.link("set", index=index, vf=_request(vf, changes, before))
+            ip.link("set", index=index, vf=_request(vf, VfSettings(**changes), before))
             after = self._vf(ip, link, index, vf)
-        wrong = asdict(_but(settings, after))
-        self._verify(link, vf, {n: v for n, v in wrong.items() if v is not None}, asdict(after))
+        self._verify(link, vf, _differing(settings, after), asdict(after))
 
     def _verify(self, link: str, vf: int, wrong: dict[str, Any], found: dict[str, Any]) -> None:
         if wrong:
@@ -252,12 +251,10 @@ def _settings(info: Any) -> VfSettings:
     )
 
 
-def _but(wanted: VfSettings, there: VfSettings) -> VfSettings:
-    """Return those of the wanted settings that are not there already."""
+def _differing(wanted: VfSettings, there: VfSettings) -> dict[str, Any]:
+    """Return those of the wanted settings that are not there already, by name."""
     found = asdict(there)
-    return VfSettings(
-        **{n: None if value == found[n] else value for n, value in asdict(wanted).items()}
-    )
+    return {n: v for n, v in asdict(wanted).items() if v is not None and v != found[n]}
 
 
 def _request(vf: int, wanted: VfSettings, before: VfSettings) -> dict[str, Any]:

@@ -28,18 +28,9 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.networks import dnsmasq
+from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
 from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
-from fabric_direct.drivers.libvirt.networks.strategies import (
-    NetworkHost,
-    Strategy,
-    delete_network,
-    find_ours,
-    is_shared,
-    network_name,
-    strategy,
-    vlan_stamp,
-)
+from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import InvalidSite, InvalidSliver
@@ -158,8 +149,8 @@ class LibvirtNetwork:
 
     def _unplug(self, connection: libvirt.virConnect, held: Held) -> None:
         """Remove the NIC from a network that others use; otherwise it goes with the network."""
-        network = find_ours(connection, self._site.site, held.network)
-        if network and (self._others(held) or is_shared(network, held)):
+        network = strategies.find_ours(connection, self._site.site, held.network)
+        if network and (self._others(held) or strategies.is_shared(network, held)):
             dnsmasq.release(network, held.mac, self._host.kernel)
             dnsmasq.remove_host(network, held.mac)
 
@@ -168,18 +159,18 @@ class LibvirtNetwork:
         self._unplug(connection, held)
         if self._others(held):
             return
-        stamp = vlan_stamp(self._site.site, held.network)
+        stamp = strategies.vlan_stamp(self._site.site, held.network)
         vlan.remove_vlans(stamp, host=self._host.kernel)
-        network = find_ours(connection, self._site.site, held.network)
-        if network and not is_shared(network, held):
-            delete_network(network)
+        network = strategies.find_ours(connection, self._site.site, held.network)
+        if network and not strategies.is_shared(network, held):
+            strategies.delete_network(network)
 
     def _others(self, held: Held) -> set[Held]:
         return set(self._pools.of_network(held.network, self._host.name)) - {held}
 
     def _left(self, connection: libvirt.virConnect, held: Held) -> Iterator[str]:
         yield f"port {held}: {held.mac}, {held.ipv4}"
-        network = find_ours(connection, self._site.site, held.network)
+        network = strategies.find_ours(connection, self._site.site, held.network)
         if network and held.mac in dnsmasq.hosts(network):
             yield f"DHCP entry of {held}: {held.mac}"
         if network and dnsmasq.leases(network, held.mac):
@@ -201,12 +192,12 @@ class LibvirtNetwork:
         return known[network]
 
     def _strategy(self, network: str) -> Strategy:
-        return strategy(self._host, self._site.site, network, self._settings(network))
+        return strategies.strategy(self._host, self._site.site, network, self._settings(network))
 
     def _port(self, held: Held) -> Port:
         settings = self._site.networks.get(held.network)
         if settings is None:  # no longer in site.yaml: enough is known to delete it
-            source = network_name(self._site.site, held.network)
+            source = strategies.network_name(self._site.site, held.network)
             return Port(held.sliver, held.component, held.network, source, held.mac)
         subnet6, by = settings.subnet6, self._strategy(held.network)
         return Port(

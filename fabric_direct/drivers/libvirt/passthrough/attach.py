@@ -19,15 +19,8 @@ from typing import ClassVar
 import libvirt
 
 from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, Tenant, VfSettings
-from fabric_direct.drivers.libvirt.passthrough import node_devices
-from fabric_direct.drivers.libvirt.passthrough.attached import (
-    CONFIG,
-    LIVE,
-    current,
-    described,
-    is_as,
-    plugged_in,
-)
+from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
+from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
     Reading,
@@ -217,14 +210,15 @@ class Attachment:
     def _read_back(self, domain: libvirt.virDomain) -> tuple[PluggedDevice, ...]:
         """Return the functions as found: live if the domain runs, else as defined."""
         wanted = self.wanted
-        plugged = plugged_in(self.plug.of(Reading(domain)), self.tenant.sliver)
+        plugged = attached.plugged_in(self.plug.of(Reading(domain)), self.tenant.sliver)
         labels = {device.alias for device in wanted}
         for there in plugged.values():
-            if not all(any(is_as(found, device) for found in there) for device in wanted):
-                found = ", ".join(described(d) for d in there if d.alias in labels) or "nothing"
-                why = f"wanted {', '.join(map(described, wanted))}; found {found}"
+            if not all(any(attached.is_as(found, device) for found in there) for device in wanted):
+                own = [attached.described(d) for d in there if d.alias in labels]
+                why = f"wanted {', '.join(map(attached.described, wanted))}; "
+                why += f"found {', '.join(own) or 'nothing'}"
                 raise not_attached(domain, self.functions.host.uri, why)
-        return tuple(found for found in current(plugged) if found.alias in labels)
+        return tuple(found for found in attached.current(plugged) if found.alias in labels)
 
 
 def not_attached(domain: libvirt.virDomain, where: str, why: str) -> NotVerified:

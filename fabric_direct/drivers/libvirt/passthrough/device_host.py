@@ -11,13 +11,8 @@ from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import DeviceRecord, HostDriver, Tenant, UplinkDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
-    Reading,
-    claims,
-    read_domains,
-    read_tenant,
-    uuid_of,
-)
+from fabric_direct.drivers.libvirt.passthrough import domain_claims
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords, same_component
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
@@ -66,7 +61,7 @@ class DeviceHost:
         with ThreadPoolExecutor(2) as pool:
             functions = pool.submit(survey, self.agent, timeout=self.site.limits.call)
             records = pool.submit(self.records.read)
-            held = claims(read_domains(self.connection))
+            held = domain_claims.claims(domain_claims.read_domains(self.connection))
             self._last = Topology(
                 host=self.name,
                 functions=functions.result(),
@@ -96,7 +91,7 @@ class DeviceHost:
 
     def domain(self, tenant: Tenant) -> Reading | None:
         """Read the tenant's domain; return None if there is none."""
-        return read_tenant(self.connection, tenant)
+        return domain_claims.read_tenant(self.connection, tenant)
 
     def the_domain(self, tenant: Tenant) -> Reading:
         """Read the tenant's domain.

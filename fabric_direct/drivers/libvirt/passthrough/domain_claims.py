@@ -13,14 +13,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.drivers.contract import Tenant
-from fabric_direct.drivers.libvirt.servers.lookup import (
-    absent_domain_is_fine,
-    check_stamp,
-    component_of,
-    definitions,
-    domain_uuid,
-    stamp_in,
-)
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.model import PciAddress
 
@@ -44,8 +37,8 @@ class Claim:
     def owner(self) -> str:
         """``<sliver>/<component>`` if the domain is a sliver's, else the domain's name."""
         for sliver in _slivers_in(self.alias):
-            if str(domain_uuid(sliver)) == self.uuid:
-                return f"{sliver}/{component_of(self.alias, sliver)}"
+            if str(lookup.domain_uuid(sliver)) == self.uuid:
+                return f"{sliver}/{lookup.component_of(self.alias, sliver)}"
         return self.domain
 
 
@@ -66,7 +59,7 @@ class Reading:
 
     def __init__(self, domain: libvirt.virDomain, texts: dict[int, str] | None = None) -> None:
         self.domain = domain
-        self._texts = definitions(domain) if texts is None else texts
+        self._texts = lookup.definitions(domain) if texts is None else texts
 
     def as_defined(self) -> "Reading":
         """Return the same domain without its live XML."""
@@ -92,13 +85,13 @@ class Reading:
 
     def check_stamp(self, sliver_id: str) -> None:
         """Raise NotOurs unless the domain bears the sliver's stamp."""
-        stamp = stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
-        check_stamp(stamp, self.domain.name(), sliver_id)
+        stamp = lookup.stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+        lookup.check_stamp(stamp, self.domain.name(), sliver_id)
 
 
 def uuid_of(tenant: Tenant) -> str:
     """Return the UUID of a tenant's domain: the cloud's own, or the one derived from the sliver's id."""
-    return tenant.domain or str(domain_uuid(tenant.sliver))
+    return tenant.domain or str(lookup.domain_uuid(tenant.sliver))
 
 
 def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | None:
@@ -110,7 +103,7 @@ def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | Non
     :raises libvirt.libvirtError: if libvirt does not answer.
     """
     own: Reading | None = None
-    with absent_domain_is_fine():
+    with lookup.absent_domain_is_fine():
         own = Reading(connection.lookupByUUIDString(uuid_of(tenant)))
         if tenant.domain is None:
             own.check_stamp(tenant.sliver)
@@ -124,7 +117,7 @@ def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
     """
     readings = []
     for domain in connection.listAllDomains():
-        with absent_domain_is_fine():
+        with lookup.absent_domain_is_fine():
             readings.append(Reading(domain))
     return tuple(readings)
 

@@ -12,14 +12,9 @@ from typing import ClassVar
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PluggedDevice, Tenant
+from fabric_direct.drivers.libvirt.passthrough import attached
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, HotPlug, PlainFunctions
-from fabric_direct.drivers.libvirt.passthrough.attached import (
-    CONFIG,
-    LIVE,
-    current,
-    is_as,
-    plugged_in,
-)
+from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
@@ -90,7 +85,7 @@ class HostdevDevice:
         Of a running domain those of its live XML, with the address that libvirt gave them there.
         """
         with self._domain(tenant) as own:
-            there = current(plugged_in(own, tenant.sliver)) if own else ()
+            there = attached.current(attached.plugged_in(own, tenant.sliver)) if own else ()
             return self._functions.with_settings(there)
 
     def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
@@ -101,9 +96,9 @@ class HostdevDevice:
     def _differing(self, own: Reading, component: PciComponent, tenant: Tenant) -> Iterator[str]:
         """Yield the differences in a domain, and those in settings if it runs and has no others."""
         wanted, missing = self._functions.wanted(component, tenant.sliver), False
-        for scope, there in plugged_in(own, tenant.sliver).items():
+        for scope, there in attached.plugged_in(own, tenant.sliver).items():
             for device in wanted:
-                if not any(is_as(found, device) for found in there):
+                if not any(attached.is_as(found, device) for found in there):
                     missing = True
                     what = f"{device.host_address} {WHEN[scope]}"
                     yield f"{component.type} {component.id} does not have {what}"

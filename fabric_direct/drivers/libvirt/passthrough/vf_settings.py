@@ -1,4 +1,4 @@
-"""The settings that a PF enforces on its virtual functions (VFs), also before and after a domain has one.
+"""The settings that a PF enforces on its virtual functions (VFs): also before and after a domain has it.
 
 libvirt sets the MAC and the VLAN on the PF and restores them when the domain releases the VF. All other
 settings are set by netlink before the attach: VEPA on the uplink; trust, spoof check and rate of the VF.

@@ -21,16 +21,7 @@ from fabric_direct.drivers.contract import (
     ServerSpec,
     Volume,
 )
-from fabric_direct.drivers.libvirt.servers.lookup import (
-    alias,
-    component_of,
-    definitions,
-    domain_name,
-    domain_uuid,
-    held_component,
-    nic_alias,
-    stamp_in,
-)
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, Store
 from fabric_direct.drivers.libvirt.xml import attribute, render
 from fabric_direct.model import NodeSliver, Stamp, State
@@ -78,7 +69,7 @@ def serial_number(component: str) -> str:
     return f"{component[:11]}-{hashlib.sha256(component.encode()).hexdigest()[:8]}"
 
 
-def domain_xml(
+def definition(
     spec: ServerSpec, site: str, store: Store, virt_type: str, nodes: Sequence[int] = ()
 ) -> str:
     """Return the definition of the server's domain.
@@ -93,8 +84,8 @@ def domain_xml(
     return render(
         "domain.xml.j2",
         virt_type=virt_type,
-        name=domain_name(sliver),
-        uuid=domain_uuid(sliver.id),
+        name=lookup.domain_name(sliver),
+        uuid=lookup.domain_uuid(sliver.id),
         site=site,
         stamp=_stamp_json(sliver.stamp()),
         memory=sliver.capacities.ram,
@@ -129,10 +120,10 @@ def read_server(domain: libvirt.virDomain, host: str, site: str) -> Server | Non
     """Return the server that a domain is, or None if it bears no stamp of the site."""
     state, _, memory, cores, _ = domain.info()
     xml = ElementTree.fromstring(domain.XMLDesc(0))
-    stamp = stamp_in(xml, site)
+    stamp = lookup.stamp_in(xml, site)
     if stamp is None:
         return None
-    own = partial(component_of, sliver_id=stamp.sliver.id)
+    own = partial(lookup.component_of, sliver_id=stamp.sliver.id)
     return Server(
         sliver=stamp.sliver.id,
         instance=domain.name(),
@@ -152,7 +143,9 @@ def read_plugs(domain: libvirt.virDomain, holder: str, site: str) -> Iterator[Pl
 
     One that is only live, or only defined, is not whole: a call was killed midway.
     """
-    scopes = [_plugs_in(text, domain.name(), holder, site) for text in definitions(domain).values()]
+    scopes = [
+        _plugs_in(text, domain.name(), holder, site) for text in lookup.definitions(domain).values()
+    ]
     for component in sorted({component for scope in scopes for component in scope}):
         plugs = [scope[component] for scope in scopes if component in scope]
         yield replace(plugs[-1], whole=len(plugs) == len(scopes))
@@ -163,8 +156,8 @@ def _plugs_in(text: str, name: str, holder: str, site: str) -> dict[str, Plug]:
     if f"ua-{holder}-" not in text:
         return {}
     xml = ElementTree.fromstring(text)
-    stamp = stamp_in(xml, site)
-    nics = _nics(xml, partial(held_component, holder=holder))
+    stamp = lookup.stamp_in(xml, site)
+    nics = _nics(xml, partial(lookup.held_component, holder=holder))
     return {nic.component: Plug(stamp.sliver.id, name, nic) for nic in nics} if stamp else {}
 
 
@@ -172,7 +165,7 @@ def targets_of(domain: libvirt.virDomain) -> set[str]:
     """Return the target names that the domain's disks have, live or as defined."""
     return {
         element.attrib["dev"]
-        for xml in definitions(domain).values()
+        for xml in lookup.definitions(domain).values()
         for element in ElementTree.fromstring(xml).iterfind("devices/disk/target")
     }
 
@@ -205,7 +198,7 @@ def _data_disk(sliver_id: str, component: str, volume: Volume, target: str) -> _
         path=volume.source,
         format="qcow2",
         target=target,
-        alias=alias(sliver_id, component),
+        alias=lookup.alias(sliver_id, component),
         serial=serial_number(component),
     )
 
@@ -216,7 +209,7 @@ def _nic(sliver_id: str, port: Port, bandwidth: int | None) -> dict[str, object]
         "source": port.source,
         "mac": port.mac,
         "rate": None if bandwidth is None else bandwidth * KILOBYTES,
-        "alias": nic_alias(sliver_id, port.component, port.sliver),
+        "alias": lookup.nic_alias(sliver_id, port.component, port.sliver),
     }
 
 

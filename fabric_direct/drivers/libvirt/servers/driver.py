@@ -22,17 +22,7 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.guests.cloudinit import nocloud_seed
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
-from fabric_direct.drivers.libvirt.servers import lookup
-from fabric_direct.drivers.libvirt.servers.domain_xml import (
-    KILOBYTES,
-    domain_xml,
-    port_xml,
-    read_plugs,
-    read_server,
-    stamp_xml,
-    targets_of,
-    volume_xml,
-)
+from fabric_direct.drivers.libvirt.servers import domain_xml, lookup
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, Store
@@ -133,8 +123,8 @@ class LibvirtCompute:
             suppress(NotFound),
             translated(f"look for the domain of {sliver_id}", self._uri),
         ):
-            domain = lookup.find_domain(connect(self._uri), sliver_id, self._site)
-            return None if domain is None else read_server(domain, self._host, self._site)
+            if domain := lookup.find_domain(connect(self._uri), sliver_id, self._site):
+                return domain_xml.read_server(domain, self._host, self._site)
         return None
 
     def servers(self) -> tuple[Server, ...]:
@@ -236,7 +226,7 @@ class LibvirtCompute:
         with self._domain(
             f"attach {port.component} to the domain of {sliver_id}", sliver_id
         ) as domain:
-            xml = port_xml(sliver_id, port, interface.bandwidth)
+            xml = domain_xml.port_xml(sliver_id, port, interface.bandwidth)
             self._attach(domain, lookup.nic_alias(sliver_id, port.component, port.sliver), xml)
 
     def detach_port(
@@ -264,7 +254,7 @@ class LibvirtCompute:
         """
         with self._domain(f"limit {component} of {sliver_id}", sliver_id) as domain:
             name = lookup.nic_alias(sliver_id, component, holder or sliver_id)
-            mac, rate = self._mac(domain, name), (bandwidth or 0) * KILOBYTES
+            mac, rate = self._mac(domain, name), (bandwidth or 0) * domain_xml.KILOBYTES
             wanted = {"inbound.average": rate, "outbound.average": rate}
             # libvirt takes one scope at a time here.
             for flag in lookup.scopes(domain):
@@ -277,7 +267,7 @@ class LibvirtCompute:
         with translated(f"look for the NICs of {holder}", self._uri):
             for domain in connect(self._uri).listAllDomains():
                 with lookup.absent_domain_is_fine():
-                    found += read_plugs(domain, holder, self._site)
+                    found += domain_xml.read_plugs(domain, holder, self._site)
         return tuple(found)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
@@ -286,13 +276,13 @@ class LibvirtCompute:
         :raises NotFound: if there is no such server.
         """
         with self._domain(f"attach {component} to the domain of {sliver_id}", sliver_id) as domain:
-            taken = targets_of(domain)
-            xml = volume_xml(sliver_id, component, volume, taken)
+            taken = domain_xml.targets_of(domain)
+            xml = domain_xml.volume_xml(sliver_id, component, volume, taken)
             try:
                 self._attach(domain, lookup.alias(sliver_id, component), xml)
             except libvirt.libvirtError:
                 # Another thread may have plugged a volume in at the same target meanwhile.
-                if targets_of(domain) == taken:
+                if domain_xml.targets_of(domain) == taken:
                     raise
                 self.attach_volume(sliver_id, component, volume)
 
@@ -311,7 +301,7 @@ class LibvirtCompute:
         """
         with self._domain(f"write the stamp of {sliver_id}", sliver_id) as domain:
             kind, key = libvirt.VIR_DOMAIN_METADATA_ELEMENT, "fabric"
-            xml = stamp_xml(stamp, self._site)
+            xml = domain_xml.stamp_xml(stamp, self._site)
             domain.setMetadata(kind, xml, key, STAMP_NAMESPACE, lookup.scope(domain))
             if lookup.read_stamp(domain, self._site) != stamp:
                 raise NotVerified(f"domain {domain.name()} has another stamp", where=self._uri)
@@ -341,7 +331,7 @@ class LibvirtCompute:
 
     def _read(self, domain: libvirt.virDomain) -> Server | None:
         with lookup.absent_domain_is_fine():
-            return read_server(domain, self._host, self._site)
+            return domain_xml.read_server(domain, self._host, self._site)
         return None
 
     def _running(self, sliver_id: str) -> Server:
@@ -362,7 +352,9 @@ class LibvirtCompute:
         self._store.upload(f"{sliver.id}.seed", seed)
         self._store.console(sliver.id).pool()
         virt_type = self._effective_virt_type(connection)
-        xml = domain_xml(spec, self._site, self._store, virt_type, _memory_nodes(connection))
+        xml = domain_xml.definition(
+            spec, self._site, self._store, virt_type, _memory_nodes(connection)
+        )
         return connection.defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def _refuse_taken_name(self, connection: libvirt.virConnect, name: str) -> None:

@@ -10,12 +10,8 @@ from pydantic import ValidationError
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostInventory, HostNode
 from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
-from fabric_direct.drivers.libvirt.servers.lookup import (
-    CELLS,
-    absent_domain_is_fine,
-    stamp_in,
-)
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.model import NodeSliver
 
@@ -56,21 +52,21 @@ def read_inventory(
 def _domains(connection: libvirt.virConnect) -> Iterator[ElementTree.Element]:
     """Yield the XML of all domains, running or not, whoever made them."""
     for domain in connection.listAllDomains():
-        with absent_domain_is_fine():
+        with lookup.absent_domain_is_fine():
             yield ElementTree.fromstring(domain.XMLDesc(0))
 
 
 def _sliver(domain: ElementTree.Element, site: str) -> NodeSliver | None:
     """Return the site's sliver in a domain's stamp; None if it has no stamp that can be read."""
     try:
-        stamp = stamp_in(domain, site)
+        stamp = lookup.stamp_in(domain, site)
     except ValidationError:
         return None
     return stamp.sliver if stamp else None
 
 
 def _nodes(capabilities: ElementTree.Element) -> Iterator[HostNode]:
-    for cell in capabilities.iterfind(CELLS):
+    for cell in capabilities.iterfind(lookup.CELLS):
         siblings = cell.iterfind("distances/sibling")
         yield HostNode(
             id=int(cell.attrib["id"]),

@@ -14,11 +14,7 @@ import libvirt
 from fabric_direct import forks
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection.connections import translated
-from fabric_direct.drivers.libvirt.servers.lookup import (
-    absent_domain_is_fine,
-    definitions,
-    has_alias,
-)
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.errors import NotVerified, TimedOut
 
 # Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
@@ -51,7 +47,7 @@ def detach(
     :raises NotVerified: if the device is there although libvirt reported that it was detached.
     :raises Unreachable: if libvirt does not answer.
     """
-    with translated(f"detach {alias}", where), absent_domain_is_fine():
+    with translated(f"detach {alias}", where), lookup.absent_domain_is_fine():
         if domain.isActive():
             _detach_live(connection, domain, alias, timeout, where)
         _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
@@ -149,7 +145,7 @@ def _ask(domain: libvirt.virDomain, alias: str, scope: int) -> None:
 
 
 def _is_in(domain: libvirt.virDomain, alias: str, scope: int) -> bool:
-    return has_alias(definitions(domain).get(scope, ""), alias)
+    return lookup.has_alias(lookup.definitions(domain).get(scope, ""), alias)
 
 
 def _released(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: float) -> bool:
@@ -165,7 +161,7 @@ def _released(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: f
 
 
 def _verify(domain: libvirt.virDomain, alias: str, where: str) -> None:
-    if any(has_alias(text, alias) for text in definitions(domain).values()):
+    if any(lookup.has_alias(text, alias) for text in lookup.definitions(domain).values()):
         raise NotVerified(
             f"{alias} is still in domain {domain.name()}",
             where=where,
