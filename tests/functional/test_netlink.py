@@ -121,7 +121,7 @@ def test_no_vlans_are_there_and_none_are_removed(netns):
 @pytest.mark.parametrize(("uplink_name", "bridge"), [("fdt9", "fdtbr"), ("fdt0", "fdt9")])
 def test_a_vlan_needs_its_uplink_and_its_bridge(netns, uplink_name, bridge):
     with pytest.raises(NotFound, match="fdt9"):
-        vlan.attach_vlan(uplink_name, 304, bridge, STAMP, netns)
+        vlan.attach_vlan(vlan.VlanPort(uplink_name, 304, bridge, STAMP), netns)
 
 
 @pytest.fixture
@@ -148,19 +148,19 @@ def test_a_kernel_without_vlans_says_so(netns, no_vlans):
     if not no_vlans:
         pytest.skip("this kernel has VLANs")
     with pytest.raises(Unsupported, match="EOPNOTSUPP"):
-        vlan.attach_vlan("fdt0", 304, "fdtbr", STAMP, netns)
+        vlan.attach_vlan(vlan.VlanPort("fdt0", 304, "fdtbr", STAMP), netns)
 
 
 def test_a_vlan_is_put_into_the_bridge_once(netns8021q):
     for _ in range(2):
-        vlan.attach_vlan("fdt0", 304, "fdtbr", STAMP, netns8021q)
+        vlan.attach_vlan(vlan.VlanPort("fdt0", 304, "fdtbr", STAMP), netns8021q)
         assert vlan.vlans(STAMP, netns8021q) == ("fdt0.304",)
-    assert vlan.vlan_attached("fdt0", 304, "fdtbr", STAMP, netns8021q)
+    assert vlan.vlan_attached(vlan.VlanPort("fdt0", 304, "fdtbr", STAMP), netns8021q)
 
 
 def test_a_vlan_goes_by_its_stamp(netns8021q):
-    vlan.attach_vlan("fdt0", 304, "fdtbr", STAMP, netns8021q)
-    vlan.attach_vlan("fdt0", 305, "fdtbr", "fabric-direct fdtest/two", netns8021q)
+    vlan.attach_vlan(vlan.VlanPort("fdt0", 304, "fdtbr", STAMP), netns8021q)
+    vlan.attach_vlan(vlan.VlanPort("fdt0", 305, "fdtbr", "fabric-direct fdtest/two"), netns8021q)
     vlan.remove_vlans(STAMP, netns8021q)
     assert not vlan.link_exists("fdt0.304", netns8021q)
     assert vlan.link_exists("fdt0.305", netns8021q)
@@ -171,7 +171,7 @@ def test_a_vlan_that_is_not_ours_is_not_touched(netns8021q):
         parent = ip.link_lookup(ifname="fdt0")[0]
         ip.link("add", ifname="other", kind="vlan", link=parent, vlan_id=304)
     with pytest.raises(NotOurs, match="other"):
-        vlan.attach_vlan("fdt0", 304, "fdtbr", STAMP, netns8021q)
+        vlan.attach_vlan(vlan.VlanPort("fdt0", 304, "fdtbr", STAMP), netns8021q)
     vlan.remove_vlans(STAMP, netns8021q)
     assert vlan.link_exists("other", netns8021q)
 
@@ -180,7 +180,7 @@ def test_a_vlan_whose_making_was_interrupted_is_completed(netns8021q):
     with IPRoute(netns=netns8021q, flags=0) as ip:
         parent = ip.link_lookup(ifname="fdt0")[0]
         ip.link("add", ifname=vlan.short_name(STAMP), kind="vlan", link=parent, vlan_id=304)
-    vlan.attach_vlan("fdt0", 304, "fdtbr", STAMP, netns8021q)
+    vlan.attach_vlan(vlan.VlanPort("fdt0", 304, "fdtbr", STAMP), netns8021q)
     assert vlan.vlans(STAMP, netns8021q) == ("fdt0.304",)
 
 

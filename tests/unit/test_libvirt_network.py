@@ -19,6 +19,7 @@ from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.drivers.netlink.vlan import VlanPort
 from fabric_direct.errors import (
     DriverError,
     InvalidSite,
@@ -275,8 +276,9 @@ def test_another_port_leaves_the_network_to_the_rest(driver, api, links):
 def test_a_vlan_is_attached_to_the_bridge_that_libvirt_made(driver, api, links, kernel):
     driver.create_port("s1", "nic1", "vlan", ANY)
     bridge, stamp = api.networks[0].bridgeName(), "fabric-direct RENC/vlan"
-    links.attach_vlan.assert_called_once_with("ens6f1", 304, bridge, stamp, host=kernel)
-    links.vlan_attached.assert_called_with("ens6f1", 304, bridge, stamp, host=kernel)
+    port = VlanPort("ens6f1", 304, bridge, stamp)
+    links.attach_vlan.assert_called_once_with(port, host=kernel)
+    links.vlan_attached.assert_called_with(port, host=kernel)
 
 
 def test_a_port_whose_vlan_is_gone_is_not_all_there(driver, links):

@@ -309,7 +309,7 @@ def bridged(kernel: Kernel) -> Kernel:
 def test_a_vlan_that_is_there_is_stamped_enslaved_and_brought_up(bridged):
     attached = text(IFALIAS, STAMP) + number(MASTER, BRIDGE)
     bridged.links[OURS] = vlan_link("ens6f1.304", 304, attached)
-    vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    vlan.attach_vlan(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
     stamped, enslaved = bridged.changes
     assert struct.unpack_from("=i", stamped, 20) == (OURS,)
     assert text(IFNAME, "ens6f1.304") in stamped
@@ -321,7 +321,7 @@ def test_a_vlan_that_is_there_is_stamped_enslaved_and_brought_up(bridged):
 def test_a_new_vlan_is_made_under_the_name_of_its_stamp(bridged, mocker):
     mocker.patch.object(vlan, "link_index", side_effect=[NIC, BRIDGE, OURS])
     mocker.patch.object(vlan, "vlan_attached", return_value=True)
-    vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+    vlan.attach_vlan(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
     made = bridged.changes[0]
     assert struct.unpack_from("=IHH", made)[1:] == (NEWLINK, REQUEST | ACK | 0x600)
     assert text(IFNAME, vlan.short_name(STAMP)) in made
@@ -332,13 +332,13 @@ def test_a_new_vlan_is_made_under_the_name_of_its_stamp(bridged, mocker):
 def test_a_vlan_that_is_not_in_the_bridge_afterwards_is_not_a_success(bridged):
     bridged.links[OURS] = vlan_link("ens6f1.304", 304, text(IFALIAS, STAMP))
     with pytest.raises(NotVerified):
-        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+        vlan.attach_vlan(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
 
 
 def test_a_vlan_without_our_stamp_is_not_touched(bridged):
     bridged.links[OURS] = vlan_link("uplink304", 304)
     with pytest.raises(NotOurs, match="uplink304"):
-        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+        vlan.attach_vlan(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
     vlan.remove_vlans(STAMP)
     assert bridged.changes == []
 
@@ -346,7 +346,7 @@ def test_a_vlan_without_our_stamp_is_not_touched(bridged):
 def test_a_link_that_has_the_vlans_name_is_not_touched(bridged):
     bridged.links[OURS] = link(OURS, text(IFNAME, "ens6f1.304"))
     with pytest.raises(NotOurs, match=r"ens6f1\.304"):
-        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+        vlan.attach_vlan(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
     assert bridged.changes == []
 
 
@@ -363,9 +363,9 @@ def test_a_vlan_is_deleted_by_its_stamp(bridged, stamped):
 
 def test_a_stamped_vlan_of_another_id_gives_way(bridged):
     bridged.links[OURS] = vlan_link("ens6f1.303", 303, text(IFALIAS, STAMP))
-    assert not vlan.vlan_attached("ens6f1", 304, "fdbr", STAMP)
+    assert not vlan.vlan_attached(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
     with pytest.raises(NotFound):
-        vlan.attach_vlan("ens6f1", 304, "fdbr", STAMP)
+        vlan.attach_vlan(vlan.VlanPort("ens6f1", 304, "fdbr", STAMP))
     assert struct.unpack_from("=IHH", bridged.changes[0])[1] == DELLINK
 
 

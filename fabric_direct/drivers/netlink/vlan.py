@@ -8,7 +8,7 @@ as ours. Every function takes the name of a network namespace (the host's own if
 """
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.netlink.uplink import link_index, session
@@ -40,15 +40,17 @@ def is_bridge(link: str, netns: str | None = None, host: HostDriver | None = Non
         return bool(ip.link_lookup(ifname=link, kind="bridge"))
 
 
-def attach_vlan(
-    uplink: str,
-    vlan: int,
-    bridge: str,
-    stamp: str,
-    netns: str | None = None,
-    host: HostDriver | None = None,
-) -> None:
-    """Make the VLAN interface if it is not there, make it a port of the bridge, and bring it up.
+class VlanPort(NamedTuple):
+    """A VLAN interface of ours that is a port of a bridge."""
+
+    uplink: str
+    vlan: int
+    bridge: str
+    stamp: str
+
+
+def attach_vlan(port: VlanPort, netns: str | None = None, host: HostDriver | None = None) -> None:
+    """Create the VLAN interface if it is not there, make it a port of the bridge, and bring it up.
 
     One of the same stamp on another uplink or VLAN is deleted.
 
@@ -56,29 +58,23 @@ def attach_vlan(
     :raises NotOurs: if there is such a VLAN interface, or a link of its name, without the stamp.
     :raises Unsupported: if the kernel has no VLANs (module 8021q).
     """
+    uplink, vlan, bridge, stamp = port
     with session(f"put VLAN {vlan} into bridge {bridge}", uplink, netns, host) as ip:
         parent, master = link_index(ip, uplink), link_index(ip, bridge)
         _remove(ip, [m for m in _stamped(ip, stamp) if _place(m) != (parent, vlan)])
         index = _find_or_make(ip, parent, vlan, vlan_name(uplink, vlan), stamp)
         ip.link("set", index=index, master=master, state="up")
-    if not vlan_attached(uplink, vlan, bridge, stamp, netns, host):
+    if not vlan_attached(port, netns, host):
         raise NotVerified(f"VLAN {vlan} of {uplink} is not in bridge {bridge}")
 
 
-def vlan_attached(
-    uplink: str,
-    vlan: int,
-    bridge: str,
-    stamp: str,
-    netns: str | None = None,
-    host: HostDriver | None = None,
-) -> bool:
+def vlan_attached(port: VlanPort, netns: str | None = None, host: HostDriver | None = None) -> bool:
     """Return whether the stamped VLAN interface is a port of the bridge."""
-    with session(f"look for VLAN {vlan}", uplink, netns, host) as ip:
-        parents, masters = ip.link_lookup(ifname=uplink), ip.link_lookup(ifname=bridge)
+    with session(f"look for VLAN {port.vlan}", port.uplink, netns, host) as ip:
+        parents, masters = ip.link_lookup(ifname=port.uplink), ip.link_lookup(ifname=port.bridge)
         return any(
-            [_place(m)[0]] == parents and _place(m)[1] == vlan and [m.get("master")] == masters
-            for m in _stamped(ip, stamp)
+            [_place(m)[0]] == parents and _place(m)[1] == port.vlan and [m.get("master")] == masters
+            for m in _stamped(ip, port.stamp)
         )
 
 

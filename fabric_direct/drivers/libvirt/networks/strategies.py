@@ -188,17 +188,16 @@ class Vlan(FlatDhcp):
     def make(self) -> None:
         """Make the VLAN interface, too, and put it into the bridge."""
         super().make()
-        vlan.attach_vlan(*self._interface(), host=self._host.kernel)
+        vlan.attach_vlan(self._port(), host=self._host.kernel)
 
     def plugged(self, held: Held) -> bool:
         """Return whether the VLAN interface is in the bridge, too."""
         served = super().plugged(held)
-        return served and vlan.vlan_attached(*self._interface(), host=self._host.kernel)
+        return served and vlan.vlan_attached(self._port(), host=self._host.kernel)
 
-    def _interface(self) -> tuple[str, int, str, str]:
-        """Return the VLAN interface: its uplink and VLAN, the bridge that it is in, and its stamp."""
+    def _port(self) -> vlan.VlanPort:
         bridge = self._connection().networkLookupByName(self.source).bridgeName()
-        return self._uplink, self._vlan, bridge, self._stamp
+        return vlan.VlanPort(self._uplink, self._vlan, bridge, self._stamp)
 
 
 Strategy = Flat | FlatDhcp

@@ -11,11 +11,16 @@ from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import DeviceRecord, HostDriver, Tenant, UplinkDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.passthrough import domain_claims
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
+    Reading,
+    claims,
+    read_domains,
+    uuid_of,
+)
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords, same_component
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.drivers.read_cache import read
@@ -61,7 +66,7 @@ class DeviceHost:
         with ThreadPoolExecutor(2) as pool:
             functions = pool.submit(survey, self.agent, timeout=self.site.limits.call)
             records = pool.submit(self.records.read)
-            held = domain_claims.claims(domain_claims.read_domains(self.connection))
+            held = claims(read_domains(self.connection))
             self._last = Topology(
                 host=self.name,
                 functions=functions.result(),
@@ -90,8 +95,19 @@ class DeviceHost:
     # --- domains
 
     def domain(self, tenant: Tenant) -> Reading | None:
-        """Read the tenant's domain; return None if there is none."""
-        return domain_claims.read_tenant(self.connection, tenant)
+        """Read the tenant's domain; return None if there is none.
+
+        A cloud's domain bears no stamp of ours; its server at the cloud does.
+
+        :raises NotOurs: if a domain has its UUID without our stamp.
+        """
+        with lookup.absent_domain_is_fine():
+            own = Reading(self.connection.lookupByUUIDString(uuid_of(tenant)))
+            if tenant.domain is None:
+                stamp = lookup.stamp_in(own.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+                lookup.check_stamp(stamp, own.domain.name(), tenant.sliver)
+            return own
+        return None
 
     def the_domain(self, tenant: Tenant) -> Reading:
         """Read the tenant's domain.

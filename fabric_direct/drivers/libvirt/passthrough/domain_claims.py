@@ -83,31 +83,10 @@ class Reading:
             for scope, root in self.roots.items():
                 yield from _takers(root, scope)
 
-    def check_stamp(self, sliver_id: str) -> None:
-        """Raise NotOurs unless the domain bears the sliver's stamp."""
-        stamp = lookup.stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
-        lookup.check_stamp(stamp, self.domain.name(), sliver_id)
-
 
 def uuid_of(tenant: Tenant) -> str:
     """Return the UUID of a tenant's domain: the cloud's own, or the one derived from the sliver's id."""
     return tenant.domain or str(lookup.domain_uuid(tenant.sliver))
-
-
-def read_tenant(connection: libvirt.virConnect, tenant: Tenant) -> Reading | None:
-    """Read the sliver's domain; None if there is none.
-
-    A cloud's domain bears no stamp of ours; its server at the cloud does.
-
-    :raises NotOurs: if a domain has its UUID without our stamp.
-    :raises libvirt.libvirtError: if libvirt does not answer.
-    """
-    own: Reading | None = None
-    with lookup.absent_domain_is_fine():
-        own = Reading(connection.lookupByUUIDString(uuid_of(tenant)))
-        if tenant.domain is None:
-            own.check_stamp(tenant.sliver)
-    return own
 
 
 def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:

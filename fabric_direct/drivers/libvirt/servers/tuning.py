@@ -177,14 +177,11 @@ def _pinned(domain: libvirt.virDomain) -> set[int]:
     """Return the host CPUs to which exactly one virtual CPU of another running domain is pinned."""
     active = domain.connect().listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE)
     others = [other for other in active if other.UUID() != domain.UUID()]
-    pins = [pin for other in others for pin in _pins(other)]
+    pins: list[tuple[bool, ...]] = []
+    for other in others:
+        with suppress(libvirt.libvirtError):  # it may have ended meanwhile
+            pins += other.vcpuPinInfo()
     return {pin.index(True) for pin in pins if sum(pin) == 1}
-
-
-def _pins(domain: libvirt.virDomain) -> list[tuple[bool, ...]]:
-    with suppress(libvirt.libvirtError):  # it may have ended meanwhile
-        return list(domain.vcpuPinInfo())
-    return []
 
 
 def memory_by_node(numa_maps: str) -> dict[int, dict[str, float]]:
