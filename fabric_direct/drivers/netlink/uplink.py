@@ -19,6 +19,7 @@ from pyroute2.netlink.rtnl import RTM_SETLINK
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDriver, VfSettings
+from fabric_direct.drivers.hosts.agent.serve import ERROR_NAMES
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.errors import DriverError, FabricDirectError, NotFound, NotVerified, Unsupported
@@ -28,8 +29,6 @@ _SELF = 2
 _MODES = {"veb": 0, "vepa": 1}
 # linux/rtnetlink.h: RTEXT_FILTER_VF asks for the VFs along with their link.
 _WITH_VFS = 1
-# Python names 95 by its other name, ENOTSUP.
-_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # Seconds for the host to say which driver a device has.
 _ANSWER = 10.0
 _INVALID_VF = (
@@ -65,7 +64,7 @@ def session(
 def _translate(error: NetlinkError, what: str, where: str) -> FabricDirectError:
     kinds = {errno.EOPNOTSUPP: Unsupported, errno.ENODEV: NotFound}
     remedies = {errno.EPERM: "run it with CAP_NET_ADMIN", errno.ENETDOWN: "bring the link up"}
-    name = _NAMES.get(error.code, str(error.code))
+    name = ERROR_NAMES.get(error.code, str(error.code))
     return kinds.get(error.code, DriverError)(
         f"cannot {what}",
         where=where,
@@ -89,7 +88,7 @@ class NetlinkUplink:
     """An :class:`~fabric_direct.drivers.contract.UplinkDriver` for any host of the site."""
 
     def __init__(self, site: Site, host: str, netns: str | None = None) -> None:
-        """Make the driver.
+        """Create the driver.
 
         :param netns: name of the network namespace that the uplinks are in, if not the host's own.
         :raises NotFound: if the site has no such host.
@@ -190,14 +189,12 @@ class NetlinkUplink:
         except DriverError as error:
             code = getattr(error.__cause__, "code", None)
             if code == errno.EOPNOTSUPP:
-                error.why += f": its driver is {self._driver_of(link)}"
+                with session("read the driver", link, self._netns, self._kernel) as again:
+                    driver = self._kernel_driver(again, link_index(again, link))
+                error.why += f": its driver is {driver}"
             if code == errno.EINVAL:
                 error.remedy = invalid
             raise
-
-    def _driver_of(self, link: str) -> str:
-        with session("read the driver", link, self._netns, self._kernel) as ip:
-            return self._kernel_driver(ip, link_index(ip, link))
 
     def _kernel_driver(self, ip: Any, index: int) -> str:
         """Return the driver of a link: its kind if it is virtual, else that of its parent device."""

@@ -13,7 +13,7 @@
     usage       what the host itself uses
     nvme        erase drives
     usb         USB devices by where they are plugged in
-    record_files  what is written down of devices
+    record_files  records of devices
 
 The modules are sent to the worker's Python and kept in its memory. So they need nothing but Python's
 standard library (3.9 and later) and each other, and no program of the worker.

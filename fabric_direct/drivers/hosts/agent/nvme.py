@@ -36,7 +36,7 @@ Way = tuple[str, Callable[[], None]]
 
 
 class _Disk(NamedTuple):
-    """A namespace, and its disk on the host, which is held so that nobody else can claim it."""
+    """A namespace and its disk on the host, which is open exclusively (O_EXCL)."""
 
     namespace: Namespace
     name: str
@@ -182,7 +182,7 @@ def _of_idle_vf(address: str, deadline: float) -> Report:
 
 @contextmanager
 def _held(address: str, namespaces: list[Namespace], deadline: float) -> Iterator[list[_Disk]]:
-    """Claim the disks of all namespaces for the block, so that nobody mounts or joins one meanwhile."""
+    """Open the disks of all namespaces exclusively for the block, so that none can be mounted."""
     with ExitStack() as stack:
         disks = []
         for namespace in namespaces:
@@ -241,7 +241,7 @@ def _drop_caches(disks: list[_Disk]) -> None:
 
 
 def _forget_partitions(disks: list[_Disk], deadline: float) -> None:
-    """Have the host forget the partitions that were on the disks."""
+    """Reread the partition tables, so that the host drops the partitions that were there."""
     for disk in disks:
         _patiently(partial(fcntl.ioctl, disk.file, _BLKRRPART), deadline)
 

@@ -15,7 +15,7 @@ from fabric_direct.drivers.hosts.agent import commands, frames
 
 _NAME = re.compile(r"([a-z_]+)\.([a-z_]+)")
 # Python names 95 by its other name, ENOTSUP.
-_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
+ERROR_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 
 
 def perform(function: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _words(error: Exception) -> str:
     """Return the message of an error; that of an unexpected one begins with its type."""
     if isinstance(error, OSError) and error.errno is not None:
         about = f": {error.filename}" if error.filename else ""
-        return f"{_NAMES.get(error.errno, error.errno)}, {error.strerror}{about}"
+        return f"{ERROR_NAMES.get(error.errno, error.errno)}, {error.strerror}{about}"
     text = str(error)
     return (
         text

@@ -1,6 +1,6 @@
 """Facts of the kernel as files: attributes, links, directories.
 
-What is not there, or does not say, is None or empty: a function may go while it is being read.
+A missing or unreadable file is None or empty: a function may go while it is being read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lines(path: str) -> list[str]:
 
 
 def names(path: str) -> list[str]:
-    """Return what is in a directory, sorted; nothing if there is none."""
+    """Return the names in a directory, sorted; none if there is no directory."""
     try:
         return sorted(os.listdir(path))  # noqa: PTH208 - as above
     except OSError:

@@ -92,7 +92,7 @@ class EventLoop:
         )
 
     def _reset(self) -> None:
-        """Begin anew in a forked child, without what it inherited."""
+        """Start anew in a forked child, without the parent's descriptors and timers."""
         self._epoll.close()
         os.close(self._woken)
         os.close(self._waker)

@@ -43,7 +43,7 @@ class LibvirtNetwork:
     """A :class:`~fabric_direct.drivers.contract.NetworkDriver` for the networks of one host."""
 
     def __init__(self, site: Site, host: str) -> None:
-        """Make the driver; nothing is opened.
+        """Create the driver; nothing is opened.
 
         :raises NotFound: if the site has no such host.
         """

@@ -98,7 +98,7 @@ class FlatDhcp:
         self._start(network)
 
     def plug(self, held: Held) -> None:
-        """Have dnsmasq hand out the address.
+        """Assign the address to the NIC in dnsmasq.
 
         :raises NotVerified: if libvirt, read back, does not have it so.
         """
@@ -186,7 +186,7 @@ class Vlan(FlatDhcp):
             raise _lacking(self._host, f"there is no link {self._uplink}")
 
     def make(self) -> None:
-        """Make the VLAN interface, too, and put it into the bridge."""
+        """Create the VLAN interface, too, as a port of the bridge."""
         super().make()
         vlan.attach_vlan(self._port(), host=self._host.kernel)
 
@@ -208,7 +208,7 @@ the host rather than a libvirt network.
 
 * ``check`` raises InvalidSliver (field ``network``) if the host lacks the network's bridge or uplink.
 * ``make`` creates the network if it does not exist; the caller holds the network's lock.
-* ``plug`` has the network, which exists, serve a NIC; ``plugged`` says whether it does.
+* ``plug`` registers a NIC at the network, which exists; ``plugged`` says whether it is registered.
 """
 
 

@@ -55,7 +55,7 @@ class PlainFunctions:
         )
 
     def guard(self, component: PciComponent, sliver_id: str) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Keep others off what an attach needs beside the functions."""
+        """Lock what an attach needs beside the functions."""
         return nullcontext()
 
     def check(self, topology: Topology, component: PciComponent, sliver_id: str) -> None:

@@ -199,7 +199,7 @@ class ColdDevice(HostdevDevice):
         super().restart(tenant, timeout=timeout)
 
     def _renumber(self, tenant: Tenant) -> None:
-        """Have the definition name the USB devices by the numbers that they have now."""
+        """Write the present numbers of the USB devices into the definition."""
         takers: dict[str, list[PciAddress]] = {}
         for taker in self._defined(tenant).takers():
             component = component_of(taker.alias, tenant.sliver)
@@ -256,7 +256,7 @@ class ColdDevice(HostdevDevice):
         )
 
     def _attach_usb(self, tenant: Tenant, component: str, parts: tuple[usb.Part, ...]) -> None:
-        """Have the definition name just these USB devices, on a controller of their own."""
+        """Define exactly these USB devices for the component, on a controller of its own."""
         own = self._defined(tenant)
         there = [h for h in usb.hostdevs(own) if component_of(h.alias, tenant.sliver) == component]
         kept = [h.alias for h in there if any(part.is_named_by(h) for part in parts)]
@@ -294,7 +294,7 @@ class ColdDevice(HostdevDevice):
         return not_attached(own.domain, self._host.uri, f"{what} is not in its definition")
 
     def _usb_locked(self) -> AbstractContextManager[None]:
-        """Keep others off the USB devices of the host, and off the USB controllers of its domains."""
+        """Lock the USB devices of the host, and the USB controllers of its domains."""
         what = f"USB of {self._host.name}"
         return self._host.lock("usb", what, timeout=self._host.site.limits.busy)
 

@@ -126,7 +126,7 @@ class DeviceHost:
     # --- locks
 
     def lock(self, name: str, what: str, *, timeout: float) -> AbstractContextManager[None]:
-        """Keep other threads and processes off ``what`` within the block.
+        """Lock ``what`` against other threads and processes within the block.
 
         :param timeout: seconds to wait for them.
         :raises SliverBusy: if they still hold the lock then.
@@ -135,7 +135,7 @@ class DeviceHost:
         return exclusive(path, what, timeout=timeout)
 
     def lock_domain(self, tenant: Tenant) -> AbstractContextManager[None]:
-        """Keep others from choosing a slot of the domain; libvirt plugs one device at a time anyway."""
+        """Lock the choice of a domain's slots; libvirt plugs one device at a time anyway."""
         what = f"the domain of {tenant.sliver}"
         return self.lock(uuid_of(tenant), what, timeout=self.site.limits.create)
 
@@ -143,7 +143,7 @@ class DeviceHost:
     def lock_functions(
         self, addresses: tuple[PciAddress, ...], timeout: float | None = None
     ) -> Iterator[None]:
-        """Keep others off the functions, and off the functions that are bound to them.
+        """Lock the functions, and the functions that are bound to them.
 
         :param timeout: seconds to wait for all of them; the site's ``limits.busy`` if absent.
         :raises SliverBusy: if one of the locks is not released in time.
@@ -158,7 +158,7 @@ class DeviceHost:
             yield
 
     def lock_to_clean(self, record: DeviceRecord) -> AbstractContextManager[None]:
-        """Keep others off all that is reset with a function; erasing a drive takes its time."""
+        """Lock all functions that are reset with a function, for as long as erasing a drive may take."""
         own = same_component(record, self.records.read().values())
         mates = self.known_topology((record.address,)).slot_mates(record.address)
         return self.lock_functions((record.address, *own, *mates), self.site.limits.clean)

@@ -55,7 +55,7 @@ class Taker:
 
 
 class Reading:
-    """A domain as it was read: once as defined, and once live if it runs."""
+    """The XML of a domain at one point in time: as defined and, if it runs, live."""
 
     def __init__(self, domain: libvirt.virDomain, texts: dict[int, str] | None = None) -> None:
         self.domain = domain

@@ -173,7 +173,7 @@ class HostdevDevice:
         self.attach(tenant, component)
 
     def _find_again(self, topology: Topology, component: PciComponent) -> None:
-        """Take the functions off the bus, and wait until they are back with the same ids."""
+        """Remove the functions from the bus, and wait until a rescan finds them with the same ids."""
         host, limit = self._host, self._host.site.limits.call
         functions = [str(address) for address in component.bdf]
         ids = host.agent.call("pci.remove", timeout=limit, addresses=functions)

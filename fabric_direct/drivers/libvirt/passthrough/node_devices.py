@@ -15,7 +15,7 @@ VFIO = "vfio-pci"
 
 
 def unbind(connection: libvirt.virConnect, address: PciAddress) -> None:
-    """Take a function from the host's driver and bind it to vfio-pci.
+    """Unbind a function from the host's driver and bind it to vfio-pci.
 
     :raises libvirt.libvirtError: if libvirt refuses, or there is no such function.
     """
@@ -23,7 +23,7 @@ def unbind(connection: libvirt.virConnect, address: PciAddress) -> None:
 
 
 def bind(connection: libvirt.virConnect, address: PciAddress) -> None:
-    """Give a function back to the host's driver.
+    """Bind a function to the host's driver again.
 
     :raises libvirt.libvirtError: if libvirt refuses, or there is no such function.
     """

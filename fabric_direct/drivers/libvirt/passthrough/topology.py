@@ -242,7 +242,7 @@ class Topology:
             )
 
     def _owner(self, address: PciAddress) -> str | None:
-        """Return the owner by the record, unless a domain has the function as somebody else's."""
+        """Return the owner by the record, unless a domain has the function for another sliver."""
         claim = next((c for c in self.claims if c.address == address), None)
         record = self.records.get(address)
         if record and (claim is None or component_of(claim.alias, record.sliver)):

@@ -36,7 +36,7 @@ class VirtualFunctions(PlainFunctions):
         return (PluggedDevice(nic.id, alias(sliver_id, nic.id), nic.bdf[0], mac=mac, vlan=vlan),)
 
     def guard(self, component: PciComponent, sliver_id: str) -> AbstractContextManager[None]:
-        """Keep others from giving the VF's MAC to another VF of the host."""
+        """Lock the VF's MAC, so that no other VF of the host gets it meanwhile."""
         mac, host = _mac(sliver_id, _shared(component)), self.host
         name, limit = f"mac-{mac.replace(':', '')}", host.site.limits.busy
         return host.lock(name, f"MAC {mac} on {host.name}", timeout=limit)

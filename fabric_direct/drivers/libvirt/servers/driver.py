@@ -170,7 +170,8 @@ class LibvirtCompute:
         with translated(f"look for what is left of {sliver_id}", self._uri):
             domain = lookup.find_domain(connect(self._uri), sliver_id, self._site)
             left = [] if domain is None else [f"domain {domain.name()}"]
-            left += [f"file {self._store.file(name)}" for name in self._files(sliver_id)]
+            own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
+            left += [f"file {self._store.file(n)}" for n in self._store.names() if n in own]
             console = self._store.console(sliver_id)
             return (*left, f"pool {console.name}") if console.is_there() else tuple(left)
 
@@ -259,7 +260,11 @@ class LibvirtCompute:
             # libvirt takes one scope at a time here.
             for flag in lookup.scopes(domain):
                 domain.setInterfaceParameters(mac, wanted, flag)
-                self._verify_rate(domain, mac, wanted, flag)
+                found = domain.interfaceParameters(mac, flag)
+                if any(found[key] != rate for key in wanted):
+                    raise NotVerified(
+                        f"NIC {mac} has another limit than the one set", where=self._uri
+                    )
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:
         """Return the NICs of our domains whose ports another sliver holds."""
@@ -382,11 +387,6 @@ class LibvirtCompute:
             return self._virt_type
         return "kvm" if _offers_kvm(self._uri, connection.getInfo()[0]) else "qemu"
 
-    def _files(self, sliver_id: str) -> list[str]:
-        """Return the names of all files of the server, after a refresh of the pool."""
-        own = {f"{sliver_id}.{kind}" for kind in ("root", "seed", "console")}
-        return [name for name in self._store.names() if name in own]
-
     def _remove_console(self, sliver_id: str) -> None:
         console = self._store.console(sliver_id)
         try:
@@ -433,13 +433,6 @@ class LibvirtCompute:
         for mac in xml.iterfind(f"devices/interface/alias[@name='{name}']/../mac"):
             return mac.attrib["address"]
         raise NotFound(f"domain {domain.name()} has no NIC {name}", where=self._uri)
-
-    def _verify_rate(
-        self, domain: libvirt.virDomain, mac: str, wanted: dict[str, int], flag: int
-    ) -> None:
-        found = domain.interfaceParameters(mac, flag)
-        if any(found[key] != rate for key, rate in wanted.items()):
-            raise NotVerified(f"NIC {mac} has another limit than the one set", where=self._uri)
 
 
 def _path(image: Image) -> str:
