@@ -19,6 +19,7 @@ from typing import ClassVar
 import libvirt
 
 from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, Tenant, VfSettings
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
@@ -83,21 +84,26 @@ class PlainFunctions:
         return devices
 
 
-class HotPlug:
-    """Changes a domain live (if it runs) and its definition."""
+@dataclass(frozen=True)
+class Plugging:
+    """Changes a domain live (if it runs) and its definition; with ``cold`` its definition alone."""
 
-    def __init__(self, host: DeviceHost) -> None:
-        self.host = host
+    host: DeviceHost
+    cold: bool
 
     def of(self, domain: Reading) -> Reading:
         """Return the part of a domain that is changed."""
-        return domain
+        return domain.as_defined() if self.cold else domain
 
     def take_back(self, domain: libvirt.virDomain, label: str) -> bool:
         """Detach what a failed attach has added; return whether that succeeded."""
         try:
-            self.host.unplug(domain, label, timeout=TAKE_BACK)
-        except FabricDirectError:
+            if not self.cold:
+                self.host.unplug(domain, label, timeout=TAKE_BACK)
+                return True
+            with Ignoring(libvirt.VIR_ERR_DEVICE_MISSING):
+                domain.detachDeviceAlias(label, CONFIG)
+        except (libvirt.libvirtError, FabricDirectError):
             return False
         return True
 
@@ -107,7 +113,7 @@ class Attachment:
     """Attaches the functions of one component to one domain."""
 
     functions: PlainFunctions
-    plug: HotPlug
+    plug: Plugging
     tenant: Tenant
     component: PciComponent
 
@@ -233,7 +239,7 @@ def not_attached(domain: libvirt.virDomain, where: str, why: str) -> NotVerified
 
 @contextmanager
 def detaching_on_error(
-    plug: HotPlug,
+    plug: Plugging,
     domain: libvirt.virDomain,
     added: Callable[[], list[str]],
     still: str = "still attached",

@@ -12,16 +12,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
-import libvirt
-
 from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
 from fabric_direct.drivers.libvirt.passthrough import usb
-from fabric_direct.drivers.libvirt.passthrough.attach import (
-    HotPlug,
-    detaching_on_error,
-    not_attached,
-)
+from fabric_direct.drivers.libvirt.passthrough.attach import detaching_on_error, not_attached
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE, plugged_in
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, read_domains
 from fabric_direct.drivers.libvirt.passthrough.hostdev import WHEN, HostdevDevice
@@ -33,27 +27,10 @@ from fabric_direct.model import PciAddress, PciComponent
 NO_USB = "<controller type='usb' index='0' model='none'/>"
 
 
-class ColdPlug(HotPlug):
-    """Changes only the definition of a domain."""
-
-    def of(self, domain: Reading) -> Reading:
-        """Return the domain as it is defined."""
-        return domain.as_defined()
-
-    def take_back(self, domain: libvirt.virDomain, label: str) -> bool:
-        """Remove what a failed attach has added from the definition."""
-        try:
-            domain.detachDeviceAlias(label, CONFIG)
-        except libvirt.libvirtError as error:
-            return bool(error.get_error_code() == libvirt.VIR_ERR_DEVICE_MISSING)
-        return True
-
-
 class ColdDevice(HostdevDevice):
     """Passes PCI functions and USB devices of one host through, from the domain's next start on."""
 
     cold: ClassVar[bool] = True
-    plug: ClassVar[type[HotPlug]] = ColdPlug
     usual_usb: ClassVar[tuple[UsbId | UsbPort, ...]] = ()
     """The USB devices of a device whose entries in the allow-list name none."""
 

@@ -13,7 +13,7 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PluggedDevice, Tenant
 from fabric_direct.drivers.libvirt.passthrough import attached
-from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, HotPlug, PlainFunctions
+from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, PlainFunctions, Plugging
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
@@ -39,12 +39,11 @@ class HostdevDevice:
     cold: ClassVar[bool] = False
     functions: ClassVar[type[PlainFunctions]] = PlainFunctions
     """The settings that the functions have, beside their place in the domain."""
-    plug: ClassVar[type[HotPlug]] = HotPlug
-    """How a domain is changed."""
 
     def __init__(self, site: Site, host: str) -> None:
         self._host = DeviceHost(site, host)
-        self._functions, self._plug = self.functions(self._host), self.plug(self._host)
+        self._functions = self.functions(self._host)
+        self._plug = Plugging(self._host, self.cold)
         self._release = Release(self._functions)
 
     # --- looking
