@@ -6,9 +6,9 @@
     inputs       files and ids on the command line -> slivers
     operations   plan create modify delete probe poa recover
     placement    place
-    zones        zone serve, zone list
-    reservations zone reservation show, delete; place --zone
-    zone_client  --zone, --token-file, --ca-file; one question to a running zone
+    zones        zone serve, list, reservation show, delete
+    reservations what a running zone is asked to make: place --zone, zone reservation
+    zone_client  --zone, --token-file, --ca-file; requests to a running zone
     inspection   list devices doctor schema
     migrate      fabric_am's configuration -> site.yaml
     running      waits for outcomes, interrupts, exit codes

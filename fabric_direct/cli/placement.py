@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import inputs, reservations, running, show
+from fabric_direct.cli import inputs, running, show
 from fabric_direct.cli.options import (
     FAILED,
     PARTLY_DONE,
@@ -75,6 +75,8 @@ def place(
     log_to_stderr(settings)
     wanted = inputs.wanted(request)
     if at:
+        from fabric_direct.cli import reservations  # noqa: PLC0415 - see the package
+
         _refuse_with_zone(explain, save, stored)
         reservations.place(settings, wanted, at, boot=boot, partial=partial)
     plan = _load(stored) if stored else _plan(settings, wanted, partial=partial)

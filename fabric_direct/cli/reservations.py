@@ -1,49 +1,42 @@
-"""What is asked of a running zone: offers, instances, how far they are, and their end."""
+"""Ask a running zone for offers and instances, and wait for instances to be made or deleted.
+
+This module imports the zones' libraries; the commands import it when they run.
+"""
 
 import asyncio
 import secrets
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct.cli import show
-from fabric_direct.cli.options import (
-    FAILED,
-    PARTLY_DONE,
-    Settings,
-    log_to_stderr,
-    pass_settings,
-    print_json,
-    shared_options,
-)
-from fabric_direct.cli.zone_client import with_zone, zone_options
+from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, print_json
+from fabric_direct.cli.zone_client import with_zone
+from fabric_direct.config import ChildZone
 from fabric_direct.errors import InvalidSliver, NotFound
-
-if TYPE_CHECKING:
-    from fabric_direct.config import ChildZone
-    from fabric_direct.placement.batch_request import BatchRequest
-    from fabric_direct.zones.client import ZoneClient
-    from fabric_direct.zones.wire import (
-        BootRequest,
-        Instance,
-        KindSliver,
-        Reservation,
-        Selection,
-        SelectRequest,
-        Shortage,
-    )
+from fabric_direct.placement.batch_request import BatchRequest
+from fabric_direct.zones.client import ZoneClient
+from fabric_direct.zones.wire import (
+    BootRequest,
+    Instance,
+    KindSliver,
+    Reservation,
+    ReservationId,
+    Selection,
+    SelectRequest,
+    Shortage,
+)
 
 _CHOICE = 620.0
-"""Seconds that are waited for a selection or a boot. How long it may take the zone itself says; none may
-take longer than 600."""
+"""Seconds to wait for a selection or a boot; the zone's own limit is at most 600."""
 _ANSWER = 60.0
-"""Seconds that are waited for any other answer."""
+"""Seconds to wait for any other answer."""
 _PAUSE = 1.0
-"""Seconds between two looks at a reservation."""
+"""Seconds between two requests for the state of a reservation."""
 _LONGEST = 1800.0
-"""Seconds after which a reservation is not waited for any more."""
+"""Seconds to wait for the instances of a reservation."""
 _MOVING = frozenset({"pending", "deleting", "unknown"})
 
 
@@ -51,14 +44,13 @@ _MOVING = frozenset({"pending", "deleting", "unknown"})
 
 
 def place(
-    settings: Settings, wanted: "BatchRequest", at: "ChildZone", *, boot: bool, partial: bool
+    settings: Settings, wanted: BatchRequest, at: ChildZone, *, boot: bool, partial: bool
 ) -> None:
-    """Show what a zone offers for a request, and have it made if asked for.
-
-    Leaves with the exit code that fits.
-    """
+    """Show what a zone offers for a request, create the instances if ``boot``, and exit."""
     kinds = _kinds(wanted)
-    selection = with_zone(at, lambda zone: _select(zone, kinds))
+    needs = tuple(kind.needs_of() for kind in kinds)
+    request = SelectRequest(request_id=secrets.token_hex(16), kinds=needs)
+    selection = with_zone(at, lambda zone: zone.select(request, deadline=_CHOICE))
     enough = not selection.shortages or (partial and bool(selection.offers))
     if not settings.as_json:
         _show_selection(selection)
@@ -66,18 +58,14 @@ def place(
         if settings.as_json:
             print_json(selection.model_dump(mode="json"))
         click.get_current_context().exit(0 if enough else FAILED)
-    _boot(settings, at, _boot_request(kinds, selection, partial=partial))
+    _boot(settings, at, kinds, selection, partial=partial)
 
 
-def _kinds(wanted: "BatchRequest") -> "tuple[KindSliver, ...]":
-    """Return what is wanted as a zone is asked for it; a kind is called like its sliver.
+def _kinds(wanted: BatchRequest) -> tuple[KindSliver, ...]:
+    """Return the request in the form that zones take; a kind has the name of its sliver.
 
-    :raises InvalidSliver: if a zone could not be asked for it.
+    :raises InvalidSliver: if zones do not take it.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 - see the package
-
-    from fabric_direct.zones.wire import KindSliver  # noqa: PLC0415
-
     try:
         return tuple(
             KindSliver(
@@ -99,112 +87,73 @@ def _kinds(wanted: "BatchRequest") -> "tuple[KindSliver, ...]":
         ) from error
 
 
-async def _select(zone: "ZoneClient", kinds: "tuple[KindSliver, ...]") -> "Selection":
-    from fabric_direct.zones.wire import Selection  # noqa: PLC0415 - see the package
-
-    request = _select_request(kinds)
-    return await zone.ask("POST", "/zones/select", Selection, deadline=_CHOICE, body=request)
-
-
-def _select_request(kinds: "tuple[KindSliver, ...]") -> "SelectRequest":
-    from fabric_direct.zones.wire import SelectRequest  # noqa: PLC0415 - see the package
-
-    needs = tuple(kind.needs_of() for kind in kinds)
-    return SelectRequest(request_id=secrets.token_hex(16), kinds=needs)
-
-
-def _boot_request(
-    kinds: "tuple[KindSliver, ...]", selection: "Selection", *, partial: bool
-) -> "BootRequest":
-    from fabric_direct.zones.wire import BootRequest  # noqa: PLC0415 - see the package
-
-    return BootRequest(
-        request_id=secrets.token_hex(16),
-        kinds=kinds,
-        offers=selection.offers,
-        partial=partial,
+def _boot(
+    settings: Settings,
+    at: ChildZone,
+    kinds: tuple[KindSliver, ...],
+    selection: Selection,
+    *,
+    partial: bool,
+) -> None:
+    """Accept the offers, and wait until the instances are created."""
+    request = BootRequest(
+        request_id=secrets.token_hex(16), kinds=kinds, offers=selection.offers, partial=partial
     )
-
-
-def _boot(settings: Settings, at: "ChildZone", request: "BootRequest") -> None:
-    """Have the offers made, and wait until all are."""
-    booted = with_zone(at, lambda zone: _booted(zone, request))
+    booted = with_zone(at, lambda zone: zone.boot(request, deadline=_CHOICE))
     if not settings.as_json:
         show.say(show.console(), f"\nreservation {booted}")
     reservation = with_zone(at, lambda zone: _waited(zone, booted, settings))
     _tell(settings, reservation, wanted="done")
 
 
-async def _booted(zone: "ZoneClient", request: "BootRequest") -> str:
-    from fabric_direct.zones.wire import Booted  # noqa: PLC0415 - see the package
-
-    booted = await zone.ask("POST", "/zones/boot", Booted, deadline=_CHOICE, body=request)
-    return booted.reservation_id
-
-
 # --- reservations
 
 
-@click.group(short_help="Show or delete what a zone has made.")
-def reservation() -> None:
-    """Show or delete what a zone was asked to make."""
+def show_one(settings: Settings, reservation_id: str, at: ChildZone) -> None:
+    """Print a reservation with the status of each instance.
 
-
-@reservation.command("show", short_help="Say how far the instances are.")
-@click.argument("reservation_id", metavar="ID")
-@zone_options(required=True)
-@shared_options
-@pass_settings
-def show_(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
-    """Say how far the instances of a reservation are, and which zone makes each."""
-    log_to_stderr(settings)
-    _show(settings, with_zone(at, lambda asked: _read(asked, reservation_id)))
-
-
-@reservation.command(short_help="Delete the instances.")
-@click.argument("reservation_id", metavar="ID")
-@zone_options(required=True)
-@shared_options
-@pass_settings
-def delete(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
-    """Delete all instances of a reservation, and wait until nothing of them is left."""
-    log_to_stderr(settings)
-
-    async def deleted(asked: "ZoneClient") -> "Reservation":
-        await asked.send("DELETE", _path(reservation_id), deadline=_ANSWER)
-        return await _waited(asked, reservation_id, settings)
-
-    found = with_zone(at, deleted)
-    _tell(settings, found, wanted="deleted")
-
-
-async def _read(zone: "ZoneClient", reservation_id: str) -> "Reservation":
-    from fabric_direct.zones.wire import Reservation  # noqa: PLC0415 - see the package
-
-    return await zone.ask("GET", _path(reservation_id), Reservation, deadline=_ANSWER)
-
-
-def _path(reservation_id: str) -> str:
-    """Return where a reservation is.
-
-    :raises NotFound: if none can be called so.
+    :raises NotFound: if the zone has no such reservation.
     """
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see the package
+    known = _checked(reservation_id)
+    found = with_zone(at, lambda zone: zone.reservation(known, deadline=_ANSWER))
+    if settings.as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    out = show.console()
+    rows = [[i.name, i.kind, i.zone, i.status.value, i.error] for i in found.instances]
+    show.table(out, ("INSTANCE", "KIND", "ZONE", "STATUS", "ERROR"), rows)
+    for left_out in found.left_out:
+        show.say(out, f"{left_out.zone} does not answer: {left_out.why}", "yellow")
 
-    from fabric_direct.zones.wire import ReservationId  # noqa: PLC0415
 
+def delete(settings: Settings, reservation_id: str, at: ChildZone) -> None:
+    """Delete a reservation, wait until nothing of it is left, and exit.
+
+    :raises NotFound: if the zone has no such reservation.
+    """
+    known = _checked(reservation_id)
+
+    async def deleted(zone: ZoneClient) -> Reservation:
+        await zone.delete(known, deadline=_ANSWER)
+        return await _waited(zone, known, settings)
+
+    _tell(settings, with_zone(at, deleted), wanted="deleted")
+
+
+def _checked(reservation_id: str) -> str:
+    """Return an id; raise NotFound if no reservation can have it."""
     try:
-        return f"/reservations/{TypeAdapter(ReservationId).validate_python(reservation_id)}"
+        return TypeAdapter[str](ReservationId).validate_python(reservation_id)
     except ValidationError as error:
         raise NotFound(f"no reservation {reservation_id!r}", why="ids are like r-01ab…") from error
 
 
-async def _waited(zone: "ZoneClient", reservation_id: str, settings: Settings) -> "Reservation":
-    """Return a reservation when nothing of it moves any more, or after a long time; tell of changes."""
+async def _waited(zone: ZoneClient, reservation_id: str, settings: Settings) -> Reservation:
+    """Poll a reservation until all instances are settled or time is up; print changes."""
     told: set[Instance] = set()
     end = time.monotonic() + _LONGEST
     while True:
-        found = await _read(zone, reservation_id)
+        found = await zone.reservation(reservation_id, deadline=_ANSWER)
         if not settings.as_json:
             _tell_new(found.instances, told)
         moving = any(each.status.value in _MOVING for each in found.instances)
@@ -213,8 +162,8 @@ async def _waited(zone: "ZoneClient", reservation_id: str, settings: Settings) -
         await asyncio.sleep(_PAUSE)
 
 
-def _tell_new(instances: "Collection[Instance]", told: "set[Instance]") -> None:
-    """Print a line for each instance whose status is another than when it was last told."""
+def _tell_new(instances: Collection[Instance], told: set[Instance]) -> None:
+    """Print a line for each instance whose status has changed."""
     for each in instances:
         if each not in told:
             line = f"  {each.name:<16} {each.status.value:<9} {each.zone} {each.error}".rstrip()
@@ -222,8 +171,8 @@ def _tell_new(instances: "Collection[Instance]", told: "set[Instance]") -> None:
     told.update(instances)
 
 
-def _tell(settings: Settings, found: "Reservation", *, wanted: str) -> None:
-    """Print a reservation that has come to its end, and leave with the exit code that fits."""
+def _tell(settings: Settings, found: Reservation, *, wanted: str) -> None:
+    """Print a reservation, and exit with 0 if all instances have the wanted status."""
     if settings.as_json:
         print_json(found.model_dump(mode="json"))
     right = sum(each.status.value == wanted for each in found.instances)
@@ -236,7 +185,7 @@ def _tell(settings: Settings, found: "Reservation", *, wanted: str) -> None:
 # --- for people
 
 
-def _show_selection(selection: "Selection") -> None:
+def _show_selection(selection: Selection) -> None:
     out, err = show.console(), show.console(stderr=True)
     if selection.offers:
         rows = [[o.kind, str(o.cost), o.zone, f"{o.expires:.0f}"] for o in selection.offers]
@@ -247,17 +196,6 @@ def _show_selection(selection: "Selection") -> None:
         show.say(err, f"{left_out.zone} is left out: {left_out.why}", "yellow")
 
 
-def _short(shortage: "Shortage") -> str:
+def _short(shortage: Shortage) -> str:
     counts = ", ".join(f"{name} refuses {hosts} hosts" for name, hosts in shortage.refused.items())
     return f"{shortage.kind}: {shortage.missing} too few: {counts or 'there is no host'}"
-
-
-def _show(settings: Settings, found: "Reservation") -> None:
-    if settings.as_json:
-        print_json(found.model_dump(mode="json"))
-        return
-    out = show.console()
-    rows = [[i.name, i.kind, i.zone, i.status.value, i.error] for i in found.instances]
-    show.table(out, ("INSTANCE", "KIND", "ZONE", "STATUS", "ERROR"), rows)
-    for left_out in found.left_out:
-        show.say(out, f"{left_out.zone} does not answer: {left_out.why}", "yellow")

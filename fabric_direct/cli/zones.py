@@ -15,7 +15,7 @@ from fabric_direct.cli.options import (
     print_json,
     shared_options,
 )
-from fabric_direct.cli.reservations import reservation
+from fabric_direct.cli.running import site_processor
 from fabric_direct.cli.zone_client import require_libraries, with_zone, zone_options
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ _LOOK = 10.0
 @click.group()
 def zone() -> None:
     """Offer the hosts of sites to others: serve a zone, list zones, manage reservations."""
-
-
-zone.add_command(reservation)
 
 
 @zone.command(short_help="Serve the site as a zone.")
@@ -81,7 +78,7 @@ def list_(settings: Settings, at: "ChildZone | None") -> None:
     heard from its own.
     """
     log_to_stderr(settings)
-    view = _asked(at) if at else _looked(settings.site())
+    view = with_zone(at, lambda a: a.view(deadline=_LOOK)) if at else _looked(settings)
     if settings.as_json:
         print_json(view.model_dump(mode="json"))
         return
@@ -90,30 +87,24 @@ def list_(settings: Settings, at: "ChildZone | None") -> None:
     show.table(show.console(), _HEADERS, rows)
 
 
-def _asked(at: "ChildZone") -> "ZoneView":
-    from fabric_direct.zones.wire import ZoneView  # noqa: PLC0415 - see the package
-
-    return with_zone(at, lambda asked: asked.ask("GET", "/zones", ZoneView, deadline=_LOOK))
-
-
-def _looked(site: "Site") -> "ZoneView":
-    """Return the site's zone as it would look right after its start."""
+def _looked(settings: Settings) -> "ZoneView":
+    """Return the site's zone as it would be right after its start."""
     require_libraries()
     from fabric_direct.zones.merging import total  # noqa: PLC0415 - see the package
     from fabric_direct.zones.wire import ZoneView  # noqa: PLC0415
 
-    own = [_own(site)] if site.zone.own_hosts else []
+    site = settings.site()
+    own = [_own(settings)] if site.zone.own_hosts else []
     children = asyncio.run(_children(site))
     below = [child.capabilities for child in children if child.capabilities]
     return ZoneView(zone=site.zone_name, capabilities=total([*own, *below]), children=children)
 
 
-def _own(site: "Site") -> "Capabilities":
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
-    from fabric_direct.zones.local_source import LocalSource  # noqa: PLC0415
+def _own(settings: Settings) -> "Capabilities":
+    from fabric_direct.zones.local_source import LocalSource  # noqa: PLC0415 - see the package
 
-    with HandlerProcessor(site) as processor:
-        return asyncio.run(LocalSource(site, processor).capabilities(deadline=_LOOK))
+    with site_processor(settings) as processor:
+        return asyncio.run(LocalSource(processor.site, processor).capabilities(deadline=_LOOK))
 
 
 async def _children(site: "Site") -> "tuple[ChildView, ...]":
@@ -147,6 +138,40 @@ def _row(name: str, state: str, has: "Capabilities | None", why: str = "") -> li
         *(name, state, *amounts, devices),
         *(", ".join(has.architectures), ", ".join(has.images), why),
     ]
+
+
+# --- reservations
+
+
+@zone.group(short_help="Show or delete what a zone has made.")
+def reservation() -> None:
+    """Show or delete what a zone was asked to make."""
+
+
+@reservation.command("show", short_help="Show the status of the instances.")
+@click.argument("reservation_id", metavar="ID")
+@zone_options(required=True)
+@shared_options
+@pass_settings
+def show_(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
+    """Show the status of each instance of a reservation, and which zone makes it."""
+    from fabric_direct.cli import reservations  # noqa: PLC0415 - see the package
+
+    log_to_stderr(settings)
+    reservations.show_one(settings, reservation_id, at)
+
+
+@reservation.command(short_help="Delete the instances.")
+@click.argument("reservation_id", metavar="ID")
+@zone_options(required=True)
+@shared_options
+@pass_settings
+def delete(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
+    """Delete all instances of a reservation, and wait until nothing of them is left."""
+    from fabric_direct.cli import reservations  # noqa: PLC0415 - see the package
+
+    log_to_stderr(settings)
+    reservations.delete(settings, reservation_id, at)
 
 
 COMMANDS: tuple[click.Command, ...] = (zone,)

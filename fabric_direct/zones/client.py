@@ -1,4 +1,4 @@
-"""One HTTP request to a zone; its answer is limited in time and length and is validated."""
+"""Requests to a zone over HTTP; every answer is limited in time and length and is validated."""
 
 import asyncio
 import ssl
@@ -22,7 +22,16 @@ from fabric_direct.errors import (
     Unreachable,
 )
 from fabric_direct.zones.access import is_loopback, is_token, token_lines
-from fabric_direct.zones.wire import MOST_BYTES, Problem
+from fabric_direct.zones.wire import (
+    MOST_BYTES,
+    Booted,
+    BootRequest,
+    Problem,
+    Reservation,
+    Selection,
+    SelectRequest,
+    ZoneView,
+)
 
 _LONGEST_REASON = 500
 """Characters of a zone's own error message that are kept."""
@@ -44,7 +53,15 @@ Answer = TypeVar("Answer", bound=BaseModel)
 class ZoneClient:
     """A client of one zone with a pool of persistent connections.
 
-    Use it in one event loop; its tasks may call it concurrently.
+    Use it in one event loop; its tasks may call it concurrently. If the connection breaks, a request is
+    sent once more: all requests to zones are idempotent. The time limit of a request, ``deadline``
+    seconds, reaches from connecting to the last byte. Every request raises
+
+    * :class:`Refused` if the zone rejects it as invalid,
+    * :class:`Conflict` if the zone cannot serve it,
+    * :class:`NotFound` if the zone has no such reservation or path,
+    * :class:`Denied` if the zone rejects our token,
+    * :class:`Unreachable` if the zone does not answer, or with an invalid response.
     """
 
     def __init__(self, name: str, settings: ChildZone) -> None:
@@ -67,38 +84,47 @@ class ZoneClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        answer: type[Answer],
-        *,
-        deadline: float,
-        body: BaseModel | None = None,
-    ) -> Answer:
-        """Send a request and return the zone's answer.
+    async def view(self, *, deadline: float) -> ZoneView:
+        """Return the zone's capacity and its children."""
+        return await self._ask("GET", "/zones", ZoneView, deadline)
 
-        If the connection breaks, the request is sent once more: all requests to zones are idempotent.
+    async def select(self, request: SelectRequest, *, deadline: float) -> Selection:
+        """Return the zone's offers. Nothing is created."""
+        return await self._ask("POST", "/zones/select", Selection, deadline, request)
 
-        :param deadline: time limit in seconds, from connecting to the last byte.
-        :raises Refused: if the zone rejects the request as invalid.
-        :raises Conflict: if the zone cannot serve it.
-        :raises NotFound: if the zone has no such reservation or path.
-        :raises Denied: if the zone rejects our token.
-        :raises Unreachable: if the zone does not answer, or with an invalid response.
-        """
-        content = await self.send(method, path, deadline=deadline, body=body)
-        with self._validated():
-            return answer.model_validate_json(content)
+    async def boot(self, request: BootRequest, *, deadline: float) -> str:
+        """Accept offers; return the id of the reservation."""
+        booted = await self._ask("POST", "/zones/boot", Booted, deadline, request)
+        return booted.reservation_id
+
+    async def reservation(self, reservation: str, *, deadline: float) -> Reservation:
+        """Return a reservation with the status of its instances."""
+        return await self._ask("GET", f"/reservations/{reservation}", Reservation, deadline)
+
+    async def delete(self, reservation: str, *, deadline: float) -> None:
+        """Start to delete all instances of a reservation."""
+        await self._send("DELETE", f"/reservations/{reservation}", deadline)
 
     def invalid(self, why: str) -> Unreachable:
         """Return the error for an invalid response of the zone."""
         return Unreachable(f"the zone {self.name} sent an invalid response", why=why)
 
-    async def send(
-        self, method: str, path: str, *, deadline: float, body: BaseModel | None = None
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        answer: type[Answer],
+        deadline: float,
+        body: BaseModel | None = None,
+    ) -> Answer:
+        content = await self._send(method, path, deadline, body)
+        with self._validated():
+            return answer.model_validate_json(content)
+
+    async def _send(
+        self, method: str, path: str, deadline: float, body: BaseModel | None = None
     ) -> bytes:
-        """Send a request and return the body of the answer as it is; see :meth:`ask`."""
+        """Send a request and return the body of the answer as it is."""
         # httpx closes a connection whose connect timed out, but not one whose connect was cancelled.
         request: dict[str, Any] = {
             "method": method,
