@@ -1,50 +1,51 @@
-"""Where a sliver is, or goes, that leaves its host or the functions of its devices open.
+"""Locate a sliver that leaves its host or the functions of its devices open.
 
 ::
 
     its server is there               as the server's stamp says
-    a creation of it was begun        as the journal says
+    its creation was begun            as the journal says
     a host has something else of it   that host
-    a build plan has claimed for it   as the plan says
+    a build plan has a claim for it   as the plan says
     otherwise                         placement chooses
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from fabric_direct import registry
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDrivers, Server
+from fabric_direct.drivers.contract import Server
 from fabric_direct.engine import attempt
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal
 from fabric_direct.model import AUTO, NodeSliver, SliverRef
 from fabric_direct.placement.claims import Claims
+from fabric_direct.placement.inventory import DriversOf
 from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.placement.sliver_requests import as_known
 
 _AT_ONCE = 32
-"""How many hosts are asked at once."""
+"""Number of hosts that are asked in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """Which hosts have anything of a sliver."""
+    """The hosts that have anything of a sliver."""
 
     having: tuple[str, ...]
     silent: Mapping[str, Exception]
-    """Those that could not be asked, and why."""
+    """Hosts that did not answer, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What has been decided of a sliver before."""
+    """What was decided about a sliver before."""
 
     sliver: NodeSliver
-    """With that filled in."""
+    """With the host and functions that were chosen for it before."""
     server: Server | None = None
     having: tuple[str, ...] = ()
     """Hosts that have something of it."""
@@ -53,17 +54,11 @@ class Known:
 class Placing:
     """The placement of one operation's sliver."""
 
-    def __init__(
-        self,
-        site: Site,
-        journal: Journal,
-        claims: Claims,
-        drivers_of: Callable[[str], HostDrivers],
-    ) -> None:
+    def __init__(self, site: Site, journal: Journal, claims: Claims, drivers_of: DriversOf) -> None:
         """Read nothing yet.
 
-        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, bounded for
-            the operation.
+        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the
+            limits of the operation.
         """
         self._site, self._journal, self._claims = site, journal, claims
         self._drivers_of = drivers_of
@@ -78,12 +73,12 @@ class Placing:
         without: Collection[str] = (),
         claim: bool = True,
     ) -> Placement:
-        """Return where the sliver is to be created, or is.
+        """Return the sliver with the host where it is, or is to be created.
 
-        :param planned: where a build plan has it.
-        :param without: hosts that have refused it.
-        :param claim: whether what it takes is claimed.
-        :raises NoHost: if no host is left that can take it.
+        :param planned: the placement of a build plan.
+        :param without: hosts that refused the sliver.
+        :param claim: whether to claim the capacity that it needs.
+        :raises NoHost: if no other host can take it.
         """
         known = self.known(sliver)
         if known.server is not None:
@@ -106,11 +101,11 @@ class Placing:
             raise none_named(self._site)
 
     def change(self, sliver: NodeSliver, *, claim: bool = True) -> NodeSliver:
-        """Return the sliver as it is to be modified: as it is there, and with functions for new devices.
+        """Return the sliver with its present host and functions, and with functions for new devices.
 
-        One that is not there is returned as far as it is known.
+        A sliver without a server keeps what it leaves open, unless it was decided before.
 
-        :raises NoHost: if its host has not what it leaves open.
+        :raises NoHost: if its host lacks the devices.
         """
         known = self.known(sliver)
         host = known.sliver.host or (known.server.host if known.server else "")
@@ -119,10 +114,10 @@ class Placing:
         return self._placer.extend(known.sliver, host, claim=claim).sliver
 
     def known(self, sliver: NodeSliver) -> Known:
-        """Return what was decided of the sliver before; what was not stays open.
+        """Return what was decided about the sliver before; the rest stays open.
 
         :raises InvalidSliver: if it names an unknown host.
-        :raises Unreachable: if it was put on a host that does not answer.
+        :raises Unreachable: if the host that was last chosen for it does not answer.
         """
         refuse_unknown(self._site, sliver, cloud=self._cloud())
         holders = self.holders(sliver)
@@ -135,13 +130,13 @@ class Placing:
         return Known(sliver, server, () if self._cloud() else holders.having)
 
     def _refuse_silent(self, sliver_id: str, holders: Holders) -> None:
-        """Refuse to go on without the host that the sliver was last put on: it may have it."""
+        """Raise the error of the host that was last chosen, if it is silent: it may have the sliver."""
         home = self._claims.home(sliver_id) if holders.silent else None
         if home is not None and home in holders.silent:
             raise holders.silent[home]
 
     def _begun(self, sliver_id: str) -> NodeSliver | None:
-        """Return the sliver as an unfinished operation was to make it."""
+        """Return the sliver that an unfinished operation was to create or modify."""
         entry = self._journal.of(sliver_id)
         whole = entry is not None and "capacities" in entry.sliver
         return NodeSliver.model_validate(entry.sliver) if entry and whole else None
@@ -151,7 +146,7 @@ class Placing:
         return next((server for server in found if server), None)
 
     def holders(self, sliver: SliverRef) -> Holders:
-        """Ask all hosts at once whether they have anything of the sliver; a cloud is one."""
+        """Ask all hosts in parallel whether they have anything of the sliver; a cloud is one host."""
         if self._cloud():
             return Holders((self._some,), {})
         hosts = tuple(self._site.hosts)
@@ -171,9 +166,9 @@ class Placing:
 
 
 def refuse_unknown(site: Site, sliver: SliverRef, *, cloud: bool) -> None:
-    """Return if the site has the host that a sliver names, if it names one; a cloud knows its own.
+    """Raise InvalidSliver if a sliver names a host that the site does not have.
 
-    :raises InvalidSliver: if it has not.
+    :param cloud: whether hosts belong to a cloud, which may have others than the site names.
     """
     wanted = named_host(sliver)
     if wanted is not None and wanted not in site.hosts and not cloud:
@@ -181,12 +176,12 @@ def refuse_unknown(site: Site, sliver: SliverRef, *, cloud: bool) -> None:
 
 
 def none_named(site: Site) -> InvalidSliver:
-    """Return the error of a sliver that names no host where it must."""
+    """Return the error for a sliver that names no host at a site with several."""
     return InvalidSliver(
-        "must be given, for the site has several",
+        "must be given, because the site has several hosts",
         field="host",
         why=_hosts_of(site),
-        remedy="name one, or auto to have one chosen",
+        remedy="name one, or 'auto' to have one chosen",
     )
 
 

@@ -4,7 +4,7 @@ The axis of every column is the hosts, in the order of their names. An assignmen
 that the next instance sees what is left of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_direct.errors import InvalidSite
-from fabric_direct.model import Capacities, PciAddress
+from fabric_direct.model import Capacities, PciAddress, PlacementRules
 from fabric_direct.placement.hardware import Hardware
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.state import HostState
@@ -259,18 +259,14 @@ def columns(states: Iterable[HostState], requests: Sequence[Request] = ()) -> Ho
     nodes = _nodes(ordered, hardware.nodes)
     ratios = _matrix([[s.cpu_ratio, s.ram_ratio, s.disk_ratio] for s in ordered], 3)
     size = _matrix([[s.cores, s.ram, s.disk] for s in ordered], 3)
-    images = _numbered(request.needs.image for request in requests)
-    owners = _numbered(r.needs.owner for r in requests if r.needs.owner is not None)
-    traits = NameSets(state.traits for state in ordered)
-    architectures = NameSets(state.architectures for state in ordered)
     lookup = Lookup(
         hardware=hardware,
         row=row,
-        traits=traits,
-        architectures=architectures,
-        image_column=images,
-        owner_column=owners,
-        slivers=_whereabouts(ordered, _named_slivers(requests)),
+        traits=NameSets(state.traits for state in ordered),
+        architectures=NameSets(state.architectures for state in ordered),
+        image_column=_numbered(request.needs.image for request in requests),
+        owner_column=_numbered(r.needs.owner for r in requests if r.needs.owner is not None),
+        slivers=_whereabouts(ordered, [request.needs.rules for request in requests]),
     )
     free_on = hardware.free_on(len(ordered))
     values = {
@@ -287,10 +283,10 @@ def columns(states: Iterable[HostState], requests: Sequence[Request] = ()) -> Ho
         "free_on": free_on,
         "free": free_on.sum(axis=1, dtype=np.int16),
         "function_device": hardware.function_device(len(ordered)),
-        "images": _image_columns(ordered, images),
-        "owners": _owner_columns(ordered, owners),
-        "trait_set": traits.codes,
-        "architecture_set": architectures.codes,
+        "images": _image_columns(ordered, lookup.image_column),
+        "owners": _owner_columns(ordered, lookup.owner_column),
+        "trait_set": lookup.traits.codes,
+        "architecture_set": lookup.architectures.codes,
     }
     return Hosts(lookup, {name: np.asfortranarray(column) for name, column in values.items()})
 
@@ -345,14 +341,11 @@ def _owner_columns(ordered: Sequence[HostState], columns: Mapping[str, int]) -> 
     return values
 
 
-def _named_slivers(requests: Sequence[Request]) -> Iterator[str]:
-    for request in requests:
-        yield from request.needs.rules.affinity
-        yield from request.needs.rules.anti_affinity
-
-
-def _whereabouts(ordered: Sequence[HostState], named: Iterable[str]) -> dict[str, list[int]]:
-    where: dict[str, list[int]] = {sliver: [] for sliver in named}
+def _whereabouts(
+    ordered: Sequence[HostState], rules: Iterable[PlacementRules]
+) -> dict[str, list[int]]:
+    """Return the rows of the hosts that have each sliver that rules name."""
+    where: dict[str, list[int]] = {s: [] for r in rules for s in (*r.affinity, *r.anti_affinity)}
     for row, state in enumerate(ordered) if where else ():
         for sliver in state.slivers.keys() & where.keys():
             where[sliver].append(row)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fabric_direct.database import Database
 from fabric_direct.model import PciAddress
@@ -68,7 +69,7 @@ class Book:
         :param moment: seconds since the epoch.
         """
         rows = self._db.execute("SELECT * FROM claim WHERE until >= ? ORDER BY sliver", (moment,))
-        return tuple(_claim(*row) for row in rows)
+        return tuple(map(_claim, rows))
 
     def take(self, claims: Iterable[Claim]) -> None:
         """Store claims; they replace earlier claims of the same slivers."""
@@ -82,15 +83,6 @@ class Book:
                     *(claim.cores, claim.ram, claim.disk, devices, until),
                 ),
             )
-
-    def renew(self, sliver: str, host: str) -> bool:
-        """Extend a sliver's claim on a host; return False if it has none or it is expired."""
-        now = self._clock()
-        changed = self._db.execute(
-            "UPDATE claim SET until = ? WHERE sliver = ? AND host = ? AND until >= ?",
-            (now + self._lifetime, sliver, host, now),
-        )
-        return changed.rowcount == 1
 
 
 class Claims:
@@ -127,9 +119,13 @@ class Claims:
             return Book(db, self._lifetime, self._clock).since(moment)
 
     def renew(self, sliver: str, host: str) -> bool:
-        """Do what :meth:`Book.renew` does."""
-        with self.changing() as book:
-            return book.renew(sliver, host)
+        """Extend a sliver's claim on a host; return False if it has none or it is expired."""
+        now = self._clock()
+        changed = self._change(
+            "UPDATE claim SET until = ? WHERE sliver = ? AND host = ? AND until >= ?",
+            *(now + self._lifetime, sliver, host, now),
+        )
+        return changed == 1
 
     def settle(self, sliver: str) -> None:
         """End a claim, if there is one: the sliver is visible on its host."""
@@ -141,10 +137,12 @@ class Claims:
         """Delete everything about a sliver."""
         self._change("DELETE FROM claim WHERE sliver = ?", sliver)
 
-    def _change(self, statement: str, *values: object) -> None:
-        if self._database.exists():
-            with self._database.changing() as db:
-                db.execute(statement, values)
+    def _change(self, statement: str, *values: object) -> int:
+        """Return the number of claims that were changed."""
+        if not self._database.exists():
+            return 0
+        with self._database.changing() as db:
+            return db.execute(statement, values).rowcount
 
     def home(self, sliver: str) -> str | None:
         """Return the host that was last chosen for a sliver, or None if it was dropped since."""
@@ -166,17 +164,9 @@ def claim_of(request: Request, choice: Choice) -> Claim:
     )
 
 
-def _claim(
-    sliver: str,
-    host: str,
-    owner: str | None,
-    cores: int,
-    ram: float,
-    disk: float,
-    devices: str,
-    _until: float,
-) -> Claim:
-    addresses = tuple(PciAddress.parse(address) for address in json.loads(devices))
+def _claim(row: tuple[Any, ...]) -> Claim:
+    sliver, host, owner, cores, ram, disk, devices, _until = row
+    addresses = tuple(map(PciAddress.parse, json.loads(devices)))
     return Claim(sliver, host, cores, ram, disk, addresses, owner)
 
 

@@ -1,5 +1,6 @@
 """One greedy pass: assign instances in a given order, each to the host that is cheapest by then."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -19,15 +20,12 @@ class InitialScores:
     def __init__(self, hosts: Hosts, rules: Rules, batch: Iterable[AffinityGroup]) -> None:
         self.hosts, self.rules = hosts, rules
         numbers: dict[Needs, int] = {}
-        self.number: dict[str, int] = {}
+        self.number = {
+            request.id: numbers.setdefault(request.needs, len(numbers))
+            for group in batch
+            for request in group.requests
+        }
         """By request id: the number of its needs."""
-        self.uses: list[int] = []
-        """By that number: how many requests have these needs."""
-        for request in (request for group in batch for request in group.requests):
-            number = numbers.setdefault(request.needs, len(numbers))
-            self.uses += [0] * (len(numbers) - len(self.uses))
-            self.number[request.id] = number
-            self.uses[number] += 1
         self._columns = hosts.rows()
         self._scores: dict[int, Scores] = {}
 
@@ -66,7 +64,8 @@ class GreedyPass:
         self._hosts = initial.hosts.copied()
         self._columns = self._hosts.rows()
         self._scores: dict[int, Scores] = {}
-        self._uses = list(initial.uses)
+        self._uses = Counter(initial.number.values())
+        """By the number of needs: how many requests that have them are still to be assigned."""
         self._log: list[int] = []
         """The host of each assignment, undone ones included."""
         self.assigned: dict[str, Assignment] = {}
@@ -87,7 +86,7 @@ class GreedyPass:
             self._assign_together(group)
 
     def _assign_together(self, group: AffinityGroup) -> None:
-        before = self._state()
+        before = self._hosts.copied(), dict(self.assigned), len(self._log)
         lost = self._try_hosts(group, before)
         gone = group.stranded(lost) if lost else lost
         if gone != lost:
@@ -123,9 +122,6 @@ class GreedyPass:
     def _host_of(self, group: AffinityGroup) -> str:
         first = self.assigned.get(group.requests[0].id)
         return first.chosen.host if first else ""
-
-    def _state(self) -> State:
-        return self._hosts.copied(), dict(self.assigned), len(self._log)
 
     def _undo(self, state: State) -> None:
         """Go back to an earlier state; hosts that were assigned since are logged to be scored again."""

@@ -4,14 +4,16 @@ site.yaml adds what no API reports: traits of a host, maintenance, and allocatio
 none.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.contract import HostDevice, HostDrivers, HostInventory, HostNode
+from fabric_direct.drivers.contract import HostDevice, HostDrivers, HostInventory
 from fabric_direct.errors import FabricDirectError, NotFound
-from fabric_direct.model import DeviceState
+from fabric_direct.model import DeviceState, NodeSliver
+from fabric_direct.placement.claims import Claim, depleted
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
 
 DriversOf = Callable[[str], HostDrivers]
@@ -21,12 +23,29 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The hosts of a site."""
+    """The hosts of a site as they were read."""
 
     hosts: tuple[HostState, ...]
     """Sorted by name."""
     silent: Mapping[str, str] = field(default_factory=dict)
     """Hosts that are left out because they or their devices could not be read, and why."""
+    began: float = field(default=0.0, compare=False)
+    """Start of the reading, in seconds since the epoch."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning for each host that is left out."""
+        return tuple(f"host {name} is left out: {why}" for name, why in self.silent.items())
+
+    def where(self) -> dict[str, str]:
+        """Return the host of each existing sliver."""
+        return {sliver: host.name for host in self.hosts for sliver in host.slivers}
+
+    def depleted(
+        self, claims: Iterable[Claim], but: Iterable[NodeSliver] = ()
+    ) -> tuple[HostState, ...]:
+        """Return the hosts without what is claimed, ignoring the claims of the slivers ``but``."""
+        own = {sliver.id for sliver in but}
+        return depleted(self.hosts, [claim for claim in claims if claim.sliver not in own])
 
 
 def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
@@ -41,42 +60,34 @@ def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
     :raises FabricDirectError: if a cloud does not answer, or denies access
         (:class:`~fabric_direct.errors.Denied`).
     """
-    inventories = _inventories(site, drivers_of)
+    began = time.time()
+    some = drivers_of(next(iter(site.hosts), "")).compute
+    told = {each.host: each for each in some.inventory()} if some.cloud else None
+    names = site.hosts or told or {}
 
     def read(name: str) -> HostState | FabricDirectError:
         try:
             devices = drivers_of(name).functions()
-            return _host_state(site, inventories[name](), devices)
+            return _host_state(site, _inventory(name, drivers_of, told), devices)
         except FabricDirectError as error:
             return error
 
     with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-inventory") as pool:
-        found = dict(zip(inventories, pool.map(read, inventories), strict=True))
-    hosts = tuple(found[name] for name in sorted(found))
+        found = dict(zip(names, pool.map(read, names), strict=True))
+    hosts = [state for _, state in sorted(found.items()) if isinstance(state, HostState)]
     silent = {name: str(e) for name, e in found.items() if isinstance(e, FabricDirectError)}
-    return Inventory(tuple(h for h in hosts if isinstance(h, HostState)), silent)
+    return Inventory(tuple(hosts), silent, began)
 
 
-def _inventories(site: Site, drivers_of: DriversOf) -> dict[str, Callable[[], HostInventory]]:
-    """Return a function for each host that returns its inventory; a cloud is queried only once."""
-    some = drivers_of(next(iter(site.hosts), "")).compute
-    if not some.cloud:
-        return {name: _asking(name, drivers_of) for name in site.hosts}
-    told = {inventory.host: inventory for inventory in some.inventory()}
-    return {name: _telling(name, told) for name in site.hosts or told}
-
-
-def _asking(name: str, drivers_of: DriversOf) -> Callable[[], HostInventory]:
-    return lambda: drivers_of(name).compute.inventory()[0]
-
-
-def _telling(name: str, told: Mapping[str, HostInventory]) -> Callable[[], HostInventory]:
-    def tell() -> HostInventory:
-        if name not in told:
-            raise NotFound(f"the cloud has no host {name!r}", why=f"it has {', '.join(told)}")
-        return told[name]
-
-    return tell
+def _inventory(
+    name: str, drivers_of: DriversOf, told: Mapping[str, HostInventory] | None
+) -> HostInventory:
+    """Return the inventory of a host: what its cloud has ``told``, or without a cloud its own."""
+    if told is None:
+        return drivers_of(name).compute.inventory()[0]
+    if name not in told:
+        raise NotFound(f"the cloud has no host {name!r}", why=f"it has {', '.join(told)}")
+    return told[name]
 
 
 def _host_state(site: Site, has: HostInventory, devices: Iterable[HostDevice]) -> HostState:
@@ -92,7 +103,7 @@ def _host_state(site: Site, has: HostInventory, devices: Iterable[HostDevice]) -
         cpu_ratio=has.cpu_ratio if has.cpu_ratio is not None else usual.cpu,
         ram_ratio=has.ram_ratio if has.ram_ratio is not None else usual.ram,
         disk_ratio=has.disk_ratio if has.disk_ratio is not None else usual.disk,
-        numa_nodes=tuple(map(_numa_node, has.nodes)),
+        numa_nodes=tuple(NumaNode(n.id, n.cores, _gib(n.ram), n.distances) for n in has.nodes),
         devices=free_devices(devices, host),
         architectures=has.architectures,
         traits=has.traits | set(host.traits),
@@ -101,10 +112,6 @@ def _host_state(site: Site, has: HostInventory, devices: Iterable[HostDevice]) -
         enabled=has.enabled and host.maintenance is None,
         why_disabled=host.maintenance or has.why_disabled,
     )
-
-
-def _numa_node(node: HostNode) -> NumaNode:
-    return NumaNode(node.id, node.cores, _gib(node.ram), node.distances)
 
 
 def _gib(mib: int) -> float:
@@ -141,18 +148,12 @@ def _whole(device: HostDevice) -> object:
 
 
 def _free_device(functions: list[HostDevice], host: Host) -> FreeDevice:
-    first = functions[0]
+    first, wanted = functions[0], {entry.uplink for entry in host.devices if entry.vepa}
     return FreeDevice(
         type=str(first.type),
         functions=tuple(function.address for function in functions),
         model=first.model,
         numa_node=first.function.numa_node,
         uplink=first.uplink,
-        vepa=first.uplink is not None and _in_vepa(first, host),
+        vepa=first.uplink is not None and (first.bridge_mode == "vepa" or first.uplink in wanted),
     )
-
-
-def _in_vepa(vf: HostDevice, host: Host) -> bool:
-    """Return whether a VF's uplink is in VEPA, or will be after its first use."""
-    wanted = any(entry.vepa and entry.uplink == vf.uplink for entry in host.devices)
-    return wanted or vf.bridge_mode == "vepa"

@@ -1,49 +1,22 @@
 """Choose hosts for the slivers of a site, and claim them so that nobody else gets the same."""
 
 import logging
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDrivers, Image, ImageNeeds
+from fabric_direct.drivers.contract import Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
 from fabric_direct.model import NodeSliver
-from fabric_direct.placement.claims import Claim, Claims, claim_of, depleted
-from fabric_direct.placement.inventory import host_states
+from fabric_direct.placement.claims import Claims, claim_of
+from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanation
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.sliver_requests import placed, request_of, request_there
 from fabric_direct.placement.state import FreeDevice, HostState
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The hosts as they were read."""
-
-    hosts: tuple[HostState, ...]
-    silent: Mapping[str, str]
-    """Hosts that did not answer, and why."""
-    began: float
-    """Start of the reading, in seconds since the epoch."""
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return a warning for each host that did not answer."""
-        return tuple(f"host {name} is left out: {why}" for name, why in self.silent.items())
-
-    def where(self) -> dict[str, str]:
-        """Return the host of each existing sliver."""
-        return {sliver: host.name for host in self.hosts for sliver in host.slivers}
-
-    def depleted(
-        self, claims: Iterable[Claim], but: Iterable[NodeSliver] = ()
-    ) -> tuple[HostState, ...]:
-        """Return the hosts without what is claimed, ignoring the claims of the slivers ``but``."""
-        own = {sliver.id for sliver in but}
-        return depleted(self.hosts, [claim for claim in claims if claim.sliver not in own])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +41,7 @@ class Placement:
 class Placer:
     """The placement of a site, for one operation. Claims last until the operation ends them."""
 
-    def __init__(
-        self, site: Site, claims: Claims, drivers_of: Callable[[str], HostDrivers]
-    ) -> None:
+    def __init__(self, site: Site, claims: Claims, drivers_of: DriversOf) -> None:
         """Read nothing yet.
 
         :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the
@@ -78,15 +49,12 @@ class Placer:
         """
         self._site, self._claims, self._drivers_of = site, claims, drivers_of
 
-    def view(self) -> View:
-        """Read the hosts; hosts that do not answer are left out."""
-        began = time.time()
-        found = host_states(self._site, self._drivers_of)
-        return View(found.hosts, found.silent, began)
+    def _view(self) -> Inventory:
+        return host_states(self._site, self._drivers_of)
 
     def hosts(self) -> tuple[HostState, ...]:
         """Return the hosts that answer, without what is claimed."""
-        view = self.view()
+        view = self._view()
         return view.depleted(self._claims.since(view.began))
 
     # --- many slivers
@@ -96,14 +64,15 @@ class Placer:
 
         A sliver that exists already stays where it is, at no cost.
         """
-        view = self.view()
+        view = self._view()
         there = view.where()
         requests = self.requests([s for s in slivers if s.id not in there], view)
         hosts = view.depleted(self._claims.since(view.began), slivers)
         plan = self._place(requests, hosts, partial=partial)
         chosen = {assignment.request: assignment for assignment in plan.assignments}
         if partial or not plan.unplaced:
-            chosen |= {s.id: _staying(s.id, there[s.id]) for s in slivers if s.id in there}
+            staying = {s.id: Choice(host=there[s.id], cost=0) for s in slivers if s.id in there}
+            chosen |= {id_: Assignment(request=id_, chosen=at) for id_, at in staying.items()}
         assignments = tuple(chosen[s.id] for s in slivers if s.id in chosen)
         warnings = plan.warnings + view.warnings()
         return plan.model_copy(update={"assignments": assignments, "warnings": warnings})
@@ -112,7 +81,7 @@ class Placer:
         """Return for each host the filter that refuses the sliver, or its cost there."""
         from fabric_direct.placement.place import explain  # noqa: PLC0415 - NumPy only where it is needed
 
-        view = self.view()
+        view = self._view()
         (request,) = self.requests([sliver], view)
         hosts = view.depleted(self._claims.since(view.began), [sliver])
         told = explain(request, hosts, self._site.placement)
@@ -129,7 +98,7 @@ class Placer:
 
         by_id = {sliver.id: sliver for sliver in slivers}
         _refuse_strangers(plan, by_id)
-        view = self.view()
+        view = self._view()
         there = view.where()
         new = tuple(a for a in plan.assignments if there.get(a.request) != a.chosen.host)
         requests = self.requests([by_id[a.request] for a in new], view)
@@ -157,7 +126,7 @@ class Placer:
         :param without: hosts to exclude.
         :raises NoHost: if no host can take it.
         """
-        view = self.view()
+        view = self._view()
         hosts = tuple(
             host
             for host in view.hosts
@@ -180,7 +149,7 @@ class Placer:
 
         :raises NoHost: if the host lacks the devices.
         """
-        view = self.view()
+        view = self._view()
         hosts = tuple(_for_tenant(each, sliver) for each in view.hosts if each.name == host)
         if sliver.placement.same_numa_node:
             hosts = tuple(self._on_its_node(each, sliver) for each in hosts)
@@ -199,7 +168,7 @@ class Placer:
         return replace(host, devices=devices)
 
     def _decide(
-        self, sliver: NodeSliver, request: Request, view: View, *, claim: bool
+        self, sliver: NodeSliver, request: Request, view: Inventory, *, claim: bool
     ) -> Placement:
         if not claim:
             hosts = view.depleted(self._claims.since(view.began), [sliver])
@@ -214,7 +183,7 @@ class Placer:
         )
         return _placement(sliver, assignment, view)
 
-    def _assign(self, request: Request, hosts: Sequence[HostState], view: View) -> Assignment:
+    def _assign(self, request: Request, hosts: Sequence[HostState], view: Inventory) -> Assignment:
         plan = self._place([request], hosts, partial=False)
         if plan.unplaced:
             refused = plan.unplaced[0].refused
@@ -230,7 +199,7 @@ class Placer:
 
     # --- what images need
 
-    def requests(self, slivers: Sequence[NodeSliver], view: View) -> tuple[Request, ...]:
+    def requests(self, slivers: Sequence[NodeSliver], view: Inventory) -> tuple[Request, ...]:
         """Return the requests of slivers that are on no host yet.
 
         :raises InvalidSliver: if no host that answers has the image of a sliver.
@@ -275,11 +244,7 @@ def _refuse_strangers(plan: BuildPlan, known: Collection[str]) -> None:
         )
 
 
-def _staying(sliver: str, host: str) -> Assignment:
-    return Assignment(request=sliver, chosen=Choice(host=host, cost=0))
-
-
-def _placement(sliver: NodeSliver, assignment: Assignment, view: View) -> Placement:
+def _placement(sliver: NodeSliver, assignment: Assignment, view: Inventory) -> Placement:
     chosen = assignment.chosen
     free: Iterable[FreeDevice] = (d for h in view.hosts if h.name == chosen.host for d in h.devices)
     return Placement(

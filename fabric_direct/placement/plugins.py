@@ -6,10 +6,11 @@ imported, raises, or returns something invalid, it is left out with a warning, s
 place instances.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,8 @@ def _installed(kind: str) -> tuple[tuple[str, Rule | Faulty], ...]:
     """Return the installed filters or costs in the order in which they are asked."""
     group = f"fabric_direct.placement.{kind}s"
     points = sorted(entry_points(group=group), key=_order)
-    return tuple((name, _load(kind, name, same)) for name, same in _by_name(points))
+    by_name = groupby(points, key=lambda point: point.name)
+    return tuple((name, _load(kind, name, list(same))) for name, same in by_name)
 
 
 def _order(point: EntryPoint) -> tuple[int, str, str]:
@@ -123,13 +125,8 @@ def _order(point: EntryPoint) -> tuple[int, str, str]:
     return ours, point.name, point.value
 
 
-def _by_name(points: list[EntryPoint]) -> Iterator[tuple[str, list[EntryPoint]]]:
-    for name in dict.fromkeys(point.name for point in points):
-        yield name, [point for point in points if point.name == name]
-
-
 def _load(kind: str, name: str, points: list[EntryPoint]) -> Rule | Faulty:
-    ours = [point for point in points if _is_ours(point)]
+    ours = [point for point in points if point.module.startswith(f"{__package__}.")]
     if ours:
         rule: Rule = ours[0].load()
         return rule
@@ -139,10 +136,6 @@ def _load(kind: str, name: str, points: list[EntryPoint]) -> Rule | Faulty:
         return partial(_asked, kind, name, points[0].load())
     except Exception as error:  # noqa: BLE001 - told to the caller, not swallowed
         return Faulty(kind, name, f"{points[0].value}: {_said(error)}")
-
-
-def _is_ours(point: EntryPoint) -> bool:
-    return point.module.startswith(f"{__package__}.")
 
 
 def _asked(kind: str, name: str, rule: Rule, hosts: Hosts, needs: Needs) -> Any:
