@@ -1,42 +1,38 @@
-"""An AM's configuration of fabric_am and its Ansible inventory, as a site of this library.
+"""Translate an AM's configuration of fabric_am and its Ansible inventory to a site of this library.
 
 ::
 
-    findings    what could not be translated, what is left to do, what is not needed
-    values      values with file and line; what hides a value: a vault, Jinja2
-    ranges      w[1:3] -> w1 w2 w3
-    inventory   hosts, groups, and which variables count for a host
+    values      values with file and line; whether a vault or Jinja2 hides a value
+    inventory   hosts, groups, and the variables of each host
     ini, tree   the two forms of an inventory's file
-    sources     an inventory's path -> its files, with group_vars and host_vars
-    draft       the site that is being put together: what is put where, and from which line
+    sources     the files of an inventory, with group_vars and host_vars
+    draft       the site as it is assembled, and findings: what is not translated, to do, not needed
     settings    vm_handler_config.yml, vnic_net_handler_config.yml
-    playbooks   which driver does what a playbook did
-    roles       which hosts are heads and workers
-    workers     hosts
-    cloud       openstack, clouds.yaml
-    actor       what is to be changed in the AM actor's configuration
+    playbooks   the driver that does what a playbook did
+    workers     the workers of the inventory -> hosts
+    cloud       the head of the inventory -> openstack, clouds.yaml
+    actor       what to change in the AM actor's configuration
     render      site.yaml and clouds.yaml as text
 
-Files are only read here. No template is evaluated, no inventory's program is run, and no secret is part
-of a draft, a finding or a text.
+Files are only read. No template is evaluated and no program of an inventory is run. Drafts, findings and
+texts contain no secrets.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric_direct.migration import actor, cloud, render, roles, settings, workers
-from fabric_direct.migration.draft import Draft, settle
-from fabric_direct.migration.findings import Finding, Kind, Place
+from fabric_direct.migration import actor, cloud, render, settings, workers
+from fabric_direct.migration.draft import Draft, Finding, Kind, settle
 from fabric_direct.migration.inventory import Inventory
 from fabric_direct.migration.sources import read_inventory
-from fabric_direct.migration.values import Fields, read_document
+from fabric_direct.migration.values import Fields, Place, read_document
 
 __all__ = ["Finding", "Kind", "Migration", "Place", "Sources", "migrate"]
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files of an AM; any of them may be missing."""
+    """The files of an AM; each is optional."""
 
     vm: Path | None = None
     """``vm_handler_config.yml``"""
@@ -50,10 +46,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Migration:
-    """What an AM's files come to."""
+    """The result of a translation."""
 
     site: str
-    """The text of ``site.yaml``, which :func:`fabric_direct.config.load_site` takes."""
+    """The text of ``site.yaml``, valid for :func:`fabric_direct.config.load_site`."""
     clouds: str
     """The text of ``clouds.yaml``, without a password; empty if no cloud was found."""
     findings: tuple[Finding, ...]
@@ -62,10 +58,10 @@ class Migration:
 def migrate(sources: Sources, secure: Path) -> Migration:
     """Translate an AM's files.
 
-    What cannot be translated is a finding, with file and line. No secret is in what is returned.
+    What cannot be translated is a finding, with file and line. The result contains no secrets.
 
-    :param secure: the ``secure.yaml`` that the operator will put the cloud's password into.
-    :raises Refused: if a file cannot be read or is broken; the message names file and line.
+    :param secure: the ``secure.yaml`` in which the operator will write the cloud's password.
+    :raises Refused: if a file cannot be read or is invalid; the message names file and line.
     """
     draft = Draft(secure)
     config = read_document(sources.actor_config) if sources.actor_config else None
@@ -89,7 +85,7 @@ def migrate(sources: Sources, secure: Path) -> Migration:
 
 
 def _name(config: Fields | None, inventory: Inventory) -> str:
-    """Return a name for the site: that of the actor, or what its heads and workers begin with."""
-    hosts = (*roles.workers(inventory), *roles.heads(inventory))
+    """Return a name for the site: the actor's, or the common prefix of its heads and workers."""
+    hosts = (*inventory.workers(), *inventory.heads())
     found = actor.name(config) if config else None
     return found or render.common_name(hosts) or "fabric"

@@ -1,9 +1,8 @@
-"""What is to be changed in the AM actor's own configuration; it is not changed here."""
+"""Report what to change in the AM actor's own configuration, which is only read."""
 
 import re
 
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.findings import Place
 from fabric_direct.migration.values import Fields
 
 # The classes that `fabric_direct.actor` has in place of fabric_am's.
@@ -16,15 +15,15 @@ _FILE = "config.properties.file"
 
 
 def name(document: Fields) -> str:
-    """Return the actor's name, empty if it has none that a site can have."""
+    """Return the actor's name; empty if a site cannot have that name."""
     text = document.get("actor").text("name")
     return text if _NAME.fullmatch(text) else ""
 
 
 def translate(document: Fields, draft: Draft) -> None:
-    """Name the lines of the configuration that change, and the handlers that stay.
+    """Report the lines of the configuration to change, and the handlers that stay.
 
-    :raises Refused: if the resources have another form.
+    :raises Refused: if the resources are not a list.
     """
     for item in document.get("actor", "resources").items():
         _resource(item.get("resource"), draft)
@@ -37,7 +36,8 @@ def _resource(resource: Fields, draft: Draft) -> None:
     if (handler.text("module"), named) in _SERVED:
         _change(label, handler, draft)
     else:
-        _stays(label, named, handler.place(), draft)
+        why = f"{named or 'its handler'} has no counterpart here"
+        draft.skip(handler.place(), f"handler of {label}", why, "leave it as it is")
 
 
 def _change(label: str, handler: Fields, draft: Draft) -> None:
@@ -47,8 +47,3 @@ def _change(label: str, handler: Fields, draft: Draft) -> None:
     remedy = f"{_FILE}: /etc/fabric-direct/site.yaml"
     place = handler.get("properties").place(_FILE)
     draft.to_do(place, f"{_FILE} of {label}", why, remedy)
-
-
-def _stays(label: str, handler: str, place: Place, draft: Draft) -> None:
-    why = f"{handler or 'its handler'} has no counterpart here"
-    draft.skip(place, f"handler of {label}", why, "leave it as it is")

@@ -1,16 +1,18 @@
-"""The head of the inventory: its cloud, as a section of the site and an entry of clouds.yaml."""
+"""Translate the head of the inventory: its cloud in site.yaml, and an entry of clouds.yaml."""
 
 import json
 import shlex
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fabric_direct.migration import roles
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.findings import Place
-from fabric_direct.migration.inventory import Inventory, Variables, start_of
-from fabric_direct.migration.values import Value, as_list, as_text
+from fabric_direct.migration.inventory import Inventory, Variables
+from fabric_direct.migration.values import Place, Value, as_list, as_text
 
+AUTH = ("auth_url", "username", "project_name")
+"""Variables of a head: how to log in to its cloud, apart from the password."""
+VARIABLES = {*AUTH, "password", "ext_network", "key_name", "net_name", "security_group"}
+"""All variables of a head that the playbooks read."""
 _SITE = {
     "ext_network": ("openstack", "external_network"),
     "key_name": ("openstack", "key_name"),
@@ -20,21 +22,21 @@ _SITE = {
 
 def translate(inventory: Inventory, path: Path, draft: Draft) -> None:
     """Put the cloud into the draft."""
-    found = roles.heads(inventory)
+    found = inventory.heads()
     if not found:
         why = "has no group whose name ends with 'head'"
-        draft.skip(start_of(path), "head", why, "write openstack: in site.yaml, and clouds.yaml")
+        draft.skip(Place(str(path)), "head", why, "write openstack: in site.yaml, and clouds.yaml")
         return
     first, *others = found
     _head(inventory.places[first], inventory.variables(first), draft)
     for name in others:
         why = f"the cloud was read from {first}"
-        draft.skip(inventory.places[name], f"head {name}", why, "see whether they differ")
+        draft.skip(inventory.places[name], f"head {name}", why, "check whether they differ")
 
 
 def _head(place: Place, variables: Variables, draft: Draft) -> None:
     draft.put(("openstack", "cloud"), draft.name, place)
-    for variable in roles.AUTH:
+    for variable in AUTH:
         _login(variable, variables.get(variable), place, draft)
     _password(variables.get("password"), place, draft)
     for variable, path in _SITE.items():
@@ -47,16 +49,13 @@ def _head(place: Place, variables: Variables, draft: Draft) -> None:
 def _login(variable: str, value: Value | None, place: Place, draft: Draft) -> None:
     remedy = f"set clouds.{draft.name}.auth.{variable} in clouds.yaml"
     if value is None:
-        draft.skip(place, variable, "is not said of this head", remedy)
+        draft.skip(place, variable, "is not set for this head", remedy)
     elif draft.usable(variable, value, remedy):
         try:
-            draft.auth[variable] = _plain(variable, as_text(value.content))
+            text = as_text(value.content)
+            draft.auth[variable] = _address(text) if variable == "auth_url" else text
         except ValueError as error:
             draft.skip(value.place, variable, str(error), remedy)
-
-
-def _plain(variable: str, text: str) -> str:
-    return _address(text) if variable == "auth_url" else text
 
 
 def _address(text: str) -> str:
@@ -64,12 +63,12 @@ def _address(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be http://… or https://…")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError("holds more than an address, perhaps a password")
+        raise ValueError("contains more than an address, perhaps a password")
     return text
 
 
 def _password(value: Value | None, place: Place, draft: Draft) -> None:
-    hidden = value.hidden() if value else "is not said of this head"
+    hidden = value.hidden() if value else "is not set for this head"
     why = "is in none of the new files; openstacksdk reads it from a file secure.yaml"
     remedy = f"run this, and type it in: {command(draft.name, draft.secure)}"
     where = value.place if value else place
@@ -77,10 +76,10 @@ def _password(value: Value | None, place: Place, draft: Draft) -> None:
 
 
 def command(cloud: str, secure: Path) -> str:
-    """Return the shell's line that asks for a password and writes it, for its owner's eyes only.
+    """Return a shell command that asks for a password and writes it to a file of mode 0600.
 
-    The password is in no argument, and so in no history and no list of processes. A file that is there
-    is left alone.
+    The password is in no argument, and so in no history and no list of processes. An existing file is
+    left unchanged.
     """
     entry = f'{{"clouds": {{{json.dumps(cloud)}: {{"auth": {{"password": getpass.getpass()}}}}}}}}'
     program = f"import getpass, json; print(json.dumps({entry}))"
@@ -92,6 +91,6 @@ def _others(variables: Variables, draft: Draft) -> None:
     for variable, value in variables.items():
         if variable.startswith("ansible_"):
             draft.not_needed(value.place, variable, "OpenStack's API is asked, not its head")
-        elif variable not in roles.CLOUD:
+        elif variable not in VARIABLES:
             why = "is not read by fabric_am's playbooks, or has no counterpart"
             draft.skip(value.place, variable, why, "check whether something of yours relies on it")

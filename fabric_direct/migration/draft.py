@@ -1,7 +1,8 @@
-"""The site that is being put together: what is put where, from which line, and what was left out."""
+"""The site as it is assembled: its fields, the lines that they come from, and what was left out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,36 @@ from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.documents.tree import dotted
 from fabric_direct.errors import InvalidSite
 from fabric_direct.migration import render
-from fabric_direct.migration.findings import Finding, Kind, Place
-from fabric_direct.migration.values import Value, as_text
+from fabric_direct.migration.values import Place, Value, as_text
 
 Convert = Callable[[Any], Any]
 
 
+class Kind(StrEnum):
+    """What a finding means to the operator."""
+
+    TO_DO = "to do"
+    NOT_TRANSLATED = "not translated"
+    NOT_NEEDED = "not needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that the operator should know of. It contains no value that may be a secret."""
+
+    kind: Kind
+    place: Place | None
+    """None if it is in no file."""
+    what: str
+    """The field or variable."""
+    why: str
+    remedy: str = ""
+    """What the operator can do about it."""
+
+
 @dataclass
 class Draft:
-    """A site in the making."""
+    """A site that is being assembled."""
 
     secure: Path
     """The ``secure.yaml`` that the cloud's password will be in."""
@@ -34,18 +56,18 @@ class Draft:
     findings: list[Finding] = field(default_factory=list)
 
     def put(self, path: Steps, content: Any, place: Place) -> None:
-        """Set a field of the site; of two that differ the first counts."""
+        """Set a field of the site; if it has another value already, report that and keep the first."""
         section = self._section(path[:-1])
         if section.setdefault(path[-1], content) == content:
             self.origins.setdefault(path, place)
             return
         why = f"differs from {self.origins[path]}, which was taken"
-        self.skip(place, dotted(path), why, "see which of both is meant, and correct site.yaml")
+        self.skip(place, dotted(path), why, "decide which one is meant, and correct site.yaml")
 
     def take(
         self, path: Steps, variable: str, value: Value | None, convert: Convert = as_text
     ) -> None:
-        """Set a field of the site to a value, or say why it cannot be."""
+        """Set a field of the site to a value, or report why it cannot be set."""
         if value and self.usable(variable, value, f"set {dotted(path)} in site.yaml yourself"):
             try:
                 self.put(path, convert(value.content), value.place)
@@ -65,7 +87,7 @@ class Draft:
         self.findings.append(Finding(Kind.NOT_TRANSLATED, place, what, why, remedy))
 
     def to_do(self, place: Place | None, what: str, why: str, remedy: str) -> None:
-        """Report what the operator has to do."""
+        """Report what is left for the operator to do."""
         self.findings.append(Finding(Kind.TO_DO, place, what, why, remedy))
 
     def not_needed(self, place: Place, what: str, why: str) -> None:
@@ -73,10 +95,10 @@ class Draft:
         self.findings.append(Finding(Kind.NOT_NEEDED, place, what, why))
 
     def drop(self, complaints: list[str]) -> bool:
-        """Take out what a complaint begins with, or the nearest that encloses it, and say why.
+        """Remove and report a field that a complaint is about, or the nearest one that encloses it.
 
         :param complaints: ``field: what is wrong``.
-        :return: whether one of them is about what was put here.
+        :return: whether a field was removed.
         """
         for path in sorted(self.origins, key=lambda path: len(dotted(path)), reverse=True):
             begins = tuple(f"{dotted(path)}{sign}" for sign in (": ", ".", "["))
@@ -90,7 +112,7 @@ class Draft:
         return False
 
     def told(self) -> tuple[Finding, ...]:
-        """Return the findings, each once: what is left to do first."""
+        """Return the findings, each once; those to do come first."""
         order = list(Kind)
         once = dict.fromkeys(self.findings)
         return tuple(sorted(once, key=lambda finding: order.index(finding.kind)))
@@ -103,16 +125,16 @@ class Draft:
 
 
 def settle(draft: Draft) -> str:
-    """Return the text of site.yaml, which loads; what it refuses is taken out and told.
+    """Return the text of site.yaml, which is valid; fields that are refused are removed and reported.
 
-    :raises InvalidSite: if it refuses what no file said.
+    :raises InvalidSite: if a field is refused that comes from no file.
     """
     while True:
         text = render.site(draft.name, draft.site)
         try:
             parse(text, "site.yaml", Site, InvalidSite)
         except InvalidSite as refusal:
-            # `site.yaml:LINE: ` is of no use to anybody: this text is not written.
+            # Without `site.yaml:LINE: `, because this text is not written to a file.
             complaints = [line.partition(" ")[2] for line in str(refusal).splitlines()]
             if not draft.drop(complaints):
                 raise

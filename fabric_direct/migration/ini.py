@@ -1,4 +1,4 @@
-"""An inventory's file in INI form.
+"""Read an inventory's file in INI form.
 
 ::
 
@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from warnings import catch_warnings
 
 from fabric_direct.errors import Refused
-from fabric_direct.migration.findings import Place
-from fabric_direct.migration.inventory import Inventory
-from fabric_direct.migration.ranges import expand
-from fabric_direct.migration.values import Value
+from fabric_direct.migration.inventory import Inventory, expand
+from fabric_direct.migration.values import Place, Value
 
 _SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
 _PORT = re.compile(r"([^:]*[^:\]]|.*\])?:(\d+)")
@@ -32,14 +30,14 @@ class _Line:
     place: Place
 
     def refusal(self, what: str) -> Refused:
-        """Return the error; it does not show the line, which may hold a password."""
+        """Return the error; it omits the line's text, which may contain a password."""
         return Refused(f"{self.place}: {what}")
 
 
 def read(text: str, file: str, into: Inventory) -> None:
-    """Add what a file says to an inventory.
+    """Add the content of a file to an inventory.
 
-    :raises Refused: if a line is none of an inventory; the message names it.
+    :raises Refused: if a line is not valid in an inventory; the message names it.
     """
     group, part = "ungrouped", "hosts"
     for line in _lines(text, file):
@@ -82,7 +80,7 @@ def _words(line: _Line) -> list[str]:
     try:
         words = shlex.split(line.text, comments=True)
     except ValueError:
-        raise line.refusal("has a quotation mark without its pair") from None
+        raise line.refusal("has a quotation mark that is not closed") from None
     return words
 
 
@@ -109,7 +107,9 @@ def _unquoted(text: str) -> str:
     if text[:1] not in ("'", '"'):
         return text
     try:
-        with catch_warnings(action="ignore"):  # of a backslash; the value may be a password
+        with catch_warnings(
+            action="ignore"
+        ):  # warnings would print the value, which may be a password
             value = literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text

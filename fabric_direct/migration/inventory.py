@@ -1,13 +1,21 @@
-"""An Ansible inventory: hosts, groups, and which variables count for a host."""
+"""An Ansible inventory: hosts, groups, and the variables of each host.
 
-from collections.abc import Callable, Iterator
+A host name may have ranges: ``w[1:3]``, ``w[01:10:3]``, ``w[a:c]``.
+"""
+
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from fabric_direct.migration.findings import Place
-from fabric_direct.migration.values import Value
+from fabric_direct.migration.values import Place, Value
 
 Variables = dict[str, Value]
+MOST = 4096
+"""Hosts that one name may stand for."""
+
+_RANGE = re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
+_WORKERS = re.compile(r"(^|[_-])workers?$")
+_HEADS = re.compile(r"(^|[_-])heads?$")
 
 
 @dataclass
@@ -22,14 +30,14 @@ class Group:
 
 @dataclass
 class Inventory:
-    """What all of an inventory's files say together."""
+    """The content of all files of an inventory."""
 
     groups: dict[str, Group] = field(default_factory=dict)
     hosts: dict[str, Variables] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     """Where each host is first named."""
     group_vars: dict[str, Variables] = field(default_factory=dict)
-    """From files beside the inventory; they count more than what it says of the group itself."""
+    """From files beside the inventory; they override the group's variables in the inventory itself."""
     host_vars: dict[str, Variables] = field(default_factory=dict)
 
     def group(self, name: str, place: Place) -> Group:
@@ -47,15 +55,19 @@ class Inventory:
         there = {host for name in within for host in self.groups[name].hosts}
         return [host for host in self.hosts if host in there]
 
-    def matching(self, accept: Callable[[str], object]) -> list[str]:
-        """Return the hosts of the groups whose names are accepted."""
-        return self.members(*(name for name in self.groups if accept(name)))
+    def workers(self) -> list[str]:
+        """Return the hosts of the groups whose names end with ``worker``."""
+        return self.members(*filter(_WORKERS.search, self.groups))
+
+    def heads(self) -> list[str]:
+        """Return the hosts of the groups whose names end with ``head``."""
+        return self.members(*filter(_HEADS.search, self.groups))
 
     def variables(self, host: str) -> Variables:
-        """Return what counts for a host, as Ansible merges it.
+        """Return the variables of a host, merged as Ansible does.
 
-        The nearer to the host a group is, the more it counts; of equals the last by name. What a file of
-        group_vars says counts more than any group in the inventory, and what is said of the host most.
+        A group overrides those that enclose it; of groups of equal depth the last by name wins. Files
+        of group_vars override all groups in the inventory; variables of the host override both.
         """
         groups = self._groups_of(host)
         merged: Variables = {}
@@ -70,7 +82,7 @@ class Inventory:
         return ["all", *sorted(names, key=lambda name: (self._depth(name), name))]
 
     def _depth(self, name: str, seen: frozenset[str] = frozenset()) -> int:
-        """Return how many groups enclose a group, by the longest way."""
+        """Return the number of groups that enclose a group, by the longest chain."""
         parents = [p for p, g in self.groups.items() if name in g.children and p not in seen]
         return 1 + max((self._depth(p, seen | {name}) for p in parents), default=0)
 
@@ -85,6 +97,34 @@ class Inventory:
                 yield name
 
 
-def start_of(path: Path) -> Place:
-    """Return the first line of a file."""
-    return Place(str(path))
+def expand(pattern: str) -> list[str]:
+    """Return the names that a pattern stands for; the pattern itself if it has no range.
+
+    :raises ValueError: if a range runs backwards, mixes letters and numbers, or is too long.
+    """
+    if len(pattern) > 255:
+        raise ValueError("is longer than any host's name")
+    found = _RANGE.search(pattern)
+    if not found:
+        return [pattern]
+    rest = expand(pattern[found.end() :])
+    steps = _steps(found[1] or "0", found[2], int(found[3] or 1))
+    if not 0 < len(steps) * len(rest) <= MOST:
+        raise ValueError(f"stands for no host, or for more than {MOST}")
+    return [f"{pattern[: found.start()]}{step}{end}" for step in steps for end in rest]
+
+
+def _steps(first: str, last: str, stride: int) -> list[str]:
+    if stride < 1:
+        raise ValueError("has a range with a step of 0")
+    if first.isdecimal() and last.isdecimal():
+        return list(_numbers(first, last, stride))
+    if len(first) == len(last) == 1 and first.isalpha() and last.isalpha():
+        return [chr(code) for code in range(ord(first), ord(last) + 1, stride)]
+    raise ValueError("has a range that is neither of numbers nor of single letters")
+
+
+def _numbers(first: str, last: str, stride: int) -> Iterator[str]:
+    width = len(first) if first.startswith("0") and len(first) > 1 else 0
+    numbers = range(int(first), int(last) + 1, stride)
+    return (str(number).zfill(width) for number in numbers[: MOST + 1])

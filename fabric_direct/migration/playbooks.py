@@ -1,4 +1,4 @@
-"""Which driver does what a playbook did."""
+"""Translate playbooks to the drivers that do the same."""
 
 from pathlib import PurePosixPath
 
@@ -27,7 +27,7 @@ _TYPES = {
         },
     ),
 }
-# What is done by a playbook there, and by the VM's handler itself here.
+# fabric_am's playbooks for what the VM's handler itself does here.
 _WITHIN = {
     "operation": {
         **dict.fromkeys(("cpuinfo", "cpupin", "numainfo", "numatune", "delete"), _LIBVIRT),
@@ -52,9 +52,9 @@ _OTHERS = {
 
 
 def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
-    """Put the driver of a resource type into the draft, or say what is done otherwise.
+    """Put the driver of a resource type into the draft, and report playbooks without a counterpart.
 
-    :raises Refused: if a section of playbooks is no mapping.
+    :raises Refused: if a section of playbooks is not a mapping.
     """
     if name in _WITHIN:
         for action, playbook in fields.values().items():
@@ -78,7 +78,7 @@ def _type(name: str, value: Value, draft: Draft) -> None:
 
 
 def _within(label: str, value: Value, usual: str | None, draft: Draft) -> None:
-    if not draft.usable(label, value, "see what was meant") or _file(value) == usual:
+    if not draft.usable(label, value, "decide what is meant") or _file(value) == usual:
         return
     if usual is None:
         _not_served(label, value, draft)
@@ -88,7 +88,7 @@ def _within(label: str, value: Value, usual: str | None, draft: Draft) -> None:
 
 def _own(label: str, value: Value, instead: str, draft: Draft) -> None:
     why = f"{_file(value)} is not the playbook that fabric_am brings for it; {instead}"
-    draft.skip(value.place, label, why, "see what your playbook does beyond that")
+    draft.skip(value.place, label, why, "check what your playbook does beyond that")
 
 
 def _not_served(label: str, value: Value, draft: Draft) -> None:

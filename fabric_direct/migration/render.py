@@ -1,4 +1,4 @@
-"""site.yaml and clouds.yaml as text. All values go through a YAML writer; comments are ours."""
+"""Render site.yaml and clouds.yaml as text. A YAML writer writes all values; comments are ours."""
 
 import re
 from textwrap import indent
@@ -40,7 +40,9 @@ def _section(key: str, content: dict[str, Any]) -> str:
 
 
 def _host(name: str, host: dict[str, Any]) -> str:
-    devices = indent(_DEVICES.format(name=_one_line(name)), "    ", lambda _: True)
+    # Without what would end a comment.
+    plain = re.sub(r"[^\w.-]", "_", name)
+    devices = indent(_DEVICES.format(name=plain), "    ", lambda _: True)
     return indent(_dumped({name: host}), "  ") + devices
 
 
@@ -54,19 +56,18 @@ def clouds(name: str, auth: dict[str, str]) -> str:
 
 
 def common_name(hosts: tuple[str, ...]) -> str:
-    """Return what all hosts' names have before a ``-``: ``renc`` of ``renc-w1``, ``renc-hn``."""
-    first = {host.split(".")[0].partition("-") for host in hosts}
-    names = {name for name, _, _ in first}
+    """Return the part before ``-`` that all names share: ``renc`` of ``renc-w1``, ``renc-hn``."""
+    names = {host.split(".")[0].partition("-")[0] for host in hosts}
     found = next(iter(names)) if len(names) == 1 else ""
     return found if re.fullmatch(r"[A-Za-z0-9]{1,40}", found) else ""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text in such a way that it is text again."""
+    """Writes text so that it is read as text."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML would leave 1e3 without quotes, which is a number to others.
+    # PyYAML does not quote 1e3, which others read as a number.
     style = '"' if re.fullmatch(r"[-+.0-9eE]+", text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -88,8 +89,3 @@ def _dumped(content: dict[str, Any], *, flow: bool | None = False) -> str:
         default_flow_style=flow,
     )
     return text
-
-
-def _one_line(text: str) -> str:
-    """Return a name without what would end a comment."""
-    return re.sub(r"[^\w.-]", "_", text)

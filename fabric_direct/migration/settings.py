@@ -1,16 +1,11 @@
-"""``vm_handler_config.yml`` and ``vnic_net_handler_config.yml``."""
+"""Translate ``vm_handler_config.yml`` and ``vnic_net_handler_config.yml``."""
 
 from fabric_direct.migration import playbooks
 from fabric_direct.migration.draft import Convert, Draft
 from fabric_direct.migration.values import Fields, Value, as_bool, as_path, as_text
 
-
-def _denied(content: object) -> bool:
-    return not as_bool(content)
-
-
 _RUNTIME: dict[str, tuple[tuple[str, ...], Convert]] = {
-    "disable_fip": (("actor", "floating_ip"), _denied),
+    "disable_fip": (("actor", "floating_ip"), lambda content: not as_bool(content)),
     "max_flavor": (("actor", "max_flavor"), as_text),
     "network_name_prefix": (("actor", "network_prefix"), as_text),
 }
@@ -26,9 +21,9 @@ _SECTIONS = ("ansible", "runtime", "playbooks")
 
 
 def translate(document: Fields, draft: Draft) -> None:
-    """Put what a handler's configuration says into the draft.
+    """Put a handler's configuration into the draft.
 
-    :raises Refused: if a section is no mapping.
+    :raises Refused: if a section is not a mapping.
     """
     for name, value in document.values().items():
         if name not in _SECTIONS:

@@ -1,4 +1,4 @@
-"""An inventory's path -> its files: one file, or a directory, with group_vars and host_vars beside."""
+"""Read an inventory: a file or a directory, and the group_vars and host_vars beside it."""
 
 import os
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ from fabric_direct.documents import read_text
 from fabric_direct.errors import Refused
 from fabric_direct.migration import ini, tree
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Inventory, Variables, start_of
-from fabric_direct.migration.values import VAULT, parse_document
+from fabric_direct.migration.inventory import Inventory, Variables
+from fabric_direct.migration.values import VAULT, Place, parse_document
 
 _YAML = (".yml", ".yaml", ".json")
-# What Ansible passes over in an inventory's directory.
+# Ansible ignores these in an inventory's directory.
 _PASSED = (".pyc", ".pyo", ".swp", ".bak", "~", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg")
 _PASSED_TOO = (".retry", ".ini~", ".sample")
 _VARIABLES = ("group_vars", "host_vars")
 
 
 def read_inventory(path: Path, draft: Draft) -> Inventory:
-    """Return what all files of an inventory say.
+    """Return the content of all files of an inventory.
 
-    What cannot be read for a good reason, a vault or a program, is a finding of the draft.
+    Vaults and programs cannot be read; they are reported to the draft.
 
     :raises Refused: if a file cannot be read or is broken.
     """
@@ -69,12 +69,12 @@ _INSTEAD = "write what `ansible-inventory --list --yaml` prints into a file, and
 
 
 def _withheld(path: Path, text: str, draft: Draft) -> bool:
-    """Return whether a file cannot be read here, and report why."""
+    """Return whether a file is a vault or a program, and report it."""
     if text.startswith(VAULT):
         why = "is encrypted with ansible-vault: nothing of it was read"
-        draft.skip(start_of(path), "the file", why, f"read it with `ansible-vault view {path}`")
+        draft.skip(Place(str(path)), "the file", why, f"read it with `ansible-vault view {path}`")
     elif text.startswith("#!") and os.access(path, os.X_OK):
-        draft.skip(start_of(path), "the file", "is a program, which is not run", _INSTEAD)
+        draft.skip(Place(str(path)), "the file", "is a program, which is not run", _INSTEAD)
     else:
         return False
     return True

@@ -1,12 +1,11 @@
-"""An inventory's file in YAML form: groups with ``hosts``, ``vars`` and ``children``."""
+"""Read an inventory's file in YAML form: groups with ``hosts``, ``vars`` and ``children``."""
 
-from fabric_direct.migration.inventory import Inventory
-from fabric_direct.migration.ranges import expand
+from fabric_direct.migration.inventory import Inventory, expand
 from fabric_direct.migration.values import Fields
 
 
 def read(document: Fields, into: Inventory) -> None:
-    """Add what a document says to an inventory.
+    """Add the content of a document to an inventory.
 
     :raises Refused: if it has another form; the message names the line.
     """

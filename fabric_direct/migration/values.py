@@ -1,4 +1,4 @@
-"""Values of an AM's files, each with its place, and what may hide them: a vault, Jinja2."""
+"""Values of an AM's files, each with its file and line; a vault or Jinja2 may hide them."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from fabric_direct.documents import read_text
 from fabric_direct.documents.tree import Malformed, Tree, dotted, read
 from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.errors import Refused
-from fabric_direct.migration.findings import Place
 
 VAULT = "$ANSIBLE_VAULT"
 # Ansible's two tags. A vaulted value is told by what it begins with, also without its tag.
@@ -18,16 +17,28 @@ _TAG = re.compile(r"^([^#\n'\"]*?[:-] +)!(?:vault|unsafe)(?=\s)", re.MULTILINE)
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A line of a file."""
+
+    file: str
+    line: int = 1
+
+    def __str__(self) -> str:
+        """Return ``file:line``."""
+        return f"{self.file}:{self.line}"
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What stands at a place; its representation does not show it, for it may be a secret."""
+    """A value and its place; ``repr`` omits the content, which may be a secret."""
 
     content: Any = field(repr=False)
     place: Place
 
     @property
     def empty(self) -> bool:
-        """Whether a name stands there without a value."""
+        """Whether the name has no value."""
         return self.content is None or self.content == ""
 
     def hidden(self) -> str:
@@ -61,9 +72,9 @@ def as_text(content: Any) -> str:
 
 
 def as_bool(content: Any) -> bool:
-    """Return what Ansible takes for true or false.
+    """Return a truth value as Ansible reads it.
 
-    :raises ValueError: if it is neither.
+    :raises ValueError: if it is none.
     """
     word = as_text(content).lower()
     if word not in _TRUE | _FALSE:
@@ -72,13 +83,13 @@ def as_bool(content: Any) -> bool:
 
 
 def as_list(content: Any) -> list[str]:
-    """Return a list, or what a text names between commas."""
+    """Return the items of a list, or of a text with commas."""
     items = content if isinstance(content, list) else as_text(content).split(",")
     return [as_text(item).strip() for item in items if as_text(item).strip()]
 
 
 def as_path(content: Any) -> str:
-    """Return a path that means the same to everybody.
+    """Return a path that does not depend on the user.
 
     :raises ValueError: if it begins with ``~``.
     """
@@ -164,22 +175,19 @@ def read_document(path: Path) -> Fields:
     return parse_document(read_text(path, Refused), str(path))
 
 
-def _says_nothing(line: str) -> bool:
-    return line in ("", "---", "...") or line.startswith("#")
-
-
 def parse_document(text: str, file: str) -> Fields:
-    """Return a YAML document; Ansible's tags are passed over.
+    """Return a YAML document; Ansible's tags are ignored.
 
-    :raises Refused: if it is no YAML, or of the kinds that are refused in all documents. The cause is
-        not kept: its words are the file's.
+    :raises Refused: if it is not YAML, or uses what is refused in all documents. The cause is dropped,
+        because it contains the file's content.
     """
     if text.startswith(VAULT):
         raise Refused(
             f"{file}:1: is encrypted with ansible-vault",
             remedy="decrypt it with `ansible-vault view` into a file that only you can read",
         )
-    if all(_says_nothing(line.strip()) for line in text.splitlines()):
+    lines = map(str.strip, text.splitlines())
+    if all(line in ("", "---", "...") or line.startswith("#") for line in lines):
         return Fields(Tree(None, {}), file)
     try:
         return Fields(read(_TAG.sub(r"\1", text), file), file)

@@ -1,18 +1,17 @@
-"""The inventory's workers, as hosts of the site."""
+"""Translate the inventory's workers to hosts of the site."""
 
 import re
 from pathlib import Path
 from urllib.parse import quote
 
-from fabric_direct.migration import roles
+from fabric_direct.migration import cloud
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.findings import Place
-from fabric_direct.migration.inventory import Inventory, Variables, start_of
-from fabric_direct.migration.values import Value, as_path, as_text
+from fabric_direct.migration.inventory import Inventory, Variables
+from fabric_direct.migration.values import Place, Value, as_path, as_text
 
 Names = tuple[str, ...]
 
-# By rising weight: Ansible's old names count less.
+# The last one that is set wins; the others are Ansible's old names.
 _HOST = ("ansible_ssh_host", "ansible_host")
 _USER = ("ansible_ssh_user", "ansible_user")
 _PORT = ("ansible_ssh_port", "ansible_port")
@@ -30,13 +29,13 @@ _HOST_KEYS = re.compile(r"\s*(-o\s*(StrictHostKeyChecking|UserKnownHostsFile)=\S
 
 
 def translate(inventory: Inventory, path: Path, draft: Draft) -> None:
-    """Put the workers into the draft, and say what other hosts there are."""
-    found = roles.workers(inventory)
+    """Put the workers into the draft, and report groups of other hosts."""
+    found = inventory.workers()
     for name in found:
         _worker(name, inventory.places[name], inventory.variables(name), draft)
     if not found:
         why = "has no group whose name ends with 'worker'"
-        draft.skip(start_of(path), "workers", why, "add the workers to site.yaml: hosts")
+        draft.skip(Place(str(path)), "workers", why, "add the workers to site.yaml: hosts")
     _others(inventory, draft)
 
 
@@ -72,7 +71,7 @@ def _remote(name: str, place: Place, variables: Variables, draft: Draft) -> None
 
 
 def _plain(names: Names, host: str, variables: Variables, draft: Draft) -> str | None:
-    """Return the value of a variable, empty if it is not there, None if it cannot be known."""
+    """Return the value of a variable; empty if it is not set, None if it cannot be known."""
     variable = next((name for name in reversed(names) if name in variables), None)
     if not variable:
         return ""
@@ -91,7 +90,7 @@ def _yourself(host: str) -> str:
 
 
 def _where(address: str, user: str, port: str) -> str:
-    """Return ``user@host:port`` of a URI, empty if it could mean something else there."""
+    """Return ``user@host:port`` for a URI; empty if it would mean something else there."""
     if not _ADDRESS.fullmatch(address) or (port and not port.isdecimal()):
         return ""
     host = f"[{address}]" if ":" in address else address
@@ -107,7 +106,7 @@ def _rights(user: str, variables: Variables, draft: Draft) -> None:
 
 
 def _other(name: str, value: Value, draft: Draft) -> None:
-    """Report what happens with a variable that was not taken over."""
+    """Report a variable that is not translated."""
     if name in _NOT_NEEDED:
         draft.not_needed(value.place, name, _NOT_NEEDED[name])
     elif _PASSWORD.fullmatch(name):
@@ -119,7 +118,7 @@ def _other(name: str, value: Value, draft: Draft) -> None:
         draft.skip(value.place, name, why, "name a user who is root: hosts: libvirt, ssh")
     elif name in _ARGUMENTS:
         _arguments(name, value, draft)
-    elif name not in _TAKEN | roles.CLOUD:
+    elif name not in _TAKEN | cloud.VARIABLES:
         why = "is not read by fabric_am's playbooks, or has no counterpart"
         draft.skip(value.place, name, why, "check whether something of yours relies on it")
 
@@ -135,14 +134,10 @@ def _arguments(name: str, value: Value, draft: Draft) -> None:
 
 
 def _others(inventory: Inventory, draft: Draft) -> None:
-    """Name the groups none of whose hosts is a worker or head."""
-    known = {*roles.workers(inventory), *roles.heads(inventory)}
+    """Report groups without workers and heads."""
+    known = {*inventory.workers(), *inventory.heads()}
     for name, group in inventory.groups.items():
         hosts = set(inventory.members(name))
         if name not in ("all", "ungrouped") and hosts and not hosts & known:
-            why = f"{_counted(len(hosts))} that is neither worker nor head"
+            why = f"has no worker or head among its hosts ({len(hosts)})"
             draft.skip(group.place, f"group {name}", why, "leave it to the handler that needs it")
-
-
-def _counted(hosts: int) -> str:
-    return "a host" if hosts == 1 else f"{hosts} hosts, none of them one"

@@ -21,8 +21,7 @@ from fabric_direct.config import Site, load_site
 from fabric_direct.errors import Refused
 from fabric_direct.migration import Finding, Kind, Migration, Sources, ini, migrate
 from fabric_direct.migration.cloud import command
-from fabric_direct.migration.inventory import Inventory
-from fabric_direct.migration.ranges import expand
+from fabric_direct.migration.inventory import Inventory, expand
 from fabric_direct.migration.values import parse_document
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "migrate"
@@ -582,7 +581,7 @@ class TestInventories:
         ("text", "wrong"),
         [
             ("[g]\nh a=1 b", "inventory:2: must be name=value"),
-            ("[g]\nh a='1", "inventory:2: has a quotation mark without its pair"),
+            ("[g]\nh a='1", "inventory:2: has a quotation mark that is not closed"),
             ("\n[g", "inventory:2: must be [group], [group:vars] or [group:children]"),
             (
                 "[g:teapot]",
