@@ -2,8 +2,8 @@
 
 ::
 
-    options      what all commands have: --site, --json, --verbose; how errors are told
-    inputs       files and ids on the command line -> slivers
+    options      the options of all commands: --site, --json, --verbose; how errors are printed
+    inputs       arguments -> slivers and data
     operations   plan create modify delete probe poa recover
     placement    place
     zones        zone serve, list, reservation show, delete
@@ -11,7 +11,7 @@
     zone_client  --zone, --token-file, --ca-file; requests to a running zone
     inspection   list devices doctor schema
     migrate      fabric_am's configuration -> site.yaml
-    running      waits for outcomes, interrupts, exit codes
+    running      waiting for outcomes, interrupts, exit codes
     progress     a live display on a terminal, plain lines elsewhere
     show         tables and sentences
 

@@ -1,6 +1,7 @@
-"""What stands on the command line, as slivers and data."""
+"""Read the arguments of commands: files and ids as slivers, data of actions."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ T = TypeVar("T", bound="SliverRef")
 
 
 def pci_address(text: str) -> "PciAddress":
-    """Return the PCI address that an argument is, for example ``0000:25:00.0``."""
+    """Parse an argument that is a PCI address, for example ``0000:25:00.0``."""
     from fabric_direct.model import PciAddress  # noqa: PLC0415 - see the package
 
     try:
@@ -30,7 +31,7 @@ def pci_address(text: str) -> "PciAddress":
 def sliver(path: Path) -> "SliverRef":
     """Return the sliver that a file describes.
 
-    :raises InvalidSliver: if it cannot be read or is wrong.
+    :raises InvalidSliver: if it cannot be read or is invalid.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - see the package
 
@@ -38,7 +39,7 @@ def sliver(path: Path) -> "SliverRef":
 
 
 def _model_of(document: Any) -> "type[SliverRef]":
-    """Return what a sliver of this type looks like; a node, if the type is missing or unknown."""
+    """Return the model for a document by its type; a node if the type is missing or unknown."""
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
     from fabric_direct.registry import handler_for  # noqa: PLC0415
 
@@ -51,9 +52,9 @@ def _model_of(document: Any) -> "type[SliverRef]":
 
 
 def wanted(path: Path) -> "BatchRequest":
-    """Return what a document asks for: several slivers, or the one that a sliver's file describes.
+    """Return the request of a document: several slivers, or the single one that it describes.
 
-    :raises InvalidSliver: if it cannot be read or is wrong.
+    :raises InvalidSliver: if it cannot be read or is invalid.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - see the package
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
@@ -71,9 +72,9 @@ def wanted(path: Path) -> "BatchRequest":
 
 
 def slivers(paths: tuple[Path, ...]) -> "list[SliverRef]":
-    """Return the slivers of several files; all are looked at before any is refused.
+    """Return the slivers of several files.
 
-    :raises InvalidSliver: if any is wrong, with what is wrong in all.
+    :raises InvalidSliver: if any is invalid; the message has the errors of all files.
     """
     return _each(partial(sliver, path) for path in paths)
 
@@ -84,7 +85,7 @@ def references(words: tuple[str, ...], resource_type: str) -> "list[SliverRef]":
 
 
 def reference(word: str, resource_type: str) -> "SliverRef":
-    """Return the sliver that a file describes, or the reference to the one of that id.
+    """Return the sliver that a file describes, or a reference by id.
 
     A word with a ``/``, or that ends in ``.yaml``, ``.yml`` or ``.json``, is a file.
 
@@ -116,20 +117,16 @@ def _each(loads: "Iterable[Callable[[], T]]") -> "list[T]":
             errors.append(error)
     if errors:
         raise InvalidSliver("\n".join(map(str, errors)), field=errors[0].field) from errors[0]
-    _refuse_twice([one.id for one in loaded])
+    twice = [one for one, number in Counter(one.id for one in loaded).items() if number > 1]
+    if twice:
+        raise InvalidSliver(f"the sliver {twice[0]} is given twice", field="id")
     return loaded
-
-
-def _refuse_twice(ids: list[str]) -> None:
-    for one in ids:
-        if ids.count(one) > 1:
-            raise InvalidSliver(f"the sliver {one} is given twice", field="id")
 
 
 def data(word: str | None) -> dict[str, Any]:
     """Return the data of an action: JSON text, ``@file``, or ``-`` for stdin.
 
-    :raises Refused: if it is no mapping of fields.
+    :raises Refused: if it is not a mapping of fields.
     """
     from pydantic import RootModel  # noqa: PLC0415 - see the package
 

@@ -1,4 +1,4 @@
-"""The command that turns an AM's configuration of fabric_am into a site."""
+"""The command that translates an AM's configuration of fabric_am to a site."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,9 @@ _STANDARD = Path("/etc/openstack/secure.yaml")
     default="-",
     show_default=True,
     metavar="DIR",
-    help="Where site.yaml and clouds.yaml are written; - prints them.",
+    help="Where to write site.yaml and clouds.yaml; - prints them.",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @shared_options
 @pass_settings
 def migrate_(
@@ -49,10 +49,10 @@ def migrate_(
     *,
     force: bool,
 ) -> None:
-    """Turn fabric_am's configuration into site.yaml and clouds.yaml.
+    """Translate fabric_am's configuration to site.yaml and clouds.yaml.
 
-    The old files are only read. What cannot be translated is told, each with file and line; the exit
-    code is 3 then. No password is printed or written: it is said where it belongs.
+    The old files are only read. What cannot be translated is reported with file and line; the exit code
+    is 3 then. No password is printed or written; the output says where to put it.
     """
     from fabric_direct.migration import Kind, Sources, migrate  # noqa: PLC0415 - see the package
 
@@ -72,9 +72,9 @@ def _documents(done: "Migration") -> dict[str, str]:
 
 
 def _write(documents: dict[str, str], folder: Path, *, force: bool) -> list[Path]:
-    """Write the files; none if one must not be overwritten.
+    """Write all files, or none if one exists and ``force`` is not set.
 
-    :raises Refused: if one is there already and must not be overwritten, or cannot be written.
+    :raises Refused: if one exists already, or cannot be written.
     """
     paths = [folder / name for name in documents]
     there = [str(path) for path in paths if path.exists() and not force]
@@ -125,12 +125,8 @@ def _as_data(done: "Migration", written: list[Path]) -> dict[str, Any]:
         }
         for finding in done.findings
     ]
-    documents = _documents(done)
-    return {
-        "written": [str(path) for path in written],
-        "documents": documents,
-        "findings": findings,
-    }
+    paths = [str(path) for path in written]
+    return {"written": paths, "documents": _documents(done), "findings": findings}
 
 
 COMMANDS: tuple[click.Command, ...] = (migrate_,)

@@ -1,4 +1,4 @@
-"""What all commands have: ``--site``, ``--json``, ``--verbose``; and how errors are told."""
+"""The options of all commands, ``--site``, ``--json`` and ``--verbose``, and how errors are printed."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ class Settings:
     verbose: bool = False
 
     def found_site(self) -> Path | None:
-        """Return the file that the site is read from, or None for this machine as it is."""
+        """Return the file of the site; None stands for this machine with its libvirt."""
         named = self.site_path or os.environ.get("FABRIC_DIRECT_SITE")
         if named:
             return Path(named)
@@ -42,7 +42,7 @@ class Settings:
     def site(self) -> "Site":
         """Return the site.
 
-        :raises InvalidSite: if its file cannot be read or is wrong.
+        :raises InvalidSite: if its file cannot be read or is invalid.
         """
         from fabric_direct.config import Site, load_site  # noqa: PLC0415 - see the package
 
@@ -54,13 +54,13 @@ pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 
 def shared_options(command: F) -> F:
-    """Add the options that may stand before or after the command's name."""
+    """Add the options that are valid before and after the command's name."""
     for option in (
         click.option(
             "--verbose",
             "-v",
             is_flag=True,
-            help="Say more: what is logged, and what an error came from.",
+            help="Show the log, and the causes of errors.",
             **_KEPT,
         ),
         click.option(
@@ -91,7 +91,7 @@ _KEPT: dict[str, Any] = {"expose_value": False, "callback": _keep}
 
 
 class Root(click.Group):
-    """The command line as a whole: what goes wrong ends here, as a sentence and an exit code.
+    """The top-level command: it imports commands when they run, and prints errors.
 
     :param lazy: module, below this package, and short help of each command, by its name.
     """
@@ -101,7 +101,7 @@ class Root(click.Group):
         self._lazy = lazy
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Return the names of the commands in the order they are used in."""
+        """Return the names of the commands in the order of use."""
         return list(self._lazy)
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
@@ -137,7 +137,7 @@ class Root(click.Group):
 
 
 def tell_error(error: FabricDirectError, settings: Settings) -> None:
-    """Say what went wrong on stderr, and with ``--json`` as the one document on stdout as well."""
+    """Print an error to stderr, and with ``--json`` also as the JSON document on stdout."""
     click.echo(f"Error: {printable(str(error))}", err=True)
     if settings.verbose and error.__cause__:
         cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
@@ -153,12 +153,12 @@ def print_json(value: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text without what a terminal would obey: guests and users write into it, too."""
+    """Escape control characters: guests and users can put them into what is printed."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
 def log_to_stderr(settings: Settings) -> None:
-    """Show warnings, or with ``--verbose`` all that the library says."""
+    """Log errors to stderr, or everything with ``--verbose``."""
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("fabric_direct").setLevel(
         logging.DEBUG if settings.verbose else logging.ERROR

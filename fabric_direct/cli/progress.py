@@ -1,8 +1,9 @@
-"""Progress of operations: a live display on a terminal, a plain line for each step elsewhere."""
+"""Show the progress of operations: live on a terminal, elsewhere a plain line for each step."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -28,12 +29,12 @@ Told = Callable[["Progress"], None]
 
 @contextmanager
 def shown(console: Console, *, quiet: bool) -> Iterator[Told]:
-    """Return what the processor tells its progress to, as long as the block runs.
+    """Yield a function that shows progress while the block runs.
 
-    :param quiet: whether to show nothing where no terminal is.
+    :param quiet: whether to show nothing unless the console is a terminal.
     """
     if not console.is_terminal:
-        yield _silent if quiet else _Lines(console)
+        yield (lambda _: None) if quiet else partial(_print_end, console)
         return
     display = Display(
         SpinnerColumn(),
@@ -48,32 +49,23 @@ def shown(console: Console, *, quiet: bool) -> Iterator[Told]:
         yield _Bars(display, display.add_task("looking at what is there", total=None))
 
 
-def _silent(_: "Progress") -> None:
-    """Show nothing."""
-
-
-@dataclass
-class _Lines:
-    """One line for each step that has ended."""
-
-    console: Console
-
-    def __call__(self, progress: "Progress") -> None:
-        if progress.status is not None:
-            line = Text(f"{_named(progress)}  ")
-            line.append(f"{progress.status.value:<11}", style_of(progress.status))
-            line.append(f"{progress.seconds:>8.2f} s  {progress.step}", "default")
-            self.console.print(line, soft_wrap=True)
+def _print_end(console: Console, progress: "Progress") -> None:
+    """Print a line if a step has ended."""
+    if progress.status is not None:
+        line = Text(f"{_named(progress)}  ")
+        line.append(f"{progress.status.value:<11}", style_of(progress.status))
+        line.append(f"{progress.seconds:>8.2f} s  {progress.step}", "default")
+        console.print(line, soft_wrap=True)
 
 
 def _named(progress: "Progress") -> str:
-    """Return the sliver, and its host if that was chosen."""
+    """Return the sliver's id, and its host if placement chose it."""
     return f"{progress.sliver} on {progress.host}" if progress.host else progress.sliver
 
 
 @dataclass
 class _Bars:
-    """A bar for each sliver, which names the steps that run, below the lines of those that ended."""
+    """A bar for each sliver, with the steps that run, below a line for each step that has ended."""
 
     display: Display
     before: "TaskID"
@@ -89,7 +81,7 @@ class _Bars:
             completed=progress.done,
             description=f"{progress.operation.value} {_named(progress)}: {steps}",
         )
-        _Lines(self.display.console)(progress)
+        _print_end(self.display.console, progress)
 
     def _bar(self, progress: "Progress") -> "TaskID":
         if progress.sliver not in self.bars:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.model import Outcome
+    from fabric_direct.operations import Progress
     from fabric_direct.processor import HandlerProcessor
 
 Ask = Callable[["HandlerProcessor"], "list[Future[Outcome]]"]
@@ -41,26 +42,25 @@ class Answers:
 
 
 @contextmanager
-def site_processor(settings: Settings) -> "Iterator[HandlerProcessor]":
+def site_processor(
+    settings: Settings, on_progress: "Callable[[Progress], None] | None" = None
+) -> "Iterator[HandlerProcessor]":
     """Log to stderr and provide a processor of the site, which is shut down afterwards."""
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
-    with HandlerProcessor(settings.site()) as processor:
+    with HandlerProcessor(settings.site(), on_progress=on_progress) as processor:
         yield processor
 
 
 def run(settings: Settings, ask: Ask) -> Answers:
     """Start operations on a processor of the site, show their progress, and wait for them."""
     from fabric_direct.cli import progress  # noqa: PLC0415 - see the package
-    from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415
 
-    log_to_stderr(settings)
-    site = settings.site()
     told = show.console(stderr=settings.as_json)
     with (
         progress.shown(told, quiet=settings.as_json) as on_progress,
-        HandlerProcessor(site, on_progress=on_progress) as processor,
+        site_processor(settings, on_progress) as processor,
     ):
         return _gather(ask(processor))
 

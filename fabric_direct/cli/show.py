@@ -1,4 +1,4 @@
-"""What people read: tables and sentences."""
+"""Print tables and sentences."""
 
 import json
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ _COLOURS = {
     "quarantined": "red",
     "unclean": "yellow",
 }
-# Columns that may be folded where a terminal is narrow.
+# Columns that are folded if the terminal is narrow.
 _LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE", "WHY"}
-# Wider than a terminal: in a pipe nothing is cut or folded.
+# In a pipe, nothing is cut or folded.
 _PIPE_WIDTH = 400
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console for people; it takes text as it is."""
+    """Return a console that prints text without markup."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if not made.is_terminal:
         made.width = _PIPE_WIDTH
@@ -37,14 +37,14 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def style_of(word: str) -> str:
-    """Return the colour of a verdict or state."""
+    """Return the colour of a verdict or state; empty for the default colour."""
     return _COLOURS.get(word, "")
 
 
 def table(to: Console, headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print a table without rules, so that other programs can read it, too.
+    """Print a table without borders, so that other programs can read it.
 
-    Columns in which nothing stands are left out. Nothing is cut: long cells are folded.
+    Empty columns are left out. Nothing is cut: long cells are folded.
     """
     made = Table(box=None, pad_edge=False, header_style="bold")
     columns = [column for column in zip(headers, *rows, strict=True) if any(column[1:])]
@@ -105,7 +105,7 @@ def failure(of: "Outcome", err: Console) -> None:
 
 
 def plan(of: "Outcome", out: Console) -> None:
-    """Print where the sliver would go, if that is open, and what each step would do."""
+    """Print the host that placement would choose, if it is open, and what each step would do."""
     if "host" in of.data:
         others = f"; next: {', '.join(of.data['next'])}" if of.data["next"] else ""
         say(out, f"{of.sliver.id}: goes to {of.data['host']}, cost {of.data['cost']}{others}")

@@ -1,4 +1,4 @@
-"""A sliver as it was found, for people."""
+"""Print a sliver as it was observed."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from fabric_direct.cli.show import say, style_of, table
 
 if TYPE_CHECKING:
     from fabric_direct.model import (
-        NodeSliver,
+        Component,
         Observed,
         ObservedDevice,
         ObservedInterface,
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
         SliverRef,
     )
 
+_NIC = ["NIC", "NETWORK", "MAC", "ADDRESSES", "FLOATING IP", "MBIT/S", "IN THE GUEST"]
+_VOLUME = ["VOLUME", "DEVICE", "SIZE", "SOURCE", "IN THE GUEST"]
+_DEVICE = ["DEVICE", "HOST PCI", "MAC", "VLAN", "MBIT/S", "UPLINK", "IN THE GUEST"]
+
 
 def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
-    """Print state, NICs, volumes, devices and guest, and what differs.
+    """Print state, NICs, volumes, devices and guest, and the differences.
 
-    A whole sliver is compared: what it wants and what is missing stand in a column of their own.
+    If the whole sliver is given, its components are compared with what was found.
     """
     from fabric_direct.model import NodeSliver  # noqa: PLC0415 - see the package
 
@@ -33,9 +37,15 @@ def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
     if of.guest:
         say(out, f"guest: {_guest(of)}")
     if of.instance:
-        _nics(of, wanted, out)
-        _volumes(of, wanted, out)
-        _devices(of, wanted, out)
+        _section(
+            out, _NIC, [_nic(nic) for nic in of.interfaces], wanted.vnics() if wanted else None
+        )
+        _section(
+            out, _VOLUME, [_volume(v) for v in of.volumes], wanted.volumes() if wanted else None
+        )
+        _section(
+            out, _DEVICE, [_device(d) for d in of.devices], wanted.devices() if wanted else None
+        )
     if of.state.value != "absent":
         _differences(of, out)
 
@@ -56,12 +66,6 @@ def _guest(of: "Observed") -> str:
     return f"answers by {guest.via}{boot}{key}"
 
 
-def _nics(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    headers = ["NIC", "NETWORK", "MAC", "ADDRESSES", "FLOATING IP", "MBIT/S", "IN THE GUEST"]
-    rows = [_nic(nic) for nic in of.interfaces]
-    _section(out, headers, rows, [vnic.id for vnic in wanted.vnics()] if wanted else None)
-
-
 def _nic(nic: "ObservedInterface") -> list[str]:
     limit = str(nic.bandwidth or "")
     addresses = ", ".join(nic.addresses)
@@ -70,12 +74,12 @@ def _nic(nic: "ObservedInterface") -> list[str]:
 
 
 def _worth_a_word(addresses: Iterable[str]) -> list[str]:
-    """Return the addresses but those that are link-local."""
+    """Return the addresses without link-local ones."""
     return [address for address in addresses if not address.startswith("fe80:")]
 
 
 def _inside(nic: "ObservedInterface") -> str:
-    """Say what the guest has on the NIC."""
+    """Return the NIC's name and addresses in the guest."""
     if not nic.guest_name:
         return ""
     has = _worth_a_word(nic.guest_addresses)
@@ -84,24 +88,11 @@ def _inside(nic: "ObservedInterface") -> str:
     return f"{nic.guest_name}: {', '.join(has) or 'no address'}"
 
 
-def _volumes(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    rows = [_volume(volume) for volume in of.volumes]
-    ids = [volume.id for volume in wanted.volumes()] if wanted else None
-    _section(out, ["VOLUME", "DEVICE", "SIZE", "SOURCE", "IN THE GUEST"], rows, ids)
-
-
 def _volume(volume: "ObservedVolume") -> list[str]:
     size = f"{volume.size} GiB" if volume.size else ""
     mounted = ", ".join(volume.mounted)
     inside = ": ".join(filter(None, [volume.guest_name, mounted]))
     return [volume.component, volume.target, size, volume.source, inside]
-
-
-def _devices(of: "Observed", wanted: "NodeSliver | None", out: Console) -> None:
-    headers = ["DEVICE", "HOST PCI", "MAC", "VLAN", "MBIT/S", "UPLINK", "IN THE GUEST"]
-    rows = [_device(device) for device in of.devices]
-    ids = [device.id for device in wanted.devices()] if wanted else None
-    _section(out, headers, rows, ids)
 
 
 def _device(device: "ObservedDevice") -> list[str]:
@@ -117,20 +108,21 @@ def _device(device: "ObservedDevice") -> list[str]:
 
 
 def _section(
-    out: Console, headers: list[str], rows: list[list[str]], wanted: list[str] | None
+    out: Console,
+    headers: list[str],
+    rows: list[list[str]],
+    wanted: "Iterable[Component] | None",
 ) -> None:
-    if wanted is not None and set(wanted) != {row[0] for row in rows}:
+    """Print a table; if other components are wanted than found, with a column that says so."""
+    found, ids = {row[0] for row in rows}, [component.id for component in wanted or ()]
+    if wanted is not None and set(ids) != found:
         headers = [*headers, "STATUS"]
-        rows = [[*row, "found" if row[0] in wanted else "not wanted"] for row in rows]
-        rows += list(_missing(wanted, rows, len(headers) - 2))
+        rows = [[*row, "found" if row[0] in ids else "not wanted"] for row in rows]
+        blanks = [""] * (len(headers) - 2)
+        rows += [[name, *blanks, "missing"] for name in ids if name not in found]
     if rows:
         say(out, "")
         table(out, headers, rows)
-
-
-def _missing(wanted: list[str], rows: list[list[str]], blanks: int) -> Iterable[list[str]]:
-    there = {row[0] for row in rows}
-    return ([name, *[""] * blanks, "missing"] for name in wanted if name not in there)
 
 
 def _differences(of: "Observed", out: Console) -> None:

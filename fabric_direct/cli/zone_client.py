@@ -1,4 +1,4 @@
-"""How the commands ask a running zone: its address and token, and one question at a time."""
+"""Reach a running zone: options for its address and token, and a client for one request."""
 
 import asyncio
 import importlib.util
@@ -51,7 +51,7 @@ def zone_options(*, required: bool = False) -> Callable[[Callable[..., T]], Call
 
         ca = click.option("--ca-file", type=_FILE, help="CA certificates to trust, PEM.")
         token = click.option("--token-file", type=_FILE, help="File with the bearer token.")
-        url = click.option("--zone", metavar="URL", required=required, help="The zone to ask.")
+        url = click.option("--zone", metavar="URL", required=required, help="The running zone.")
         return url(token(ca(run)))
 
     return add

@@ -74,8 +74,8 @@ def _tell_started(settings: Settings, site: "Site", url: str) -> None:
 def list_(settings: Settings, at: "ChildZone | None") -> None:
     """List the capacity of the site's zone in total and of each of its children.
 
-    The site's hosts and its children are asked now. With --zone, a running zone reports what it last
-    heard from its own.
+    The site's hosts and its children are asked now. With --zone, a running zone reports the last answers
+    of its children.
     """
     log_to_stderr(settings)
     view = with_zone(at, lambda a: a.view(deadline=_LOOK)) if at else _looked(settings)
@@ -83,7 +83,10 @@ def list_(settings: Settings, at: "ChildZone | None") -> None:
         print_json(view.model_dump(mode="json"))
         return
     rows = [_row(f"{view.zone} (total)", "answers", view.capabilities)]
-    rows += [_child_row(child) for child in view.children]
+    rows += [
+        _row(child.zone, "answers" if child.heard else "silent", child.capabilities, child.why)
+        for child in view.children
+    ]
     show.table(show.console(), _HEADERS, rows)
 
 
@@ -122,10 +125,6 @@ _HEADERS = (
     *("ZONE", "STATE", "HOSTS", "CORES", "RAM GiB", "DISK GiB", "DEVICES", "ARCHITECTURES"),
     *("IMAGES", "WHY"),
 )
-
-
-def _child_row(child: "ChildView") -> list[str]:
-    return _row(child.zone, "answers" if child.heard else "silent", child.capabilities, child.why)
 
 
 def _row(name: str, state: str, has: "Capabilities | None", why: str = "") -> list[str]:
