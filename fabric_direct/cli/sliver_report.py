@@ -37,15 +37,9 @@ def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
     if of.guest:
         say(out, f"guest: {_guest(of)}")
     if of.instance:
-        _section(
-            out, _NIC, [_nic(nic) for nic in of.interfaces], wanted.vnics() if wanted else None
-        )
-        _section(
-            out, _VOLUME, [_volume(v) for v in of.volumes], wanted.volumes() if wanted else None
-        )
-        _section(
-            out, _DEVICE, [_device(d) for d in of.devices], wanted.devices() if wanted else None
-        )
+        _section(out, _NIC, map(_nic, of.interfaces), wanted.vnics() if wanted else None)
+        _section(out, _VOLUME, map(_volume, of.volumes), wanted.volumes() if wanted else None)
+        _section(out, _DEVICE, map(_device, of.devices), wanted.devices() if wanted else None)
     if of.state.value != "absent":
         _differences(of, out)
 
@@ -110,16 +104,17 @@ def _device(device: "ObservedDevice") -> list[str]:
 def _section(
     out: Console,
     headers: list[str],
-    rows: list[list[str]],
+    found: Iterable[list[str]],
     wanted: "Iterable[Component] | None",
 ) -> None:
     """Print a table; if other components are wanted than found, with a column that says so."""
-    found, ids = {row[0] for row in rows}, [component.id for component in wanted or ()]
-    if wanted is not None and set(ids) != found:
+    rows, ids = list(found), [component.id for component in wanted or ()]
+    there = {row[0] for row in rows}
+    if wanted is not None and set(ids) != there:
         headers = [*headers, "STATUS"]
         rows = [[*row, "found" if row[0] in ids else "not wanted"] for row in rows]
         blanks = [""] * (len(headers) - 2)
-        rows += [[name, *blanks, "missing"] for name in ids if name not in found]
+        rows += [[name, *blanks, "missing"] for name in ids if name not in there]
     if rows:
         say(out, "")
         table(out, headers, rows)

@@ -45,11 +45,11 @@ def serve(settings: Settings) -> None:
     The OpenAPI document is at /openapi.json.
     """
     require_libraries()
-    from fabric_direct.zones.server import serve as serve_zone  # noqa: PLC0415 - see the package
+    from fabric_direct.zones.server import ZoneServer  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
     site = settings.site()
-    if not serve_zone(site, lambda url: _tell_started(settings, site, url)):
+    if not ZoneServer(site).run(lambda url: _tell_started(settings, site, url)):
         click.echo("Stopped; the next server finishes what is unfinished.", err=True)
         os._exit(INTERRUPTED)
 

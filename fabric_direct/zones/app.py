@@ -4,8 +4,8 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
@@ -88,8 +88,8 @@ def application(
     """Return the ASGI application of a zone.
 
     :param tokens: accepted bearer tokens; if there are none, no token is required.
-    :param lifespan: runs before the first request and after the last one; by default it starts and
-        closes the zone.
+    :param lifespan: runs before the first request and after the last one; without it, the caller starts
+        and closes the zone.
     """
     return _Guard(api(zone, lifespan), tuple(tokens))
 
@@ -101,37 +101,21 @@ def api(zone: Zone, lifespan: Lifespan | None = None) -> FastAPI:
         summary="Hosts on offer.",
         description=_DESCRIPTION,
         version=version("fabric-direct"),
-        lifespan=lifespan or _running(zone),
+        lifespan=lifespan,
         docs_url=None,  # the pages load scripts from elsewhere
         redoc_url=None,
         dependencies=[Depends(_bearer)],
-        responses={
-            status.value: _described(status)
-            for status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, _UNAVAILABLE)
-        },
+        responses=_refusals(
+            HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, _UNAVAILABLE
+        ),
+        exception_handlers=_ANSWERS,
     )
     _add_paths(app, zone)
-    for kind in (RequestValidationError, HTTPException, FabricDirectError, Exception):
-        app.add_exception_handler(kind, _ANSWERS[kind])
     return app
 
 
-def _running(zone: Zone) -> Lifespan:
-    @asynccontextmanager
-    async def running(_: FastAPI) -> AsyncIterator[None]:
-        await zone.start()
-        yield
-        await zone.close()
-
-    return running
-
-
-def _described(status: HTTPStatus) -> dict[str, Any]:
-    return {"model": Problem, "description": _WORDS[status]}
-
-
 def _refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    return {status.value: _described(status) for status in statuses}
+    return {s.value: {"model": Problem, "description": _WORDS[s]} for s in statuses}
 
 
 def _strict(model: type[M]) -> Callable[[Any, Any], M]:
@@ -209,9 +193,8 @@ def _problem(status: int, problem: Problem, **headers: str) -> JSONResponse:
     return JSONResponse(problem.model_dump(mode="json"), status, headers)
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(_: Request, error: RequestValidationError) -> Response:
     """Name the wrong field; the answer does not repeat the value."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return _refusal(HTTPStatus.BAD_REQUEST)
@@ -224,9 +207,8 @@ def _refusal(status: HTTPStatus, **headers: str) -> Response:
     return _problem(status, Problem(error="Refused", message=_WORDS[status]), **headers)
 
 
-async def _not_served(_: Request, error: Exception) -> Response:
+async def _not_served(_: Request, error: HTTPException) -> Response:
     """Answer what the framework rejects: an unknown path or method, a body that is not text."""
-    assert isinstance(error, HTTPException)  # noqa: S101
     if error.status_code == HTTPStatus.BAD_REQUEST:
         return _refusal(HTTPStatus.BAD_REQUEST)
     words = HTTPStatus(error.status_code).phrase
@@ -236,24 +218,17 @@ async def _not_served(_: Request, error: Exception) -> Response:
     )
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(_: Request, error: FabricDirectError) -> Response:
     """Explain a refusal; other errors are logged, and the answer has only their number."""
-    status = next((s for kind, s in _STATUS.items() if isinstance(error, kind)), None)
-    if status is None or not isinstance(error, FabricDirectError):
+    kind = next((kind for kind in _STATUS if isinstance(error, kind)), None)
+    if kind is None:
         return _unexpected(error, _UNAVAILABLE)
-    problem = Problem(error=_kind(error), message=_words(error), field=error.field)
+    words = ". ".join(filter(None, (error.what, error.why, error.remedy)))
+    problem = Problem(error=kind.__name__, message=words, field=error.field)
     if isinstance(error, NotPlaced):
         more = {"shortages": error.shortages, "left_out": error.left_out}
         problem = problem.model_copy(update=more)
-    return _problem(status, problem)
-
-
-def _kind(error: FabricDirectError) -> str:
-    return next(kind.__name__ for kind in _STATUS if isinstance(error, kind))
-
-
-def _words(error: FabricDirectError) -> str:
-    return ". ".join(filter(None, (error.what, error.why, error.remedy)))
+    return _problem(_STATUS[kind], problem)
 
 
 async def _failed(_: Request, error: Exception) -> Response:
@@ -268,7 +243,7 @@ def _unexpected(error: Exception, status: HTTPStatus) -> Response:
     return _problem(status, Problem(error=type(error).__name__, message=words))
 
 
-_ANSWERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+_ANSWERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     RequestValidationError: _invalid,
     HTTPException: _not_served,
     FabricDirectError: _refused,

@@ -27,7 +27,6 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import AUTO, NodeSliver, Outcome, SliverRef, Status
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice
-from fabric_direct.placement.request import DeviceNeed
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.registry import handler_for
@@ -338,14 +337,13 @@ def _sample(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> NodeSlive
             "placement": needs.rules.model_copy(update={"exclude_hosts": exclude}),
             "image": needs.image,
             "capacities": needs.capacities,
-            "components": [_component(need) for need in needs.devices],
+            "components": [
+                {"id": need.component}
+                | need.model_dump(exclude={"component"}, exclude_defaults=True)
+                for need in needs.devices
+            ],
         }
     )
-
-
-def _component(need: DeviceNeed) -> dict[str, Any]:
-    named = need.model_dump(exclude={"component"}, exclude_defaults=True)
-    return {"id": need.component, **named}
 
 
 def _related(slivers: Sequence[NodeSliver], *, together: bool, apart: bool) -> Iterator[NodeSliver]:

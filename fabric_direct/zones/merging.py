@@ -1,7 +1,7 @@
 """Merge the offers of all sources into one list, independent of the order of the answers."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from fabric_direct.zones.wire import (
@@ -56,15 +56,10 @@ def _shortage(kind: KindNeeds, found: int, answers: Mapping[str, Selection]) -> 
     if found >= kind.num_instances:
         return None
     refused: Counter[str] = Counter()
-    for shortage in _shortages(kind, answers):
-        refused.update(shortage.refused)
+    for shortage in chain.from_iterable(answer.shortages for answer in answers.values()):
+        refused.update(shortage.refused if shortage.kind == kind.kind else {})
     missing = kind.num_instances - found
     return Shortage(kind=kind.kind, missing=missing, refused=dict(sorted(refused.items())))
-
-
-def _shortages(kind: KindNeeds, answers: Mapping[str, Selection]) -> Iterator[Shortage]:
-    for answer in answers.values():
-        yield from (shortage for shortage in answer.shortages if shortage.kind == kind.kind)
 
 
 def total(parts: Iterable[Capabilities]) -> Capabilities:
@@ -81,16 +76,14 @@ def total(parts: Iterable[Capabilities]) -> Capabilities:
         disk=sum(part.disk for part in parts),
         devices=tuple(
             DeviceCount(type=kind, model=model, free=free)
-            for (kind, model), free in sorted(devices.items(), key=lambda item: _sortable(item[0]))
+            for (kind, model), free in sorted(
+                devices.items(), key=lambda d: (d[0][0], d[0][1] or "")
+            )
         ),
         traits=_union(part.traits for part in parts),
         architectures=_union(part.architectures for part in parts),
         images=_union(part.images for part in parts),
     )
-
-
-def _sortable(device: tuple[str, str | None]) -> tuple[str, str]:
-    return device[0], device[1] or ""
 
 
 def _union(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

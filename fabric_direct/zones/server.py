@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from types import FrameType
 
@@ -68,18 +68,17 @@ class ZoneServer:
         A second signal ends the server without waiting; the next server finishes what is unfinished.
 
         :param started: called with the URL when clients can connect.
-        :returns: whether all operations that were begun are finished.
+        :returns: whether all operations that were begun are finished; if not, threads are still running,
+            and the next server finishes what they leave.
         :raises SliverBusy: if another process serves the same site as a zone.
         """
-        with closing(self._socket), self._alone():
+        path = self._site.state_dir / "zone" / "lock"
+        alone = exclusive(path, f"the zone {self._site.zone_name}", timeout=self._site.limits.busy)
+        with closing(self._socket), alone:
             if started:
                 started(self.url)
             self._server.run(sockets=[self._socket])
             return self._ended
-
-    def _alone(self) -> AbstractContextManager[None]:
-        path = self._site.state_dir / "zone" / "lock"
-        return exclusive(path, f"the zone {self._site.zone_name}", timeout=self._site.limits.busy)
 
     def stop(self) -> None:
         """Shut the server down. May be called from any thread."""
@@ -152,16 +151,6 @@ class _Server(uvicorn.Server):
         with super().capture_signals():
             yield
             self._captured_signals.clear()
-
-
-def serve(site: Site, started: Callable[[str], None] | None = None) -> bool:
-    """Serve a site as a zone until the process gets a signal; see :class:`ZoneServer`.
-
-    :returns: whether all operations that were begun are finished; if not, threads are still running, and
-        the next server finishes what they leave.
-    :raises InvalidSite: as :class:`ZoneServer`.
-    """
-    return ZoneServer(site).run(started)
 
 
 def _address(site: Site) -> tuple[str, int]:

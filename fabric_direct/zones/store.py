@@ -226,13 +226,11 @@ class Store:
             rows = db.execute(
                 "SELECT * FROM part WHERE ? IN ('', reservation) ORDER BY rowid", (reservation,)
             )
-            return tuple(part for row in rows if (part := _part(*row)).state in states)
-
-
-def _part(
-    part: str, reservation: str, source: str, kind: str, names: str, state: str, theirs: str
-) -> Part:
-    return Part(part, reservation, source, kind, tuple(json.loads(names)), PartState(state), theirs)
+            return tuple(
+                Part(id_, whole, source, kind, tuple(json.loads(names)), PartState(state), theirs)
+                for id_, whole, source, kind, names, state, theirs in rows
+                if state in states
+            )
 
 
 def _refuse_other(asked: str, digest: str, why: str) -> None:

@@ -31,7 +31,6 @@ Blob = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_=-]+$", max_length
 ZoneId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """A random id that a zone gives itself; its name is chosen by its parents."""
 Count = Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
-Number = Annotated[int, Field(ge=1, le=MOST_INSTANCES, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # An instance's id and name extend those of its kind's sliver by -<16 digits>-<number> and -<number>.
@@ -141,7 +140,7 @@ class KindSliver(_Instances):
 
     sliver: NodeSliver
     """Its ``id`` and ``name`` are the prefixes of those of the instances; it names no host."""
-    numbers: Annotated[tuple[Number, ...], Field(max_length=MOST_INSTANCES)] = ()
+    numbers: Annotated[tuple[Count, ...], Field(max_length=MOST_INSTANCES)] = ()
     """Suffixes of the instances' ids and names; 1, 2, … if absent."""
 
     @field_validator("sliver")

@@ -114,9 +114,13 @@ class Zone:
         answers = await ask_all(calls, given)
         selections = {name: each for name, each in answers.items() if isinstance(each, Selection)}
         failed = [left_out(name, e) for name, e in answers.items() if isinstance(e, Exception)]
-        below = [_below(name, each) for name in selections for each in selections[name].left_out]
-        selection = merge(request.kinds, selections)
-        return selection.model_copy(update={"left_out": (*silent, *failed, *below)})
+        below = [
+            left_out(name, Unreachable(f"{each.zone} below it is left out", why=each.why))
+            for name, selection in selections.items()
+            for each in selection.left_out
+        ]
+        merged = merge(request.kinds, selections)
+        return merged.model_copy(update={"left_out": (*silent, *failed, *below)})
 
     def _sealed(self, offer: Offer) -> Offer:
         lifetime = min(offer.expires, self._settings.offer_lifetime)
@@ -255,10 +259,6 @@ def _refuse_twice(names: list[str]) -> None:
         )
 
 
-def _below(name: str, below: LeftOut) -> LeftOut:
-    return left_out(name, Unreachable(f"{below.zone} below it is left out", why=below.why))
-
-
 def _digest(request: BootRequest) -> str:
     """Return the digest of a request, which does not depend on its deadline."""
     asked = request.model_copy(update={"deadline": None})
@@ -272,7 +272,8 @@ def _no_reservation() -> NotFound:
 def _instances(part: Part, answer: tuple[Instance, ...] | Exception) -> Iterator[Instance]:
     """Yield the instances of a part as its source reports them; others are unknown."""
     by_name = {} if isinstance(answer, Exception) else {each.name: each for each in answer}
-    unknown = InstanceStatus.DELETED if _surely_gone(part, answer) else InstanceStatus.UNKNOWN
+    gone = part.state is PartState.DELETED and isinstance(answer, NotFound)
+    unknown = InstanceStatus.DELETED if gone else InstanceStatus.UNKNOWN
     for name in part.names:
         there = by_name.get(name)
         status = there.status if there else unknown
@@ -285,7 +286,3 @@ def _instances(part: Part, answer: tuple[Instance, ...] | Exception) -> Iterator
             status=status,
             error=there.error if there else "",
         )
-
-
-def _surely_gone(part: Part, answer: tuple[Instance, ...] | Exception) -> bool:
-    return part.state is PartState.DELETED and isinstance(answer, NotFound)

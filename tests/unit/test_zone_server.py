@@ -26,7 +26,7 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.errors import InvalidSite, SliverBusy
-from fabric_direct.zones.server import ZoneServer, serve
+from fabric_direct.zones.server import ZoneServer
 from tests.conftest import FAKE_DRIVERS
 from tests.unit.zone_sources import sliver_kind
 
@@ -227,7 +227,7 @@ class TestWhatIsRefused:
 def _serve(where: Site, told: Connection, hang: bool) -> None:
     if hang:
         substrate(where, "w1").fault("compute.create", kind="hang")
-    ended = serve(where, started=told.send)
+    ended = ZoneServer(where).run(told.send)
     told.send((ended, sorted(substrate(where, "w1").servers)))
     if not ended:
         os._exit(0)
