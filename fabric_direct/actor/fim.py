@@ -1,7 +1,6 @@
-"""FIM's slivers as our model, at once and wholly: nothing behind this reads a sliver of the actor's.
+"""Translate FIM's slivers to our model; nothing behind this module reads a sliver of the actor.
 
-What is missing or wrong is refused by the name of FIM's field, for example
-``attached_components_info.devices[nic1].labels.bdf``.
+Errors name FIM's field, for example ``attached_components_info.devices[nic1].labels.bdf``.
 """
 
 import re
@@ -43,13 +42,13 @@ from fabric_direct.networks import ServerPort, VNicPortsSliver
 
 M = TypeVar("M", bound=BaseModel)
 SSH_KEYS, PROJECT = "user.ssh.key", "project_id"
-# Its ports come with the network service, not with the VM.
+# Ports of this model come with the network service, not with the VM.
 PORT_OF_A_SERVICE = "OpenStack-vNIC"
 _SIZE = re.compile(r"fabric\.c(\d+)\.m(\d+)\.d(\d+)")
 _RESERVATION = re.compile(r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})-.")
 _PREFIX = {"ipv4": 24, "ipv6": 64}
 _DEVICES: dict[str, type[Gpu | Nvme | Fpga]] = {"GPU": Gpu, "NVME": Nvme, "FPGA": Fpga}
-# Which field of FIM a field of ours is made of.
+# FIM's field for each field of ours.
 _NODE_FIELDS = {
     "id": "reservation_id",
     "host": "label_allocations.instance_parent",
@@ -61,16 +60,16 @@ _NODE_FIELDS = {
 
 
 def node_of(sliver: object) -> Node:
-    """Return the sliver of a virtual machine.
+    """Return a unit's sliver as a virtual machine.
 
-    :raises InvalidSliver: if there is none, or it is something else.
+    :raises InvalidSliver: if there is none, or it has another type.
     """
     _refuse_other_type(sliver, "VM", "attached_components_info")
     return cast(Node, sliver)
 
 
 def _refuse_other_type(sliver: object, kind: str, attribute: str) -> None:
-    """Raise InvalidSliver unless there is a sliver of a type, with an attribute of its class."""
+    """Raise InvalidSliver unless the sliver is of this type and has this attribute."""
     if sliver is None:
         raise InvalidSliver("the unit has none", field="sliver")
     found = cast(Sliver, sliver).get_type()
@@ -82,7 +81,7 @@ def vm(site: Site, unit: Unit, node: Node, parts: Node | None = None) -> NodeSli
     """Return a unit's virtual machine.
 
     :param parts: the sliver that has the components; the node itself if absent.
-    :raises InvalidSliver: with FIM's field that is missing or wrong.
+    :raises InvalidSliver: with FIM's field, if one is missing or invalid.
     :raises InvalidSite: if the site does not name the management network.
     """
     having = parts or node
@@ -104,7 +103,7 @@ def vm(site: Site, unit: Unit, node: Node, parts: Node | None = None) -> NodeSli
 
 
 def components_of(node: Node) -> dict[str, Component]:
-    """Return a VM's own components by our id."""
+    """Return a VM's own components by the component id of our model."""
     info = node.attached_components_info
     devices = info.devices.items() if info else ()
     return {component_id(name): device for name, device in devices if not _of_a_service(device)}
@@ -127,9 +126,9 @@ def named_interfaces(service: Service) -> Iterable[tuple[str, Sliver]]:
 
 
 def size(site: Site, node: Node) -> tuple[Capacities, str]:
-    """Return how large a VM becomes, and its flavor: as it asks, or the site's largest.
+    """Return the size of a VM and its flavor: those requested, limited to the site's largest.
 
-    :raises InvalidSliver: if the sliver says neither its capacities nor a flavor with its numbers.
+    :raises InvalidSliver: if the sliver has neither capacities nor a flavor that tells them.
     """
     hints = node.capacity_hints
     flavor = _text(hints.instance_type if hints else None, "capacity_hints.instance_type")
@@ -151,7 +150,7 @@ def _numbers(flavor: str) -> dict[str, int]:
 
 
 def _host(site: Site, node: Node) -> str:
-    """Return the worker as the site calls it: by its whole name, or the one before the first dot."""
+    """Return the site's name of the worker, matched in full or up to the first dot."""
     named = node.label_allocations.instance_parent if node.label_allocations else None
     parent = _text(named, "label_allocations.instance_parent")
     if parent in site.hosts:
@@ -161,7 +160,7 @@ def _host(site: Site, node: Node) -> str:
 
 
 def _script(node: Node) -> str | None:
-    """Return the boot script with a first line that says who runs it; ``/bin/sh`` where it does not."""
+    """Return the boot script; one without an interpreter in its first line gets ``/bin/sh``."""
     script = node.get_boot_script()
     if not script or not script.strip():
         return None
@@ -256,10 +255,10 @@ def _functions(component: Component, field: str) -> tuple[str, ...]:
 
 
 def host_functions(node: Node, addresses: object) -> list[str]:
-    """Return the PCI addresses on the host of what somebody names by these.
+    """Return the PCI addresses on the host for addresses on the host or in the guest.
 
-    People know their devices by the addresses in the guest, which are written to the allocations. One
-    that is no device's on the host, and one device's in the guest, is this device.
+    Users know the addresses in the guest, which are written to the allocations. An address that no
+    device has on the host, and one device has in the guest, stands for that device.
     """
     given = [addresses] if isinstance(addresses, str) else cast(list[str], addresses or [])
     parts = [c for c in components_of(node).values() if str(c.get_type()) != "Storage"]
@@ -306,9 +305,9 @@ def _interfaces(component: Component, kind: str, field: str) -> tuple[Interface,
 
 
 def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
-    """Return an interface; of a SharedNIC the VF tags, of a SmartNIC the guest.
+    """Return an interface; a SharedNIC's VF tags its VLAN, on a SmartNIC the guest does.
 
-    Its capacity is no wish of the user's: FIM's catalogue has there what the port of the NIC can do.
+    Its capacity is not a request of the user: FIM's catalogue has there what the NIC's port can do.
     """
     labels, shared = sliver.label_allocations, kind == "SharedNIC"
     addresses = _addresses(labels, f"{field}.label_allocations") if _configures(sliver) else {}
@@ -327,14 +326,14 @@ def _configures(sliver: Sliver) -> bool:
 
 
 def _vlan(labels: Labels | None) -> object:
-    """Return the VLAN's id; FIM has text, and 0 for untagged."""
+    """Return the VLAN id, which FIM has as text; None for 0, which is untagged."""
     vlan = labels.vlan if labels else None
     number = int(vlan) if isinstance(vlan, str) and vlan.isdecimal() else vlan
     return number or None
 
 
 def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
-    """Return those of the two addresses that are given, each with its subnet's prefix length."""
+    """Return the addresses that are set, by field, each with its subnet's prefix length."""
     found: dict[str, str] = {}
     for family in _PREFIX:
         address = getattr(labels, family, None)
@@ -357,9 +356,9 @@ def _prefix(subnet: object, family: str, field: str) -> str:
 
 
 def service_of(sliver: object) -> Service:
-    """Return the sliver of a network service whose ports are vNICs.
+    """Return a unit's sliver as a network service whose ports are vNICs.
 
-    :raises InvalidSliver: if there is none, or it is something else.
+    :raises InvalidSliver: if there is none, or it has another type.
     """
     _refuse_other_type(sliver, "L2Bridge", "interface_info")
     return cast(Service, sliver)
@@ -398,7 +397,7 @@ def _port(name: str, sliver: Sliver) -> ServerPort:
 
 
 def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
-    """Return the IPv4 address, or else the IPv6 one, of an interface that shall be configured."""
+    """Return the IPv4 address, or else the IPv6 one, of an interface with ``auto_config``."""
     if not _configures(sliver):
         return {}
     found = _addresses(sliver.label_allocations, f"{field}.label_allocations")
@@ -406,7 +405,7 @@ def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
 
 
 def _server(sliver: Sliver, field: str) -> str:
-    """Return the reservation of the VM that an interface belongs to: ``<reservation>-<VM's name>``."""
+    """Return the reservation id of the interface's VM from ``<reservation>-<name of the VM>``."""
     parent = _text(sliver.labels.instance_parent if sliver.labels else None, field)
     match = _RESERVATION.match(parent)
     if not match:
@@ -428,7 +427,7 @@ def _below(prefix: str, *names: str) -> dict[str, str]:
 
 
 def _made(model: type[M], fields: Mapping[str, str], /, **values: Any) -> M:
-    """Return a model, or refuse it by the field of FIM that its first wrong value came from."""
+    """Return a model; raise InvalidSliver with FIM's field for its first invalid value."""
     try:
         return model(**values)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What is written back into FIM's slivers: the contract's fields and no others, as strings and lists.
+"""Write results back into FIM's slivers: the contract's fields only, as strings and lists.
 
 ====================================  ================================================================
 field                                 value
@@ -28,7 +28,7 @@ from fabric_direct.model import (
 
 
 def write_made(node: Node, wanted: NodeSliver, found: Observed | None) -> None:
-    """Write what became of a VM that was made.
+    """Write the observed values of a created VM.
 
     :raises NotVerified: if it was not read back.
     """
@@ -37,9 +37,9 @@ def write_made(node: Node, wanted: NodeSliver, found: Observed | None) -> None:
 
 
 def write_changed(node: Node, modified: Node, found: Observed | None) -> None:
-    """Write what became of a VM that was changed, into the sliver that it becomes and the one it was.
+    """Write the observed values of a modified VM into the modified sliver and into the former one.
 
-    The actor goes on with the first; of a handler in another process it takes what the second says.
+    The actor goes on with the first; from a handler in another process it takes the second.
 
     :raises NotVerified: if it was not read back.
     """
@@ -50,13 +50,13 @@ def write_changed(node: Node, modified: Node, found: Observed | None) -> None:
 
 
 def write_absent(node: Node) -> None:
-    """Write that there is no such VM."""
+    """Write that the VM does not exist."""
     if node.label_allocations:
         node.label_allocations.instance = None
 
 
 def _write_size(node: Node, capacities: Capacities, flavor: str) -> None:
-    """Write a size that is not the one asked for, in new values: others may share the old ones."""
+    """Write a size other than the requested one, into copies: others may share the old values."""
     numbers = capacities.model_dump()
     asked, hints = node.capacity_allocations, node.capacity_hints
     if asked and any(getattr(asked, name) != value for name, value in numbers.items()):
@@ -82,7 +82,7 @@ def _write_node(node: Node, found: Observed | None) -> None:
 
 
 def management_ip(found: Observed) -> str | None:
-    """Return the floating IP, else a global IPv6 address, else the first of the management NIC."""
+    """Return the management NIC's floating IP, else a global IPv6 address, else its first address."""
     nic = next((nic for nic in found.interfaces if nic.component == MANAGEMENT), None)
     return (nic.floating_ip or _own_address(nic)) if nic else None
 
@@ -112,7 +112,7 @@ def _write_device(component: Component, devices: list[ObservedDevice], like: Lab
 
 
 def _allocations(sliver: Sliver, like: Labels | None) -> Labels:
-    """Return a sliver's label allocations; where it has none, new ones of the class that FIM has."""
+    """Return a sliver's label allocations; if it has none, new ones of the class of ``like``."""
     if sliver.label_allocations is None:
         sliver.label_allocations = type(like)() if like else None
     if sliver.label_allocations is None:

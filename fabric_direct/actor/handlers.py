@@ -1,4 +1,4 @@
-"""The handlers that the actor loads: its unit in, its result dictionary out; nothing is ever raised.
+"""The handlers that the actor loads: from its unit to its result dictionary; they raise nothing.
 
 ::
 
@@ -81,10 +81,7 @@ class _Handler:
         a server is missing that the journal knows. Ports of completed network services are left to the
         deletion of the services: no server refers to them any more.
         """
-        message = self._attempt(results.CLEAN_RESTART, None, lambda _: self._clean())
-        if message is not None:
-            return results.failure(results.CLEAN_RESTART, message)
-        return results.success(results.CLEAN_RESTART)
+        return self._answered(results.CLEAN_RESTART, None, lambda _: self._clean())
 
     # --- what differs
 
@@ -120,12 +117,12 @@ class _Handler:
     def _site(self) -> Site:
         return self._processor().site
 
-    def _answered(self, target: str, unit: Unit, work: Callable[[Unit], None]) -> Result:
+    def _answered(self, target: str, unit: Any, work: Callable[[Any], None]) -> Result:
         message = self._attempt(target, unit, work)
         return results.success(target) if message is None else results.failure(target, message)
 
     def _attempt(self, target: str, unit: Any, work: Callable[[Any], None]) -> str | None:
-        """Run it with the actor's log; return why it was not done, or None."""
+        """Run ``work`` with the actor's log; return the error's message, or None."""
         with told_to(self._logger, target, _reservation(unit)):
             log.info("begins")
             error = engine.attempt(work, unit)
@@ -138,9 +135,9 @@ class _Handler:
             return message
 
     def _ended(self, future: "Future[Outcome]") -> Outcome:
-        """Return the outcome of what was done.
+        """Return the outcome of an operation that is done.
 
-        :raises NotDone: with its error, what is left, and whether it was the actor's limit.
+        :raises NotDone: otherwise, with its error, what is left, and whether the actor's limit ended it.
         """
         outcome = future.result()
         if not outcome.ok:
@@ -190,7 +187,7 @@ class VMHandler(_Handler):
             raise error
 
     def _modify(self, unit: Unit) -> None:
-        """Take the components of the modified sliver, and all else of the one that was made."""
+        """Modify the components only: everything else is taken from the sliver as it was created."""
         node = fim.node_of(unit.get_sliver())
         modified = fim.node_of(unit.get_modified() or node)
         wanted = fim.vm(self._site, unit, node, modified)

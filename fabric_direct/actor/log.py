@@ -1,4 +1,4 @@
-"""The actor's logger gets our records while an operation runs, each with operation and reservation."""
+"""Copy our log records to the actor's logger while an operation runs, with operation and reservation."""
 
 import logging
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _OURS = logging.getLogger("fabric_direct")
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What runs in this context: processors carry it on into their threads."""
+    """The operation of this context; processors copy the context to their threads."""
 
     logger: logging.Logger
     operation: str
@@ -22,10 +22,10 @@ _running: ContextVar[_Running | None] = ContextVar("running", default=None)
 
 
 class _ToActor(logging.Handler):
-    """Hands a record to the logger of the operation that it is about."""
+    """Passes a record to the logger of its operation."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand it on with the operation and the reservation in front, if the actor wants it."""
+        """Pass the record on, prefixed with operation and reservation, if its level is enabled."""
         running = _running.get()
         if running is None or not running.logger.isEnabledFor(record.levelno):
             return
@@ -40,9 +40,9 @@ _HANDLER = _ToActor()
 
 @contextmanager
 def told_to(logger: logging.Logger, operation: str, reservation: str) -> Iterator[None]:
-    """Let an actor's logger have our records of the operation that is run within the block.
+    """Copy the records of the operation in the block to an actor's logger.
 
-    A logger of our own has them anyway.
+    A logger below ours has them anyway.
     """
     if logger.name.split(".")[0] == _OURS.name:
         yield
@@ -56,7 +56,7 @@ def told_to(logger: logging.Logger, operation: str, reservation: str) -> Iterato
 
 
 def _listen(logger: logging.Logger) -> None:
-    """Take our records, once in a process, and make those that the actor wants to be recorded."""
+    """Install our handler once in a process, and lower our level to the actor's."""
     if _HANDLER not in _OURS.handlers:
         _OURS.addHandler(_HANDLER)
     wanted = logger.getEffectiveLevel()

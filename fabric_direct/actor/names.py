@@ -1,4 +1,4 @@
-"""FIM's names as ours: letters of any script, spaces and 255 characters fit neither libvirt nor DNS."""
+"""Translate FIM's names, 255 characters of any script, to names that libvirt and DNS accept."""
 
 import hashlib
 import re
@@ -17,22 +17,22 @@ MANAGEMENT = "management"
 
 
 def component_id(name: str) -> str:
-    """Return a component's id: its name where that is one, else what can be read of it and a hash.
+    """Return a component's id: its name if that is valid, else its readable part with a hash.
 
-    The same name always gives the same id, different names give different ones.
+    The same name always gives the same id; different names give different ids.
     """
     taken = name == MANAGEMENT or _HASHED.fullmatch(name)
     return name if _is(_COMPONENT, name) and not taken else _hashed(name, 17)
 
 
 def host_name(name: str) -> str:
-    """Return a VM's name: its own where a host may be called so, else one with a hash."""
+    """Return a VM's name if it is a valid host name, else its readable part with a hash."""
     plain = _is(_NAME, name) and not _HASHED.fullmatch(name)
     return name if plain else _hashed(name, 48)
 
 
 def model_name(model: str | None) -> str | None:
-    """Return a hardware model's name, ``Tesla-T4`` for example, by which a site names its driver."""
+    """Return a hardware model's name in the form of site.yaml, for example ``Tesla-T4``."""
     return (_FOREIGN_MODEL.sub("-", model).strip("-._")[:63] or None) if model else None
 
 

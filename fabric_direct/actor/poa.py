@@ -1,7 +1,7 @@
-"""Operational actions: the actor's data as ours, and our answers in the shapes that FABlib reads.
+"""Translate operational actions: the actor's data to ours, and our answers to the form of FABlib.
 
-What FABlib reads is what the tools on a worker print: ``virsh vcpuinfo`` and ``lscpu`` for ``cpuinfo``,
-``numastat`` and ``numactl`` for ``numainfo``; so numbers are strings, and keys have capitals and blanks.
+FABlib expects the output of tools on a worker: ``virsh vcpuinfo`` and ``lscpu`` for ``cpuinfo``,
+``numastat`` and ``numactl`` for ``numainfo``. So numbers are strings, and keys have capitals and spaces.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ _KINDS = ("Private", "Heap", "Stack", "Huge")
 
 
 def data_of(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return an action and its data, in lists and dictionaries of Python's own.
+    """Return an action and its data as plain lists and dictionaries.
 
     :raises InvalidSliver: if there is no such action.
     """
@@ -76,9 +76,9 @@ def _vcpu(vcpu: dict[str, Any]) -> dict[str, str]:
 def numa_info(host: str, instance: str, numa: dict[str, Any]) -> dict[str, Any]:
     """Return ``{instance: {"Node 0": {"Total", …}, "Total": {…}}, host: {"node 0": {"free", …}, …}}``.
 
-    The instance's numbers are MiB of memory that its process has on each node of the host.
+    The instance's numbers are its process's memory on each node of the host, in MiB.
 
-    :raises NotVerified: if these are not known.
+    :raises NotVerified: if they are not known.
     """
     if numa["usage"] is None:
         raise NotVerified(f"the memory that {instance} has on each node cannot be read", where=host)

@@ -1,7 +1,7 @@
-"""The actor's handlers in threads of its own process; each is answered the moment it is done.
+"""Run the actor's handlers in threads of its own process, and answer as soon as each is done.
 
-fabric_cf's own ``AnsibleHandlerProcessor`` runs handlers in a pool of ten forked processes and looks
-every five seconds for what has ended. :class:`DirectHandlerProcessor` takes the same handlers,
+fabric_cf's own ``AnsibleHandlerProcessor`` runs handlers in a pool of ten forked processes and polls for
+results every five seconds. :class:`DirectHandlerProcessor` takes the same handlers,
 registered by resource type as before: any that are made by ``Class(logger, properties, process_lock)``.
 
 fabric_cf 1.9 has no setting that names the processor: it makes an AM's itself. It lets the configuration
@@ -139,23 +139,23 @@ class DirectHandlerProcessor(HandlerProcessor):
     # --- what the actor asks for
 
     def create(self, unit: Any) -> None:
-        """Have the unit's sliver made."""
+        """Create the unit's sliver."""
         self._invoke(_Invocation(CREATE, unit))
 
     def modify(self, unit: Any) -> None:
-        """Have the unit's sliver turned into its modified one."""
+        """Change the unit's sliver to its modified one."""
         self._invoke(_Invocation(MODIFY, unit))
 
     def delete(self, unit: Any) -> None:
-        """Have the unit's sliver removed."""
+        """Delete the unit's sliver."""
         self._invoke(_Invocation(DELETE, unit))
 
     def poa(self, unit: Any, data: dict[str, Any]) -> None:
-        """Have an operational action carried out; the unit's sliver stays as it is."""
+        """Carry out an operational action; the unit's sliver is not changed."""
         self._invoke(_Invocation(POA, unit, data))
 
     def clean_restart(self) -> None:
-        """Have the first handler remove what it made; the actor is told nothing, the log is."""
+        """Let the first handler delete everything it made; only the log has the result."""
         if self.config_mappings:
             self._invoke(_Invocation(CLEAN_RESTART, None))
 
@@ -260,7 +260,7 @@ class DirectHandlerProcessor(HandlerProcessor):
         )
 
     def _complete(self, invocation: _Invocation, result: Result) -> None:
-        """Tell the actor; what goes wrong there is logged, for it must not be told twice."""
+        """Tell the actor, once; an error of the actor is logged."""
         unit = invocation.unit
         if unit is None:
             self.logger.info("%s: %s", invocation.operation, result)
@@ -301,9 +301,9 @@ def _failure(invocation: _Invocation, message: str) -> Result:
 
 
 def _checked(answer: Any, operation: str) -> tuple[Result, Any]:
-    """Return a handler's answer, if it is one that the actor can read: at another the unit would hang.
+    """Return a handler's answer.
 
-    :raises FabricDirectError: if it is not.
+    :raises FabricDirectError: if the actor could not read it; the unit would never end then.
     """
     match answer:
         case (dict() as result, unit) if _is_result(result, operation):

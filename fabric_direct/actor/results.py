@@ -1,4 +1,4 @@
-"""The dictionaries by which the actor is answered, with the keys and the nesting that it is used to."""
+"""The result dictionaries of the actor, with the keys and the nesting that it expects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,19 +12,19 @@ Result = dict[str, Any]
 
 
 def success(target: str) -> Result:
-    """Return that it was done."""
+    """Return the result of an operation that is done."""
     return _result(target, OK)
 
 
 def failure(target: str, message: str) -> Result:
-    """Return why it was not done; the message is text, so that any process can read it."""
+    """Return the result of a failed operation; a message is text, so that any process can read it."""
     return {**_result(target, EXCEPTION), "exception.message": message}
 
 
 def poa_success(asked: Mapping[str, Any], info: dict[str, Any] | None = None) -> Result:
-    """Return that an operational action was done.
+    """Return the result of an operational action that is done.
 
-    :param info: what an action that reads has read; others repeat their heading one level below.
+    :param info: the answer of an action that reads; without one, the heading is nested once more.
     """
     heading = _heading(asked, OK)
     answer = {"poa_info": dict(heading)} if info is None else {"info": info}
@@ -32,7 +32,7 @@ def poa_success(asked: Mapping[str, Any], info: dict[str, Any] | None = None) ->
 
 
 def poa_failure(asked: Mapping[str, Any], message: str) -> Result:
-    """Return why an operational action was not done."""
+    """Return the result of a failed operational action."""
     return {**failure(POA, message), "poa_info": _heading(asked, EXCEPTION)}
 
 

@@ -1,4 +1,4 @@
-"""The actor's site and its processor, made once in a process, with limits that the actor's leaves."""
+"""The actor's site and its processor, one for each process, within the actor's time limit."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,25 +11,25 @@ from fabric_direct.model import Operation
 from fabric_direct.processor import HandlerProcessor
 
 CONFIG = "config.properties.file"
-# What is left of the actor's limit, in parts of it: starting, answering, and what is not counted.
+# The share of the actor's limit that is kept for starting and answering.
 MARGIN = 0.05
 _OPERATIONS = ("create", "modify", "delete", "poa")
 
 
 @dataclass(frozen=True, slots=True)
 class ActorLimits:
-    """How the actor's limit is divided, in seconds."""
+    """The parts of the actor's limit, in seconds."""
 
     site: Site
     total: float
-    """All of an operation."""
+    """A whole operation."""
     busy: float
     undo: float
     operation: float
     """The operation itself, without waiting for its turn and without undoing."""
 
     def cut(self, operation: Operation) -> bool:
-        """Return whether it is the actor's limit that ends such an operation, and not the site's own."""
+        """Return whether the actor's limit is shorter than the site's own for this operation."""
         return bool(getattr(self.site.limits, operation.value) >= self.operation)
 
     @property
@@ -48,7 +48,7 @@ _lock = forks.Lock()
 def processor_of(properties: dict[str, Any] | None) -> HandlerProcessor:
     """Return this process's processor for the site that a handler's properties name.
 
-    It is made anew when the file has changed; what the former one has begun goes on.
+    When the file has changed, a new one is made; the former one finishes what it has begun.
 
     :raises InvalidSite: if no file is named, or it cannot be read.
     """
@@ -65,7 +65,7 @@ def processor_of(properties: dict[str, Any] | None) -> HandlerProcessor:
 
 
 def actor_limits(site: Site) -> ActorLimits:
-    """Return what the actor's limit leaves to each part of an operation.
+    """Divide the actor's limit among the parts of an operation.
 
     A creation may be undone twice: by its steps, and by what is removed after them.
     """
@@ -75,7 +75,7 @@ def actor_limits(site: Site) -> ActorLimits:
 
 
 def bounded(site: Site) -> Site:
-    """Return the site with limits by which each operation ends before the actor's, undone as well."""
+    """Return the site with limits that end each operation and its undoing before the actor's."""
     has = actor_limits(site)
     cut = {name: min(getattr(site.limits, name), has.operation) for name in _OPERATIONS}
     values: dict[str, float] = {**site.limits.model_dump(), **cut}

@@ -1,6 +1,6 @@
-"""What is read of the actor's units and of FIM's slivers, by attribute: no class of theirs is needed.
+"""The attributes that are read of the actor's units and FIM's slivers; their classes are not needed.
 
-Values that FIM does not check are ``object`` here; :mod:`fabric_direct.actor.fim` checks them.
+Values that FIM does not check are ``object``; :mod:`fabric_direct.actor.fim` checks them.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Flags(Protocol):
 
 
 class Sliver(Protocol):
-    """What all slivers have."""
+    """The attributes of all slivers."""
 
     labels: Labels | None
     label_allocations: Labels | None
@@ -56,7 +56,7 @@ class Sliver(Protocol):
         """Return the name."""
 
     def get_type(self) -> object:
-        """Return an enumeration's value, whose text is the type's name."""
+        """Return a member of an enumeration; its text is the name of the type."""
 
     def get_model(self) -> str | None:
         """Return the hardware model."""
@@ -104,7 +104,7 @@ class Node(Sliver, Protocol):
         """Return the image's name."""
 
     def get_boot_script(self) -> str | None:
-        """Return what is run at first boot."""
+        """Return the script of the first boot."""
 
 
 class Unit(Protocol):
@@ -114,10 +114,10 @@ class Unit(Protocol):
         """Return the sliver as it is."""
 
     def get_modified(self) -> object:
-        """Return the sliver as it shall become."""
+        """Return the sliver as it is to become."""
 
     def get_reservation_id(self) -> object:
-        """Return what is the sliver's id as text."""
+        """Return the reservation id; its text is the sliver's id."""
 
     def get_properties(self) -> Mapping[str, object] | None:
         """Return the slice's properties."""
