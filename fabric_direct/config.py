@@ -1,11 +1,10 @@
 """A site's configuration: ``site.yaml`` as typed values.
 
-What is refused says the file, the line and the field. JSON Schema for editors:
-``fabric-direct schema site``.
+Errors name file, line and field. JSON Schema for editors: ``fabric-direct schema site``.
 """
 
 import os
-from ipaddress import IPv4Network, IPv6Network
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from fabric_direct.model import AUTO, Frozen, LinkName, Name, PciAddress, SshPub
 from fabric_direct.networks import SiteNetwork
 
 DriverName = Name
-# Whose cloud images let a user in that is called like the distribution.
+# Distributions whose cloud images have a default user of the same name.
 _DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora")
 
 
@@ -26,7 +25,7 @@ def _ssh_address(text: str) -> str:
     plain = not (parts.password or parts.path.strip("/") or parts.query or parts.fragment)
     if parts.scheme != "ssh" or not parts.hostname or not plain:
         raise ValueError("must be ssh://[user@]host[:port]")
-    _ = parts.port  # a ValueError if it is none
+    _ = parts.port  # raises ValueError if it is not a port
     return text
 
 
@@ -36,37 +35,37 @@ SshAddress = Annotated[
 
 
 class UsbId(Frozen):
-    """USB devices by their ids, as ``lsusb`` prints them."""
+    """USB devices by vendor and product id, as ``lsusb`` prints them."""
 
     vendor: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
     product: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
 
 
 class UsbPort(Frozen):
-    """A USB device by where it is plugged in."""
+    """A USB device by bus and port."""
 
     bus: Annotated[int, Field(ge=1, le=255)]
     port: Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)*$")]
-    """Port, and those of the hubs before it: ``1.4``."""
+    """The port, preceded by the ports of the hubs on the way: ``1.4``."""
 
 
 class AllowedDevice(Frozen):
-    """One entry of the allow-list: only these devices may ever be passed through."""
+    """An entry of the allow-list; no other devices are passed through."""
 
     type: Literal["GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"]
     model: Name | None = None
     bdf: PciAddress | None = None
     """A PCI function."""
     uplink: LinkName | None = None
-    """A NIC, all of whose VFs are meant."""
+    """A network interface; all of its VFs are allowed."""
     vepa: bool = False
-    """Whether the uplink leaves the switching between its VFs to the switch behind it (VEPA)."""
+    """Whether the external switch switches between the uplink's VFs (VEPA), not the NIC."""
     trust: bool = False
-    """Whether the uplink's VFs may change their MAC and be promiscuous."""
+    """Whether the uplink's VFs may change their MAC and enter promiscuous mode."""
     spoof_check: bool = True
-    """Whether the uplink drops what its VFs send with another MAC or VLAN than theirs."""
+    """Whether the uplink drops frames of its VFs with a foreign MAC or VLAN."""
     usb: tuple[UsbId | UsbPort, ...] = ()
-    """USB devices that go with it: the JTAG of an FPGA."""
+    """USB devices that are attached with it, for example the JTAG of an FPGA."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -79,71 +78,69 @@ class Host(Frozen):
     """A worker."""
 
     libvirt: str = "qemu:///system"
-    """libvirt's URI of the host: ``qemu:///system``, ``qemu+ssh://…``, ``qemu+tls://…`` or
+    """libvirt's URI for the host: ``qemu:///system``, ``qemu+ssh://…``, ``qemu+tls://…`` or
     ``qemu+tcp://…``."""
     ssh: SshAddress | None = None
-    """``ssh://[user@]host[:port]``, for what only a program there can do, and its netlink; this machine
-    if absent."""
+    """``ssh://[user@]host[:port]``, to run programs and use netlink there; this machine if absent."""
     ssh_key: Path | None = None
-    """Private key to log in with; an agent's or the user's own (``~/.ssh``) if absent."""
+    """Private key for the login; an agent's or the user's own (``~/.ssh``) if absent."""
     host_key: SshPublicKey | None = None
-    """The host's SSH key, which is then the only one trusted; ``<state_dir>/known_hosts`` and the
-    user's and system's known_hosts are asked if absent."""
+    """The host's SSH key; no other is trusted then. If absent, ``<state_dir>/known_hosts`` and the
+    known_hosts of user and system apply."""
     virt_type: Literal["auto", "kvm", "qemu"] = "auto"
-    """``auto`` takes KVM where the host offers it."""
+    """``auto`` uses KVM if the host offers it."""
     devices: tuple[AllowedDevice, ...] = ()
     maintenance: str | None = None
-    """Why nothing new shall be placed here; what is there stays. In service if absent."""
+    """The reason to place nothing new here; existing slivers stay. In service if absent."""
     traits: tuple[Trait, ...] = ()
-    """What placement may ask for and no API tells, as os-traits names it: ``CUSTOM_…``."""
+    """Traits that no API reports, as os-traits names them: ``CUSTOM_…``."""
 
 
 class ImageSettings(Frozen):
-    """An image that slivers may name."""
+    """An image for slivers."""
 
     user: Name | None = None
-    """The user that logs in to its guests; by the distribution in the image's name if absent."""
+    """The user for logins to its guests; derived from the distribution in the image's name if absent."""
     path: Path | None = None
-    """File on the host (libvirt); OpenStack finds its images by name."""
+    """File on the host (libvirt); in OpenStack, images are found by name."""
     architecture: Name | None = None
-    """Of the machines that it runs on: ``x86_64``; any if absent. OpenStack's images say it
-    themselves."""
+    """The architecture that it runs on, for example ``x86_64``; any if absent. In OpenStack, the image's
+    own properties apply."""
 
 
 class OpenStackSettings(Frozen):
-    """Which cloud, and how servers are made in it."""
+    """The cloud, and how to create servers in it."""
 
     cloud: Name
     """An entry of clouds.yaml."""
     clouds_file: Path | None = None
-    """clouds.yaml; looked for where openstacksdk does (``OS_CLIENT_CONFIG_FILE``,
-    ``~/.config/openstack``, ``/etc/openstack``) if absent."""
+    """clouds.yaml; if absent, openstacksdk searches for it (``OS_CLIENT_CONFIG_FILE``,
+    ``~/.config/openstack``, ``/etc/openstack``)."""
     external_network: Name | None = None
-    """Where floating IPs come from, and what routers are connected with."""
+    """The network of floating IPs, to which routers are connected."""
     security_groups: tuple[Name, ...] = ()
-    """Of ports with port security; the project's default group if none is given."""
+    """Security groups of ports with port security; the project's default group if absent."""
     key_name: Name | None = None
-    """A key pair of the cloud that is let into each server beside the sliver's own keys."""
+    """A key pair of the cloud that is authorized in each server beside the sliver's own keys."""
     config_drive: bool = False
-    """Whether each server has a config drive; one with a NIC on a network without DHCP has it anyway."""
+    """Whether each server has a config drive. A server on a network without DHCP always has one."""
     make_flavors: bool = False
-    """Whether a flavor of just the sliver's capacities is made where none has them; that needs an
-    administrator."""
+    """Whether to create a flavor if none has exactly the sliver's capacities; needs an administrator."""
     volume_type: Name | None = None
-    """Of the volumes that are made; the cloud's default if absent."""
+    """Type of new volumes; the cloud's default if absent."""
 
 
 class GuestSettings(Frozen):
-    """How guests are reached."""
+    """How to reach guests."""
 
     ssh_key: Path | None = None
-    """Private key of the site's own that is let into each guest, for ``guest: ssh``."""
+    """The site's private key for ``guest: ssh``; its public key is authorized in each guest."""
     known_hosts: Path | None = None
     """Pinned host keys; ``<state_dir>/known_hosts`` if absent."""
 
 
 class Limits(Frozen):
-    """How long things may take, in seconds. An operation's limit includes all of its calls."""
+    """Time limits in seconds. The limit of an operation includes all of its calls."""
 
     call: Annotated[float, Field(gt=0)] = 60.0
     """One call of an API."""
@@ -153,40 +150,39 @@ class Limits(Frozen):
     probe: Annotated[float, Field(gt=0)] = 60.0
     poa: Annotated[float, Field(gt=0)] = 300.0
     undo: Annotated[float, Field(gt=0)] = 180.0
-    """Taking back what a failed operation made, on top of its own limit."""
+    """Undoing a failed operation, in addition to its own limit."""
     guest_boot: Annotated[float, Field(gt=0)] = 300.0
     """Until a new guest answers."""
     guest_devices: Annotated[float, Field(gt=0)] = 60.0
-    """Until a guest that has booted sees its devices, plugging takes one or two each; then it is
-    restarted."""
+    """Until a booted guest sees its devices, one or two seconds for each; then it is restarted."""
     detach: Annotated[float, Field(gt=0)] = 160.0
-    """Until a guest lets go of a device: 8 × 20 s, as in Nova."""
+    """Until a guest releases a device: 8 × 20 s, as in Nova."""
     clean: Annotated[float, Field(gt=0)] = 600.0
     """Erasing one drive, or resetting one device."""
     busy: Annotated[float, Field(ge=0)] = 30.0
-    """Waiting for another process that works on the same sliver."""
+    """Waiting for another process that is working on the same sliver."""
 
 
 class ActorSettings(Frozen):
-    """What the handlers of the FABRIC AM actor need to know beside its slivers."""
+    """Settings for the handlers of the FABRIC AM actor."""
 
     management_network: Name | None = None
-    """Network of each VM's first NIC, by which people reach it; the cloud's or one named here."""
+    """Network of each VM's first NIC, for access by users; one of the site or of the cloud."""
     floating_ip: bool | None = None
-    """Whether that NIC has a floating IP, unless the sliver declines; if absent, where the site has a
-    cloud. The management address is otherwise its global IPv6 address, or else its IPv4 one."""
+    """Whether that NIC gets a floating IP, unless the sliver declines; if absent, only in a cloud.
+    Without one, the management address is the NIC's global IPv6 address, or else its IPv4 address."""
     max_flavor: Annotated[str, StringConstraints(pattern=r"^fabric\.c\d+\.m\d+\.d\d+$")] | None = (
         None
     )
-    """The largest size of a VM: what asks for more gets this."""
+    """The largest size of a VM; larger requests get this size."""
     network_prefix: Name = "dataplane"
     """L2Bridge services use the network ``<prefix>-<vlan>``."""
     limit: Annotated[float, Field(gt=0)] = 1200.0
-    """Seconds after which the actor gives an operation up; each ends before, with what it takes back."""
+    """Seconds after which the actor gives up an operation; each ends earlier, undoing included."""
 
 
 class AllocationRatios(Frozen):
-    """How much of what a host has may be promised. Nova's own ratios count for its hosts."""
+    """How much of a host's capacity may be allocated. For hosts of a cloud, Nova's own ratios apply."""
 
     cpu: Annotated[float, Field(gt=0, le=64)] = 1.0
     ram: Annotated[float, Field(gt=0, le=64)] = 1.0
@@ -194,22 +190,22 @@ class AllocationRatios(Frozen):
 
 
 class PlacementSettings(Frozen):
-    """How hosts are chosen where slivers leave them open."""
+    """How to choose hosts for slivers that leave them open."""
 
     allocation: AllocationRatios = AllocationRatios()
     weights: dict[Name, Annotated[int, Field(ge=0, le=1_000_000)]] = {}
-    """Cost to weight; those that are not named have their own. 0 leaves a cost out."""
+    """Weights by the name of the cost; other costs have their defaults. 0 leaves a cost out."""
     without: tuple[Name, ...] = ()
-    """Filters that are not asked."""
+    """Filters to leave out."""
     retries: Annotated[int, Field(ge=0, le=100)] = 2
-    """How many other hosts are tried after one that refuses."""
+    """Number of other hosts to try after one has refused."""
 
 
 class TlsSettings(Frozen):
-    """With what a zone shows who it is."""
+    """The certificate of a zone."""
 
     certificate: Path
-    """PEM, with the chain above it."""
+    """PEM, with the chain of its issuers."""
     key: Path
     """PEM."""
 
@@ -218,37 +214,37 @@ class ChildZone(Frozen):
     """A zone below this one."""
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+/?$")]
-    """Where it listens."""
+    """Its base URL."""
     token_file: Path | None = None
-    """The bearer token to show it, on the file's first line."""
+    """A file with the bearer token for it on the first line."""
     ca_file: Path | None = None
-    """PEM: who may have signed its certificate; the system's own authorities if absent."""
+    """PEM: the authorities to trust for its certificate; the system's own if absent."""
 
 
 class ZoneSettings(Frozen):
-    """The site as a zone: where it listens, who may ask, and which zones are below it."""
+    """The site as a zone: its address, its tokens, and the zones below it."""
 
     name: Name | None = None
-    """As other zones see it; the site's if absent."""
+    """Its name to other zones; the site's name if absent."""
     listen: Annotated[
         str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")
     ] = "127.0.0.1:8750"
     """Address and port."""
     tls: TlsSettings | None = None
-    """Must be given where it does not listen on a loopback address."""
+    """Required unless it listens on a loopback address."""
     token_file: Path | None = None
-    """Bearer tokens that are let in, one on each line; must be given where it does not listen on a
-    loopback address."""
+    """A file with the accepted bearer tokens, one on each line. Required unless it listens on a loopback
+    address."""
     own_hosts: bool = True
-    """Whether it offers the site's own hosts, beside those of its children."""
+    """Whether it offers the site's own hosts in addition to those of its children."""
     children: dict[Name, ChildZone] = {}
-    """By the names that they have here."""
+    """The child zones, by this zone's names for them."""
     deadline: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """Seconds for a selection, where who asks gives none."""
+    """Seconds for a selection if the request gives no deadline."""
     offer_lifetime: Annotated[float, Field(gt=0, le=86_400)] = 120.0
-    """Seconds for which an offer may be taken up."""
+    """Seconds for which an offer is valid."""
     refresh: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    """Seconds between looks at a child's capabilities; after three without an answer it is not asked."""
+    """Seconds between two queries of a child's capabilities. A child that misses three is skipped."""
 
 
 class FakeHost(Frozen):
@@ -261,9 +257,9 @@ class FakeHost(Frozen):
     """GiB."""
     traits: tuple[Trait, ...] = ()
     gpus: Annotated[int, Field(ge=0, le=16)] = 0
-    """How many GPUs of the model A30 it has."""
+    """Number of GPUs of the model A30."""
     vfs: Annotated[int, Field(ge=0, le=64)] = 0
-    """How many VFs the uplink ``ens1`` has, which is in VEPA."""
+    """Number of VFs of the uplink ``ens1``, which is in VEPA."""
 
 
 class FakeSettings(Frozen):
@@ -272,7 +268,7 @@ class FakeSettings(Frozen):
     delay: Annotated[float, Field(ge=0)] = 0.0
     """Seconds that each call takes."""
     hosts: dict[Name, FakeHost] = {}
-    """What the hosts are; one that is not named has what a host in memory usually has."""
+    """The hosts by name; others have the defaults."""
 
 
 def _default_state_dir() -> Path:
@@ -283,24 +279,24 @@ def _default_state_dir() -> Path:
 
 
 class Site(Frozen):
-    """A site: its hosts, networks, images, and which driver serves which resource type."""
+    """A site: its hosts, networks and images, and the drivers of its resource types."""
 
     site: Name
     """Name of the site."""
     state_dir: Path = Field(default_factory=_default_state_dir)
-    """Where the journal, the address pools and pinned host keys are kept."""
+    """Directory of the journal, the address pools, claims and pinned host keys."""
     drivers: dict[Name, DriverName] = {}
-    """Resource type, as ``Type_Model`` or ``Type``, to driver; libvirt's family if absent."""
+    """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent."""
     openstack: OpenStackSettings | None = None
     guest: DriverName = Field(
         default_factory=lambda site: "ssh" if site.get("openstack") else "agent"
     )
-    """Driver that looks into guests: ``agent`` (QEMU guest agent, by the libvirt of the host), ``ssh``,
-    or ``none``; ``agent`` if absent, with a cloud ``ssh``."""
+    """Driver for guests: ``agent`` (QEMU guest agent, through libvirt of the host), ``ssh`` or ``none``.
+    If absent, ``ssh`` with a cloud, ``agent`` otherwise."""
     hosts: Annotated[dict[Name, Host], Field(min_length=1)] = Field(
         default_factory=lambda site: {} if site.get("openstack") else {"localhost": Host()}
     )
-    """Workers by name; this machine if absent, with a cloud none: then the cloud alone knows them."""
+    """Workers by name. If absent, this machine; with a cloud, none: only the cloud knows them then."""
     images: dict[Name, ImageSettings] = {}
     networks: dict[Name, SiteNetwork] = {}
     guest_access: GuestSettings = GuestSettings()
@@ -314,24 +310,21 @@ class Site(Frozen):
 
     @model_validator(mode="after")
     def _no_overlap(self) -> Self:
-        seen: list[tuple[str, IPv4Network | IPv6Network]] = []
-        for name, network in self.networks.items():
-            for block in network.blocks():
-                clash = next((n for n, other in seen if _overlap(block, other)), None)
-                if clash:
-                    raise ValueError(f"networks: {name} overlaps with {clash}")
-                seen.append((name, block))
+        blocks = [(name, block) for name, each in self.networks.items() for block in each.blocks()]
+        for (earlier, one), (name, other) in combinations(blocks, 2):
+            if one.overlaps(other):
+                raise ValueError(f"networks: {name} overlaps with {earlier}")
         return self
 
     @model_validator(mode="after")
     def _no_host_called_auto(self) -> Self:
         if AUTO in self.hosts:
-            raise ValueError(f"hosts: none can be called {AUTO!r}, which leaves the choice open")
+            raise ValueError(f"hosts: {AUTO!r} cannot be a name; it lets placement choose a host")
         return self
 
     @property
     def zone_name(self) -> str:
-        """What the site is called as a zone."""
+        """The site's name as a zone."""
         return self.zone.name or self.site
 
     def driver_for(self, resource_type: str, model: str | None = None) -> str | None:
@@ -339,9 +332,9 @@ class Site(Frozen):
         return self.drivers.get(f"{resource_type}_{model}", self.drivers.get(resource_type))
 
     def image(self, name: str) -> ImageSettings:
-        """Return an image's settings with the user that logs in to its guests.
+        """Return an image's settings with the user for logins to its guests.
 
-        It is the one that the site names, else the first of rocky, ubuntu, centos, debian and fedora
+        The user is the one of the settings, else the first of rocky, ubuntu, centos, debian and fedora
         that the image's name contains, else root.
         """
         settings = self.images.get(name, ImageSettings())
@@ -360,21 +353,15 @@ class Site(Frozen):
         return self.hosts[name]
 
     def passes_devices(self, name: str) -> bool:
-        """Return whether a worker has devices to pass through: allowed ones, or some in memory."""
+        """Return whether a worker has devices for passthrough: allowed ones, or in-memory ones."""
         fake = self.fake.hosts.get(name, FakeHost())
         return bool(self.host(name).devices or fake.gpus or fake.vfs)
-
-
-def _overlap(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) -> bool:
-    if isinstance(one, IPv4Network):
-        return isinstance(other, IPv4Network) and one.overlaps(other)
-    return isinstance(other, IPv6Network) and one.overlaps(other)
 
 
 def load_site(path: Path) -> Site:
     """Read a site's configuration.
 
-    :raises InvalidSite: if it cannot be read, parsed or validated; the message names file, line, field.
+    :raises InvalidSite: if it cannot be read, or is invalid; the message names file, line and field.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - yaml is not needed to import this
 

@@ -1,4 +1,4 @@
-"""Networks: the three strategies by which they are made; slivers that are one, or ports of one.
+"""Networks of a site by strategy, and slivers that are a network or ports of one.
 
 ====================  ===================================  =========================================
 strategy              on a libvirt host                    in a cloud (Neutron)
@@ -6,7 +6,7 @@ strategy              on a libvirt host                    in a cloud (Neutron)
 ``flat``              an existing bridge, no DHCP          provider network ``flat``, no DHCP
 ``flat_dhcp``         a bridge of its own, DHCP            provider network ``flat``, DHCP
 ``vlan``              a bridge over a VLAN interface of    provider network ``vlan``, DHCP, a router
-                      an uplink, DHCP                      where asked for
+                      an uplink, DHCP                      if requested
 ====================  ===================================  =========================================
 """
 
@@ -31,19 +31,19 @@ from fabric_direct.model import (
 
 class _Network(Frozen):
     subnet: IPv4Network
-    """Its IPv4 addresses; the first is the host's own or the gateway's."""
+    """IPv4 addresses; the first is the host's own or the gateway's."""
     subnet6: IPv6Network | None = None
-    """Its IPv6 addresses, a /64 where guests shall configure themselves."""
+    """IPv6 addresses; a /64 if guests are to configure themselves."""
     gateway: IPv4Address | None = None
-    """Default router of the guests; none if absent."""
+    """Default router of guests; none if absent."""
     dns: tuple[IPv4Address, ...] = ()
     pool: tuple[IPv4Address, IPv4Address] | None = None
-    """First and last address that may be given out; all but the first of the subnet if absent."""
+    """First and last address for NICs; all but the first of the subnet if absent."""
     physical_network: Name | None = None
-    """Neutron's name of the physical network that it is on (``bridge_mappings`` of the agents)."""
+    """Neutron's name of the underlying physical network (``bridge_mappings`` of the agents)."""
     router: bool = False
-    """Whether a router connects it with the cloud's external network; it has the gateway's address, the
-    first of the subnet if that is absent."""
+    """Whether a router connects it to the cloud's external network. The router has the gateway's
+    address, or the first of the subnet."""
 
     @model_validator(mode="after")
     def _inside(self) -> Self:
@@ -59,12 +59,12 @@ class _Network(Frozen):
         return self
 
     def blocks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return its address blocks."""
+        """Return the address blocks."""
         return (self.subnet, self.subnet6) if self.subnet6 else (self.subnet,)
 
 
 class FlatNetwork(_Network):
-    """An existing bridge, or a provider network, without DHCP: guests are configured by us."""
+    """An existing bridge, or a provider network, without DHCP: this library configures the guests."""
 
     strategy: Literal["flat"]
     bridge: LinkName | None = None
@@ -82,9 +82,9 @@ class FlatDhcpNetwork(_Network):
 
     strategy: Literal["flat_dhcp"]
     bridge: LinkName | None = None
-    """Name of the bridge to make (libvirt); derived from the network's name if absent."""
+    """Name of the bridge to create (libvirt); derived from the network's name if absent."""
     forward: Literal["none", "route", "nat"] = "none"
-    """How it reaches other networks through the host (libvirt)."""
+    """How the host forwards to other networks (libvirt)."""
 
 
 class VlanNetwork(_Network):
@@ -109,32 +109,32 @@ SiteNetwork = Annotated[
 
 
 class NetworkSliver(SliverRef):
-    """A network of its own (``L2Bridge``): made with the sliver, and deleted with it."""
+    """A network (``L2Bridge``) that is created and deleted with the sliver."""
 
     type: Name = "L2Bridge"
     name: Name
-    """Name of the network; vNICs of other slivers name it by that."""
+    """Name of the network, by which vNICs of other slivers refer to it."""
     network: SiteNetwork
 
 
 class ServerPort(Frozen):
-    """A port of a network, plugged into the server of another sliver."""
+    """A port of a network that is attached to the server of another sliver."""
 
     id: ComponentId
-    """Unique within the sliver; what a modification is told apart by."""
+    """Unique within the sliver; a modification matches ports by it."""
     server: SliverId
-    """The sliver whose server has it: a VM."""
+    """The sliver of the server that has the port: a VM."""
     interface: VNicInterface = VNicInterface()
 
 
 class VNicPortsSliver(SliverRef):
-    """Ports of one network (``vNICPorts``): made with the sliver, and deleted with it."""
+    """Ports of one network (``vNICPorts``) that are created and deleted with the sliver."""
 
     type: Literal["vNICPorts"] = "vNICPorts"
     host: Name | None = None
-    """The worker that the servers are on; may be absent in a cloud, or where the site has only one."""
+    """The worker of the servers; may be absent in a cloud, or if the site has only one worker."""
     network: Name
-    """A network named in site.yaml, or of the cloud by its name or id."""
+    """A network of site.yaml, or the name or id of a network of the cloud."""
     ports: Annotated[tuple[ServerPort, ...], Field(max_length=128)] = ()
 
     @model_validator(mode="after")
@@ -148,9 +148,9 @@ class VNicPortsSliver(SliverRef):
         return self
 
     def servers(self) -> tuple[str, ...]:
-        """Return the slivers whose servers have ports, each once."""
+        """Return the slivers whose servers have the ports, each once."""
         return tuple(sorted({port.server for port in self.ports}))
 
     def vnic(self, port: ServerPort) -> VNic:
-        """Return a port as the virtual NIC that it is."""
+        """Return a port as a virtual NIC."""
         return VNic(id=port.id, network=self.network, interface=port.interface)

@@ -1,6 +1,6 @@
-"""Which handler and which drivers serve a resource type.
+"""Find the handler and the drivers of a resource type.
 
-Both are found by entry points, so that others can add theirs: a handler by its resource type in
+Both are found by entry point, so that other packages can add theirs: a handler by its resource type in
 ``fabric_direct.handlers``; a driver by its name in ``fabric_direct.compute``, ``.network``, ``.volume``,
 ``.bridge``, ``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable
 ``(site, host) -> driver``. They are imported at first use.
@@ -23,7 +23,7 @@ DEVICE_DRIVERS = {
     "FPGA_Xilinx-SN1022": "sn1022",
     "NVME": "hostdev",
 }
-"""Which driver serves a type of device, or one model of it, unless the site names another."""
+"""Default drivers by type of device, or by ``Type_Model``."""
 
 
 def handler_for(resource_type: str) -> Any:
@@ -40,9 +40,9 @@ def handler_for(resource_type: str) -> Any:
 
 
 def host_drivers(site: Site, host: str) -> HostDrivers:
-    """Return the drivers of a host, as the site names them; none is connected yet.
+    """Return the drivers of a host as configured by the site; none is connected yet.
 
-    :param host: empty while a cloud has not chosen one.
+    :param host: empty if a cloud has not chosen one yet.
     :raises InvalidSite: if the site names a driver that is not installed.
     """
     server = site.driver_for("VM") or "libvirt"
@@ -77,7 +77,7 @@ def driver(kind: str, name: str) -> Any:
             f"no {kind} driver {name!r}",
             field="drivers",
             why=f"installed: {', '.join(known)}",
-            remedy="name one of these, or install the package that brings it",
+            remedy="name one of these, or install the package that provides it",
         )
     return _load(kind, name)
 
@@ -85,19 +85,15 @@ def driver(kind: str, name: str) -> Any:
 def _devices(site: Site, host: str) -> Iterator[tuple[str, DeviceDriver]]:
     types = {key.split("_")[0] for key in DEVICE_DRIVERS}
     named = {key: name for key, name in site.drivers.items() if key.split("_")[0] in types}
-    for key, name in _most_special(DEVICE_DRIVERS, named).items():
+    # A type that the site names overrides the defaults of its models.
+    usual = {key: name for key, name in DEVICE_DRIVERS.items() if key.split("_")[0] not in named}
+    for key, name in (usual | named).items():
         yield key, driver("device", name)(site, host)
-
-
-def _most_special(usual: dict[str, str], named: dict[str, str]) -> dict[str, str]:
-    """Return the drivers by key; a type that the site names counts for all of its models."""
-    kept = {key: name for key, name in usual.items() if key.split("_")[0] not in named}
-    return kept | named
 
 
 @cache
 def _installed() -> Any:
-    """Return the entry points of all packages: to read them takes longer than anything else here."""
+    """Return the entry points of all packages; cached because reading them is slow."""
     return entry_points()
 
 

@@ -1,4 +1,4 @@
-"""The cloud of a site: its entry in clouds.yaml, the login, the services.
+"""Check the cloud of a site: its entry in clouds.yaml, the login, the services.
 
 ::
 
@@ -6,7 +6,7 @@
                                external network, security groups, key pair,
                                volume type, images
 
-Where a service does not answer, the checks that need it are skipped.
+If a service does not answer, the checks that need it are skipped.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -118,7 +118,7 @@ def _said(error: FabricDirectError) -> str:
 
 
 def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
-    """Look for the cloud's entry in clouds.yaml."""
+    """Check that clouds.yaml has the cloud's entry."""
     try:
         cloud(settings, call_limit=limit)
     except InvalidSite as error:
@@ -128,7 +128,7 @@ def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
 
 
 def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
-    """Say why the file cannot be used, or which entries it has instead."""
+    """Return why the file cannot be used, or which entries it has instead."""
     subject = "clouds.yaml"
     remedy = "fix it, or name another file in site.yaml: openstack: clouds_file"
     if error.field == "openstack.clouds_file":
@@ -152,7 +152,7 @@ def _config(settings: OpenStackSettings) -> OpenStackConfig:
 
 
 def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
-    """Get a token, and say for which user and project."""
+    """Log in, and report user and project."""
     connection = cloud(settings, call_limit=limit)
     try:
         access = contents.access_of(connection)
@@ -167,7 +167,7 @@ def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
 
 
 def check_service(connection: Connection, service: _Service) -> Diagnosis:
-    """Send a service its cheapest request, and read its versions."""
+    """Send a service its cheapest request, and report its versions."""
     with translated(f"ask {service.product}", connection.name):
         proxy = getattr(connection, service.proxy)
         raise_from_response(proxy.get(service.question))

@@ -1,6 +1,6 @@
-"""What the cloud lets us do and what it has: rights, workers, agents, and what the site names in it.
+"""Check rights, workers and agents of the cloud, and what the site names in it.
 
-Each check may raise openstacksdk's errors; :mod:`.cloud` translates them.
+Each check may raise errors of openstacksdk; :mod:`.cloud` translates them.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _ADMINISTRATORS = (
 
 
 def access_of(connection: Connection) -> AccessInfo:
-    """Return what Keystone says of our token: user, project, roles.
+    """Return Keystone's description of the token: user, project, roles.
 
     :raises Denied: if Keystone rejects the credentials.
     """
@@ -37,7 +37,7 @@ def access_of(connection: Connection) -> AccessInfo:
 
 
 def check_rights(connection: Connection, site: Site) -> Diagnosis:
-    """Check whether the user is an administrator, and needs to be one for what the site asks for."""
+    """Check whether the user is an administrator, if the site has settings that require one."""
     access = access_of(connection)
     who = f"{access.username} ({', '.join(sorted(access.role_names or ()))})"
     if _workers(connection) is not None:
@@ -51,7 +51,7 @@ def check_rights(connection: Connection, site: Site) -> Diagnosis:
 
 
 def _asked_of_administrators(site: Site) -> list[str]:
-    """Name the settings of the site that only an administrator can use."""
+    """Return the settings of the site that only an administrator can use."""
     physical = [name for name, network in site.networks.items() if network.physical_network]
     makes = site.openstack is not None and site.openstack.make_flavors
     return [
@@ -71,7 +71,7 @@ def _workers(connection: Connection) -> list[Service] | None:
 
 
 def check_workers(connection: Connection) -> Diagnosis:
-    """Check which workers can take servers."""
+    """Check that workers are up and enabled."""
     workers = _workers(connection)
     if workers is None:
         return _not_told("workers")
@@ -99,7 +99,7 @@ def _state(worker: Service) -> str:
 
 
 def check_hosts(connection: Connection, names: list[str]) -> Diagnosis:
-    """Check that the cloud has workers of the names of the site's hosts."""
+    """Check that the site's hosts are workers of the cloud."""
     subject, workers = "hosts of site.yaml", _workers(connection)
     if workers is None:
         return _not_told(subject)
@@ -134,7 +134,7 @@ def _not_told(subject: str) -> Diagnosis:
 
 
 def check_external_network(connection: Connection, name: str | None) -> Diagnosis:
-    """Check that floating IPs can come from the external network that the site names."""
+    """Check that the site's external network exists, is external and has a subnet."""
     subject = "external network"
     if name is None:
         return Diagnosis(subject, Verdict.INFO, "none is named: no floating IPs, no routers")
@@ -153,8 +153,9 @@ def check_external_network(connection: Connection, name: str | None) -> Diagnosi
 
 
 def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
-    """Check that the security groups of ports exist, and allow SSH where guests are reached by it."""
-    subject, named = "security groups", _group_names(site)
+    """Check that the security groups of ports exist, and allow SSH if guests are reached by it."""
+    subject = "security groups"
+    named = (site.openstack and site.openstack.security_groups) or ("default",)
     project = connection.current_project_id
     groups = list(connection.network.security_groups(project_id=project))
     wrong = [name for name in named if len(_called(groups, name)) != 1]
@@ -167,10 +168,6 @@ def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
         found = f"{listed(named)}: no rule allows SSH, by which guests are reached"
         return Diagnosis(subject, Verdict.WARN, found, remedy)
     return Diagnosis(subject, Verdict.OK, listed(named))
-
-
-def _group_names(site: Site) -> tuple[str, ...]:
-    return (site.openstack.security_groups if site.openstack else ()) or ("default",)
 
 
 def _called(groups: list[SecurityGroup], name: str) -> list[SecurityGroup]:
@@ -188,7 +185,7 @@ def _lets_ssh_in(rule: dict[str, Any]) -> bool:
 
 
 def check_key_pair(connection: Connection, name: str | None) -> Diagnosis:
-    """Check that the key pair exists; it belongs to the user, not to the project."""
+    """Check that the key pair exists; key pairs belong to users, not to projects."""
     if name is None:
         return Diagnosis("key pair", Verdict.INFO, "none is named: servers get the sliver's keys")
     found = connection.compute.find_keypair(name)

@@ -1,4 +1,4 @@
-"""libvirt of a host."""
+"""Check libvirt of a host."""
 
 from urllib.parse import urlsplit
 
@@ -21,9 +21,9 @@ def is_local(host: Host) -> bool:
 
 
 def check_libvirt(name: str, host: Host, limit: float) -> Diagnosis:
-    """Connect to a host's libvirt and ask for its version and that of its QEMU.
+    """Connect to a host's libvirt, and read its version and QEMU's.
 
-    :param limit: seconds that it may take to answer.
+    :param limit: time limit in seconds.
     """
     subject = f"libvirt of {name}"
     try:

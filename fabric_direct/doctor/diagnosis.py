@@ -1,15 +1,15 @@
-"""What a check finds."""
+"""The result of a check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """How it stands."""
+    """The verdict of a check."""
 
     OK = "ok"
     INFO = "info"
-    """Absent, and not needed."""
+    """Absent, but not needed."""
     WARN = "warn"
     """It works, but not well."""
     FAIL = "fail"
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a check found, and how to fix it."""
+    """The result of a check, and how to fix what is wrong."""
 
     subject: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""State, journal, volumes and images: existence and permissions."""
+"""Check state, journal, volumes and images: existence and permissions."""
 
 import os
 import pwd
@@ -12,11 +12,12 @@ from fabric_direct.journal import Journal
 
 
 def check_state_dir(path: Path) -> Diagnosis:
-    """Check that we can write there, and nobody else can."""
+    """Check that this user can write there, and nobody else can."""
     subject = "state directory"
     there = _nearest(path)
     if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
-        remedy = f"become its owner, {_owner(there)}, or name another state_dir in site.yaml"
+        owner = pwd.getpwuid(there.stat().st_uid).pw_name
+        remedy = f"become its owner, {owner}, or name another state_dir in site.yaml"
         return Diagnosis(subject, Verdict.FAIL, f"{there} cannot be written to", remedy)
     if there != path:
         return Diagnosis(subject, Verdict.OK, f"{path} will be made")
@@ -28,7 +29,7 @@ def check_state_dir(path: Path) -> Diagnosis:
 
 
 def check_journal(site: Site) -> Diagnosis:
-    """Look for operations that a process began and did not finish."""
+    """Check for operations that a process did not finish."""
     journal = Journal(site.state_dir)
     unfinished, foreign = journal.unfinished(), journal.foreign()
     if not (unfinished or foreign):
@@ -81,7 +82,3 @@ def _closed_to(user: pwd.struct_passwd | None, directory: Path) -> Path | None:
 def _nearest(path: Path) -> Path:
     """Return the path, or the nearest existing directory above it."""
     return path if path.exists() else _nearest(path.absolute().parent)
-
-
-def _owner(path: Path) -> str:
-    return pwd.getpwuid(path.stat().st_uid).pw_name

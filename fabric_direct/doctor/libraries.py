@@ -1,10 +1,10 @@
-"""The Python packages of the drivers."""
+"""Check the Python packages of the drivers."""
 
 from importlib import import_module, metadata
 
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
 
-# Imported at first use only, so that their absence would show late.
+# Drivers import them at first use, so a missing one would be noticed late.
 _NEEDED = {
     "libvirt": "libvirt-python",
     "pycdlib": "pycdlib",

@@ -1,4 +1,4 @@
-"""What this machine must have: KVM, an IOMMU, bridges, dnsmasq, 802.1Q."""
+"""Check this machine: KVM, an IOMMU, bridges, dnsmasq, 802.1Q."""
 
 import fcntl
 import grp
@@ -26,9 +26,9 @@ _ROOT = Path("/")
 def check_kvm(
     virt_type: str, device: Path = _KVM, cpuinfo: Path = Path("/proc/cpuinfo")
 ) -> Diagnosis:
-    """Create a virtual machine by KVM, for the device may exist and not work.
+    """Create a virtual machine with KVM, because the device may exist without working.
 
-    :param virt_type: the host's setting; ``auto`` does without KVM if necessary.
+    :param virt_type: the host's setting; ``auto`` works without KVM.
     """
     if virt_type == "qemu":
         return Diagnosis("KVM", Verdict.INFO, "not used: virt_type is qemu")
@@ -62,7 +62,7 @@ def _virtualizes(cpuinfo: Path) -> bool:
 def check_kvm_permissions(user: pwd.struct_passwd | None, device: Path = _KVM) -> Diagnosis:
     """Check that libvirt's QEMU user may open the device.
 
-    If not, libvirt probes QEMU's capabilities again with each call, which takes 8 s and more.
+    Otherwise libvirt probes QEMU's capabilities at each call, which takes 8 s or more.
     """
     subject = f"{device} for QEMU"
     if not device.exists():
@@ -134,7 +134,7 @@ def has_module(name: str, root: Path = _ROOT) -> bool:
 
 
 def check_networks(networks: Mapping[str, SiteNetwork], root: Path = _ROOT) -> Iterator[Diagnosis]:
-    """Check what the site's networks consist of."""
+    """Check the bridges, links and programs that the site's networks need."""
     for name, network in networks.items():
         if isinstance(network, FlatNetwork) and network.bridge:
             yield check_bridge(name, network.bridge, root)

@@ -1,4 +1,4 @@
-"""Workers that we log in to by SSH: the login, Python, and the user."""
+"""Check workers that are reached by SSH: the login, Python, and the user."""
 
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
@@ -10,12 +10,12 @@ _REACH = "check that ssh to it works by hand, without a password"
 
 
 def needs_login(host: Host) -> bool:
-    """Return whether we have to run anything on a host that is not this machine."""
+    """Return whether programs have to run on a host that is not this machine."""
     return host.ssh is not None or bool(host.devices and not is_local(host))
 
 
 def check_login(site: Site, name: str) -> Diagnosis:
-    """Log in to a worker, and check what devices need there: Python, as root."""
+    """Log in to a worker, and check for what devices need: Python, as root."""
     subject, host = f"SSH of {name}", site.host(name)
     if host.ssh is None:
         found = "it has devices to pass through, and site.yaml has no SSH login for it"
