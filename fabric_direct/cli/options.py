@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,39 +56,19 @@ pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 def shared_options(command: F) -> F:
     """Add the options that are valid before and after the command's name."""
-    for option in (
-        click.option(
-            "--verbose",
-            "-v",
-            is_flag=True,
-            help="Show the log, and the causes of errors.",
-            **_KEPT,
-        ),
-        click.option(
-            "--json",
-            "as_json",
-            is_flag=True,
-            help="Print one JSON document and nothing else.",
-            **_KEPT,
-        ),
-        click.option(
-            "--site",
-            "site_path",
-            type=click.Path(path_type=Path),
-            help="The site's configuration, site.yaml.",
-            **_KEPT,
-        ),
-    ):
-        command = option(command)
-    return command
+    option = partial(click.option, expose_value=False, callback=_keep)
+    path = click.Path(path_type=Path)
+    verbose = option(
+        "--verbose", "-v", is_flag=True, help="Show the log, and the causes of errors."
+    )
+    json_ = option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
+    site = option("--site", "site_path", type=path, help="The site's configuration, site.yaml.")
+    return site(json_(verbose(command)))
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
         setattr(context.ensure_object(Settings), str(parameter.name), value)
-
-
-_KEPT: dict[str, Any] = {"expose_value": False, "callback": _keep}
 
 
 class Root(click.Group):

@@ -1,7 +1,7 @@
-"""Hosts as columns: what filters and costs compute with.
+"""Hosts as NumPy columns, for filters and costs.
 
-The axis of every column is the hosts, in the order of their names. An assignment takes of a host, so
-that the next instance sees what is left of it.
+The first axis of every column is the hosts in the order of their names. An assignment updates the
+columns, so that the next instance sees what is left.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,34 +27,34 @@ EVERY = slice(None)
 """All rows."""
 
 UNKNOWN, AT_HAND, ABSENT = 0, 1, 2
-"""Whether an image is at hand."""
+"""Whether a host has an image."""
 
 
 class NameSets:
-    """A set of names for each host; equal sets are kept once."""
+    """A set of names for each host; equal sets are stored once."""
 
     def __init__(self, sets: Iterable[frozenset[str]]) -> None:
         numbers: dict[frozenset[str], int] = {}
         codes = [numbers.setdefault(names, len(numbers)) for names in sets]
         self.codes = np.array(codes, dtype=np.int64)
-        """Of each host: which set it has."""
+        """The number of each host's set."""
         self._sets = tuple(numbers)
         self._with: dict[str, Bools] = {}
 
     def having(self, name: str) -> Bools:
-        """Return of each set whether the name is in it."""
+        """Return (sets,): whether a set contains the name."""
         if name not in self._with:
             self._with[name] = np.array([name in names for names in self._sets], dtype=np.bool_)
         return self._with[name]
 
     @cached_property
     def empty(self) -> Bools:
-        """Of each set: whether it is empty."""
+        """(sets,): whether a set is empty."""
         return np.array([not names for names in self._sets], dtype=np.bool_)
 
 
 class Column(Generic[A]):
-    """A column of :class:`Hosts`; of some rows only, it is made when it is looked at."""
+    """A column of :class:`Hosts`; if only some rows are left, it is computed at the first access."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -67,7 +67,7 @@ class Column(Generic[A]):
 
 @dataclass
 class Lookup:
-    """What is the same whichever hosts are looked at."""
+    """The part of :class:`Hosts` that does not depend on the rows."""
 
     hardware: Hardware
     row: Mapping[str, int]
@@ -78,7 +78,7 @@ class Lookup:
     slivers: dict[str, list[int]]
 
     def copied(self) -> "Lookup":
-        """Return the same, to be taken of independently."""
+        """Return a copy that assignments change independently."""
         slivers = {sliver: list(rows) for sliver, rows in self.slivers.items()}
         return replace(self, hardware=self.hardware.copied(), slivers=slivers)
 
@@ -86,33 +86,33 @@ class Lookup:
 class Hosts:
     """Hosts as columns; ``n`` is their number, ``m`` the largest number of NUMA nodes of one.
 
-    To filters and costs the columns are read-only. :meth:`rows` leaves some hosts only: its columns are
-    shorter, and a filter or cost must say the same of a host however many others there are. For
+    The columns are read-only for filters and costs. :meth:`rows` selects some hosts: its columns are
+    shorter, and the result of a filter or cost for a host must not depend on the other rows. For
     ``kinds`` of devices see :mod:`~fabric_direct.placement.hardware`.
     """
 
     names = Column[NDArray[np.object_]]()
     """(n,), sorted."""
     index = Column[Ints]()
-    """(n,): their numbers among all hosts of the batch, the same whichever rows are looked at."""
+    """(n,): the number of each host among all hosts of the batch."""
     enabled = Column[Bools]()
     """(n,)"""
     size = Column[Floats]()
     """(n, 3): cores, GiB of RAM, GiB of disk that the host has; none is negative."""
     promised = Column[Floats]()
-    """(n, 3): what may be promised of them: times the allocation ratios."""
+    """(n, 3): the size times the allocation ratios."""
     used = Column[Floats]()
-    """(n, 3): what is taken of that; more than that if the host is over-committed."""
+    """(n, 3): usage; more than ``promised`` if the host is over-committed."""
     node_size = Column[Floats]()
-    """(n, m, 2): cores and GiB of RAM of each NUMA node; 0 where it has no such node."""
+    """(n, m, 2): cores and GiB of RAM of each NUMA node; 0 if the host has fewer nodes."""
     node_promised = Column[Floats]()
-    """(n, m, 2)"""
+    """(n, m, 2): the size times the allocation ratios."""
     node_used = Column[Floats]()
-    """(n, m, 2): taken by instances of this batch that must be on one node."""
+    """(n, m, 2): used by instances of this batch that must be on one node."""
     topology = Column[Ints]()
-    """(n,): which of ``hardware.slit`` is the host's."""
+    """(n,): the number of the host's SLIT in ``hardware.slit``."""
     free_on = Column[NDArray[np.int16]]()
-    """(n, m + 1, kinds): free devices on each NUMA node, at last those on no known one."""
+    """(n, m + 1, kinds): free devices on each NUMA node; the last row is those without a known node."""
     free = Column[NDArray[np.int16]]()
     """(n, kinds): free devices."""
     function_device = Column[NDArray[np.int32]]()
@@ -128,6 +128,8 @@ class Hosts:
 
     def __init__(self, lookup: Lookup, columns: Mapping[str, NDArray[Any]]) -> None:
         self._lookup = lookup
+        self.hardware, self.row = lookup.hardware, lookup.row
+        """The devices of all hosts of the batch; the number of each host by its name."""
         self._whole: Hosts = self
         self._rows: Ints | slice = EVERY
         self.__dict__.update(columns)
@@ -135,59 +137,49 @@ class Hosts:
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
-    def hardware(self) -> Hardware:
-        """The devices of all hosts of the batch."""
-        return self._lookup.hardware
-
-    @property
-    def row(self) -> Mapping[str, int]:
-        """The number of each host of the batch by its name."""
-        return self._lookup.row
-
     def rows(self, rows: Ints | slice = EVERY) -> "Hosts":
-        """Return some hosts only, read-only; a slice of them changes with these."""
+        """Return some hosts, read-only; those of a slice follow later assignments."""
         part = Hosts(self._lookup, {})
         part._whole, part._rows = self, rows
         return part
 
     def some_rows(self, column: str) -> Any:
-        """Return a column of hosts that :meth:`rows` left."""
+        """Return a column of the hosts that :meth:`rows` selected."""
         values = getattr(self._whole, column)[self._rows]
         values.setflags(write=False)
         return values
 
     def copied(self) -> "Hosts":
-        """Return the same hosts, to be taken of independently."""
+        """Return a copy of the hosts that assignments change independently."""
         lookup = self._lookup.copied()
         columns = {name: getattr(self, name) for name in _COLUMNS}
         return Hosts(lookup, columns | {name: columns[name].copy(order="K") for name in _TAKEN_OF})
 
     def trait(self, name: str) -> Bools:
-        """Return (n,): which hosts have a trait."""
+        """Return (n,): whether a host has a trait."""
         return self._lookup.traits.having(name)[self.trait_set]
 
     def architecture(self, name: str) -> Bools:
-        """Return (n,): which hosts run an architecture, or do not say what they run."""
+        """Return (n,): whether a host runs an architecture, or its architectures are unknown."""
         fits = self._lookup.architectures.having(name) | self._lookup.architectures.empty
         return fits[self.architecture_set]
 
     def image(self, name: str) -> NDArray[np.uint8]:
-        """Return (n,) of ``UNKNOWN``, ``AT_HAND``, ``ABSENT``: an image that the batch names."""
+        """Return (n,) of ``UNKNOWN``, ``AT_HAND``, ``ABSENT`` for an image that the batch names."""
         column = self._lookup.image_column.get(name)
         return np.zeros(len(self), np.uint8) if column is None else self.images[:, column]
 
     def owner(self, name: str) -> Bools:
-        """Return (n,): which hosts have a sliver of an owner that the batch names."""
+        """Return (n,): whether a host has a sliver of an owner that the batch names."""
         column = self._lookup.owner_column.get(name)
         return np.zeros(len(self), np.bool_) if column is None else self.owners[:, column]
 
     def have(self, sliver: str) -> Bools:
-        """Return (n,): which hosts have a sliver that the batch names."""
+        """Return (n,): whether a host has a sliver that the batch names."""
         return self.have_any((sliver,))
 
     def have_any(self, slivers: Iterable[str]) -> Bools:
-        """Return (n,): which hosts have one of some slivers that the batch names."""
+        """Return (n,): whether a host has any of some slivers that the batch names."""
         where = [self._lookup.slivers.get(sliver, []) for sliver in slivers]
         there = np.zeros(len(self.row), np.bool_)
         there[list(chain.from_iterable(where))] = True
@@ -195,20 +187,20 @@ class Hosts:
         return having
 
     def is_named(self, name: str) -> Bools:
-        """Return (n,): which host has that name."""
+        """Return (n,): whether a host has that name."""
         named: Bools = self.index == self.row.get(name, -1)
         return named
 
     def is_free(self, row: int, function: PciAddress) -> bool:
-        """Return whether a function that the batch names is of a free device of a host."""
+        """Return whether a function that the batch names belongs to a free device of a host."""
         device = self.function_device[row, self.hardware.column[function]]
         return bool(device >= 0 and self.hardware.free[device])
 
     def take(self, row: int, request: Request, devices: Sequence[int], node: int | None) -> None:
         """Assign an instance to a host.
 
-        :param devices: those that it gets, by their numbers in ``hardware``.
-        :param node: the NUMA node, by its place in ``node_size``, if it must be on one.
+        :param devices: its devices by their numbers in ``hardware``.
+        :param node: index of its NUMA node in ``node_size``, if it must be on one.
         """
         needs = request.needs
         self.used[row] += sizes(needs.capacities)
@@ -242,7 +234,7 @@ def sizes(capacities: Capacities) -> Floats:
 
 
 def each(truths: Bools) -> Bools:
-    """Return (n,) of (n, …): whether all of a host's truths hold."""
+    """Return (n,) of (n, …): whether all values of a host are true."""
     return np.asarray(truths.all(axis=1), dtype=np.bool_)
 
 
@@ -298,13 +290,13 @@ def _refuse_twins(ordered: Sequence[HostState]) -> None:
 
 
 def _matrix(rows: list[list[float]], width: int) -> Floats:
-    """Return (n, width); what is no number, or below 0, counts as 0."""
+    """Return (n, width); NaN, infinite and negative values count as 0."""
     values = np.array(rows, dtype=np.float64).reshape(len(rows), width)
     return np.maximum(np.nan_to_num(values, posinf=0.0), 0.0)
 
 
 def _rounded(values: Floats) -> Floats:
-    """Return sizes in multiples of 2⁻²⁰ (of a GiB: 1 KiB), which add up without an error."""
+    """Round to multiples of 2⁻²⁰ (of a GiB: 1 KiB), so that sums have no rounding errors."""
     return np.round(values * 2**20) / 2**20
 
 

@@ -1,4 +1,4 @@
-"""Which devices of a host serve which needs of an instance."""
+"""Match the devices of hosts with the needs of an instance."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -16,25 +16,25 @@ class Named(NamedTuple):
     """The devices whose functions the needs name."""
 
     there: Bools
-    """(n,): whether all are free and what is asked for, and no two needs want the same device."""
+    """(n,): whether all are free and as requested, and no two needs name the same device."""
     on: NDArray[np.int16]
-    """(n, m + 1, kinds): how many there are of each kind on each node."""
+    """(n, m + 1, kinds): their number by node and kind."""
 
 
 class Chosen(NamedTuple):
-    """What an instance gets of a host."""
+    """The devices and the NUMA node for an instance."""
 
     devices: dict[ComponentId, tuple[int, ...]]
     """By their numbers in ``hardware``."""
     node: int | None
-    """The NUMA node that it must be on, by its place among the host's."""
+    """Index of the NUMA node among the host's, if the instance must be on one."""
 
     def numa_node(self, hosts: Hosts, row: int) -> int | None:
-        """Return the number that the node has on the host."""
+        """Return the host's own id of the NUMA node."""
         return None if self.node is None else hosts.hardware.node_ids[row][self.node]
 
     def functions(self, hosts: Hosts, needs: Needs) -> dict[ComponentId, tuple[PciAddress, ...]]:
-        """Return the functions for each component: those that it named, or all of its device."""
+        """Return the functions of each component: those that it names, or all of its device."""
         return {
             need.component: need.bdf or hosts.hardware.functions[self.devices[need.component][0]]
             for need in needs.devices
@@ -46,7 +46,7 @@ class Chosen(NamedTuple):
 
 
 def named(hosts: Hosts, needs: Needs) -> Named:
-    """Return what there is of the devices whose functions are named."""
+    """Return the devices whose functions the needs name."""
     there = np.ones(len(hosts), np.bool_)
     on = np.zeros_like(hosts.free_on)
     earlier: list[NDArray[np.int32]] = []
@@ -66,7 +66,7 @@ def _names_functions(needs: Needs) -> bool:
 
 
 def _serves(hosts: Hosts, device: NDArray[np.int32], need: DeviceNeed) -> Bools:
-    """Return (n,): whether a device of each host, -1 for none, is free and serves a need."""
+    """Return (n,): whether a device of each host, -1 for none, is free and satisfies a need."""
     serving = np.zeros(len(hosts.hardware.kinds), np.bool_)
     serving[list(hosts.hardware.serving(need))] = True
     found = np.flatnonzero(device >= 0)
@@ -90,7 +90,7 @@ def _count(hosts: Hosts, on: NDArray[np.int16], device: NDArray[np.int32], first
 
 
 def enough(free: NDArray[np.int16], unions: Iterable[Demand]) -> Bools:
-    """Return (…): whether there are devices for all demands at once.
+    """Return (…): whether the free devices are sufficient for all demands at once.
 
     :param free: (…, kinds).
     :param unions: of :meth:`~fabric_direct.placement.hardware.Hardware.unions`.
@@ -102,7 +102,7 @@ def enough(free: NDArray[np.int16], unions: Iterable[Demand]) -> Bools:
 
 
 def fit(hosts: Hosts, needs: Needs) -> Bools:
-    """Return (n,): whether a host has all devices free that an instance needs, on whatever nodes."""
+    """Return (n,): whether a host has all devices free that an instance needs, on any nodes."""
     unions = hosts.hardware.unions(needs.devices)
     if not _names_functions(needs):
         return enough(hosts.free, unions)
@@ -112,7 +112,7 @@ def fit(hosts: Hosts, needs: Needs) -> Bools:
 
 
 def fit_on(hosts: Hosts, needs: Needs) -> Bools:
-    """Return (n, m): which NUMA nodes have cores, memory and all devices that an instance needs."""
+    """Return (n, m): whether a NUMA node has the cores, memory and devices that an instance needs."""
     wanted = sizes(needs.capacities)[:2]
     room = (wanted <= hosts.node_size) & (wanted <= hosts.node_promised - hosts.node_used)
     given = named(hosts, needs)
@@ -125,10 +125,10 @@ def fit_on(hosts: Hosts, needs: Needs) -> Bools:
 
 
 def distance(hosts: Hosts, needs: Needs) -> Floats:
-    """Return (n, m): how far the devices are from an instance whose memory is on a node.
+    """Return (n, m): the distance of the devices from memory on a node.
 
-    The mean of the SLIT distances to all devices, the nearest that will do being taken; each set of
-    interchangeable needs by itself. Infinite where a node has not the memory.
+    The mean of the SLIT distances to the nearest suitable devices, chosen separately for each set of
+    interchangeable needs. Infinite if the node has too little memory.
     """
     mean = np.empty(hosts.node_size.shape[:2])
     for topology, those, rows in _by_topology(hosts) if mean.size else ():
@@ -138,7 +138,7 @@ def distance(hosts: Hosts, needs: Needs) -> Floats:
 
 
 def _by_topology(hosts: Hosts) -> Iterator[tuple[int, Hosts, Ints | slice]]:
-    """Yield each topology, the hosts that have it, and their places among all."""
+    """Yield each topology, the hosts that have it, and their rows."""
     first, last = int(hosts.topology.min()), int(hosts.topology.max())
     if first == last:
         yield first, hosts, EVERY
@@ -149,7 +149,7 @@ def _by_topology(hosts: Hosts) -> Iterator[tuple[int, Hosts, Ints | slice]]:
 
 
 def _distance(hosts: Hosts, needs: Needs, slit: NDArray[np.int16]) -> Floats:
-    """Return (n, m) for hosts whose nodes are as far from each other as ``slit`` (m, m + 1) says."""
+    """Return :func:`distance` for hosts of one topology, with the SLIT (m, m + 1)."""
     wanted = [
         (hosts.free_on[:, :, demand.kinds].sum(axis=2), np.full(len(hosts), demand.number))
         for demand in hosts.hardware.demands(needs.devices)
@@ -163,7 +163,7 @@ def _distance(hosts: Hosts, needs: Needs, slit: NDArray[np.int16]) -> Floats:
 
 
 def _nearest(free: Ints, number: Ints, distances: NDArray[np.int16]) -> Ints:
-    """Return (n,): the sum of distances to as many of the free devices (n, m + 1), the nearest ones."""
+    """Return (n,): the sum of distances to the nearest ``number`` (n,) of free devices (n, m + 1)."""
     left = number.copy()
     total = np.zeros(len(free), np.int64)
     for node in np.argsort(distances, kind="stable"):
@@ -174,13 +174,13 @@ def _nearest(free: Ints, number: Ints, distances: NDArray[np.int16]) -> Ints:
 
 
 def choose(one: Hosts, needs: Needs, node: int | None = None) -> Chosen:
-    """Return the devices of a host that has them for an instance.
+    """Choose devices for an instance on a host that has them.
 
-    A need of any model gets the most plentiful one; beside that, devices are near to each other and to
-    memory, and on the node with fewest others, so that larger sets stay whole.
+    A need of any model gets the most plentiful one. Devices are chosen near to each other and to memory,
+    and on the node with fewest others, so that larger sets remain available.
 
-    :param one: the host alone.
-    :param node: the NUMA node, by its place among the host's, if it is known and one is wanted.
+    :param one: that host only.
+    :param node: index of the NUMA node among the host's, if one is required and chosen already.
     """
     if not needs.devices and not needs.rules.same_numa_node:
         return Chosen({}, None)
@@ -198,13 +198,13 @@ def choose(one: Hosts, needs: Needs, node: int | None = None) -> Chosen:
 
 
 def fitting_nodes(one: Hosts, needs: Needs) -> set[int]:
-    """Return the NUMA nodes of a host that have all that an instance needs, by their own numbers."""
+    """Return the ids of the NUMA nodes of a host that have everything that an instance needs."""
     ids = one.hardware.node_ids[int(one.index[0])]
     return {ids[node] for node in np.flatnonzero(fit_on(one, needs)[0])}
 
 
 def _node_of(one: Hosts, needs: Needs) -> int:
-    """Return the node that an instance goes to: fewest devices left, then fewest cores."""
+    """Return the node for an instance: the one with fewest free devices, then fewest free cores."""
     cores = one.node_promised[0, :, 0] - one.node_used[0, :, 0]
     devices = one.free_on[0, :-1].sum(axis=1)
     fitting = np.flatnonzero(fit_on(one, needs)[0])
@@ -212,7 +212,7 @@ def _node_of(one: Hosts, needs: Needs) -> int:
 
 
 def _nearest_node(one: Hosts, needs: Needs) -> int | None:
-    """Return the node whose memory is nearest to devices that will do."""
+    """Return the node whose memory is nearest to suitable devices."""
     far = distance(one, needs)[0]
     devices = one.free_on[0, :-1].sum(axis=1)
     order = sorted(range(len(far)), key=lambda node: (far[node], devices[node]))
@@ -225,7 +225,7 @@ def _named_devices(one: Hosts, need: DeviceNeed) -> tuple[int, ...]:
 
 
 def _wishes(one: Hosts, need: DeviceNeed, free: Iterable[int], near: int | None) -> list[int]:
-    """Return the devices that serve a need, the preferred ones first."""
+    """Return the devices that satisfy a need, the preferred ones first."""
     hardware = one.hardware
     serving = set(hardware.serving(need))
     slit = None if near is None else hardware.slit[int(one.topology[0]), near]
@@ -241,7 +241,7 @@ def _wishes(one: Hosts, need: DeviceNeed, free: Iterable[int], near: int | None)
 
 
 def _match(wishes: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return a device for each need, no device twice: augmenting paths (Kuhn's algorithm)."""
+    """Return a device for each need, no device twice, by augmenting paths (Kuhn's algorithm)."""
     holder: dict[int, int] = {}
 
     def serve(need: int, asked: set[int]) -> bool:

@@ -1,7 +1,7 @@
-"""The free devices of all hosts, numbered, and which needs they can serve.
+"""The free devices of all hosts, numbered and classified.
 
-A *kind* of devices is what the needs of the batch can tell apart: type and model, and, where a need
-asks for them, a VF's uplink and whether that is in VEPA. Kinds of one type and model are a *group*.
+Devices of one *kind* are interchangeable for the batch: they have the same type and model, and, if a
+need asks for them, the same uplink and VEPA mode. The kinds of one type and model are a *group*.
 """
 
 import copy
@@ -18,14 +18,14 @@ from fabric_direct.placement.request import DeviceNeed
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
 
 LOCAL, REMOTE = 10, 20
-"""SLIT distances of a node to itself and to another, where the host does not say: Linux's own
+"""Default SLIT distances of a node to itself and to another: Linux's own
 ``LOCAL_DISTANCE`` and ``REMOTE_DISTANCE`` (include/linux/topology.h)."""
 
 Devices = tuple[DeviceNeed, ...]
 
 
 class Kind(NamedTuple):
-    """What the needs of a batch can tell apart of a device."""
+    """A kind of devices."""
 
     type: str
     model: str
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     """False if no need asks for it."""
 
     def serves(self, need: DeviceNeed) -> bool:
-        """Return whether a device of this kind is what a need asks for."""
+        """Return whether a device of this kind satisfies a need."""
         return (
             need.type == self.type
             and need.model in {None, self.model}
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """So many devices of an instance must be of some kinds, whichever."""
+    """A number of devices, each of any of some kinds."""
 
     kinds: tuple[int, ...]
     number: int
@@ -61,11 +61,11 @@ class Hardware:
 
     def __init__(self, states: Sequence[HostState], needs: Sequence[DeviceNeed]) -> None:
         self.node_ids = [tuple(sorted(node.id for node in state.numa_nodes)) for state in states]
-        """Of each host: its NUMA nodes."""
+        """By host: the ids of its NUMA nodes."""
         self.nodes = max(map(len, self.node_ids), default=0)
         """The largest number of NUMA nodes of a host."""
         self.topology, self.slit = _topologies(states, self.nodes)
-        """Of each host: the number of its topology; (topologies, nodes, nodes + 1): their SLITs."""
+        """By host: the number of its topology; (topologies, nodes, nodes + 1): their SLITs."""
         self._demands: dict[Devices, tuple[Demand, ...]] = {}
         self._unions: dict[Devices, tuple[Demand, ...]] = {}
         self._spared: dict[Devices, NDArray[np.float32]] = {}
@@ -76,45 +76,45 @@ class Hardware:
         devices = [list(_each_once(state.devices)) for state in states]
         flat = list(chain.from_iterable(devices))
         self.functions = [device.functions for device in flat]
-        """Of each device."""
+        """By device."""
         self.host = np.repeat(np.arange(len(states)), [len(some) for some in devices])
-        """Of each device: the number of its host."""
+        """By device: the number of its host."""
         self.first = np.searchsorted(self.host, np.arange(len(states) + 1))
-        """Of each host: the number of its first device."""
+        """By host: the number of its first device."""
         self.node = np.fromiter(
             chain.from_iterable(map(_places, states, devices)), np.int64, len(flat)
         ) % (self.nodes + 1)
-        """Of each device: its NUMA node, ``nodes`` if it is on no known one."""
+        """By device: the index of its NUMA node, or ``nodes`` if that is unknown."""
         self.kinds, self.kind = _kinds(flat, needs)
-        """All kinds in their order; and the kind of each device."""
+        """All kinds, sorted; and the number of each device's kind."""
         self.free = np.ones(len(flat), dtype=np.bool_)
-        """Whether each device is free."""
+        """By device: whether it is free."""
         named = chain.from_iterable(need.bdf for need in needs)
         self.column = {address: number for number, address in enumerate(dict.fromkeys(named))}
-        """The functions that the needs name."""
+        """The column of each function that the needs name."""
 
     def _group(self, hosts: int) -> None:
         groups = list(dict.fromkeys(kind[:2] for kind in self.kinds))
         self.group = np.array([groups.index(kind[:2]) for kind in self.kinds], dtype=np.int64)
-        """The group of each kind."""
+        """By kind: the number of its group."""
         self.members = np.eye(len(groups), dtype=np.float32)[self.group]
-        """(kinds, groups): 1 where the kind is of the group, 0 elsewhere."""
+        """(kinds, groups): 1 if the kind belongs to the group, else 0."""
         group = self.group[self.kind]
         self.plenty = np.bincount(group, minlength=len(groups))
-        """How many devices of each group there are."""
+        """By group: the number of devices."""
         there = np.unique(group * hosts + self.host) // max(hosts, 1)
         without = hosts - np.bincount(there, minlength=len(groups))
         self.rarity = 1000 * without // max(hosts, 1)
-        """Of each group: how many of 1000 hosts have no such device."""
+        """By group: how many of 1000 hosts have no such device."""
 
     def copied(self) -> "Hardware":
-        """Return the same, to be taken of independently."""
+        """Return a copy that assignments change independently."""
         other = copy.copy(self)
         other.free = self.free.copy()
         return other
 
     def free_on(self, hosts: int) -> NDArray[np.int16]:
-        """Return (hosts, nodes + 1, kinds): how many devices there are."""
+        """Return (hosts, nodes + 1, kinds): the number of devices."""
         shape = (hosts, self.nodes + 1, len(self.kinds))
         flat: Any = (
             np.ravel_multi_index((self.host, self.node, self.kind), shape) if self.functions else []
@@ -123,7 +123,7 @@ class Hardware:
         return counts.astype(np.int16).reshape(shape)
 
     def function_device(self, hosts: int) -> NDArray[np.int32]:
-        """Return (hosts, functions that needs name): the device that has it, -1 if none."""
+        """Return (hosts, functions that needs name): the device of the function, -1 if none."""
         devices = np.full((hosts, len(self.column)), -1, dtype=np.int32)
         for number, functions in enumerate(self.functions if self.column else ()):
             for address in self.column.keys() & set(functions):
@@ -136,21 +136,21 @@ class Hardware:
         yield from (int(number) for number in first + np.flatnonzero(self.free[first:last]))
 
     def serving(self, need: DeviceNeed) -> tuple[int, ...]:
-        """Return the kinds that serve a need."""
+        """Return the kinds that satisfy a need."""
         return tuple(number for number, kind in enumerate(self.kinds) if kind.serves(need))
 
     def demands(self, devices: Devices) -> tuple[Demand, ...]:
-        """Return what is asked for without naming functions, each set of kinds once."""
+        """Return the demands of all needs that name no functions, each set of kinds once."""
         if devices not in self._demands:
             counts = Counter(self.serving(need) for need in devices if not need.bdf)
             self._demands[devices] = tuple(Demand(kinds, n) for kinds, n in counts.items())
         return self._demands[devices]
 
     def unions(self, devices: Devices) -> tuple[Demand, ...]:
-        """Return what must be there for all demands to be served at once (Hall's theorem).
+        """Return the demands that are together sufficient for all devices at once (Hall's theorem).
 
-        Each set of demands needs as many devices as it asks for, of the kinds that serve any of them.
-        Sets whose kinds are apart from each other say nothing that their parts do not.
+        The kinds of any set of demands must have as many devices as the set asks for. Sets without
+        common kinds are left out: their parts imply them.
         """
         if devices not in self._unions:
             demands = self.demands(devices)
@@ -161,9 +161,9 @@ class Hardware:
         return self._unions[devices]
 
     def spared(self, devices: Devices) -> NDArray[np.float32]:
-        """Return the rarity of each group, 0 for those that are asked for.
+        """Return the rarity of each group; 0 for requested groups.
 
-        A need of any model asks for the group that has most devices.
+        A need of any model counts as one of the group with most devices.
         """
         if devices not in self._spared:
             rarity = self.rarity.astype(np.float32)
@@ -198,7 +198,7 @@ def _each_once(devices: Iterable[FreeDevice]) -> Iterator[FreeDevice]:
 
 
 def _places(state: HostState, devices: Iterable[FreeDevice]) -> list[int]:
-    """Return the place of each device's node among the host's, -1 if it is not known."""
+    """Return the index of each device's NUMA node among the host's; -1 if it is unknown."""
     ids = sorted(node.id for node in state.numa_nodes)
     places: dict[int | None, int] = {node: place for place, node in enumerate(ids)}
     if len(ids) == 1:
@@ -228,7 +228,7 @@ def _kinds(
 def _topologies(
     states: Iterable[HostState], most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
-    """Return the topology of each host; (topologies, nodes, nodes + 1), the SLIT of each.
+    """Return the number of each host's topology, and (topologies, nodes, nodes + 1): their SLITs.
 
     The last column is the distance to a device on no known node.
     """

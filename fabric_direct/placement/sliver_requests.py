@@ -1,4 +1,4 @@
-"""Slivers as requests, and what was chosen as slivers again."""
+"""Translate slivers to requests, and choices back to slivers."""
 
 from collections.abc import Iterable
 from math import ceil
@@ -20,18 +20,17 @@ from fabric_direct.placement.request import DeviceNeed, Needs, Request
 from fabric_direct.placement.state import FreeDevice
 
 _MOST_DISK = 1_048_576
-"""GiB; as much as a sliver may ask for."""
+"""GiB; the largest disk that a request may have."""
 
 
 def request_of(
     sliver: NodeSliver, image: ImageNeeds | None = None, *, volumes: bool = False
 ) -> Request:
-    """Return what a sliver needs of a host that it is not on yet.
+    """Return the request of a sliver that is not on a host yet.
 
-    :param image: what its image needs; its traits are added to the sliver's own rules.
-    :param volumes: whether volumes that are made for it take disk of its host, as they do without a
-        cloud.
-    :raises InvalidSliver: if the host that it names is one that it excludes.
+    :param image: the needs of its image, which are added to the sliver's own.
+    :param volumes: whether new volumes use disk of its host, as they do without a cloud.
+    :raises InvalidSliver: if it excludes the host that it names.
     """
     image, host = image or ImageNeeds(), None if sliver.host == AUTO else sliver.host
     if host in sliver.placement.exclude_hosts:
@@ -49,7 +48,7 @@ def request_of(
 
 
 def request_there(sliver: NodeSliver, host: str) -> Request:
-    """Return what a sliver that has its host needs of it beside what it has: its open devices."""
+    """Return the request of a sliver that is on a host, for its devices without functions."""
     needs = Needs(
         owner=sliver.owner,
         capacities=sliver.capacities,
@@ -95,12 +94,12 @@ def _rules(rules: PlacementRules, image: ImageNeeds) -> PlacementRules:
 
 
 def placed(sliver: NodeSliver, choice: Choice, devices: Iterable[FreeDevice] = ()) -> NodeSliver:
-    """Return a sliver on the host that was chosen for it, with the functions of its devices.
+    """Return a sliver with the chosen host and the functions of its devices.
 
-    :param devices: those of the host; an open device that names no model gets the chosen one's, by
-        which its driver is found.
-    :raises InvalidSliver: if functions were chosen for a component other than it names, or none for
-        one that names none.
+    :param devices: the host's devices; a component without a model gets the model of its device, which
+        may select another driver.
+    :raises InvalidSliver: if the choice has other functions for a component than it names, or none for a
+        component that names none.
     """
     models = {device.functions: device.model for device in devices}
     return _remade(
@@ -120,11 +119,11 @@ def _chosen(component: Component, choice: Choice, models: dict[Any, str | None])
 
 
 def as_known(sliver: NodeSliver, known: NodeSliver) -> NodeSliver:
-    """Return a sliver with what it leaves open as it was decided before.
+    """Return a sliver with the host and functions that were chosen before, where it leaves them open.
 
-    :param known: the sliver as the server's stamp or the journal has it. Components are told by id and
-        type; of one that named no model the model is taken, too. Nothing is, if it was for another host
-        than the sliver names.
+    :param known: the sliver of the server's stamp or of the journal. Components are matched by id and
+        type; one without a model also gets the model. If it is for another host than the sliver names,
+        the sliver is returned unchanged.
     """
     if sliver.host not in {AUTO, None, known.host} and known.host is not None:
         return sliver
