@@ -84,6 +84,10 @@ class _Invocation:
         """What is in line with it."""
         return CLEAN_RESTART if self.unit is None else str(self.unit.get_reservation_id())
 
+    def __str__(self) -> str:
+        """Return operation and reservation, for the log."""
+        return f"{self.operation} of {self.key}"
+
 
 class DirectHandlerProcessor(HandlerProcessor):
     """Runs the handlers of the actor's resource types in threads.
@@ -248,13 +252,7 @@ class DirectHandlerProcessor(HandlerProcessor):
 
     def _failed(self, invocation: _Invocation, error: Exception) -> Result:
         unexpected = not isinstance(error, FabricDirectError)
-        self.logger.error(
-            "%s of %s: %s",
-            invocation.operation,
-            invocation.key,
-            error,
-            exc_info=error if unexpected else None,
-        )
+        self.logger.error("%s: %s", invocation, error, exc_info=error if unexpected else None)
         return _failure(
             invocation, f"{type(error).__name__}: {error}" if unexpected else str(error)
         )
@@ -270,12 +268,7 @@ class DirectHandlerProcessor(HandlerProcessor):
                 lambda: self.plugin.configuration_complete(token=unit, properties=result)
             )
         if isinstance(error, Exception):
-            self.logger.error(
-                "the actor did not hear of the end of %s of %s",
-                invocation.operation,
-                invocation.key,
-                exc_info=error,
-            )
+            self.logger.error("the actor did not hear of the end of %s", invocation, exc_info=error)
 
 
 class DirectCalendarPolicy(AuthorityCalendarPolicy):

@@ -76,13 +76,9 @@ class Book:
         until = self._clock() + self._lifetime
         for claim in claims:
             devices = json.dumps([str(address) for address in claim.devices])
-            self._db.execute(
-                "INSERT OR REPLACE INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(claim.sliver, claim.host, claim.owner),
-                    *(claim.cores, claim.ram, claim.disk, devices, until),
-                ),
-            )
+            size = (claim.cores, claim.ram, claim.disk)
+            values = (claim.sliver, claim.host, claim.owner, *size, devices, until)
+            self._db.execute("INSERT OR REPLACE INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 class Claims:

@@ -1,7 +1,7 @@
 """Choose hosts for the slivers of a site, and claim them so that nobody else gets the same."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -186,8 +186,9 @@ class Placer:
     def _assign(self, request: Request, hosts: Sequence[HostState], view: Inventory) -> Assignment:
         plan = self._place([request], hosts, partial=False)
         if plan.unplaced:
-            refused = plan.unplaced[0].refused
-            raise no_host(request.id, [*_counted(refused), *plan.warnings, *view.warnings()])
+            refused = plan.unplaced[0].refused.items()
+            counts = [f"{name} refuses {n} host{'s' if n > 1 else ''}" for name, n in refused if n]
+            raise no_host(request.id, [*counts, *plan.warnings, *view.warnings()])
         return plan.assignments[0]
 
     def _place(
@@ -230,10 +231,6 @@ def no_host(sliver: str, reasons: Iterable[str]) -> NoHost:
         why="; ".join(reasons),
         remedy="ask for less; `fabric-direct place --explain` shows the reason for each host",
     )
-
-
-def _counted(refused: Mapping[str, int]) -> Iterable[str]:
-    return (f"{name} refuses {n} host{'s' if n > 1 else ''}" for name, n in refused.items() if n)
 
 
 def _refuse_strangers(plan: BuildPlan, known: Collection[str]) -> None:

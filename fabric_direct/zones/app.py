@@ -10,7 +10,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Body, Depends, FastAPI, Path, Request
+from fastapi import APIRouter, Body, Depends, FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
@@ -110,7 +110,8 @@ def api(zone: Zone, lifespan: Lifespan | None = None) -> FastAPI:
         ),
         exception_handlers=_ANSWERS,
     )
-    _add_paths(app, zone)
+    app.include_router(_zones(zone))
+    app.include_router(_reservations(zone))
     return app
 
 
@@ -140,50 +141,48 @@ _Boot = Annotated[
 _Id = Annotated[ReservationId, Path(description="Id of a reservation.")]
 
 
-def _add_paths(app: FastAPI, zone: Zone) -> None:
-    @app.post("/zones/select", summary="Ask for offers", responses=_BODY, tags=["zones"])
+def _zones(zone: Zone) -> APIRouter:
+    paths = APIRouter(prefix="/zones", tags=["zones"])
+
+    @paths.post("/select", summary="Ask for offers", responses=_BODY)
     async def select(request: _Select) -> Selection:
         """Return offers, the cheapest first. Nothing is created."""
         return await zone.select(request)
 
-    @app.post(
-        "/zones/boot",
-        status_code=HTTPStatus.ACCEPTED,
-        summary="Create instances",
-        responses=_BODY | _refusals(HTTPStatus.CONFLICT),
-        tags=["zones"],
+    refusals = _BODY | _refusals(HTTPStatus.CONFLICT)
+
+    @paths.post(
+        "/boot", status_code=HTTPStatus.ACCEPTED, summary="Create instances", responses=refusals
     )
     async def boot(request: _Boot) -> Booted:
         """Answer when all instances have a host; they are created in the background."""
         return Booted(reservation_id=await zone.boot(request))
 
-    @app.get("/zones", summary="Show the capacity of the zone", tags=["zones"])
+    @paths.get("", summary="Show the capacity of the zone")
     async def zones() -> ZoneView:
         """Return the capacity of the zone, with its children as they last answered."""
         return await zone.view()
 
-    of_reservation = _refusals(HTTPStatus.NOT_FOUND, _UNPROCESSABLE)
+    return paths
 
-    @app.get(
-        "/reservations/{reservation_id}",
-        summary="Show a reservation",
-        responses=of_reservation,
-        tags=["reservations"],
-    )
+
+def _reservations(zone: Zone) -> APIRouter:
+    refusals = _refusals(HTTPStatus.NOT_FOUND, _UNPROCESSABLE)
+    paths = APIRouter(prefix="/reservations", tags=["reservations"], responses=refusals)
+
+    @paths.get("/{reservation_id}", summary="Show a reservation")
     async def reservation(reservation_id: _Id) -> Reservation:
         """Return the status of each instance."""
         return await zone.reservation(reservation_id)
 
-    @app.delete(
-        "/reservations/{reservation_id}",
-        status_code=HTTPStatus.ACCEPTED,
-        summary="Delete a reservation",
-        responses=of_reservation,
-        tags=["reservations"],
+    @paths.delete(
+        "/{reservation_id}", status_code=HTTPStatus.ACCEPTED, summary="Delete a reservation"
     )
     async def delete(reservation_id: _Id) -> Reservation:
         """Start to delete all instances. A reservation that is still being placed will be refused."""
         return await zone.delete(reservation_id)
+
+    return paths
 
 
 # --- errors

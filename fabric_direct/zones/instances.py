@@ -31,11 +31,9 @@ class Instances:
 
     def add(self, reservation: str, slivers: Mapping[str, Iterable[NodeSliver]]) -> None:
         """Record slivers that are about to be created, by kind; purge those deleted long ago."""
+        new = (InstanceStatus.PENDING, "")
         rows = [
-            (
-                *(s.id, s.type, reservation, kind, s.name),
-                *(InstanceStatus.PENDING, "", s.model_dump_json(), time.time()),
-            )
+            (s.id, s.type, reservation, kind, s.name, *new, s.model_dump_json(), time.time())
             for kind, several in slivers.items()
             for s in several
         ]
