@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabric_direct.cli import inputs, running, show, sliver_report
+from fabric_direct.cli import inputs, running, show
 from fabric_direct.cli.options import Settings, pass_settings, shared_options
 
 if TYPE_CHECKING:
@@ -153,6 +153,8 @@ def recover(settings: Settings, *, undo: bool) -> None:
 
 def _observed(slivers: "Sequence[SliverRef]") -> "Callable[[Outcome, Console], None]":
     """Return a function that prints an outcome with the observed sliver."""
+    from fabric_direct.cli import sliver_report  # noqa: PLC0415 - see the package
+
     by_id = {sliver.id: sliver for sliver in slivers}
 
     def show_both(outcome: "Outcome", out: "Console") -> None:

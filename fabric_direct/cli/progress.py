@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -18,13 +18,9 @@ from rich.progress import Progress as Display
 from rich.text import Text
 
 from fabric_direct.cli.show import style_of
+from fabric_direct.operations import Progress
 
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from fabric_direct.operations import Progress
-
-Told = Callable[["Progress"], None]
+Told = Callable[[Progress], None]
 
 
 @contextmanager
@@ -49,7 +45,7 @@ def shown(console: Console, *, quiet: bool) -> Iterator[Told]:
         yield _Bars(display, display.add_task("looking at what is there", total=None))
 
 
-def _print_end(console: Console, progress: "Progress") -> None:
+def _print_end(console: Console, progress: Progress) -> None:
     """Print a line if a step has ended."""
     if progress.status is not None:
         line = Text(f"{_named(progress)}  ")
@@ -58,7 +54,7 @@ def _print_end(console: Console, progress: "Progress") -> None:
         console.print(line, soft_wrap=True)
 
 
-def _named(progress: "Progress") -> str:
+def _named(progress: Progress) -> str:
     """Return the sliver's id, and its host if placement chose it."""
     return f"{progress.sliver} on {progress.host}" if progress.host else progress.sliver
 
@@ -68,12 +64,12 @@ class _Bars:
     """A bar for each sliver, with the steps that run, below a line for each step that has ended."""
 
     display: Display
-    before: "TaskID"
+    before: TaskID
     """Shown until the first step begins."""
-    bars: dict[str, "TaskID"] = field(default_factory=dict)
+    bars: dict[str, TaskID] = field(default_factory=dict)
     running: dict[str, list[str]] = field(default_factory=dict)
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: Progress) -> None:
         self._note(progress)
         steps = ", ".join(self.running[progress.sliver]) or "..."
         self.display.update(
@@ -83,13 +79,13 @@ class _Bars:
         )
         _print_end(self.display.console, progress)
 
-    def _bar(self, progress: "Progress") -> "TaskID":
+    def _bar(self, progress: Progress) -> TaskID:
         if progress.sliver not in self.bars:
             self.display.update(self.before, visible=False)
             self.bars[progress.sliver] = self.display.add_task("", total=progress.total)
         return self.bars[progress.sliver]
 
-    def _note(self, progress: "Progress") -> None:
+    def _note(self, progress: Progress) -> None:
         running = self.running.setdefault(progress.sliver, [])
         if progress.status is None:
             running.append(progress.step)

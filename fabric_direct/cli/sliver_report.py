@@ -1,36 +1,32 @@
 """Print a sliver as it was observed."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from fabric_direct.cli.options import printable
 from fabric_direct.cli.show import say, style_of, table
-
-if TYPE_CHECKING:
-    from fabric_direct.model import (
-        Component,
-        Observed,
-        ObservedDevice,
-        ObservedInterface,
-        ObservedVolume,
-        SliverRef,
-    )
+from fabric_direct.model import (
+    Component,
+    NodeSliver,
+    Observed,
+    ObservedDevice,
+    ObservedInterface,
+    ObservedVolume,
+    SliverRef,
+)
 
 _NIC = ["NIC", "NETWORK", "MAC", "ADDRESSES", "FLOATING IP", "MBIT/S", "IN THE GUEST"]
 _VOLUME = ["VOLUME", "DEVICE", "SIZE", "SOURCE", "IN THE GUEST"]
 _DEVICE = ["DEVICE", "HOST PCI", "MAC", "VLAN", "MBIT/S", "UPLINK", "IN THE GUEST"]
 
 
-def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
+def show(of: Observed, sliver: SliverRef, out: Console) -> None:
     """Print state, NICs, volumes, devices and guest, and the differences.
 
     If the whole sliver is given, its components are compared with what was found.
     """
-    from fabric_direct.model import NodeSliver  # noqa: PLC0415 - see the package
-
     wanted = sliver if isinstance(sliver, NodeSliver) else None
     state = Text(f"{sliver.id}: ").append(of.state.value, style_of(of.state.value))
     out.print(state.append(_where(of)), soft_wrap=True)
@@ -44,14 +40,14 @@ def show(of: "Observed", sliver: "SliverRef", out: Console) -> None:
         _differences(of, out)
 
 
-def _where(of: "Observed") -> str:
+def _where(of: Observed) -> str:
     place = f", {of.instance}" if of.instance else ""
     place += f" on {of.host}" if of.instance and of.host else ""
     size = f", {of.cores} core{'s' if of.cores != 1 else ''}, {of.ram} MiB" if of.cores else ""
     return printable(place + size)
 
 
-def _guest(of: "Observed") -> str:
+def _guest(of: Observed) -> str:
     guest = of.guest
     if guest is None or not guest.reachable:
         return "does not answer"
@@ -60,7 +56,7 @@ def _guest(of: "Observed") -> str:
     return f"answers by {guest.via}{boot}{key}"
 
 
-def _nic(nic: "ObservedInterface") -> list[str]:
+def _nic(nic: ObservedInterface) -> list[str]:
     limit = str(nic.bandwidth or "")
     addresses = ", ".join(nic.addresses)
     floating = nic.floating_ip or ""
@@ -72,7 +68,7 @@ def _worth_a_word(addresses: Iterable[str]) -> list[str]:
     return [address for address in addresses if not address.startswith("fe80:")]
 
 
-def _inside(nic: "ObservedInterface") -> str:
+def _inside(nic: ObservedInterface) -> str:
     """Return the NIC's name and addresses in the guest."""
     if not nic.guest_name:
         return ""
@@ -82,14 +78,14 @@ def _inside(nic: "ObservedInterface") -> str:
     return f"{nic.guest_name}: {', '.join(has) or 'no address'}"
 
 
-def _volume(volume: "ObservedVolume") -> list[str]:
+def _volume(volume: ObservedVolume) -> list[str]:
     size = f"{volume.size} GiB" if volume.size else ""
     mounted = ", ".join(volume.mounted)
     inside = ": ".join(filter(None, [volume.guest_name, mounted]))
     return [volume.component, volume.target, size, volume.source, inside]
 
 
-def _device(device: "ObservedDevice") -> list[str]:
+def _device(device: ObservedDevice) -> list[str]:
     of_vf = [device.mac, device.vlan, device.bandwidth, device.bridge_mode]
     addresses = ", ".join(_worth_a_word(device.guest_addresses))
     inside = [device.guest_name or "", ", ".join(device.guest_interfaces), addresses]
@@ -105,7 +101,7 @@ def _section(
     out: Console,
     headers: list[str],
     found: Iterable[list[str]],
-    wanted: "Iterable[Component] | None",
+    wanted: Iterable[Component] | None,
 ) -> None:
     """Print a table; if other components are wanted than found, with a column that says so."""
     rows, ids = list(found), [component.id for component in wanted or ()]
@@ -120,7 +116,7 @@ def _section(
         table(out, headers, rows)
 
 
-def _differences(of: "Observed", out: Console) -> None:
+def _differences(of: Observed, out: Console) -> None:
     if of.differences:
         say(out, "\ndiffers from what is wanted:", "yellow")
     for difference in of.differences:
