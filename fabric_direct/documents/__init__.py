@@ -1,4 +1,4 @@
-"""YAML and JSON documents written by people: safe parsing, validation, errors with line and field."""
+"""Documents in YAML and JSON: safe parsing, validation, errors with line and field, JSON Schema."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from fabric_direct.documents.reasons import as_text, problems
-from fabric_direct.documents.schema import json_schema
 from fabric_direct.documents.tree import LIMIT, Malformed, Problem, read
 from fabric_direct.errors import FabricDirectError
 
@@ -71,3 +70,18 @@ def _refusal(
     error: type[FabricDirectError], source: str, found: list[Problem]
 ) -> FabricDirectError:
     return error(as_text(found, source), field=found[0].field)
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of the documents that :func:`parse` takes for ``model``."""
+    schema = model.model_json_schema()
+    for definition in schema.get("$defs", {}).values():
+        _require_the_tag(definition)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _require_the_tag(definition: dict[str, Any]) -> None:
+    """Require the field that selects the kind of a component or network, as parsing does."""
+    tags = [name for name, field in definition.get("properties", {}).items() if "const" in field]
+    if tags:
+        definition["required"] = sorted({*definition.get("required", []), *tags})

@@ -200,8 +200,8 @@ class Store:
     def drop(self, parts: Iterable[str]) -> None:
         """Record that parts do not belong to their reservation any more and must be deleted."""
         with self._database.changing() as db:
-            for part in parts:
-                db.execute("UPDATE part SET state = ? WHERE id = ?", (PartState.DROPPED, part))
+            values = [(PartState.DROPPED, part) for part in parts]
+            db.executemany("UPDATE part SET state = ? WHERE id = ?", values)
 
     def gone(self, part: str) -> None:
         """Record that the source has confirmed the deletion of a part."""
