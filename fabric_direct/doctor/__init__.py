@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor import daemon, files, libraries, machine, workers
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
 from fabric_direct.errors import FabricDirectError
 
 __all__ = ["Diagnosis", "Verdict", "examine"]
@@ -34,14 +34,9 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     try:
         site = load()
     except FabricDirectError as error:
-        yield Diagnosis(
-            "site.yaml",
-            Verdict.FAIL,
-            str(error),
-            "fix the file; nothing that depends on it was checked",
-        )
+        yield fail("site.yaml", str(error), "fix the file; nothing that depends on it was checked")
         return
-    yield Diagnosis("site.yaml", Verdict.OK, str(path or "no file: this machine with its libvirt"))
+    yield ok("site.yaml", str(path or "no file: this machine with its libvirt"))
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
     server = site.driver_for("VM") or "libvirt"

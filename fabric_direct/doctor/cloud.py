@@ -22,7 +22,7 @@ from openstack.exceptions import raise_from_response
 from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.deadline import call_within
 from fabric_direct.doctor import cloud_contents as contents
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
@@ -56,7 +56,7 @@ def examine_cloud(site: Site) -> Iterator[Diagnosis]:
     """Check the cloud that the site's drivers use."""
     if site.openstack is None:
         remedy = "add openstack: {cloud: NAME}, an entry of clouds.yaml"
-        yield Diagnosis("cloud", Verdict.FAIL, "site.yaml has no section openstack", remedy)
+        yield fail("cloud", "site.yaml has no section openstack", remedy)
         return
     limit = site.limits.call
     for subject, check in (("clouds.yaml", check_entry), ("login", check_login)):
@@ -106,7 +106,7 @@ def _limited(
         with translated(f"check {subject}"):
             return call_within(limit, f"the check of {subject}", check, *args)
     except FabricDirectError as error:
-        return Diagnosis(subject, Verdict.FAIL, _said(error), error.remedy or _REACH)
+        return fail(subject, _said(error), error.remedy or _REACH)
 
 
 def _said(error: FabricDirectError) -> str:
@@ -123,8 +123,7 @@ def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
         cloud(settings, call_limit=limit)
     except InvalidSite as error:
         return _no_entry(settings, error)
-    found = f"{_config(settings).config_filename} has {settings.cloud}"
-    return Diagnosis("clouds.yaml", Verdict.OK, found)
+    return ok("clouds.yaml", f"{_config(settings).config_filename} has {settings.cloud}")
 
 
 def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
@@ -132,16 +131,16 @@ def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
     subject = "clouds.yaml"
     remedy = "fix it, or name another file in site.yaml: openstack: clouds_file"
     if error.field == "openstack.clouds_file":
-        return Diagnosis(subject, Verdict.FAIL, f"{error.where}: {error.why}", remedy)
+        return fail(subject, f"{error.where}: {error.why}", remedy)
     config = _config(settings)
     if not config.config_filename:
-        return Diagnosis(subject, Verdict.FAIL, f"is in none of {', '.join(_PLACES)}", remedy)
+        return fail(subject, f"is in none of {', '.join(_PLACES)}", remedy)
     known = [name for name in config.get_cloud_names() if name != "envvars"]
     if settings.cloud in known:
-        return Diagnosis(subject, Verdict.FAIL, _said(error), remedy)
+        return fail(subject, _said(error), remedy)
     found = f"{config.config_filename} has no {settings.cloud!r}, but {', '.join(known) or 'none'}"
     remedy = "name one of these in site.yaml: openstack: cloud, or add it to the file"
-    return Diagnosis(subject, Verdict.FAIL, found, remedy)
+    return fail(subject, found, remedy)
 
 
 def _config(settings: OpenStackSettings) -> OpenStackConfig:
@@ -160,10 +159,9 @@ def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
         user = connection.config.config["auth"].get("username") or "us"
         found = f"Keystone refuses to log {user} in: {error.why}"
         remedy = f"check user, password and project of {settings.cloud} in clouds.yaml"
-        return Diagnosis("login", Verdict.FAIL, found, remedy)
+        return fail("login", found, remedy)
     region = connection.config.region_name or "any"
-    found = f"{access.username} in project {access.project_name}, region {region}"
-    return Diagnosis("login", Verdict.OK, found)
+    return ok("login", f"{access.username} in project {access.project_name}, region {region}")
 
 
 def check_service(connection: Connection, service: _Service) -> Diagnosis:
@@ -175,10 +173,9 @@ def check_service(connection: Connection, service: _Service) -> Diagnosis:
     found = f"{service.product} at {data.url}, {_version(data)}"
     newest = data.max_microversion
     if service.zed is None or (newest and newest >= service.zed):
-        return Diagnosis(service.name, Verdict.OK, found)
-    return Diagnosis(
+        return ok(service.name, found)
+    return warn(
         service.name,
-        Verdict.WARN,
         f"{found}: older than Zed, which has {_dotted(service.zed)}",
         "upgrade the cloud; releases before Zed are untested",
     )

@@ -13,7 +13,7 @@ from openstack.connection import Connection
 from openstack.network.v2.security_group import SecurityGroup
 
 from fabric_direct.config import Site
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, fail, info, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.errors import Denied
 
@@ -41,13 +41,13 @@ def check_rights(connection: Connection, site: Site) -> Diagnosis:
     access = access_of(connection)
     who = f"{access.username} ({', '.join(sorted(access.role_names or ()))})"
     if _workers(connection) is not None:
-        return Diagnosis("rights", Verdict.OK, f"{who} is an administrator")
+        return ok("rights", f"{who} is an administrator")
     found = f"{who} is no administrator: cannot {', '.join(_ADMINISTRATORS)}"
     asked = _asked_of_administrators(site)
     if not asked:
-        return Diagnosis("rights", Verdict.INFO, found)
+        return info("rights", found)
     remedy = "give the user the role admin in its project, or do without these"
-    return Diagnosis("rights", Verdict.WARN, f"{found}; site.yaml has {', '.join(asked)}", remedy)
+    return warn("rights", f"{found}; site.yaml has {', '.join(asked)}", remedy)
 
 
 def _asked_of_administrators(site: Site) -> list[str]:
@@ -82,11 +82,11 @@ def check_workers(connection: Connection) -> Diagnosis:
             "start nova-compute there, or enable it: "
             "openstack compute service set --enable HOST nova-compute"
         )
-        return Diagnosis("workers", Verdict.FAIL, f"none takes servers: {listed(out)}", remedy)
+        return fail("workers", f"none takes servers: {listed(out)}", remedy)
     if not out:
-        return Diagnosis("workers", Verdict.OK, listed(able))
+        return ok("workers", listed(able))
     remedy = "nothing, if it is on purpose; otherwise start or enable nova-compute there"
-    return Diagnosis("workers", Verdict.WARN, f"{listed(able)}; but not {listed(out)}", remedy)
+    return warn("workers", f"{listed(able)}; but not {listed(out)}", remedy)
 
 
 def _takes(worker: Service) -> bool:
@@ -106,9 +106,9 @@ def check_hosts(connection: Connection, names: list[str]) -> Diagnosis:
     known = sorted(worker.host for worker in workers)
     unknown = [name for name in names if name not in known]
     if not unknown:
-        return Diagnosis(subject, Verdict.OK, listed(names))
+        return ok(subject, listed(names))
     found = f"the cloud has no worker {listed(unknown)}; it has {listed(known)}"
-    return Diagnosis(subject, Verdict.FAIL, found, "name them in site.yaml as Nova does")
+    return fail(subject, found, "name them in site.yaml as Nova does")
 
 
 def check_agents(connection: Connection) -> Diagnosis:
@@ -119,15 +119,15 @@ def check_agents(connection: Connection) -> Diagnosis:
         return _not_told(subject)
     dead = [f"{a.agent_type} on {a.host}" for a in agents if not a.is_alive]
     if not dead:
-        return Diagnosis(subject, Verdict.OK, f"{len(agents)} are alive")
+        return ok(subject, f"{len(agents)} are alive")
     remedy = (
         "start them there; guests get their address from DHCP agents, floating IPs are L3 agents'"
     )
-    return Diagnosis(subject, Verdict.WARN, f"dead: {listed(dead)}", remedy)
+    return warn(subject, f"dead: {listed(dead)}", remedy)
 
 
 def _not_told(subject: str) -> Diagnosis:
-    return Diagnosis(subject, Verdict.INFO, "only an administrator may know")
+    return info(subject, "only an administrator may know")
 
 
 # --- what site.yaml names
@@ -137,19 +137,17 @@ def check_external_network(connection: Connection, name: str | None) -> Diagnosi
     """Check that the site's external network exists, is external and has a subnet."""
     subject = "external network"
     if name is None:
-        return Diagnosis(subject, Verdict.INFO, "none is named: no floating IPs, no routers")
+        return info(subject, "none is named: no floating IPs, no routers")
     network = connection.network.find_network(name)
     external = [n.name for n in connection.network.networks(is_router_external=True)]
     if network is None or not network.is_router_external:
         wrong = "is not external" if network else "is not there"
         remedy = "name one of these in site.yaml: openstack: external_network"
-        return Diagnosis(
-            subject, Verdict.FAIL, f"{name} {wrong}; there is {listed(external)}", remedy
-        )
+        return fail(subject, f"{name} {wrong}; there is {listed(external)}", remedy)
     if not network.subnet_ids:
         remedy = "give it a subnet with the addresses that may be used"
-        return Diagnosis(subject, Verdict.FAIL, f"{name} has no subnet", remedy)
-    return Diagnosis(subject, Verdict.OK, name)
+        return fail(subject, f"{name} has no subnet", remedy)
+    return ok(subject, name)
 
 
 def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
@@ -161,13 +159,13 @@ def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
     wrong = [name for name in named if len(_called(groups, name)) != 1]
     if wrong:
         found = "; ".join(f"{len(_called(groups, name)) or 'none'} called {name}" for name in wrong)
-        return Diagnosis(subject, Verdict.FAIL, found, f"there is {listed(g.name for g in groups)}")
+        return fail(subject, found, f"there is {listed(g.name for g in groups)}")
     rules = [rule for name in named for rule in _called(groups, name)[0].security_group_rules]
     if site.guest == "ssh" and not any(map(_lets_ssh_in, rules)):
         remedy = f"openstack security group rule create --proto tcp --dst-port 22 {named[0]}"
         found = f"{listed(named)}: no rule allows SSH, by which guests are reached"
-        return Diagnosis(subject, Verdict.WARN, found, remedy)
-    return Diagnosis(subject, Verdict.OK, listed(named))
+        return warn(subject, found, remedy)
+    return ok(subject, listed(named))
 
 
 def _called(groups: list[SecurityGroup], name: str) -> list[SecurityGroup]:
@@ -187,26 +185,24 @@ def _lets_ssh_in(rule: dict[str, Any]) -> bool:
 def check_key_pair(connection: Connection, name: str | None) -> Diagnosis:
     """Check that the key pair exists; key pairs belong to users, not to projects."""
     if name is None:
-        return Diagnosis("key pair", Verdict.INFO, "none is named: servers get the sliver's keys")
+        return info("key pair", "none is named: servers get the sliver's keys")
     found = connection.compute.find_keypair(name)
     if found is None:
         remedy = f"openstack keypair create --public-key FILE {name}, as this user"
-        return Diagnosis("key pair", Verdict.FAIL, f"{name} is not there", remedy)
-    return Diagnosis("key pair", Verdict.OK, f"{name}, {found.fingerprint}")
+        return fail("key pair", f"{name} is not there", remedy)
+    return ok("key pair", f"{name}, {found.fingerprint}")
 
 
 def check_volume_type(connection: Connection, name: str | None) -> Diagnosis:
     """Check that the cloud has the volume type that the site names."""
     subject = "volume type"
     if name is None:
-        return Diagnosis(subject, Verdict.INFO, "none is named: volumes get the cloud's default")
+        return info(subject, "none is named: volumes get the cloud's default")
     known = [kind.name for kind in connection.block_storage.types()]
     if name not in known:
         remedy = "name one of these in site.yaml: openstack: volume_type"
-        return Diagnosis(
-            subject, Verdict.FAIL, f"{name} is not there; there is {listed(known)}", remedy
-        )
-    return Diagnosis(subject, Verdict.OK, name)
+        return fail(subject, f"{name} is not there; there is {listed(known)}", remedy)
+    return ok(subject, name)
 
 
 def check_image(connection: Connection, name: str) -> Diagnosis:
@@ -215,10 +211,10 @@ def check_image(connection: Connection, name: str) -> Diagnosis:
     image = connection.image.find_image(name)
     if image is None:
         remedy = f"openstack image create --disk-format qcow2 --file FILE {name}"
-        return Diagnosis(subject, Verdict.FAIL, "is not there", remedy)
+        return fail(subject, "is not there", remedy)
     if image.status != "active":
-        return Diagnosis(subject, Verdict.FAIL, f"is {image.status}", "wait, or upload it again")
-    return Diagnosis(subject, Verdict.OK, f"{image.id}, {(image.size or 0) / 2**20:.0f} MiB")
+        return fail(subject, f"is {image.status}", "wait, or upload it again")
+    return ok(subject, f"{image.id}, {(image.size or 0) / 2**20:.0f} MiB")
 
 
 def listed(names: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from fabric_direct.config import Host
 from fabric_direct.deadline import call_within
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.errors import FabricDirectError
 
@@ -29,8 +29,8 @@ def check_libvirt(name: str, host: Host, limit: float) -> Diagnosis:
     try:
         found = call_within(limit, f"libvirt at {host.libvirt}", _versions, host.libvirt)
     except FabricDirectError as error:
-        return Diagnosis(subject, Verdict.FAIL, str(error), _START if is_local(host) else _REMOTE)
-    return Diagnosis(subject, Verdict.OK, f"{host.libvirt}: {found}")
+        return fail(subject, str(error), _START if is_local(host) else _REMOTE)
+    return ok(subject, f"{host.libvirt}: {found}")
 
 
 def _versions(uri: str) -> str:

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from fabric_direct.config import Site
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
 from fabric_direct.doctor.machine import may
 from fabric_direct.journal import Journal
 
@@ -18,14 +18,12 @@ def check_state_dir(path: Path) -> Diagnosis:
     if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
         owner = pwd.getpwuid(there.stat().st_uid).pw_name
         remedy = f"become its owner, {owner}, or name another state_dir in site.yaml"
-        return Diagnosis(subject, Verdict.FAIL, f"{there} cannot be written to", remedy)
+        return fail(subject, f"{there} cannot be written to", remedy)
     if there != path:
-        return Diagnosis(subject, Verdict.OK, f"{path} will be made")
+        return ok(subject, f"{path} will be made")
     if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return Diagnosis(
-            subject, Verdict.FAIL, f"{path} can be written to by others", f"chmod go-w {path}"
-        )
-    return Diagnosis(subject, Verdict.OK, str(path))
+        return fail(subject, f"{path} can be written to by others", f"chmod go-w {path}")
+    return ok(subject, str(path))
 
 
 def check_journal(site: Site) -> Diagnosis:
@@ -33,20 +31,20 @@ def check_journal(site: Site) -> Diagnosis:
     journal = Journal(site.state_dir)
     unfinished, foreign = journal.unfinished(), journal.foreign()
     if not (unfinished or foreign):
-        return Diagnosis("journal", Verdict.OK, "nothing is unfinished")
+        return ok("journal", "nothing is unfinished")
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
     found += [f"{path} is no entry: damaged, or of another version" for path in foreign]
     recover = "if no process is working on it: fabric-direct recover, or recover --undo"
     remove = "delete a file that is no entry when the sliver that it names is as it should be"
     remedies = [recover] * bool(unfinished) + [remove] * bool(foreign)
-    return Diagnosis("journal", Verdict.WARN, ", ".join(found), "; ".join(remedies))
+    return warn("journal", ", ".join(found), "; ".join(remedies))
 
 
 def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:
     """Check that QEMU's user can reach the disks."""
     closed = _closed_to(user, _nearest(path))
     if closed is None:
-        return Diagnosis("volumes", Verdict.OK, str(path))
+        return ok("volumes", str(path))
     return _not_passable("volumes", path, closed, user)
 
 
@@ -54,23 +52,21 @@ def check_image(name: str, path: Path | None, user: pwd.struct_passwd | None) ->
     """Check that an image's file exists, and QEMU's user can reach it."""
     subject = f"image {name}"
     if path is None:
-        remedy = f"name its file in site.yaml: images: {name}: path"
-        return Diagnosis(subject, Verdict.FAIL, "has no path", remedy)
+        return fail(subject, "has no path", f"name its file in site.yaml: images: {name}: path")
     if not path.is_file():
         remedy = "put it there (make demo builds fabric-guest), or fix the path in site.yaml"
-        return Diagnosis(subject, Verdict.FAIL, f"there is no file {path}", remedy)
+        return fail(subject, f"there is no file {path}", remedy)
     closed = _closed_to(user, path.parent)
     if closed is not None:
         return _not_passable(subject, path, closed, user)
-    return Diagnosis(subject, Verdict.OK, f"{path}, {path.stat().st_size / 2**20:.0f} MiB")
+    return ok(subject, f"{path}, {path.stat().st_size / 2**20:.0f} MiB")
 
 
 def _not_passable(
     subject: str, path: Path, closed: Path, user: pwd.struct_passwd | None
 ) -> Diagnosis:
     who = user.pw_name if user else "QEMU"
-    found = f"{path}: {who} cannot pass through {closed}"
-    return Diagnosis(subject, Verdict.FAIL, found, f"chmod o+x {closed}")
+    return fail(subject, f"{path}: {who} cannot pass through {closed}", f"chmod o+x {closed}")
 
 
 def _closed_to(user: pwd.struct_passwd | None, directory: Path) -> Path | None:

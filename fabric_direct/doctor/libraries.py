@@ -2,7 +2,7 @@
 
 from importlib import import_module, metadata
 
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
 
 # Drivers import them at first use, so a missing one would be noticed late.
 _NEEDED = {
@@ -19,14 +19,13 @@ def check_libraries() -> Diagnosis:
         f"{package}: {why}" for module, package in _NEEDED.items() if (why := _trouble(module))
     ]
     if wrong:
-        return Diagnosis(
+        return fail(
             "Python libraries",
-            Verdict.FAIL,
             "; ".join(wrong),
             "install fabric-direct again with its dependencies: pip install -U fabric-direct",
         )
     versions = ", ".join(f"{p} {metadata.version(p)}" for p in _NEEDED.values())
-    return Diagnosis("Python libraries", Verdict.OK, versions)
+    return ok("Python libraries", versions)
 
 
 def _trouble(module: str) -> str:

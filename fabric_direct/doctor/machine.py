@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, info, ok, warn
 from fabric_direct.networks import FlatNetwork, SiteNetwork, VlanNetwork
 
 # <linux/kvm.h>: _IO(0xAE, 0x01).
@@ -31,12 +31,12 @@ def check_kvm(
     :param virt_type: the host's setting; ``auto`` works without KVM.
     """
     if virt_type == "qemu":
-        return Diagnosis("KVM", Verdict.INFO, "not used: virt_type is qemu")
+        return info("KVM", "not used: virt_type is qemu")
     trouble = _kvm_trouble(device)
     if not trouble and platform.machine() == "x86_64" and not _virtualizes(cpuinfo):
         trouble = f"{device} answers, but the CPU says neither vmx nor svm: guests may not start"
     if not trouble:
-        return Diagnosis("KVM", Verdict.OK, "works")
+        return ok("KVM", "works")
     return Diagnosis(
         "KVM",
         Verdict.FAIL if virt_type == "kvm" else Verdict.WARN,
@@ -66,12 +66,11 @@ def check_kvm_permissions(user: pwd.struct_passwd | None, device: Path = _KVM) -
     """
     subject = f"{device} for QEMU"
     if not device.exists():
-        return Diagnosis(subject, Verdict.INFO, "is not there")
+        return info(subject, "is not there")
     if user is None or may(user, device, stat.S_IROTH | stat.S_IWOTH):
-        return Diagnosis(subject, Verdict.OK, f"{user.pw_name if user else 'root'} may open it")
-    return Diagnosis(
+        return ok(subject, f"{user.pw_name if user else 'root'} may open it")
+    return fail(
         subject,
-        Verdict.FAIL,
         f"{user.pw_name} may not open it: libvirt's calls take 8 s and more",
         f"chown root:kvm {device} && chmod 0660 {device}; adduser {user.pw_name} kvm",
     )
@@ -108,13 +107,12 @@ def check_iommu(*, needed: bool, root: Path = _ROOT) -> Diagnosis:
     count = len(list(groups.iterdir())) if groups.is_dir() else 0
     vfio = (root / "sys/bus/pci/drivers/vfio-pci").exists() or has_module("vfio-pci", root)
     if count and vfio:
-        return Diagnosis("IOMMU", Verdict.OK, f"{count} groups, vfio-pci is there")
+        return ok("IOMMU", f"{count} groups, vfio-pci is there")
     lacks = "no IOMMU group" if not count else "no vfio-pci"
     if not needed:
-        return Diagnosis("IOMMU", Verdict.INFO, f"{lacks}; the site passes no device through")
-    return Diagnosis(
+        return info("IOMMU", f"{lacks}; the site passes no device through")
+    return warn(
         "IOMMU",
-        Verdict.WARN,
         f"{lacks}: the devices of site.yaml cannot be passed through",
         "enable VT-d or AMD-Vi in the firmware, boot with intel_iommu=on (Intel), modprobe vfio-pci",
     )
@@ -149,28 +147,27 @@ def check_networks(networks: Mapping[str, SiteNetwork], root: Path = _ROOT) -> I
 def check_bridge(network: str, bridge: str, root: Path = _ROOT) -> Diagnosis:
     """Check that the bridge of a flat network exists."""
     if (root / "sys/class/net" / bridge / "bridge").is_dir():
-        return Diagnosis(f"network {network}", Verdict.OK, f"bridge {bridge} is there")
+        return ok(f"network {network}", f"bridge {bridge} is there")
     there = (root / "sys/class/net" / bridge).exists()
     found = f"{bridge} is no bridge" if there else f"there is no bridge {bridge}"
     remedy = f"ip link add {bridge} type bridge && ip link set {bridge} up, or name another one"
-    return Diagnosis(f"network {network}", Verdict.FAIL, found, remedy)
+    return fail(f"network {network}", found, remedy)
 
 
 def check_uplink(network: str, uplink: str, root: Path = _ROOT) -> Diagnosis:
     """Check that the uplink of a VLAN network exists."""
     if (root / "sys/class/net" / uplink).exists():
-        return Diagnosis(f"network {network}", Verdict.OK, f"uplink {uplink} is there")
+        return ok(f"network {network}", f"uplink {uplink} is there")
     remedy = f"name one of this machine's in site.yaml: networks: {network}: uplink"
-    return Diagnosis(f"network {network}", Verdict.FAIL, f"there is no uplink {uplink}", remedy)
+    return fail(f"network {network}", f"there is no uplink {uplink}", remedy)
 
 
 def check_8021q(root: Path = _ROOT) -> Diagnosis:
     """Check that the kernel supports VLAN interfaces."""
     if has_module("8021q", root):
-        return Diagnosis("802.1Q", Verdict.OK, "the kernel has it")
-    return Diagnosis(
+        return ok("802.1Q", "the kernel has it")
+    return fail(
         "802.1Q",
-        Verdict.FAIL,
         "the kernel has no module 8021q: networks of strategy vlan cannot be made",
         "install the kernel's extra modules, or use the strategies flat and flat_dhcp",
     )
@@ -180,10 +177,7 @@ def check_dnsmasq() -> Diagnosis:
     """Check that dnsmasq is installed, the DHCP server of libvirt's networks."""
     found = shutil.which("dnsmasq", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found:
-        return Diagnosis("dnsmasq", Verdict.OK, found)
-    return Diagnosis(
-        "dnsmasq",
-        Verdict.FAIL,
-        "is not installed: no network with DHCP starts",
-        "apt-get install dnsmasq-base",
+        return ok("dnsmasq", found)
+    return fail(
+        "dnsmasq", "is not installed: no network with DHCP starts", "apt-get install dnsmasq-base"
     )

@@ -2,7 +2,7 @@
 
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
 from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.errors import FabricDirectError
 
@@ -20,18 +20,18 @@ def check_login(site: Site, name: str) -> Diagnosis:
     if host.ssh is None:
         found = "it has devices to pass through, and site.yaml has no SSH login for it"
         remedy = f"name one in site.yaml: hosts.{name}.ssh: ssh://root@{name}"
-        return Diagnosis(subject, Verdict.FAIL, found, remedy)
+        return fail(subject, found, remedy)
     try:
         python, user = _looked(site, name)
     except FabricDirectError as error:
         found = f"{host.ssh}: {error.what}: {error.why}".removesuffix(": ")
-        return Diagnosis(subject, Verdict.FAIL, found, error.remedy or _REACH)
+        return fail(subject, found, error.remedy or _REACH)
     if user != 0:
         found = f"{host.ssh}: we are user {user} there; devices and networks need root"
         verdict = Verdict.FAIL if host.devices else Verdict.WARN
         remedy = f"name root in site.yaml: hosts.{name}.ssh: ssh://root@…"
         return Diagnosis(subject, verdict, found, remedy)
-    return Diagnosis(subject, Verdict.OK, f"{host.ssh}: root, Python {python}")
+    return ok(subject, f"{host.ssh}: root, Python {python}")
 
 
 def _looked(site: Site, name: str) -> tuple[str, int]:
