@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _MOST_NEXT = 3
 _REQUEST = """\b
-A REQUEST is a sliver's file, or asks for several at once:
+A REQUEST is the file of one sliver, or of several:
   slivers:
     - count: 4
       apart: true        # no two on one host; or together: true
       sliver: {id: web, name: web, host: auto, ...}
-`fabric-direct schema request` says what may be in it.
+`fabric-direct schema request` prints its schema.
 """
 
 
@@ -94,7 +94,7 @@ def place(
 
 def _refuse_with_zone(*of_hosts: object) -> None:
     if any(of_hosts):
-        raise click.UsageError("--explain, --save and --plan name hosts, which no zone names.")
+        raise click.UsageError("--explain, --save and --plan name hosts; zones do not.")
 
 
 def _plan(settings: Settings, wanted: "BatchRequest", *, partial: bool) -> "BuildPlan":
@@ -166,7 +166,7 @@ def _show(said: "dict[str, Explanation]", plan: "BuildPlan") -> None:
         show.say(err, f"warning: {warning}", "yellow")
     every = len(plan.assignments) + len(plan.unplaced)
     placed = len(plan.assignments)
-    show.say(out, f"{placed} of {every} have a place, at a cost of {plan.cost} in all.")
+    show.say(out, f"{placed} of {every} are placed, at a total cost of {plan.cost}.")
 
 
 def _row(assignment: "Assignment") -> list[str]:

@@ -142,9 +142,9 @@ def _row(name: str, state: str, has: "Capabilities | None", why: str = "") -> li
 # --- reservations
 
 
-@zone.group(short_help="Show or delete what a zone has made.")
+@zone.group(short_help="Show or delete a reservation.")
 def reservation() -> None:
-    """Show or delete what a zone was asked to make."""
+    """Show or delete a reservation: instances that a zone creates for one request."""
 
 
 @reservation.command("show", short_help="Show the status of the instances.")

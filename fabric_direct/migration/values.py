@@ -12,7 +12,7 @@ from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.errors import Refused
 
 VAULT = "$ANSIBLE_VAULT"
-# Ansible's two tags. A vaulted value is told by what it begins with, also without its tag.
+# Ansible's two tags. A vaulted value is recognized by its first word, with or without the tag.
 _TAG = re.compile(r"^([^#\n'\"]*?[:-] +)!(?:vault|unsafe)(?=\s)", re.MULTILINE)
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 

@@ -8,7 +8,7 @@
     local_source    the site's own hosts
     instances       instances on the local hosts, on disk
     child           a child zone: queried over HTTP, its answers checked
-    client          one HTTP request to a zone
+    client          HTTP requests to a zone
     access          bearer tokens, loopback addresses
     fan_out         many sources queried at once, within one deadline
     source_health   what each source last reported; sources that went silent are skipped

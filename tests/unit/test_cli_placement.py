@@ -83,7 +83,7 @@ class TestPlace:
         table = rows(result)
         assert table["INSTANCE"][:3] == ["INSTANCE", "HOST", "COST"]
         assert sorted(table[f"web-{n}"][1] for n in (1, 2, 3)) == ["w1", "w2", "w3"]
-        assert "3 of 3 have a place" in result.stdout
+        assert "3 of 3 are placed" in result.stdout
         assert not any(servers(site).values())
 
     def test_takes_a_slivers_file_too(self, run: Run, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ class TestBoot:
         result = run("place", write(), "--boot")
 
         assert (result.exit_code, servers(site)) == (0, before)
-        assert "3 of 3 have a place, at a cost of 0 in all." in result.stdout
+        assert "3 of 3 are placed, at a total cost of 0." in result.stdout
 
     def test_makes_nothing_if_not_all_fit(self, run: Run, write: Write, site: Site) -> None:
         request = write({"count": 2, "sliver": VM | {"components": [GPU]}})

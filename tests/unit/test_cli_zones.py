@@ -184,7 +184,7 @@ class TestPlace:
         done = run("place", request_file, "--zone", "http://127.0.0.1:9", "--explain")
 
         assert done.exit_code == 2
-        assert "which no zone names" in done.stderr
+        assert "zones do not" in done.stderr
 
 
 @pytest.mark.parametrize("word", ["zones", "reservation"])
