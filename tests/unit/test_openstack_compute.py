@@ -1185,7 +1185,7 @@ def test_a_reboot_that_fails_is_explained_by_nova(nova: Nova) -> None:
     nova.says(
         {"event": "compute_reboot_instance", "result": "Error", "details": "no"}, action="reboot"
     )
-    with pytest.raises(DriverError, match=f"cannot reboot server {ID}: no"):
+    with pytest.raises(DriverError, match=rf"cannot reboot server {ID} \(cloud test\): no"):
         nova.compute().reboot("s-1", hard=True, timeout=5)
 
 

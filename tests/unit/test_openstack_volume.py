@@ -488,7 +488,7 @@ class TestPresentVolumesInUse:
         self, api: OpenStackApi, driver: OpenStackVolume
     ) -> None:
         self.serves(api, STAMP)
-        with pytest.raises(InvalidSliver, match="in use by server web: it serves sliver s1"):
+        with pytest.raises(InvalidSliver, match=r"in use by server web \(cloud test\): it serves sliver s1"):
             driver.check("scratch", "s2")
 
 

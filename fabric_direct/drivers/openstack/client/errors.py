@@ -68,6 +68,8 @@ _NO_ADDRESS = re.compile(r"no more (floating )?ip addresses|unable to find any i
 def translated(what: str, where: str = "") -> Iterator[None]:
     """Turn the errors of openstacksdk and keystoneauth into ours; the API's words are the reason.
 
+    An error of ours that does not say where it happened gets ``where``.
+
     :param what: what is being done, as an infinitive: ``make the port of s/n``.
     :param where: the cloud it is done at; the API's host and port if absent.
     """
@@ -75,6 +77,17 @@ def translated(what: str, where: str = "") -> Iterator[None]:
         yield
     except _NATIVE as error:
         raise _translate(_original(error), what, where) from error
+    except FabricDirectError as error:
+        error.where = error.where or where
+        raise
+
+
+def if_there(get: Callable[[str], T], name: str) -> T | None:
+    """Return what ``get`` returns for an id, or None if the API does not know the id."""
+    try:
+        return get(name)
+    except sdk.NotFoundException:
+        return None
 
 
 def _original(error: Exception) -> Exception:
@@ -125,7 +138,7 @@ def _host(error: Exception) -> str:
 
 
 def unclear(error: BaseException | None) -> bool:
-    """Say whether the request may have been carried out although it failed.
+    """Return whether the request may have been carried out although it failed.
 
     So it is if the answer did not come or broke off, and if the API or a proxy in front of it failed in
     the midst of it (5xx); not if nothing could be sent, or the API refused.
@@ -143,7 +156,7 @@ def unclear(error: BaseException | None) -> bool:
 
 
 def _unsent(error: BaseException | None) -> bool:
-    """Say whether it failed before anything was sent."""
+    """Return whether it failed before anything was sent."""
     if isinstance(error, requests.ConnectTimeout):
         return True
     reason = error.args[0] if error is not None and error.args else None

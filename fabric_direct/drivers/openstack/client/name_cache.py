@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from openstack import exceptions as sdk
+from openstack.compute.v2.flavor import Flavor
 from openstack.connection import Connection
 
 from fabric_direct import forks
-from fabric_direct.drivers.openstack.client.errors import status_of, translated, words
+from fabric_direct.drivers.openstack.client.errors import if_there, status_of, translated, words
 from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.errors import FabricDirectError, InvalidSliver
 
@@ -63,8 +64,8 @@ class Names:
         """
         return self._one("security_group", name_or_id)
 
-    def flavors(self) -> tuple[Any, ...]:
-        """Return all flavors that the project may use, :class:`openstack.compute.v2.flavor.Flavor`."""
+    def flavors(self) -> tuple[Flavor, ...]:
+        """Return all flavors that the project may use."""
         return self._kept("flavor", "", lambda: tuple(self._cloud.compute.flavors(details=True)))
 
     def hosts(self) -> tuple[str, ...]:
@@ -78,6 +79,17 @@ class Names:
         """Look it up again next time; flavors and hosts are known all together, by no name."""
         with self._lock:
             self._known.pop((kind, name), None)
+
+    def chosen(self, kind: Kind, choose: Callable[[], T]) -> T:
+        """Call ``choose``, which reads flavors or hosts; once more with a new list if it refuses.
+
+        :raises InvalidSliver: if it refuses again.
+        """
+        try:
+            return choose()
+        except InvalidSliver:
+            self.forget(kind)
+            return choose()
 
     def resolved(self, kind: Kind, name: str, use: Callable[[str], T]) -> T:
         """Call ``use`` with the id of a thing; once more with a new id if the known one is gone.
@@ -115,14 +127,15 @@ class Names:
             raise self._unknown(kind, name)
         found = [thing for thing in present if _usable(thing)]
         if not found:
-            raise self._unusable(kind, name, present[0].status)
+            why = f"it is {present[0].status}"
+            raise _refusal(kind, f"{_said(kind, name)} cannot be used", why=why)
         found = [thing for thing in found if self._meant(thing)] or found
         if len(found) > 1:
-            raise self._ambiguous(kind, name, found)
+            raise _ambiguous(kind, name, found)
         return found[0]
 
     def _meant(self, thing: Any) -> bool:
-        """Say whether it is the project's own or everybody's: an administrator sees all projects'."""
+        """Return whether it is the project's own or everybody's: an administrator sees all projects'."""
         return (
             getattr(thing, "project_id", None) == self._cloud.current_project_id
             or getattr(thing, "owner_id", None) == self._cloud.current_project_id
@@ -131,58 +144,36 @@ class Names:
         )
 
     def _candidates(self, kind: Kind, name: str) -> Iterable[Any]:
-        by_id = self._by_id(kind, name) if _is_id(name) else None
+        get = getattr(self._api(kind), f"get_{kind}")
+        by_id = if_there(get, name) if is_id(name) else None
         return [by_id] if by_id is not None else self._list(kind, name=name)
 
-    def _by_id(self, kind: Kind, name: str) -> Any:
-        try:
-            return self._getter(kind)(name)
-        except sdk.NotFoundException:
-            return None
+    def _api(self, kind: Kind) -> Any:
+        return self._cloud.image if kind == "image" else self._cloud.network
 
-    def _getter(self, kind: Kind) -> Callable[[str], Any]:
-        network = self._cloud.network
-        if kind == "image":
-            return self._cloud.image.get_image
-        return network.get_network if kind == "network" else network.get_security_group
-
-    def _list(self, kind: Kind, **query: str) -> list[Any]:
-        if kind == "image":
-            return list(self._cloud.image.images(**query))
-        if kind == "network":
-            return list(self._cloud.network.networks(**query))
-        project = self._cloud.current_project_id
-        return list(self._cloud.network.security_groups(project_id=project, **query))
-
-    def _ambiguous(self, kind: Kind, name: str, found: list[Any]) -> InvalidSliver:
-        return InvalidSliver(
-            f"there are {len(found)} {kind.replace('_', ' ')}s of the name {name!r}",
-            where=self._cloud.name,
-            why=", ".join(sorted(thing.id for thing in found)),
-            remedy="use the id",
-            field=_FIELDS[kind],
-        )
-
-    def _unusable(self, kind: Kind, name: str, status: str) -> InvalidSliver:
-        return InvalidSliver(
-            f"{_said(kind, name)} cannot be used",
-            where=self._cloud.name,
-            why=f"it is {status}",
-            field=_FIELDS[kind],
-        )
+    def _list(self, kind: Kind, **query: str | None) -> list[Any]:
+        if kind == "security_group":
+            query["project_id"] = self._cloud.current_project_id
+        return list(getattr(self._api(kind), f"{kind}s")(**query))
 
     def _unknown(self, kind: Kind, name: str) -> InvalidSliver:
         present = {thing.name for thing in self._list(kind) if thing.name}
-        return InvalidSliver(
-            f"there is no {_said(kind, name)}",
-            where=self._cloud.name,
-            remedy=_instead(name, sorted(present)),
-            field=_FIELDS[kind],
-        )
+        instead = _instead(name, sorted(present))
+        return _refusal(kind, f"there is no {_said(kind, name)}", remedy=instead)
 
     def _hosts(self) -> tuple[str, ...]:
         services = self._cloud.compute.services(binary="nova-compute")
         return tuple(sorted(service.host for service in services))
+
+
+def _refusal(kind: Kind, what: str, *, why: str = "", remedy: str = "") -> InvalidSliver:
+    return InvalidSliver(what, why=why, remedy=remedy, field=_FIELDS[kind])
+
+
+def _ambiguous(kind: Kind, name: str, found: list[Any]) -> InvalidSliver:
+    what = f"there are {len(found)} {kind.replace('_', ' ')}s of the name {name!r}"
+    ids = ", ".join(sorted(thing.id for thing in found))
+    return _refusal(kind, what, why=ids, remedy="use the id")
 
 
 def _said(kind: Kind, name: str) -> str:
@@ -202,16 +193,16 @@ def _usable(thing: Any) -> bool:
     return getattr(thing, "status", None) not in {"queued", "saving", "deactivated", "killed"}
 
 
-def _is_id(name: str) -> bool:
+def is_id(name: str) -> bool:
+    """Return whether a name has the form of an id: a UUID with its hyphens."""
     try:
-        UUID(name)
+        return str(UUID(name)) == name.lower()
     except ValueError:
         return False
-    return True
 
 
 def _gone(error: BaseException, found: str) -> bool:
-    """Say whether the API refused because it does not know the id. Nova says that with 400."""
+    """Return whether the API refused because it does not know the id. Nova says that with 400."""
     said = words(error)
     return status_of(error) == 404 or (
         status_of(error) == 400 and (found in said or "not find" in said)

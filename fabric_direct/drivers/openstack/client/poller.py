@@ -9,14 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Literal
 
 from openstack.connection import Connection
-from openstack.exceptions import NotFoundException
 
 from fabric_direct import forks
-from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.errors import if_there, translated
+from fabric_direct.drivers.openstack.client.stamp import age
 from fabric_direct.drivers.read_cache import current
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
 
@@ -182,13 +181,9 @@ def _servers(cloud: Connection, tags: Collection[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for some in _parts(tags):
         servers = cloud.compute.servers(details=True, any_tags=",".join(some))
-        for server in sorted(servers, key=_made_at, reverse=True):
+        for server in sorted(servers, key=age, reverse=True):
             found.update(dict.fromkeys(server.tags or (), server))
     return found
-
-
-def _made_at(server: Any) -> tuple[str, str]:
-    return str(server.created_at), server.id
 
 
 def _ports(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
@@ -198,11 +193,7 @@ def _ports(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
 def _volumes(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
     if len(ids) >= _MANY_VOLUMES:
         return {volume.id: volume for volume in cloud.block_storage.volumes(details=True)}
-    found: dict[str, Any] = {}
-    for name in sorted(ids):
-        with suppress(NotFoundException):
-            found[name] = cloud.block_storage.get_volume(name)
-    return found
+    return {name: if_there(cloud.block_storage.get_volume, name) for name in sorted(ids)}
 
 
 _READERS: dict[Kind, Callable[[Connection, Collection[str]], dict[str, Any]]] = {

@@ -18,6 +18,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Mapping
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import ValidationError
@@ -52,6 +53,11 @@ def network_description(site: str, name: str) -> str:
     return f"fabric-direct {site} network {name}"
 
 
+def age(found: Any) -> tuple[str, str]:
+    """Sort by age: of several things with one stamp, the oldest counts."""
+    return str(found.created_at), found.id
+
+
 def volume_metadata(site: str, sliver_id: str, component: str) -> dict[str, str]:
     """Return the metadata of a volume."""
     return {SITE: site, SLIVER: sliver_id, COMPONENT: component}
@@ -78,8 +84,9 @@ def server_metadata(site: str, stamp: Stamp) -> dict[str, str]:
     return {SITE: site, SLIVER: stamp.sliver.id, _PARTS: str(len(parts)), **named}
 
 
-def read_stamp(metadata: Mapping[str, str]) -> Stamp | None:
-    """Return the stamp that a server's metadata hold, or None if they hold none that can be read."""
+def read_stamp(server: Any) -> Stamp | None:
+    """Return the stamp in a server's metadata, or None if they hold none that can be read."""
+    metadata: Mapping[str, str] = server.metadata or {}
     try:
         count = int(metadata[_PARTS])
         text = "".join(metadata[_PART.format(number)] for number in range(count))

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import requests
 from keystoneauth1.session import TCPKeepAliveAdapter
 from requests import PreparedRequest, Response
 from tenacity import (
+    Future,
     RetryCallState,
     Retrying,
     retry_if_exception_type,
@@ -163,7 +164,7 @@ class Transport(TCPKeepAliveAdapter):
             retry=retry_if_exception_type(_TRANSIENT) | retry_if_result(_busy),
             stop=stop_after_attempt(_TRIES) | stop_before_delay(self._limit),
             wait=_wait,
-            retry_error_callback=_last,
+            retry_error_callback=lambda state: cast(Future, state.outcome).result(),
         )
         return retrying(self._try, request, how, self._limit * _SAFE_SHARE)
 
@@ -219,7 +220,7 @@ def _created(request: PreparedRequest) -> str | None:
 
 
 def _reads(request: PreparedRequest) -> bool:
-    """Say whether it is a POST that changes nothing."""
+    """Return whether it is a POST that changes nothing."""
     content = request.body if isinstance(request.body, str) else ""
     return _path(request).endswith(LOGIN) or content.startswith(_READ_CONSOLE)
 
@@ -240,11 +241,3 @@ def _wait(state: RetryCallState) -> float:
         with suppress(InvalidHeader):
             return float(Retry().parse_retry_after(wanted)) if wanted else _backoff(state)
     return _backoff(state)
-
-
-def _last(state: RetryCallState) -> Response:
-    """Return the last answer, or raise the last error."""
-    outcome = state.outcome
-    if outcome is None:  # pragma: no cover - tenacity sets it before it calls this
-        raise RuntimeError("nothing was sent")
-    return outcome.result()  # type: ignore[no-any-return]

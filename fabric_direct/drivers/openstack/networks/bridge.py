@@ -1,7 +1,5 @@
 """Network slivers, in Neutron."""
 
-from contextlib import AbstractContextManager
-
 from openstack.network.v2.network import Network as NeutronNetwork
 from openstack.network.v2.port import Port as NeutronPort
 from openstack.network.v2.router import Router
@@ -9,8 +7,7 @@ from openstack.network.v2.subnet import Subnet
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Network
-from fabric_direct.drivers.openstack.client.errors import translated
-from fabric_direct.drivers.openstack.client.name_cache import names
+from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.stamp import description
 from fabric_direct.drivers.openstack.networks import desired_network
 from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetwork, of_sliver
@@ -19,22 +16,16 @@ from fabric_direct.errors import InvalidSliver
 from fabric_direct.networks import NetworkSliver
 
 
-class OpenStackBridge:
+class OpenStackBridge(CloudDriver):
     """The :class:`~fabric_direct.drivers.contract.BridgeDriver` of a cloud.
 
     Network, subnets and router bear the sliver's stamp. DNS servers, pool, gateway and router of an
     existing network can be changed, as far as Neutron allows; the rest is fixed.
-
-    :param site: the site.
-    :param host: name of the worker, or empty; networks are the same for all.
     """
 
-    def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
-        """Create the driver; send no request yet.
-
-        :raises InvalidSite: if the site names no cloud.
-        """
-        self._site, self._networks = site, OwnNetworks(site)
+    def __init__(self, site: Site, host: str) -> None:
+        super().__init__(site, host)
+        self._networks = OwnNetworks(site)
 
     def check(self, sliver: NetworkSliver) -> None:
         """Raise an error unless the network can be created, or changed into what the sliver describes.
@@ -45,8 +36,8 @@ class OpenStackBridge:
         :raises InvalidSite: if the cloud has no external network of the site's name for it.
         :raises NotOurs: if a network of that name exists without the sliver's stamp.
         """
-        desired = of_sliver(self._site, sliver)
-        with self._translated(f"look for network {sliver.name}"):
+        desired = of_sliver(self.site, sliver)
+        with self.translated(f"look for network {sliver.name}"):
             self._refuse_impossible(desired)
             found = self._networks.find(desired.stamp)
             if found is None:
@@ -55,19 +46,19 @@ class OpenStackBridge:
                 desired_network.refuse_changed(desired, found, self._networks.subnets(found.id))
 
     def _refuse_impossible(self, desired: DesiredNetwork) -> None:
-        if desired.name in self._site.networks:
+        if desired.name in self.site.networks:
             raise InvalidSliver(
                 f"{desired.name} is a network of site.yaml",
                 field="name",
                 remedy="name it otherwise",
             )
-        desired_network.refuse_impossible(desired, self._networks.settings.external_network)
+        desired_network.refuse_impossible(desired, self.settings.external_network)
         if desired.settings.router:
             self._networks.with_external(str)
 
     def find(self, sliver_id: str) -> Network | None:
         """Return the network with the sliver's stamp, or None if it does not exist or is incomplete."""
-        with self._translated(f"look for the network of {sliver_id}"):
+        with self.translated(f"look for the network of {sliver_id}"):
             network = self._networks.find(self._stamp(sliver_id))
             if network is None:
                 return None
@@ -89,8 +80,8 @@ class OpenStackBridge:
 
         Only administrators see the segment.
         """
-        desired = of_sliver(self._site, sliver)
-        with self._translated(f"look for the network of {sliver.id}"):
+        desired = of_sliver(self.site, sliver)
+        with self.translated(f"look for the network of {sliver.id}"):
             network = self._networks.find(desired.stamp)
             if network is None:
                 return ("there is no such network",)
@@ -119,11 +110,11 @@ class OpenStackBridge:
         :raises SliverBusy: if another thread or process holds the network's lock longer than
             ``limits.call``.
         """
-        desired = of_sliver(self._site, sliver)
-        with self._translated(f"make network {sliver.name}"), self._networks.alone(sliver.name):
+        desired = of_sliver(self.site, sliver)
+        with self.translated(f"make network {sliver.name}"), self._networks.alone(sliver.name):
             self._refuse_impossible(desired)
             network = self._networks.make(desired, settle=True).network
-        names(self._networks.connection()).forget("network", sliver.name)
+        self.names.forget("network", sliver.name)
         return Network(
             sliver=sliver.id,
             source=network.id,
@@ -138,12 +129,12 @@ class OpenStackBridge:
         :raises Conflict: if it has ports of others: the error names them, and nothing is deleted.
         :raises NotVerified: if any of it still exists.
         """
-        with self._translated(f"delete the network of {sliver_id}"):
+        with self.translated(f"delete the network of {sliver_id}"):
             self._networks.remove(self._stamp(sliver_id))
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name whatever still exists of the network."""
-        with self._translated(f"look for what is left of {sliver_id}"):
+        with self.translated(f"look for what is left of {sliver_id}"):
             return self._networks.left(self._stamp(sliver_id))
 
     def _parts(
@@ -154,10 +145,7 @@ class OpenStackBridge:
         return subnets, ports, self._networks.routers(network.description)
 
     def _stamp(self, sliver_id: str) -> str:
-        return description(self._site.site, sliver_id)
-
-    def _translated(self, what: str) -> AbstractContextManager[None]:
-        return translated(what, self._networks.where)
+        return description(self.site.site, sliver_id)
 
 
 def _complete(subnets: list[Subnet], ports: list[NeutronPort], routers: list[Router]) -> bool:

@@ -9,7 +9,7 @@ before, Neutron answers 404 and the network is created again.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface, ip_address
 from typing import Any
@@ -20,8 +20,7 @@ from openstack.network.v2.port import Port as NeutronPort
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
-from fabric_direct.drivers.openstack.client.errors import translated
-from fabric_direct.drivers.openstack.client.name_cache import names
+from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
 from fabric_direct.drivers.openstack.networks.address_blocks import (
@@ -56,19 +55,12 @@ from fabric_direct.errors import (
 from fabric_direct.model import VNicInterface
 
 
-class OpenStackNetwork:
-    """The :class:`~fabric_direct.drivers.contract.NetworkDriver` of a cloud.
+class OpenStackNetwork(CloudDriver):
+    """The :class:`~fabric_direct.drivers.contract.NetworkDriver` of a cloud."""
 
-    :param site: the site.
-    :param host: name of the worker, or empty; networks are the same for all.
-    """
-
-    def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
-        """Create the driver; send no request yet.
-
-        :raises InvalidSite: if the site names no cloud.
-        """
-        self._site, self._networks = site, OwnNetworks(site)
+    def __init__(self, site: Site, host: str) -> None:
+        super().__init__(site, host)
+        self._networks = OwnNetworks(site)
 
     # --- check
 
@@ -86,7 +78,7 @@ class OpenStackNetwork:
             does not have.
         :raises NotOurs: if a network of its name exists without our stamp.
         """
-        with self._translated(f"look for network {network}"):
+        with self.translated(f"look for network {network}"):
             self._refuse_impossible(interface)
             known = self._look_for(network)
             for field, asked in _asked(interface):
@@ -101,7 +93,7 @@ class OpenStackNetwork:
             )
         if not interface.floating_ip:
             return
-        if self._networks.settings.external_network is None:
+        if self.settings.external_network is None:
             raise InvalidSliver(
                 "cannot be had: the site names no external network",
                 field="interface.floating_ip",
@@ -111,10 +103,10 @@ class OpenStackNetwork:
 
     def _look_for(self, network: str) -> KnownNetwork | None:
         """Return a network; None if it is one of site.yaml that does not exist yet."""
-        if network not in self._site.networks:
+        if network not in self.site.networks:
             return self._other(network)
-        desired = of_site(self._site, network)
-        refuse_impossible(desired, self._networks.settings.external_network)
+        desired = of_site(self.site, network)
+        refuse_impossible(desired, self.settings.external_network)
         memory = self._networks.memory
         if desired.stamp in memory.by_stamp:
             return memory.by_stamp[desired.stamp]
@@ -126,19 +118,19 @@ class OpenStackNetwork:
 
     def _other(self, network: str) -> KnownNetwork:
         """Return a network that is not of site.yaml."""
-        found = names(self._networks.connection()).network(network)
+        found = self.names.network(network)
         known = self._networks.memory.by_id.get(found.id)
         return known or self._networks.recall(found)
 
     def _blocks(self, network: str, known: KnownNetwork | None) -> list[Block]:
-        settings = self._site.networks.get(network)
+        settings = self.site.networks.get(network)
         return of_settings(settings) if settings else of_subnets(known.subnets if known else ())
 
     def _refuse_taken(self, known: KnownNetwork, interface: VNicInterface, sliver_id: str) -> None:
         asked = [f"ip_address={address.ip}" for _, address in _asked(interface)]
         if not asked:
             return
-        stamp = description(self._site.site, sliver_id)
+        stamp = description(self.site.site, sliver_id)
         ports = self._networks.api.ports(network_id=known.network.id, fixed_ips=asked)
         for port in (port for port in ports if port.description != stamp):
             taken = {ip_address(address["ip_address"]) for address in port.fixed_ips}
@@ -159,21 +151,15 @@ class OpenStackNetwork:
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports of the sliver, also floating IPs that have lost theirs."""
-        with self._translated(f"list the ports of {sliver_id}"):
-            return tuple(
-                port_of(self._networks, record) for record in records_of(self._networks, sliver_id)
-            )
+        with self.translated(f"list the ports of {sliver_id}"):
+            records = records_of(self._networks, sliver_id)
+            return tuple(port_of(self._networks, record) for record in records)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the sliver's ports and floating IPs, and the networks of site.yaml without a user."""
-        with self._translated(f"look for what is left of {sliver_id}"):
-            left = [
-                name for record in records_of(self._networks, sliver_id) for name in record.names()
-            ]
-        return (*left, *self.unused())
-
-    def _find(self, sliver_id: str, component: str) -> PortRecord | None:
-        return find_record(self._networks, sliver_id, component)
+        with self.translated(f"look for what is left of {sliver_id}"):
+            records = records_of(self._networks, sliver_id)
+        return (*(name for record in records for name in record.names()), *self.unused())
 
     # --- create
 
@@ -194,9 +180,8 @@ class OpenStackNetwork:
         :raises SliverBusy: if another thread or process holds the network's lock longer than
             ``limits.call``.
         """
-        what = f"make port {sliver_id}-{component} on network {network}"
-        with self._translated(what):
-            record = self._find(sliver_id, component)
+        with self.translated(f"make port {sliver_id}-{component} on network {network}"):
+            record = find_record(self._networks, sliver_id, component)
             if record:
                 self._refuse_other_place(record, network, interface)
             else:
@@ -216,7 +201,6 @@ class OpenStackNetwork:
             return
         raise Conflict(
             f"{record.sliver}/{record.component} has another port",
-            where=self._networks.where,
             why=f"{port.mac}, {port.ipv4 or port.ipv6} on network {port.network}",
             remedy="delete that port first",
         )
@@ -229,7 +213,7 @@ class OpenStackNetwork:
                 check_address(asked, of_subnets(known.subnets), interface.mac, field)
             return self._post(sliver_id, component, known, interface)
 
-        ours = network in self._site.networks
+        ours = network in self.site.networks
         port = self._post_on_ours(network, post) if ours else self._post_on(network, post)
         return PortRecord(sliver_id, component, (port,), ())
 
@@ -239,7 +223,7 @@ class OpenStackNetwork:
         try:
             return post(known)
         except NotFoundException:
-            names(self._networks.connection()).forget("network", network)
+            self.names.forget("network", network)
             self._forget(known)
         return post(self._other(network))
 
@@ -247,7 +231,7 @@ class OpenStackNetwork:
         self, network: str, post: Callable[[KnownNetwork], NeutronPort]
     ) -> NeutronPort:
         """Create a port on a network of site.yaml, and the network if it does not exist."""
-        desired, made = of_site(self._site, network), self._networks.memory.by_stamp
+        desired, made = of_site(self.site, network), self._networks.memory.by_stamp
         while True:
             if known := made.get(desired.stamp):
                 try:
@@ -275,31 +259,31 @@ class OpenStackNetwork:
 
     def _forget(self, known: KnownNetwork) -> None:
         self._networks.memory.forget(known.network.id)
-        for group in self._networks.settings.security_groups:
-            names(self._networks.connection()).forget("security_group", group)
+        for group in self.settings.security_groups:
+            self.names.forget("security_group", group)
 
     def _post(
         self, sliver_id: str, component: str, known: KnownNetwork, interface: VNicInterface
     ) -> NeutronPort:
         asked = {
             "name": f"{sliver_id}-{component}",
-            "description": description(self._site.site, sliver_id),
+            "description": description(self.site.site, sliver_id),
             "network_id": known.network.id,
             **self._settings_of(known, interface),
         }
 
         def find() -> NeutronPort | None:
-            found = ports_of(self._networks.connection(), self._site.site, sliver_id)
+            found = ports_of(self.connection(), self.site.site, sliver_id)
             return next((port for port in found if port.name == asked["name"]), None)
 
-        return self._networks.once(lambda: self._networks.api.create_port(**asked), find)
+        return self.once(lambda: self._networks.api.create_port(**asked), find)
 
     def _settings_of(self, known: KnownNetwork, interface: VNicInterface) -> dict[str, Any]:
         """Return the attributes of a port that Neutron does not choose by itself.
 
         A member may not choose addresses on a network that another project shares.
         """
-        secure, named = interface.port_security, self._networks.settings.security_groups
+        secure, named = interface.port_security, self.settings.security_groups
         effective = known.network.is_port_security_enabled if secure is None else secure
         chosen = self._networks.name_of_ours(known.network) or _asked(interface)
         filtered = named and effective is not False and known.subnets
@@ -312,8 +296,7 @@ class OpenStackNetwork:
         return {name: value for name, value in asked.items() if value is not None}
 
     def _groups(self, named: Iterable[str]) -> list[str]:
-        known = names(self._networks.connection())
-        return [known.security_group(name).id for name in named]
+        return [self.names.security_group(name).id for name in named]
 
     # --- settings of an existing port
 
@@ -332,7 +315,7 @@ class OpenStackNetwork:
 
     def _secure(self, port: NeutronPort, *, secure: bool) -> NeutronPort:
         """Switch port security on or off; without it a port cannot have security groups."""
-        named = self._networks.settings.security_groups or ("default",)
+        named = self.settings.security_groups or ("default",)
         changes: dict[str, Any] = {
             "is_port_security_enabled": secure,
             "security_groups": self._groups(named) if secure else [],
@@ -341,7 +324,7 @@ class OpenStackNetwork:
 
     def _float(self, record: PortRecord, port: NeutronPort) -> FloatingIP:
         """Create a floating IP for the port, in one request: nobody else can take it."""
-        connection, site = self._networks.connection(), self._site.site
+        site = self.site.site
         first = next((ip["ip_address"] for ip in port.fixed_ips if "." in ip["ip_address"]), None)
         asked = {
             "description": description(site, record.sliver),
@@ -350,12 +333,12 @@ class OpenStackNetwork:
         }
 
         def find() -> FloatingIP | None:
-            found = floating_ips_of(connection, site, record.sliver)
+            found = floating_ips_of(self.connection(), site, record.sliver)
             return next((ip for ip in found if ip.port_id == port.id), None)
 
-        with self._translated(f"make the floating IP of {record.sliver}/{record.component}"):
+        with self.translated(f"make the floating IP of {record.sliver}/{record.component}"):
             return self._networks.with_external(
-                lambda external: self._networks.once(
+                lambda external: self.once(
                     lambda: self._networks.api.create_ip(floating_network_id=external, **asked),
                     find,
                 )
@@ -370,8 +353,8 @@ class OpenStackNetwork:
         :raises SliverBusy: if another thread or process holds the network's lock longer than
             ``limits.call``.
         """
-        with self._translated(f"delete port {sliver_id}-{component}"):
-            record = self._find(sliver_id, component)
+        with self.translated(f"delete port {sliver_id}-{component}"):
+            record = find_record(self._networks, sliver_id, component)
             if record is None:
                 return
             home = self._home(record)
@@ -394,16 +377,9 @@ class OpenStackNetwork:
             self._networks.api.delete_ip(ip)
         for port in record.ports:
             self._networks.api.delete_port(port)
-        self._verify_gone(record.sliver, record.component)
-
-    def _verify_gone(self, sliver_id: str, component: str) -> None:
-        still = self._find(sliver_id, component)
-        if still:
-            raise NotVerified(
-                "the port is not gone",
-                where=self._networks.where,
-                why=", ".join(still.names()),
-            )
+        left = find_record(self._networks, record.sliver, record.component)
+        if left:
+            raise NotVerified("the port is not gone", why=", ".join(left.names()))
 
     def _leave(self, name: str, network_id: str) -> None:
         """Delete the network if this was its last port."""
@@ -413,25 +389,22 @@ class OpenStackNetwork:
 
     def _remove_unused(self, name: str) -> None:
         with self._networks.alone(name):
-            self._networks.remove_unused(network_description(self._site.site, name))
+            self._networks.remove_unused(network_description(self.site.site, name))
 
     # --- networks without a user
 
     def unused(self) -> tuple[str, ...]:
         """Name the networks of site.yaml that exist without a user."""
-        with self._translated("look for networks that nobody uses"):
+        with self.translated("look for networks that nobody uses"):
             return tuple(
                 name for w in orphans(self._networks) for name in self._networks.left(w.stamp)
             )
 
     def remove_unused(self) -> None:
         """Delete the networks of site.yaml that have no user."""
-        with self._translated("delete the networks that nobody uses"):
+        with self.translated("delete the networks that nobody uses"):
             for desired in orphans(self._networks):
                 self._remove_unused(desired.name)
-
-    def _translated(self, what: str) -> AbstractContextManager[None]:
-        return translated(what, self._networks.where)
 
 
 def _asked(interface: VNicInterface) -> list[tuple[str, IPv4Interface | IPv6Interface]]:

@@ -17,19 +17,14 @@ from openstack.network.v2.port import Port as NeutronPort
 from openstack.network.v2.router import Router
 from openstack.network.v2.subnet import Subnet
 
-from fabric_direct.config import OpenStackSettings, Site
-from fabric_direct.drivers.openstack.client.errors import make_once
-from fabric_direct.drivers.openstack.client.name_cache import names
-from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.drivers.openstack.client.stamp import description, network_description
+from fabric_direct.drivers.openstack.client.base import CloudDriver
+from fabric_direct.drivers.openstack.client.stamp import age, description, network_description
 from fabric_direct.errors import InvalidSite, InvalidSliver, SliverBusy
 from fabric_direct.locks import exclusive
 
 T = TypeVar("T")
 # Neutron's own ports; it deletes a network in spite of them.
 _NEUTRONS = ("network:dhcp", "network:distributed", "network:floatingip_agent_gateway")
-# Share of a call's limit for looking whether an unclear request was carried out.
-_LOOK = 0.25
 _LEAVING = ".leaving."
 
 
@@ -53,11 +48,6 @@ class NetworkCache:
     by_stamp: dict[str, KnownNetwork] = field(default_factory=dict)
     """Networks that we created, and that are complete."""
 
-    def keep(self, known: KnownNetwork) -> KnownNetwork:
-        """Add a network."""
-        self.by_id[known.network.id] = known
-        return known
-
     def forget(self, network_id: str) -> None:
         """Remove a network, so that it is read again next time."""
         self.by_id.pop(network_id, None)
@@ -75,30 +65,14 @@ def own(cloud: Connection, found: Iterable[Any]) -> list[Any]:
     An administrator sees those of all projects, and anybody can set a description.
     """
     mine = (thing for thing in found if thing.project_id == cloud.current_project_id)
-    return sorted(mine, key=lambda thing: (str(thing.created_at), thing.id))
+    return sorted(mine, key=age)
 
 
-class Neutron:
+class Neutron(CloudDriver):
     """Reads of one cloud's Neutron.
 
-    The methods also raise openstacksdk's errors: call them within
-    :func:`~fabric_direct.drivers.openstack.client.errors.translated`.
+    The methods also raise openstacksdk's errors: call them within :meth:`translated`.
     """
-
-    def __init__(self, site: Site) -> None:
-        """Create the reader; send no request yet.
-
-        :raises InvalidSite: if the site names no cloud.
-        """
-        if site.openstack is None:
-            raise InvalidSite("is missing, and the driver 'openstack' needs it", field="openstack")
-        self.site = site
-        self.settings: OpenStackSettings = site.openstack
-        self.where = f"cloud {self.settings.cloud}"
-
-    def connection(self) -> Connection:
-        """Return this process's connection."""
-        return cloud(self.settings, call_limit=self.site.limits.call)
 
     @property
     def api(self) -> Proxy:
@@ -128,14 +102,10 @@ class Neutron:
         """
         name = self.settings.external_network or ""
         try:
-            return names(self.connection()).resolved("network", name, use)
+            return self.names.resolved("network", name, use)
         except InvalidSliver as error:
-            raise InvalidSite(
-                error.what,
-                where=self.where,
-                remedy=error.remedy,
-                field="openstack.external_network",
-            ) from error
+            field = "openstack.external_network"
+            raise InvalidSite(error.what, remedy=error.remedy, field=field) from error
 
     # --- locks
 
@@ -160,10 +130,6 @@ class Neutron:
     def _lock(self, name: str) -> Path:
         return self.site.state_dir / "locks" / f"network-{self.settings.cloud}-{name}"
 
-    def once(self, make: Callable[[], T], find: Callable[[], T | None]) -> T:
-        """Send a request once that creates a resource; find it if the response was lost."""
-        return make_once(make, find, timeout=self.site.limits.call * _LOOK)
-
     # --- looking
 
     def find(self, stamp: str) -> NeutronNetwork | None:
@@ -180,7 +146,8 @@ class Neutron:
     def recall(self, network: NeutronNetwork) -> KnownNetwork:
         """Read the subnets of a network, and add it to the cache."""
         known = KnownNetwork(network, tuple(self.subnets(network.id)))
-        return self.memory.keep(known)
+        self.memory.by_id[network.id] = known
+        return known
 
     def subnets(self, network_id: str) -> list[Subnet]:
         """Read the subnets of a network."""

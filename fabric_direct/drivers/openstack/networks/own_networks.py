@@ -19,8 +19,7 @@ from openstack.network.v2.port import Port as NeutronPort
 from openstack.network.v2.router import Router
 from openstack.network.v2.subnet import Subnet
 
-from fabric_direct.drivers.openstack.client.errors import translated, words
-from fabric_direct.drivers.openstack.client.name_cache import names
+from fabric_direct.drivers.openstack.client.errors import words
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.networks import desired_network
 from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetwork
@@ -31,8 +30,7 @@ from fabric_direct.errors import Conflict, NotOurs, NotVerified, QuotaExceeded
 class OwnNetworks(Neutron):
     """The networks of one cloud.
 
-    The methods also raise openstacksdk's errors: call them within
-    :func:`~fabric_direct.drivers.openstack.client.errors.translated`.
+    The methods also raise openstacksdk's errors: call them within :meth:`translated`.
     """
 
     # --- create
@@ -59,8 +57,8 @@ class OwnNetworks(Neutron):
             ]
             self._connect(router, made)
         subnets = {subnet.id: subnet for subnet in (*there, *made)}
-        known = self.memory.keep(KnownNetwork(network, tuple(subnets.values())))
-        self.memory.by_stamp[desired.stamp] = known
+        known = KnownNetwork(network, tuple(subnets.values()))
+        self.memory.by_id[network.id] = self.memory.by_stamp[desired.stamp] = known
         return known
 
     def refuse_taken(self, desired: DesiredNetwork) -> None:
@@ -71,7 +69,6 @@ class OwnNetworks(Neutron):
             if near and found.description != desired.stamp:
                 raise NotOurs(
                     f"network {desired.name} ({found.id}) exists without our stamp",
-                    where=self.where,
                     why=f"its description is {found.description!r}, not {desired.stamp!r}",
                     remedy="delete it, or give ours another name",
                 )
@@ -89,7 +86,7 @@ class OwnNetworks(Neutron):
     def _post(self, desired: DesiredNetwork) -> NeutronNetwork:
         self.refuse_taken(desired)
         try:
-            with translated(f"make network {desired.name}", self.where):
+            with self.translated(f"make network {desired.name}"):
                 return self._request(desired)
         except QuotaExceeded:
             raise
@@ -116,9 +113,7 @@ class OwnNetworks(Neutron):
         """
         found = self.find(desired.stamp)
         if found is None:
-            raise NotOurs(
-                f"network {desired.name} cannot be made", where=self.where, why=words(error)
-            ) from error
+            raise NotOurs(f"network {desired.name} cannot be made", why=words(error)) from error
         return found
 
     def _subnet(
@@ -156,7 +151,10 @@ class OwnNetworks(Neutron):
         if not desired.settings.router:
             return None
         post = partial(self._post_router, desired.name, desired.stamp)
-        return next(iter(self.routers(desired.stamp)), None) or self.with_external(post)
+        return self._router(desired.stamp) or self.with_external(post)
+
+    def _router(self, stamp: str) -> Router | None:
+        return next(iter(self.routers(stamp)), None)
 
     def _post_router(self, name: str, stamp: str, external: str) -> Router:
         asked = {
@@ -164,10 +162,7 @@ class OwnNetworks(Neutron):
             "description": stamp,
             "external_gateway_info": {"network_id": external},
         }
-        return self.once(
-            lambda: self.api.create_router(**asked),
-            lambda: next(iter(self.routers(stamp)), None),
-        )
+        return self.once(lambda: self.api.create_router(**asked), lambda: self._router(stamp))
 
     def _connect(self, router: Router | None, subnets: Iterable[Subnet]) -> None:
         if router is None:
@@ -181,7 +176,7 @@ class OwnNetworks(Neutron):
     # --- delete
 
     def remove(self, stamp: str) -> None:
-        """Delete the network with this stamp, its subnets and router; they are gone on return.
+        """Delete the network with this stamp, its subnets and router; on return they are gone.
 
         :raises Conflict: if it has ports of others: the error names them, and nothing is deleted.
         """
@@ -196,7 +191,8 @@ class OwnNetworks(Neutron):
             except ConflictException:
                 self._restore(networks, routers)
                 raise
-            self._verify_gone(stamp)
+            if left := self.left(stamp):
+                raise NotVerified("the network is not gone", why=", ".join(left))
 
     def remove_unused(self, stamp: str) -> None:
         """Delete the network with this stamp unless it has a user, or gets one meanwhile."""
@@ -207,7 +203,6 @@ class OwnNetworks(Neutron):
         if users:
             raise Conflict(
                 f"network {networks[0].name} ({networks[0].id}) is in use",
-                where=self.where,
                 why=f"on it are {', '.join(sorted(map(self.owner, users)))}",
                 remedy="remove these first",
             )
@@ -226,19 +221,14 @@ class OwnNetworks(Neutron):
     def _remove_network(self, network: NeutronNetwork) -> None:
         self.api.delete_network(network)
         self.memory.forget(network.id)
-        names(self.connection()).forget("network", network.name)
-        names(self.connection()).forget("network", network.id)
+        self.names.forget("network", network.name)
+        self.names.forget("network", network.id)
 
     def _restore(self, networks: list[NeutronNetwork], routers: list[Router]) -> None:
         """Create the router again of a network that got a port meanwhile."""
         for network in networks if routers else ():
             was, *_ = routers
-            there = next(iter(self.routers(was.description)), None)
             external = was.external_gateway_info["network_id"]
+            there = self._router(was.description)
             router = there or self._post_router(was.name, was.description, external)
             self._connect(router, self.subnets(network.id))
-
-    def _verify_gone(self, stamp: str) -> None:
-        left = self.left(stamp)
-        if left:
-            raise NotVerified("the network is not gone", where=self.where, why=", ".join(left))

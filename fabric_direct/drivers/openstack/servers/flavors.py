@@ -1,8 +1,7 @@
 """The flavor of a sliver: the one that it names, the smallest that fits, or one created for it."""
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from openstack.compute.v2.flavor import Flavor
 from openstack.connection import Connection
@@ -12,8 +11,7 @@ from fabric_direct.drivers.openstack.client.name_cache import names
 from fabric_direct.errors import InvalidSliver, NotOurs
 from fabric_direct.model import Capacities, NodeSliver
 
-T = TypeVar("T")
-
+Flavors = tuple[Flavor, ...]
 MIB = 1024
 # A flavor with these takes devices of the hosts; it is used only if the sliver names it.
 _DEVICES = ("pci_passthrough:", "accel:", "resources:VGPU", "resources:CUSTOM_")
@@ -29,14 +27,13 @@ def flavor_of(cloud: Connection, sliver: NodeSliver, *, make: bool) -> Flavor | 
     :raises InvalidSliver: with the field ``flavor`` if there is no such flavor or it is too small, with
         ``capacities`` or ``capacities.…`` if none fits.
     """
-    if sliver.flavor is not None:
-        return with_fresh_flavors(
-            cloud, lambda: _named(cloud, str(sliver.flavor), sliver.capacities)
-        )
+    known, named, wanted = names(cloud), sliver.flavor, sliver.capacities
+    if named is not None:
+        return known.chosen("flavor", lambda: _named(known.flavors(), named, wanted))
     if make:
-        return _smallest(cloud, sliver.capacities)
-    return with_fresh_flavors(
-        cloud, lambda: _smallest(cloud, sliver.capacities) or _refuse(cloud, sliver)
+        return _smallest(known.flavors(), wanted)
+    return known.chosen(
+        "flavor", lambda: _smallest(known.flavors(), wanted) or _refuse(known.flavors(), wanted)
     )
 
 
@@ -55,18 +52,8 @@ def flavor_name(wanted: Capacities) -> str:
     return f"fabric-direct-c{wanted.core}-r{wanted.ram}-d{wanted.disk}"
 
 
-def with_fresh_flavors(cloud: Connection, choose: Callable[[], T]) -> T:
-    """Choose among the cached flavors; if none will do, read them again."""
-    try:
-        return choose()
-    except InvalidSliver:
-        names(cloud).forget("flavor")
-        return choose()
-
-
-def _named(cloud: Connection, name: str, wanted: Capacities) -> Flavor:
-    flavors = names(cloud).flavors()
-    found: Flavor | None = next((f for f in flavors if name in {f.name, f.id}), None)
+def _named(flavors: Flavors, name: str, wanted: Capacities) -> Flavor:
+    found = next((f for f in flavors if name in {f.name, f.id}), None)
     if found is None:
         known = ", ".join(sorted(f.name for f in flavors))
         raise InvalidSliver(f"no flavor {name!r}", field="flavor", why=f"known: {known}")
@@ -79,8 +66,8 @@ def _named(cloud: Connection, name: str, wanted: Capacities) -> Flavor:
     return found
 
 
-def _smallest(cloud: Connection, wanted: Capacities) -> Flavor | None:
-    fitting = [f for f in names(cloud).flavors() if _fits(f, wanted) and _is_plain(f)]
+def _smallest(flavors: Flavors, wanted: Capacities) -> Flavor | None:
+    fitting = [f for f in flavors if _fits(f, wanted) and _is_plain(f)]
     return min(fitting, key=lambda f: (f.ram, f.vcpus, f.disk, f.name), default=None)
 
 
@@ -95,18 +82,18 @@ def _is_plain(flavor: Flavor) -> bool:
     return not (flavor.is_disabled or brings)
 
 
-def _refuse(cloud: Connection, sliver: NodeSliver) -> NoReturn:
-    flavors, wanted = [f for f in names(cloud).flavors() if _is_plain(f)], sliver.capacities
+def _refuse(flavors: Flavors, wanted: Capacities) -> NoReturn:
+    plain = [f for f in flavors if _is_plain(f)]
     largest = {
-        "core": (wanted.core, max((f.vcpus for f in flavors), default=0)),
-        "ram": (wanted.ram, max((f.ram for f in flavors), default=0) // MIB),
-        "disk": (wanted.disk, max((f.disk for f in flavors), default=0)),
+        "core": (wanted.core, max((f.vcpus for f in plain), default=0)),
+        "ram": (wanted.ram, max((f.ram for f in plain), default=0) // MIB),
+        "disk": (wanted.disk, max((f.disk for f in plain), default=0)),
     }
     short = next((f".{name}" for name, (needs, has) in largest.items() if needs > has), "")
     raise InvalidSliver(
         "no flavor of the cloud is large enough",
         field=f"capacities{short}",
-        why="there are " + ", ".join(f"{f.name} with {_size(f)}" for f in flavors),
+        why="there are " + ", ".join(f"{f.name} with {_size(f)}" for f in plain),
         remedy="ask for less, or set openstack.make_flavors in site.yaml",
     )
 
@@ -122,8 +109,7 @@ def _made(cloud: Connection, wanted: Capacities) -> Flavor:
     with suppress(ConflictException):
         cloud.compute.create_flavor(name=name, **size)
     names(cloud).forget("flavor")
-    known = names(cloud).flavors()
-    found: Flavor | None = next((f for f in known if f.name == name), None)
+    found = next((f for f in names(cloud).flavors() if f.name == name), None)
     if found is None or any(getattr(found, key) != value for key, value in size.items()):
         raise NotOurs(
             f"flavor {name} has another size than its name says",

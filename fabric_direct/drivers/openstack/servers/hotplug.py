@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from openstack.block_storage.v3.volume import Volume as CinderVolume
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.exceptions import BadRequestException, ConflictException
 
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.contract import Port, Volume
+from fabric_direct.drivers.contract import Port, Server, Volume
 from fabric_direct.drivers.openstack.client.errors import make_once, words
-from fabric_direct.drivers.openstack.client.poller import Kind, wait_for
+from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
 from fabric_direct.drivers.openstack.servers import actions
@@ -20,6 +21,7 @@ from fabric_direct.drivers.openstack.servers.request import (
     attached_ids,
     component_of,
     is_settled,
+    read_server,
     read_volumes,
     state_of,
 )
@@ -31,29 +33,34 @@ from fabric_direct.model import State
 _COMING = {"reserved", "attaching"}
 
 
-class Hotplug:
-    """The ports and volumes of the server of one sliver.
+class SliverServer(ServerLifecycle):
+    """The server of one sliver, with its ports and volumes."""
 
-    :param look: seconds to look whether a request whose response was lost was carried out.
-    """
+    def read(self, found: NovaServer) -> Server | None:
+        """Return the server as found, or None if its stamp cannot be read."""
+        own = self._own_volumes(found)
+        ports = ports_of(self.cloud, self.site, self.sliver)
+        return read_server(found, ports, read_volumes(self.cloud, found, own))
 
-    def __init__(self, lifecycle: ServerLifecycle, look: float) -> None:
-        self._lifecycle, self._compute, self._look = lifecycle, lifecycle.cloud.compute, look
+    def _own_volumes(self, found: NovaServer) -> list[CinderVolume]:
+        return volumes_of(self.cloud, self.site, self.sliver) if attached_ids(found) else []
 
     # --- ports
 
-    def plug_port(self, port: Port, timeout: float) -> None:
+    def plug_port(self, port: Port) -> None:
         """Plug a port in unless it is; if the server runs, block until the port is active."""
-        server = self._lifecycle.now()
+        server = self.now()
         find = partial(self._port, server, port.sliver, lambda found: found.id == port.source)
         with uncached():
             there = find()
         if there is None:
-            plug = partial(self._compute.create_server_interface, server.id, port_id=port.source)
-            make_once(plug, find, timeout=self._look)
+            create = self.cloud.compute.create_server_interface
+            plug = partial(create, server.id, port_id=port.source)
+            make_once(plug, find, timeout=self.limits.call)
         what = f"port {port.source} to be up at server {server.id}"
-        if self._wait("port", port.source, partial(_is_up, server), timeout, what) is None:
-            raise NotFound(f"port {port.source} is gone", where=self._lifecycle.where)
+        up, limit = partial(_is_up, server), self.limits.modify
+        if wait_for(self.cloud, "port", port.source, up, timeout=limit, what=what) is None:
+            raise NotFound(f"port {port.source} is gone")
 
     def unplug_port(self, component: str, timeout: float, holder: str) -> None:
         """Unplug a port if it is plugged in; block until the guest has released it.
@@ -61,7 +68,7 @@ class Hotplug:
         :param holder: the sliver that holds the port for this component.
         """
         with uncached():
-            server = self._lifecycle.server()
+            server = self.server()
             wanted = partial(_is_for, holder, component)
             port = self._port(server, holder, wanted) if server else None
         if server is None or port is None:
@@ -70,48 +77,48 @@ class Hotplug:
         self._release(server, port.id, deadline)
         what = f"port {port.id} to be unplugged"
         try:
-            self._wait("port", port.id, gone, deadline.remaining(), what)
+            limit = deadline.remaining()
+            wait_for(self.cloud, "port", port.id, gone, timeout=limit, what=what)
         except TimedOut as error:
             raise self._kept(server, f"NIC {component}", "detach_interface") from error
 
     def _release(self, server: NovaServer, port_id: str, deadline: Deadline) -> None:
         """Request that Nova unplugs a port; wait for another task on the server first."""
-        release = partial(
-            self._compute.delete_server_interface, port_id, server.id, ignore_missing=True
-        )
+        delete = self.cloud.compute.delete_server_interface
+        release = partial(delete, port_id, server.id, ignore_missing=True)
         try:
             release()
         except ConflictException:
             what = f"server {server.id} to be left alone"
-            if self._lifecycle.wait(is_settled, deadline, what) is not None:
+            if self.wait(is_settled, deadline, what) is not None:
                 release()
 
     def _port(self, server: NovaServer, holder: str, wanted: Callable[[Any], bool]) -> Any:
-        held = ports_of(self._lifecycle.cloud, self._lifecycle.site, holder)
+        held = ports_of(self.cloud, self.site, holder)
         return next((p for p in held if p.device_id == server.id and wanted(p)), None)
 
     # --- volumes
 
-    def plug_volume(self, component: str, volume: Volume, timeout: float) -> None:
+    def plug_volume(self, component: str, volume: Volume) -> None:
         """Plug a volume in unless it is."""
-        server = self._lifecycle.now()
+        server = self.now()
         if volume.source not in attached_ids(server):
             attach = partial(self._attach, server, component, volume.source)
-            make_once(attach, partial(self._attached, volume.source), timeout=self._look)
+            make_once(attach, partial(self._attached, volume.source), timeout=self.limits.call)
         ended = partial(_has_come, server)
         what = f"volume {volume.source} to be plugged into server {server.id}"
-        found = self._wait("volume", volume.source, ended, timeout, what)
+        limit = self.limits.modify
+        found = wait_for(self.cloud, "volume", volume.source, ended, timeout=limit, what=what)
         if not _has(server, found):
             raise DriverError(
                 f"volume {volume.source} was not plugged in: it is {_status(found)}",
-                where=self._lifecycle.where,
-                why=actions.why(self._lifecycle.cloud, server.id, "attach_volume"),
+                why=actions.why(self.cloud, server.id, "attach_volume"),
             )
 
     def unplug_volume(self, component: str, timeout: float) -> None:
         """Unplug a component's volume if it is plugged in; block until the guest has released it."""
         with uncached():
-            server = self._lifecycle.server()
+            server = self.server()
             source = self._source(server, component) if server else None
         if server is None or source is None:
             return
@@ -123,57 +130,42 @@ class Hotplug:
 
     def _until_unplugged(self, server: NovaServer, source: str, timeout: float) -> None:
         deadline, what = Deadline.within(timeout), f"volume {source} to be unplugged"
-        found = self._wait("volume", source, _has_gone, timeout, what)
+        found = wait_for(self.cloud, "volume", source, _has_gone, timeout=timeout, what=what)
         if _has(server, found):
             raise TimedOut(f"{what}: the guest keeps it")
         # Cinder is told first, and only then does Nova forget it.
-        self._lifecycle.wait(lambda now: source not in attached_ids(now), deadline, what)
+        self.wait(lambda now: source not in attached_ids(now), deadline, what)
 
     def _source(self, server: NovaServer, component: str) -> str | None:
-        lifecycle = self._lifecycle
-        own = (
-            volumes_of(lifecycle.cloud, lifecycle.site, lifecycle.sliver)
-            if attached_ids(server)
-            else []
-        )
-        disks = read_volumes(lifecycle.cloud, server, own)
+        disks = read_volumes(self.cloud, server, self._own_volumes(server))
         return next((disk.source for disk in disks if disk.component == component), None)
 
     def _attach(self, server: NovaServer, component: str, volume_id: str) -> str:
-        with volumes_in_use(self._lifecycle.where):
-            self._compute.create_volume_attachment(server.id, volume_id, tag=component)
+        with volumes_in_use():
+            self.cloud.compute.create_volume_attachment(server.id, volume_id, tag=component)
         return volume_id
 
     def _detach(self, server: NovaServer, volume_id: str) -> None:
         try:
-            self._compute.delete_volume_attachment(server, volume_id, ignore_missing=True)
+            self.cloud.compute.delete_volume_attachment(server, volume_id, ignore_missing=True)
         except BadRequestException as error:
             # An earlier call has begun with it.
             if "Unable to detach volume" not in words(error):
                 raise
 
     def _attached(self, volume_id: str) -> str | None:
-        return volume_id if volume_id in attached_ids(self._lifecycle.server()) else None
-
-    # --- both
-
-    def _wait(
-        self, kind: Kind, name: str, done: Callable[[Any], bool], timeout: float, what: str
-    ) -> Any:
-        return wait_for(self._lifecycle.cloud, kind, name, done, timeout=timeout, what=what)
+        return volume_id if volume_id in attached_ids(self.server()) else None
 
     def _kept(self, server: NovaServer, what: str, action: str) -> TimedOut:
         return TimedOut(
             f"{what} is still plugged into server {server.id}",
-            where=self._lifecycle.where,
-            why=actions.why(self._lifecycle.cloud, server.id, action)
-            or "the guest did not release it",
+            why=actions.why(self.cloud, server.id, action) or "the guest did not release it",
             remedy="shut the guest down, or release it there, and try again",
         )
 
 
 @contextmanager
-def volumes_in_use(where: str) -> Iterator[None]:
+def volumes_in_use() -> Iterator[None]:
     """Raise Conflict, with Nova's reason, if Nova refuses a volume; Nova calls it a bad request."""
     try:
         yield
@@ -181,7 +173,7 @@ def volumes_in_use(where: str) -> Iterator[None]:
         said = words(error)
         if not said.startswith("Invalid volume"):
             raise
-        raise Conflict("a volume cannot be plugged in", where=where, why=said) from error
+        raise Conflict("a volume cannot be plugged in", why=said) from error
 
 
 def _is_for(holder: str, component: str, port: Any) -> bool:

@@ -55,9 +55,7 @@ class _Stock(NamedTuple):
     ratio: float | None
 
 
-def read_inventory(
-    cloud: Connection, site: str, hosts: Iterable[str], where: str
-) -> tuple[HostInventory, ...]:
+def read_inventory(cloud: Connection, site: str, hosts: Iterable[str]) -> tuple[HostInventory, ...]:
     """Return these workers, or all if none is named; one that Placement does not know is left out.
 
     :param site: whose slivers are told.
@@ -65,8 +63,9 @@ def read_inventory(
     """
     wanted = set(hosts)
     # What others take, and what an operator takes out of service, changes by itself.
-    with _administrator(where), uncached():
-        found = [h for h in _hypervisors(cloud) if not wanted or _host(h) in wanted]
+    with _administrator(), uncached():
+        there = sorted(_Hypervisor.list(cloud.compute), key=_host)
+        found = [h for h in there if not wanted or _host(h) in wanted]
         slivers = _slivers(cloud, site)
         read = partial(_host_inventory, cloud, slivers)
         with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-placement") as pool:
@@ -74,21 +73,16 @@ def read_inventory(
 
 
 @contextmanager
-def _administrator(where: str) -> Iterator[None]:
+def _administrator() -> Iterator[None]:
     try:
         yield
     except ForbiddenException as error:
         raise Denied(
             "this user may not know what the workers have",
-            where=where,
             why=words(error),
             remedy="leave out the sliver's host, so that the cloud chooses, or use an administrator's "
             "credentials",
         ) from error
-
-
-def _hypervisors(cloud: Connection) -> list[_Hypervisor]:
-    return sorted(_Hypervisor.list(cloud.compute), key=_host)
 
 
 def _host(hypervisor: _Hypervisor) -> str:
@@ -99,8 +93,7 @@ def _slivers(cloud: Connection, site: str) -> Mapping[str, dict[str, str | None]
     """Return the slivers of each worker, with their owners."""
     found: dict[str, dict[str, str | None]] = defaultdict(dict)
     for server in servers_of_site(cloud, site):
-        stamp = read_stamp(server.metadata or {})
-        if stamp:
+        if stamp := read_stamp(server):
             found[server.compute_host or ""][stamp.sliver.id] = stamp.sliver.owner
     return found
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server as NovaServer
-from openstack.connection import Connection
 from openstack.exceptions import ConflictException
 
-from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, sliver_tag
@@ -31,13 +30,13 @@ _INCOMPLETE = 20.0
 class ServerLifecycle:
     """What becomes of the servers of one sliver; there should be one at most.
 
-    :param cloud: a connection.
-    :param where: how errors name the cloud.
+    The methods also raise openstacksdk's errors: call them within
+    :meth:`~fabric_direct.drivers.openstack.client.base.CloudDriver.translated`.
     """
 
-    def __init__(self, cloud: Connection, site: Site, sliver_id: str, where: str) -> None:
-        self.cloud, self.site, self.sliver, self.where = cloud, site.site, sliver_id, where
-        self._limits = site.limits
+    def __init__(self, driver: CloudDriver, sliver_id: str) -> None:
+        self.cloud, self.site, self.sliver = driver.connection(), driver.site.site, sliver_id
+        self.limits = driver.site.limits
 
     # --- found
 
@@ -67,7 +66,7 @@ class ServerLifecycle:
         if any(map(_is_incomplete, found)):
             with suppress(TimedOut):
                 wait_until("Nova to show the server whole", complete, timeout=_INCOMPLETE)
-        _refuse_unreadable(found, self.where)
+        _refuse_unreadable(found)
         return found
 
     def the(self) -> NovaServer:
@@ -77,7 +76,7 @@ class ServerLifecycle:
         """
         found = self.server()
         if found is None:
-            raise NotFound(f"there is no server of sliver {self.sliver}", where=self.where)
+            raise NotFound(f"there is no server of sliver {self.sliver}")
         return found
 
     def now(self) -> NovaServer:
@@ -97,10 +96,10 @@ class ServerLifecycle:
         """
         found = self.readable()
         stillborn = [s for s in found if s.status == "ERROR" and not s.launched_at]
-        if found and stillborn == found:
+        if stillborn == found:
             self.remove(stillborn)
             return None
-        return first_stamped(found)
+        return found[0]
 
     # --- changed
 
@@ -111,10 +110,7 @@ class ServerLifecycle:
         """
         if is_settled(server):
             return server
-        found = self.wait(is_settled, deadline, f"server {server.id} to be left alone")
-        if found is None:
-            raise NotFound(f"server {server.id} is gone", where=self.where)
-        return found
+        return self._until(is_settled, server, deadline, "be left alone")
 
     def act(
         self,
@@ -125,13 +121,16 @@ class ServerLifecycle:
     ) -> tuple[NovaServer, str]:
         """Ask for an action and return the server afterwards, and the id of the request."""
         request_id = actions.act(self.cloud, server.id, action)
-        found = self.wait(done, deadline, f"server {server.id} to {_verb(action)}")
+        return self._until(done, server, deadline, _verb(action)), request_id
+
+    def _until(self, done: Done, server: NovaServer, deadline: Deadline, verb: str) -> NovaServer:
+        found = self.wait(done, deadline, f"server {server.id} to {verb}")
         if found is None:
-            raise NotFound(f"server {server.id} is gone", where=self.where)
-        return found, request_id
+            raise NotFound(f"server {server.id} is gone")
+        return found
 
     def power_on(self, server: NovaServer, deadline: Deadline) -> None:
-        """Return when the server runs: one that is being built is waited for, one that is off started.
+        """Block until the server runs: wait for one that is being built, start one that is off.
 
         :raises DriverError: if it is in ERROR, with Nova's words.
         :raises NotVerified: if it does not run then, for example because it is paused.
@@ -142,11 +141,11 @@ class ServerLifecycle:
         if found.status == "ERROR":
             raise self._in_error(found)
         if found.status != "ACTIVE":
-            raise NotVerified(f"server {found.id} is {found.status}, not ACTIVE", where=self.where)
+            raise NotVerified(f"server {found.id} is {found.status}, not ACTIVE")
         learn_server(self.cloud, self.site, self.sliver, found)
 
     def power_off(self, server: NovaServer, deadline: Deadline) -> None:
-        """Return when the server is off."""
+        """Shut the server down; block until it is off."""
         found = self.settled(server, deadline)
         if found.status != "SHUTOFF":
             self._switch("os-stop", found, "SHUTOFF", deadline)
@@ -172,28 +171,22 @@ class ServerLifecycle:
 
     def _expect(self, found: NovaServer, wanted: str, action: str) -> None:
         if found.status != wanted:
-            raise DriverError(
-                f"server {found.id} is {found.status}, not {wanted}",
-                where=self.where,
-                why=actions.why(self.cloud, found.id, action),
-            )
+            why = actions.why(self.cloud, found.id, action)
+            raise DriverError(f"server {found.id} is {found.status}, not {wanted}", why=why)
 
     def _in_error(self, found: NovaServer) -> DriverError:
-        stamp = read_stamp(found.metadata or {})
+        stamp = read_stamp(found)
         host = found.compute_host or (stamp.sliver.host if stamp else None)
         reasons = (actions.fault(self.cloud, found.id), actions.trouble(self.cloud, host))
-        return DriverError(
-            f"server {found.name} went to ERROR",
-            where=self.where,
-            why="; ".join(filter(None, reasons)) or "Nova says no more than that",
-        )
+        why = "; ".join(filter(None, reasons)) or "Nova says no more than that"
+        return DriverError(f"server {found.name} went to ERROR", why=why)
 
     # --- resized
 
     def resize(
         self, server: NovaServer, flavor: Flavor, host: str | None, deadline: Deadline
     ) -> None:
-        """Return when the server has the flavor, on the worker that it must be on, if any.
+        """Resize the server to the flavor, on the worker that it must be on, if any.
 
         :raises Conflict: if Nova would have moved it from there; it is as it was then.
         """
@@ -206,9 +199,10 @@ class ServerLifecycle:
         if found.status == "VERIFY_RESIZE":
             found = self._end_resize(found, flavor, host, deadline)
             if _flavor(found) != flavor.name:
-                raise self._moved(host)
+                raise _moved(host)
         if _flavor(found) != flavor.name:
-            raise self._not_resized(found)
+            why = actions.why(self.cloud, found.id, "resize")
+            raise DriverError(f"server {found.id} was not resized", why=why)
         self._expect(found, was, "confirmResize")
 
     def _end_resize(
@@ -221,32 +215,17 @@ class ServerLifecycle:
         found, _ = self.act(action, server, deadline, _is_resized)
         return found
 
-    def _moved(self, host: str | None) -> Conflict:
-        return Conflict(
-            f"the server cannot be resized on {host}",
-            where=self.where,
-            why="Nova moved it to another worker; it was taken back",
-            remedy="leave out the sliver's host, or make room there",
-        )
-
-    def _not_resized(self, found: NovaServer) -> DriverError:
-        return DriverError(
-            f"server {found.id} was not resized",
-            where=self.where,
-            why=actions.why(self.cloud, found.id, "resize"),
-        )
-
     # --- removed
 
     def remove(self, servers: Sequence[NovaServer]) -> None:
-        """Return when these servers are gone.
+        """Delete these servers; block until they are gone.
 
         :raises NotVerified: if Nova cannot delete one of them, with its words.
-        :raises TimedOut: if one is there all the time.
+        :raises TimedOut: if one remains.
         """
         if not servers:
             return
-        ids, deadline = [server.id for server in servers], Deadline.within(self._limits.delete)
+        ids, deadline = [server.id for server in servers], Deadline.within(self.limits.delete)
         if self._delete(ids, deadline) and (left := self._delete(ids, deadline)):
             raise self._not_deleted(left)
 
@@ -265,9 +244,8 @@ class ServerLifecycle:
         return left if left is not None and left.id in ids else None
 
     def _not_deleted(self, left: NovaServer) -> NotVerified:
-        what = f"server {left.name} ({left.id}) is not gone"
         why = actions.fault(self.cloud, left.id) or "Nova could not delete it"
-        return NotVerified(what, where=self.where, why=why)
+        return NotVerified(f"server {left.name} ({left.id}) is not gone", why=why)
 
     def wait(self, done: Done, deadline: Deadline, what: str) -> NovaServer | None:
         """Wait until the server is as wanted, and return it; None if it is gone."""
@@ -279,15 +257,22 @@ class ServerLifecycle:
 
 
 def _is_incomplete(server: NovaServer) -> bool:
-    return server.status == "BUILD" and first_stamped([server]) is None
+    return server.status == "BUILD" and read_stamp(server) is None
 
 
-def _refuse_unreadable(servers: Sequence[NovaServer], where: str) -> None:
+def _moved(host: str | None) -> Conflict:
+    return Conflict(
+        f"the server cannot be resized on {host}",
+        why="Nova moved it to another worker; it was taken back",
+        remedy="leave out the sliver's host, or make room there",
+    )
+
+
+def _refuse_unreadable(servers: Sequence[NovaServer]) -> None:
     for server in servers:
-        if first_stamped([server]) is None:
+        if read_stamp(server) is None:
             raise NotVerified(
                 f"server {server.name} ({server.id}) has no stamp that can be read",
-                where=where,
                 why="its metadata were changed",
                 remedy="delete the sliver",
             )

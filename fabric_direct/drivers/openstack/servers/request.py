@@ -22,6 +22,7 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.openstack.client.stamp import (
     COMPONENT,
     SITE,
+    age,
     description,
     read_stamp,
     server_metadata,
@@ -65,8 +66,7 @@ def server_name(sliver: NodeSliver) -> str:
 def servers_of(cloud: Connection, site: str, sliver_id: str) -> list[NovaServer]:
     """Return the servers that bear the sliver's tag, the oldest first; there should be one at most."""
     tag = sliver_tag(site, sliver_id)
-    ask = partial(cloud.compute.servers, details=True, tags=tag)
-    return shared(("servers", id(cloud), tag), lambda: _by_age(ask()), "servers")
+    return shared(("servers", id(cloud), tag), partial(_tagged, cloud, tag), "servers")
 
 
 def learn_server(cloud: Connection, site: str, sliver_id: str, found: NovaServer) -> None:
@@ -76,7 +76,7 @@ def learn_server(cloud: Connection, site: str, sliver_id: str, found: NovaServer
 
 def servers_of_site(cloud: Connection, site: str) -> list[NovaServer]:
     """Return the servers that bear the site's tag, the oldest first."""
-    return _by_age(cloud.compute.servers(details=True, tags=site_tag(site)))
+    return _tagged(cloud, site_tag(site))
 
 
 def ports_of_project(cloud: Connection) -> list[Any]:
@@ -84,8 +84,8 @@ def ports_of_project(cloud: Connection) -> list[Any]:
     return list(cloud.network.ports(project_id=cloud.current_project_id))
 
 
-def _by_age(servers: Iterable[NovaServer]) -> list[NovaServer]:
-    return sorted(servers, key=lambda server: (str(server.created_at), server.id))
+def _tagged(cloud: Connection, tag: str) -> list[NovaServer]:
+    return sorted(cloud.compute.servers(details=True, tags=tag), key=age)
 
 
 # --- what was found
@@ -112,7 +112,7 @@ def attached_ids(found: NovaServer | None) -> set[str]:
 
 def first_stamped(servers: Iterable[NovaServer]) -> NovaServer | None:
     """Return the first of the servers that has a stamp which can be read."""
-    return next((server for server in servers if read_stamp(server.metadata or {})), None)
+    return next((server for server in servers if read_stamp(server)), None)
 
 
 def component_of(port: Any, sliver_id: str) -> str:
@@ -128,7 +128,7 @@ def read_server(
     :param ports: ports, those held for its sliver among them; of these, its NICs are those that are
         plugged into it.
     """
-    stamp, flavor = read_stamp(found.metadata or {}), found.flavor
+    stamp, flavor = read_stamp(found), found.flavor
     if stamp is None:
         return None
     return Server(
@@ -158,7 +158,7 @@ def _plugged(found: NovaServer, stamp: Stamp, ports: Iterable[Any]) -> Iterator[
 
 def read_plug(site: str, found: NovaServer, port: Any, holder: str) -> Plug:
     """Return the NIC of a server that a port which another sliver holds is plugged into."""
-    stamp = read_stamp(found.metadata or {})
+    stamp = read_stamp(found)
     ours = stamp is not None and sliver_tag(site, stamp.sliver.id) in (found.tags or ())
     nic = PluggedPort(component_of(port, holder), port.mac_address, port.id)
     return Plug(stamp.sliver.id if stamp and ours else "", found.id, nic)
@@ -253,7 +253,7 @@ def _disks(spec: ServerSpec, image: str) -> list[dict[str, Any]]:
         "destination_type": "local",
         "delete_on_termination": True,
     }
-    volumes = [_data_disk(component, volume) for component, volume in components(spec)]
+    volumes = [_data_disk(component, volume) for component, volume in _components(spec)]
     return [root, *volumes] if volumes else []
 
 
@@ -268,7 +268,7 @@ def _data_disk(component: str, volume: Volume) -> dict[str, Any]:
     }
 
 
-def components(spec: ServerSpec) -> Iterator[tuple[str, Volume]]:
+def _components(spec: ServerSpec) -> Iterator[tuple[str, Volume]]:
     """Yield each volume with the component that it is for: present ones come in the sliver's order."""
     present = iter([storage.id for storage in spec.sliver.volumes() if storage.volume is not None])
     for volume in spec.volumes:

@@ -2,21 +2,20 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
-from uuid import UUID
 
 from openstack.block_storage.v3._proxy import Proxy as Cinder
 from openstack.block_storage.v3.volume import Volume as CinderVolume
-from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 from openstack.exceptions import BadRequestException, NotFoundException
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Volume
-from fabric_direct.drivers.openstack.client.errors import make_once, translated, words
+from fabric_direct.drivers.openstack.client.base import CloudDriver
+from fabric_direct.drivers.openstack.client.errors import if_there, words
+from fabric_direct.drivers.openstack.client.name_cache import is_id
 from fabric_direct.drivers.openstack.client.poller import wait_for
-from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.client.stamp import COMPONENT, SITE, SLIVER, volume_metadata
 from fabric_direct.errors import (
     Conflict,
@@ -28,9 +27,8 @@ from fabric_direct.errors import (
     NotVerified,
 )
 
-# Of a call's limit, how much is spent on waiting, and on looking for what an unclear request made (it
-# may have taken two thirds itself): both must end before the call is given up.
-_WAIT, _LOOK = 0.9, 0.25
+# Share of a call's limit that is spent on waiting: it must end before the call is given up.
+_WAIT = 0.9
 # On its way to be there, or away.
 _UNFINISHED = {"creating", "downloading", "deleting"}
 # In these Cinder deletes nothing, and they pass by themselves.
@@ -59,42 +57,29 @@ def _cinder(connection: Connection) -> Cinder:
     return cast(Cinder, connection.block_storage)
 
 
-class OpenStackVolume:
+class OpenStackVolume(CloudDriver):
     """The :class:`~fabric_direct.drivers.contract.VolumeDriver` of a cloud.
 
     Volumes of one's own are found by their metadata, with one list for each sliver. A volume that
     Cinder has put into ``error`` is there, so that it is seen and can be removed; one that is still
     being made or removed is not.
-
-    :param site: the site.
-    :param host: name of the worker, or empty; volumes are the same for all.
     """
 
-    def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - as for all drivers
-        if site.openstack is None:
-            raise InvalidSite("is missing, and the driver 'openstack' needs it", field="openstack")
-        self._site, self._settings = site.site, site.openstack
-        self._call_limit = site.limits.call
-        self._where = f"cloud {site.openstack.cloud}"
-
-    def _cloud(self) -> Connection:
-        return cloud(self._settings, call_limit=self._call_limit)
-
     def _cinder(self) -> Cinder:
-        return _cinder(self._cloud())
+        return _cinder(self.connection())
 
     # --- present volumes
 
     def check(self, name: str, sliver_id: str | None = None) -> None:
-        """Return if there is a present volume of that name or id that may be attached.
+        """Raise InvalidSliver unless there is a present volume of that name or id to attach.
 
         One in use by a server that is not ours is refused here. If one of ours has it, it may be that
         of the very sliver that asks; unless that is known, Nova refuses when it is attached.
 
         :param sliver_id: who asks: what its server has already is its own.
-        :raises InvalidSliver: with the field ``volume`` if not.
+        :raises InvalidSliver: with the field ``volume``.
         """
-        with translated(f"look for volume {name}", self._where):
+        with self.translated(f"look for volume {name}"):
             found = self._present(name)
             if found.status not in _ATTACHABLE:
                 raise _refusal(f"{name!r} is {found.status}, not available")
@@ -107,7 +92,7 @@ class OpenStackVolume:
         :raises NotFound: if there is none, or it was made for a sliver.
         :raises InvalidSliver: if several have the name.
         """
-        with translated(f"look for volume {name}", self._where):
+        with self.translated(f"look for volume {name}"):
             found = self._by_name(name)
             return Volume(sliver="", component="", source=found.id, size=found.size)
 
@@ -118,21 +103,19 @@ class OpenStackVolume:
             raise _refusal(f"there is no volume {name!r}", error.why) from error
 
     def _by_name(self, name: str) -> CinderVolume:
-        found = self._by_id(name) if _is_uuid(name) else self._named(name)
+        found = self._by_id(name) if is_id(name) else self._named(name)
         foreign = [volume for volume in found if SLIVER not in volume.metadata]
         if len(foreign) > 1:
             ids = ", ".join(volume.id for volume in foreign)
             raise _refusal(f"several volumes are named {name!r}", ids, "give the id of one")
         if not foreign:
             why = f"it was made for sliver {found[0].metadata[SLIVER]}" if found else ""
-            raise NotFound(f"no volume {name!r}", where=self._where, why=why)
+            raise NotFound(f"no volume {name!r}", why=why)
         return foreign[0]
 
     def _by_id(self, volume_id: str) -> list[CinderVolume]:
-        try:
-            return [self._cinder().get_volume(volume_id)]
-        except NotFoundException:
-            return []
+        found = if_there(self._cinder().get_volume, volume_id)
+        return [found] if found else []
 
     def _named(self, name: str) -> list[CinderVolume]:
         found = self._cinder().volumes(details=True, name=name)
@@ -140,9 +123,9 @@ class OpenStackVolume:
 
     def _refuse_users(self, name: str, volume: CinderVolume, sliver_id: str | None) -> None:
         for server_id in _servers(volume):
-            server = self._server(server_id)
+            server = if_there(self.connection().compute.get_server, server_id)
             metadata = server.metadata if server else {}
-            ours = metadata.get(SITE) == self._site
+            ours = metadata.get(SITE) == self.site.site
             if not ours or sliver_id not in {None, metadata.get(SLIVER)}:
                 raise _refusal(
                     f"{name!r} is in use by server {server.name if server else server_id}",
@@ -150,23 +133,17 @@ class OpenStackVolume:
                     "detach it there first",
                 )
 
-    def _server(self, server_id: str) -> Server | None:
-        try:
-            return self._cloud().compute.get_server(server_id)
-        except NotFoundException:
-            return None
-
     # --- volumes of slivers
 
     def find(self, sliver_id: str, component: str) -> Volume | None:
         """Return the volume made for this component, or None; one that is being made is not there."""
-        with translated(f"look for the volume of {sliver_id}/{component}", self._where):
+        with self.translated(f"look for the volume of {sliver_id}/{component}"):
             found = self._of(sliver_id, component)
         return next((_volume(v) for v in found if v.status not in _UNFINISHED), None)
 
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return all volumes made for the sliver, in whatever state they are."""
-        with translated(f"list the volumes of {sliver_id}", self._where):
+        with self.translated(f"list the volumes of {sliver_id}"):
             return tuple(_volume(found) for found in self._ours(sliver_id))
 
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
@@ -176,44 +153,40 @@ class OpenStackVolume:
         :raises DriverError: if Cinder cannot make it, in Cinder's words; it is left for ``delete``.
         :raises NotVerified: if it is there with another size.
         """
-        with translated(f"make the volume of {sliver_id}/{component}", self._where):
+        with self.translated(f"make the volume of {sliver_id}/{component}"):
             found = self._staying(sliver_id, component) or self._make(sliver_id, component, size)
             volume = self._available(found)
-        if volume.size != size:
-            raise NotVerified(
-                f"volume {volume.name} has {volume.size} GiB, not {size}",
-                where=self._where,
-                remedy="delete it first, or ask for the size that it has",
-            )
-        return _volume(volume)
+            if volume.size != size:
+                raise NotVerified(
+                    f"volume {volume.name} has {volume.size} GiB, not {size}",
+                    remedy="delete it first, or ask for the size that it has",
+                )
+            return _volume(volume)
 
     def delete(self, sliver_id: str, component: str) -> None:
-        """Remove the component's volume; it is gone on return.
+        """Delete the component's volume; it is gone on return.
 
         :raises Conflict: if it is attached or has snapshots, in Cinder's words.
         :raises NotVerified: if Cinder could not delete it.
         """
-        with translated(f"delete the volume of {sliver_id}/{component}", self._where):
+        with self.translated(f"delete the volume of {sliver_id}/{component}"):
             for volume in self._of(sliver_id, component):
                 self._delete(volume)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name every volume of the sliver that is still there."""
-        with translated(f"list the volumes of {sliver_id}", self._where):
+        with self.translated(f"list the volumes of {sliver_id}"):
             found = self._ours(sliver_id)
         return tuple(f"volume {v.name} ({v.id}, {v.status})" for v in found)
 
     def _ours(self, sliver_id: str) -> list[CinderVolume]:
-        return volumes_of(self._cloud(), self._site, sliver_id)
+        return volumes_of(self.connection(), self.site.site, sliver_id)
 
     def _of(self, sliver_id: str, component: str) -> list[CinderVolume]:
         return [v for v in self._ours(sliver_id) if v.metadata.get(COMPONENT) == component]
 
-    def _one(self, sliver_id: str, component: str) -> CinderVolume | None:
-        return next(iter(self._of(sliver_id, component)), None)
-
     def _staying(self, sliver_id: str, component: str) -> CinderVolume | None:
-        """Return the component's volume, when one that is being deleted is gone."""
+        """Return the component's volume; block until one that is being deleted is gone."""
         found = self._of(sliver_id, component)
         for volume in found:
             if volume.status == "deleting":
@@ -221,18 +194,17 @@ class OpenStackVolume:
         return next((volume for volume in found if volume.status != "deleting"), None)
 
     def _make(self, sliver_id: str, component: str, size: int) -> CinderVolume:
-        kind = self._settings.volume_type
+        kind = self.settings.volume_type
         request = {
             "name": f"{sliver_id}-{component}",
             "size": size,
-            "metadata": volume_metadata(self._site, sliver_id, component),
+            "metadata": volume_metadata(self.site.site, sliver_id, component),
             **({"volume_type": kind} if kind else {}),
         }
         try:
-            return make_once(
+            return self.once(
                 lambda: self._cinder().create_volume(**request),
                 lambda: next(iter(self._of(sliver_id, component)), None),
-                timeout=self._call_limit * _LOOK,
             )
         except NotFoundException as error:
             if kind is None:
@@ -242,19 +214,16 @@ class OpenStackVolume:
             ) from error
 
     def _available(self, volume: CinderVolume) -> CinderVolume:
-        """Return the volume when Cinder has made it."""
+        """Block until Cinder has made the volume; return it."""
         settled: CinderVolume | None = volume
         if volume.status in _UNFINISHED:
             settled = self._wait(volume, _has_settled, "to be available")
         if settled is None:
-            raise NotVerified(f"volume {volume.name} is gone", where=self._where)
+            raise NotVerified(f"volume {volume.name} is gone")
         if settled.status == "error":
-            raise self._not_made(settled)
+            why = self._message(volume.id) or "Cinder says no more than that"
+            raise DriverError(f"volume {volume.name} went to error", why=why)
         return settled
-
-    def _not_made(self, volume: CinderVolume) -> DriverError:
-        why = self._message(volume.id) or "Cinder says no more than that"
-        return DriverError(f"volume {volume.name} went to error", where=self._where, why=why)
 
     def _message(self, volume_id: str) -> str:
         """Return what Cinder tells users of the volume's failure; it may come after the failure."""
@@ -264,11 +233,9 @@ class OpenStackVolume:
             stop=stop_after_delay(1.0),
             retry_error_callback=lambda _: "",
         )
-        try:
-            with translated("ask for messages", self._where):
-                return str(retrying(self._ask_for_message, volume_id))
-        except FabricDirectError:
-            return ""
+        with suppress(FabricDirectError), self.translated("ask for messages"):
+            return str(retrying(self._ask_for_message, volume_id))
+        return ""
 
     def _ask_for_message(self, volume_id: str) -> str:
         answer = self._cinder().get(
@@ -293,19 +260,17 @@ class OpenStackVolume:
             self._see_whether_it_goes(volume, error)
 
     def _see_whether_it_goes(self, volume: CinderVolume, error: BadRequestException) -> None:
-        """Return if it is being deleted: a request that is tried again finds what it did before."""
-        (found,) = self._by_id(volume.id) or (None,)
+        """Raise Conflict unless it is being deleted: a repeated request finds what the first one did."""
+        found = if_there(self._cinder().get_volume, volume.id)
         if found is None or found.status == "deleting":
             return
         if found.status == "error_deleting":
             raise self._not_deleted(found) from error
+        users = ", ".join(_servers(found))
         raise Conflict(
             f"volume {found.name} ({found.status}) cannot be deleted",
-            where=self._where,
             why=words(error),
-            remedy=f"detach it from server {', '.join(_servers(found))} first"
-            if _servers(found)
-            else "",
+            remedy=f"detach it from server {users} first" if users else "",
         ) from error
 
     def _wait_gone(self, volume: CinderVolume) -> None:
@@ -316,7 +281,6 @@ class OpenStackVolume:
     def _not_deleted(self, volume: CinderVolume) -> NotVerified:
         return NotVerified(
             f"volume {volume.name} ({volume.id}) is not gone",
-            where=self._where,
             why=self._message(volume.id) or "Cinder could not delete it (error_deleting)",
             remedy="an administrator must reset its state and delete it",
         )
@@ -325,11 +289,11 @@ class OpenStackVolume:
         self, volume: CinderVolume, done: Callable[[CinderVolume | None], bool], what: str
     ) -> CinderVolume | None:
         found: CinderVolume | None = wait_for(
-            self._cloud(),
+            self.connection(),
             "volume",
             volume.id,
             done,
-            timeout=self._call_limit * _WAIT,
+            timeout=self.site.limits.call * _WAIT,
             what=f"volume {volume.name} {what}",
         )
         return found
@@ -355,10 +319,3 @@ def _volume(found: CinderVolume) -> Volume:
 
 def _refusal(what: str, why: str = "", remedy: str = "") -> InvalidSliver:
     return InvalidSliver(what, why=why, remedy=remedy, field="volume")
-
-
-def _is_uuid(name: str) -> bool:
-    try:
-        return str(UUID(name)) == name.lower()
-    except ValueError:
-        return False
