@@ -10,8 +10,10 @@ import paramiko
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.guests import connection_pool as ssh_clients
-from fabric_direct.drivers.guests.connection_pool import SshClients, reach
+from fabric_direct.drivers import ssh_login
+from fabric_direct.drivers.guests import connection_pool
+from fabric_direct.drivers.guests.connection_pool import SshClients
+from fabric_direct.drivers.ssh_login import reach
 
 
 def client(*, lives: bool = True) -> MagicMock:
@@ -75,7 +77,7 @@ def test_one_that_is_known_to_be_closed_is_not_even_asked(clients: SshClients) -
 
 def test_what_is_not_used_for_a_while_is_closed(clients: SshClients, mocker: MockerFixture) -> None:
     first = used(clients, "guest", client())
-    mocker.patch.object(ssh_clients, "IDLE", -1.0)
+    mocker.patch.object(connection_pool, "IDLE", -1.0)
 
     used(clients, "other", client())
 
@@ -127,7 +129,7 @@ def test_a_server_that_speaks_is_reached_and_nothing_of_it_is_taken(
 
 
 def test_one_that_says_nothing_is_not(listener: socket.socket, mocker: MockerFixture) -> None:
-    mocker.patch.object(ssh_clients, "REACH", 0.05)
+    mocker.patch.object(ssh_login, "REACH", 0.05)
 
     with pytest.raises(TimeoutError):
         reach(*listener.getsockname())

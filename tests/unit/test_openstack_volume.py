@@ -488,7 +488,9 @@ class TestPresentVolumesInUse:
         self, api: OpenStackApi, driver: OpenStackVolume
     ) -> None:
         self.serves(api, STAMP)
-        with pytest.raises(InvalidSliver, match=r"in use by server web \(cloud test\): it serves sliver s1"):
+        with pytest.raises(
+            InvalidSliver, match=r"in use by server web \(cloud test\): it serves sliver s1"
+        ):
             driver.check("scratch", "s2")
 
 

@@ -8,6 +8,9 @@ removed with them.
 import re
 from collections.abc import Iterable
 
+from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.errors import NotVerified
+
 # As in OpenSSH's sshd(8): an algorithm's name, a blank, and base64 that begins with a length below 2^24.
 _KEY = re.compile(r"(?<!\S)((?:sk-)?(?:ssh|ecdsa)-\S+)\s+(AAAA[A-Za-z0-9+/]+={0,3})(?!\S)")
 
@@ -34,3 +37,18 @@ def matching(keys: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
     """Return those lines that let one of the keys in."""
     unwanted = {key_of(key) for key in keys} - {None}
     return tuple(line for line in lines if key_of(line) in unwanted)
+
+
+def verify(guest: GuestAddress, so: bool, where: str) -> None:
+    """Raise NotVerified unless a change of the keys that may log in to a guest was read back.
+
+    :param so: whether it was.
+    :param where: the file, or the hypervisor whose agent changed it.
+    """
+    if not so:
+        raise NotVerified(
+            f"the authorized keys of {guest.user} in {guest.instance} did not change",
+            where=where,
+            why="the guest reported success",
+            remedy="try again",
+        )

@@ -78,22 +78,18 @@ def _cloud_config(sliver: NodeSliver, extra_keys: Iterable[str]) -> str:
     config = {
         "hostname": sliver.name,
         "manage_etc_hosts": "localhost",
-        "ssh_authorized_keys": _each_once((*sliver.ssh_keys, *extra_keys)),
+        "ssh_authorized_keys": list(dict.fromkeys((*sliver.ssh_keys, *extra_keys))),
         "runcmd": [["sh", "-c", _FREEBSD]],
     }
     # (a key on one line: not only cloud-init reads this)
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False, width=inf)
 
 
-def _each_once(keys: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(keys))
-
-
 def _meta_data(sliver: NodeSliver, document: str) -> dict[str, Any]:
     return {
         "instance-id": sliver.id,
         "local-hostname": sliver.name,
-        "public-keys": _each_once((*sliver.ssh_keys, *_keys_in(document))),
+        "public-keys": list(dict.fromkeys((*sliver.ssh_keys, *_keys_in(document)))),
     }
 
 

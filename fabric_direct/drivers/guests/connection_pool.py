@@ -4,7 +4,6 @@ A key exchange takes half a second or more in a small guest. Each caller has a c
 returns it to the pool. None crosses a fork.
 """
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -18,8 +17,6 @@ from fabric_direct import forks
 IDLE = 30.0
 # Seconds for a pooled connection to prove that it still works.
 ALIVE = 3.0
-# Seconds for a TCP connection, and for a server's first line.
-REACH = 1.0
 
 
 class SshClients:
@@ -90,21 +87,3 @@ def _lives(client: paramiko.SSHClient) -> bool:
         transport.open_session(timeout=ALIVE).close()
         return True
     return False
-
-
-def reach(address: str, port: int, limit: float | None = None) -> socket.socket:
-    """Return a TCP connection to a server that speaks first, as SSH's do.
-
-    If nothing answers, an attempt takes a second, not the minutes of TCP's own retries.
-
-    :param limit: seconds for the connection, and for the server's first line; :data:`REACH` if absent.
-    :raises OSError: if nothing answers in that time.
-    """
-    connection = socket.create_connection((address, port), limit or REACH)
-    try:
-        if not connection.recv(1, socket.MSG_PEEK):
-            raise ConnectionResetError("the server closed the connection at once")
-    except OSError:
-        connection.close()
-        raise
-    return connection

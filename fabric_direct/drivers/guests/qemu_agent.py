@@ -17,10 +17,10 @@ import libvirt_qemu
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
-from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing
+from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.servers.lookup import the_domain
-from fabric_direct.errors import DriverError, NotFound, NotVerified, Unreachable
+from fabric_direct.errors import DriverError, NotFound, Unreachable
 
 # Seconds that the agent may take for one command; it answers in milliseconds or not at all.
 ANSWER = 5
@@ -161,7 +161,7 @@ class AgentGuest:
         append = libvirt.VIR_DOMAIN_AUTHORIZED_SSH_KEYS_SET_APPEND
         new = missing(keys, self.authorized_keys(guest))
         self._set_keys(guest, new, append)
-        self._verify(guest, not missing(keys, self.authorized_keys(guest)))
+        verify(guest, not missing(keys, self.authorized_keys(guest)), self._uri)
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
         """Remove public keys that may log in as the image's user.
@@ -170,21 +170,12 @@ class AgentGuest:
         """
         remove = libvirt.VIR_DOMAIN_AUTHORIZED_SSH_KEYS_SET_REMOVE
         self._set_keys(guest, matching(keys, self.authorized_keys(guest)), remove)
-        self._verify(guest, not matching(keys, self.authorized_keys(guest)))
+        verify(guest, not matching(keys, self.authorized_keys(guest)), self._uri)
 
     def _set_keys(self, guest: GuestAddress, keys: tuple[str, ...], flags: int) -> None:
         with self._translated(f"change the keys of {guest.user} in", guest):
             if keys:
                 self._domain(guest).authorizedSSHKeysSet(guest.user, list(keys), flags)
-
-    def _verify(self, guest: GuestAddress, so: bool) -> None:
-        if not so:
-            raise NotVerified(
-                f"the authorized keys of {guest.user} in {guest.instance} did not change",
-                where=self._uri,
-                why="the agent reported success",
-                remedy="try again",
-            )
 
     def _domain(self, guest: GuestAddress) -> libvirt.virDomain:
         """Return the guest's domain, with a time limit for libvirt's own calls to its agent."""

@@ -9,29 +9,22 @@ import re
 import shlex
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from pathlib import Path
 
 import paramiko
-from paramiko.pkey import UnknownKeyType
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
-from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing
-from fabric_direct.drivers.guests.connection_pool import SshClients, reach
+from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
+from fabric_direct.drivers.guests.connection_pool import SshClients
 from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, pinned, unpin
 from fabric_direct.drivers.guests.qemu_agent import BOOT_FINISHED
-from fabric_direct.errors import (
-    DriverError,
-    InvalidSite,
-    NotVerified,
-    TimedOut,
-    Unreachable,
-)
+from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
+from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
 
 PORT = 22
 # Seconds for each of: SSH banner, authentication, a new channel.
@@ -80,7 +73,7 @@ class SshGuest:
 
         :raises InvalidSite: if the key cannot be read.
         """
-        key = _load_key(self._key)
+        key = self._load_key()
         return (f"{key.get_name()} {key.get_base64()} {self._site.site}",)
 
     def listens(self, guest: GuestAddress) -> bool:
@@ -150,15 +143,10 @@ class SshGuest:
         :raises DriverError: if the guest has no ``ip``.
         """
         macs, _, lines = self._output(guest, ("sh", "-c", _READ_LINKS)).partition(_HALF)
-        return self._understood(guest, lambda: _interfaces(macs, lines))
-
-    def _understood(
-        self, guest: GuestAddress, read: Callable[[], tuple[GuestInterface, ...]]
-    ) -> tuple[GuestInterface, ...]:
-        """Parse a guest's answer; guests may send anything."""
         try:
-            return read()
+            return _interfaces(macs, lines)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # Guests may send anything.
             raise DriverError(
                 f"guest {guest.instance} sent an invalid response",
                 why=f"{type(error).__name__} when it was asked for its network interfaces",
@@ -188,7 +176,7 @@ class SshGuest:
         """
         lines = self._read_keys(guest)
         self._write_keys(guest, lines, [*lines, *missing(keys, lines)])
-        self._verify(guest, not missing(keys, self._read_keys(guest)))
+        verify(guest, not missing(keys, self._read_keys(guest)), KEYS_FILE)
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
         """Remove public keys that may log in as the image's user.
@@ -198,7 +186,7 @@ class SshGuest:
         lines = self._read_keys(guest)
         unwanted = matching(keys, lines)
         self._write_keys(guest, lines, [line for line in lines if line not in unwanted])
-        self._verify(guest, not matching(keys, self._read_keys(guest)))
+        verify(guest, not matching(keys, self._read_keys(guest)), KEYS_FILE)
 
     def _read_keys(self, guest: GuestAddress) -> list[str]:
         if self.run(guest, ("test", "-e", KEYS_FILE), timeout=COMMAND).code != 0:
@@ -209,15 +197,6 @@ class SshGuest:
         if new != old:
             content = "".join(f"{line}\n" for line in new).encode(errors="surrogateescape")
             self._output(guest, ("sh", "-c", _WRITE_KEYS, "sh", str(len(content))), content)
-
-    def _verify(self, guest: GuestAddress, so: bool) -> None:
-        if not so:
-            raise NotVerified(
-                f"the authorized keys of {guest.user} in {guest.instance} did not change",
-                where=KEYS_FILE,
-                why="the file was written without an error",
-                remedy="try again",
-            )
 
     def _output(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> str:
         """Run a command that must succeed and return its output."""
@@ -232,7 +211,7 @@ class SshGuest:
 
     def _pinned_addresses(self, guest: GuestAddress) -> list[str]:
         keys = pinned(self._site)
-        found = [address for address in guest.addresses if keys.lookup(_host_name(address))]
+        found = [address for address in guest.addresses if keys.lookup(host_name(address, PORT))]
         if not found:
             raise Unreachable(
                 f"no host key is pinned for guest {guest.instance}",
@@ -253,28 +232,17 @@ class SshGuest:
 
     def _connect(self, guest: GuestAddress) -> paramiko.SSHClient:
         """Log in at the first address that has a pinned host key and answers."""
-        key, address, connection = _load_key(self._key), *self._reach(guest)
+        key, address, connection = self._load_key(), *self._reach(guest)
         client = paramiko.SSHClient()
         client.load_host_keys(str(known_hosts(self._site)))
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        try:
-            client.connect(
-                address,
-                PORT,
-                guest.user,
-                pkey=key,
-                sock=connection,
-                allow_agent=False,
-                look_for_keys=False,
-                banner_timeout=ANSWER,
-                auth_timeout=ANSWER,
-                channel_timeout=ANSWER,
-            )
-        except BaseException:
-            client.close()
-            connection.close()
-            raise
+        log_in(client, connection, address, PORT, guest.user, key=key, limit=ANSWER)
         return client
+
+    def _load_key(self) -> paramiko.PKey:
+        whose, field = "the site's private key for guests", "guest_access.ssh_key"
+        remedy = "make one without a passphrase: ssh-keygen -N ''"
+        return load_key(self._key, whose, field=field, remedy=remedy)
 
     def _reach(self, guest: GuestAddress) -> tuple[str, socket.socket]:
         *others, last = self._pinned_addresses(guest)
@@ -324,23 +292,6 @@ def _shown_keys(console: str) -> list[str]:
     lines = [line.strip() for line in shown.splitlines()] if begun and ended else []
     keys = [line for line in lines if _KEY_LINE.fullmatch(line)]
     return sorted(keys, key=lambda line: not line.startswith("ssh-ed25519 "))
-
-
-def _load_key(path: Path) -> paramiko.PKey:
-    try:
-        return paramiko.PKey.from_path(path)
-    except (OSError, ValueError, TypeError, paramiko.SSHException, UnknownKeyType) as error:
-        raise InvalidSite(
-            "the site's private key for guests cannot be read",
-            field="guest_access.ssh_key",
-            where=str(path),
-            why=str(error),
-            remedy="make one without a passphrase: ssh-keygen -N ''",
-        ) from error
-
-
-def _host_name(address: str) -> str:
-    return address if PORT == 22 else f"[{address}]:{PORT}"
 
 
 def _transport(client: paramiko.SSHClient) -> paramiko.Transport:

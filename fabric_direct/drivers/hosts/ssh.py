@@ -11,24 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import paramiko
-from paramiko.pkey import UnknownKeyType
 
 from fabric_direct import forks
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.guests.connection_pool import reach
 from fabric_direct.drivers.hosts.functions import ANSWER, HostFunctions
 from fabric_direct.drivers.hosts.host_keys import Refuse, UnknownHostKey, places, trusted
 from fabric_direct.drivers.hosts.relay import Relay
 from fabric_direct.drivers.hosts.remote_iproute import iproute
-from fabric_direct.errors import (
-    Denied,
-    DriverError,
-    FabricDirectError,
-    InvalidSite,
-    TimedOut,
-    Unreachable,
-)
+from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
+from fabric_direct.errors import Denied, DriverError, FabricDirectError, TimedOut, Unreachable
 
 # Seconds for each of: the TCP connection and the server's first line, the key exchange, the login.
 CONNECT = 10.0
@@ -125,43 +117,19 @@ class SshHost(HostFunctions):
 
     def _connect(self) -> paramiko.SSHClient:
         """Log in with a key, after the worker's host key is verified."""
+        to = (self._address, self._port)
         key, client = self._key(), paramiko.SSHClient()
-        name = self._address if self._port == 22 else f"[{self._address}]:{self._port}"
-        client.get_host_keys().update(trusted(self._site, self._settings, name))
+        client.get_host_keys().update(trusted(self._site, self._settings, host_name(*to)))
         client.set_missing_host_key_policy(Refuse())
-        connection = _kept_alive(reach(self._address, self._port, CONNECT))
-        try:
-            client.connect(
-                self._address,
-                self._port,
-                self._user,
-                pkey=key,
-                sock=connection,
-                timeout=CONNECT,
-                allow_agent=key is None,
-                look_for_keys=key is None,
-                banner_timeout=CONNECT,
-                auth_timeout=CONNECT,
-                channel_timeout=CONNECT,
-            )
-        except BaseException:
-            client.close()
-            connection.close()
-            raise
+        connection = _kept_alive(reach(*to, CONNECT))
+        log_in(client, connection, *to, self._user, key=key, limit=CONNECT, handshake=CONNECT)
         return client
 
     def _key(self) -> paramiko.PKey | None:
-        path = self._settings.ssh_key
-        try:
-            return paramiko.PKey.from_path(path) if path else None
-        except (OSError, ValueError, TypeError, paramiko.SSHException, UnknownKeyType) as error:
-            raise InvalidSite(
-                f"the private key for {self._host} cannot be read",
-                field=f"hosts.{self._host}.ssh_key",
-                where=str(path),
-                why=str(error),
-                remedy="name a key without a passphrase, or omit it to use an SSH agent",
-            ) from error
+        path, field = self._settings.ssh_key, f"hosts.{self._host}.ssh_key"
+        remedy = "name a key without a passphrase, or omit it to use an SSH agent"
+        whose = f"the private key for {self._host}"
+        return load_key(path, whose, field=field, remedy=remedy) if path else None
 
     @contextmanager
     def _translated_ssh(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""How clouds are asked: the base of the drivers, sessions, limits and retries, errors, names, waiting, stamps.
+"""How clouds are asked: drivers' base, sessions, limits and retries, errors, names, waiting, stamps.
 
 Every other room of ``openstack`` comes here.
 """
