@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.contract import ServerFinder
+from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDisk
-from fabric_direct.drivers.read_cache import ReadCache, warn
+from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
 from fabric_direct.model import Storage
 from fabric_direct.steps.volumes import plugged_volume
@@ -22,22 +21,13 @@ _HOTPLUG = 30.0
 _VALUE = re.compile(r'\b(UUID|TYPE|PTTYPE)="([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class FileSystem:
-    """What is on a disk."""
-
-    uuid: str
-    kind: str
-
-
 class MountSetting:
     """The file system of a volume is mounted in the guest, and will be at its next boot."""
 
     def __init__(
         self,
         guest: Callable[[], Guest],
-        compute: ServerFinder,
-        reads: ReadCache,
+        drivers: HostDrivers,
         sliver_id: str,
         storage: Storage,
         bare: set[str],
@@ -46,7 +36,7 @@ class MountSetting:
 
         :param bare: takes the ids of volumes that have no file system and get none.
         """
-        self._guest, self._compute, self._reads = guest, compute, reads
+        self._guest, self._compute, self._reads = guest, drivers.compute, drivers.reads
         self._sliver, self._storage, self._bare = sliver_id, storage, bare
         self._directory = storage.mount or ""
 
@@ -59,7 +49,7 @@ class MountSetting:
         entry = _entry(root.read(FSTAB), self._storage.id)
         if entry is None or self._directory not in disk.mounted:
             return False
-        return entry == _line(self._file_system(root, disk), self._directory)
+        return entry == self._line(root, disk)
 
     def make(self) -> None:
         """Mount it; an empty volume of ours gets a file system, another one is left as it is."""
@@ -67,11 +57,11 @@ class MountSetting:
         _refuse_without_blkid(root)
         wait_until("the guest to see its disk", lambda: self._seen(root.guest), timeout=_HOTPLUG)
         disk = self._disk(root.guest)
-        found = self._file_system(root, disk) or self._made(root, disk)
-        if found is None:
+        line = self._line(root, disk) or self._formatted(root, disk)
+        if line is None:
             self._bare.add(self._storage.id)
             return
-        self._enter(root, _line(found, self._directory))
+        self._enter(root, line)
         if self._directory not in disk.mounted:
             root.do("mkdir", "-p", self._directory)
             root.do("mount", self._directory)
@@ -117,22 +107,22 @@ class MountSetting:
             )
         return disk
 
-    def _file_system(self, root: Root, disk: GuestDisk) -> FileSystem | None:
-        """Return what is on the disk, if the guest knows it and can tell it by its UUID."""
+    def _line(self, root: Root, disk: GuestDisk) -> str | None:
+        """Return the disk's entry in the table; None if it has no file system that has a UUID."""
         values = _values(root, disk)
-        return (
-            FileSystem(values["UUID"], values["TYPE"]) if {"UUID", "TYPE"} <= set(values) else None
-        )
+        if not {"UUID", "TYPE"} <= values.keys():
+            return None
+        return f"UUID={values['UUID']} {self._directory} {values['TYPE']} defaults,nofail 0 2"
 
-    def _made(self, root: Root, disk: GuestDisk) -> FileSystem | None:
-        """Make a file system on a volume of ours that nobody has written to."""
+    def _formatted(self, root: Root, disk: GuestDisk) -> str | None:
+        """Make a file system on a volume of ours that nobody has written to; return its entry."""
         why = self._why_not(root, disk)
         if why:
             with self._reads.active():
                 warn(f"volume {self._storage.id} is not mounted at {self._directory}: {why}")
             return None
         root.do("mkfs.ext4", "-q", disk.path)
-        return self._file_system(root, disk)
+        return self._line(root, disk)
 
     def _why_not(self, root: Root, disk: GuestDisk) -> str:
         if self._storage.volume is not None:
@@ -183,10 +173,6 @@ def _is_blank(root: Root, disk: GuestDisk) -> bool:
 
 def _mark(component: str) -> str:
     return f"# fabric-direct {component}: the next line is replaced, and removed with the volume"
-
-
-def _line(found: FileSystem | None, directory: str) -> str | None:
-    return f"UUID={found.uuid} {directory} {found.kind} defaults,nofail 0 2" if found else None
 
 
 def _entry(text: str, component: str) -> str | None:

@@ -13,7 +13,7 @@ from fabric_direct.handlers.guestconfig.nics import NicSetting
 from fabric_direct.handlers.guestconfig.wanted import Nic, mounts, nics
 from fabric_direct.model import Component, NodeSliver, Storage
 from fabric_direct.steps.base import Step
-from fabric_direct.steps.guest import Reverse, SetInGuest
+from fabric_direct.steps.guest import Reverse, SetInGuest, Setting
 
 
 class GuestStages:
@@ -33,30 +33,23 @@ class GuestStages:
 
     def wanted(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[list[Step]]:
         """Return the stages that apply the sliver's settings; ``was`` is the sliver before, if any."""
+        return [[SetInGuest(name, each)] for name, each in self._settings(sliver, was).items()]
+
+    def unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[list[Step]]:
+        """Return the stages that remove the settings which the sliver no longer has."""
+        kept, former = self._settings(sliver), self._settings(was)
+        gone = {name: each for name, each in former.items() if name not in kept}
+        return [[SetInGuest(f"un{name}", Reverse(each))] for name, each in gone.items()]
+
+    def _settings(self, sliver: NodeSliver, was: NodeSliver | None = None) -> dict[str, Setting]:
+        """Return the sliver's settings by what they do: ``configure nic1``, ``mount data``."""
         former = {nic.label: nic for nic in nics(was)} if was else {}
-        setting = {
+        configuring = {
             f"configure {nic.label}": self._configure(nic, former.get(nic.label))
             for nic in nics(sliver)
         }
         mounting = {f"mount {storage.id}": self._mount(storage) for storage in mounts(sliver)}
-        return [[SetInGuest(name, each)] for name, each in (setting | mounting).items()]
-
-    def unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[list[Step]]:
-        """Return the stages that remove the settings which the sliver no longer has."""
-        kept = {nic.label for nic in nics(sliver)} | {storage.id for storage in mounts(sliver)}
-        removing = {
-            f"unconfigure {nic.label}": Reverse(
-                NicSetting(self._guest, self._drivers, self._tenant, nic)
-            )
-            for nic in nics(was)
-            if nic.label not in kept
-        }
-        unmounting = {
-            f"unmount {storage.id}": Reverse(self._mount(storage))
-            for storage in mounts(was)
-            if storage.id not in kept
-        }
-        return [[SetInGuest(name, each)] for name, each in (removing | unmounting).items()]
+        return configuring | mounting
 
     def but_bare(self, sliver: NodeSliver) -> NodeSliver:
         """Return the sliver without mounts of volumes that were found to have no file system."""
@@ -68,9 +61,8 @@ class GuestStages:
             return component.model_copy(update={"mount": None})
         return component
 
-    def _configure(self, nic: Nic, was: Nic | None = None) -> NicSetting:
+    def _configure(self, nic: Nic, was: Nic | None) -> Setting:
         return NicSetting(self._guest, self._drivers, self._tenant, nic, was)
 
-    def _mount(self, storage: Storage) -> MountSetting:
-        compute, reads = self._drivers.compute, self._drivers.reads
-        return MountSetting(self._guest, compute, reads, self._sliver, storage, self._bare)
+    def _mount(self, storage: Storage) -> Setting:
+        return MountSetting(self._guest, self._drivers, self._sliver, storage, self._bare)

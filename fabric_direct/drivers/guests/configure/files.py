@@ -1,4 +1,4 @@
-"""What all ways have in common that are a file of ours, and a command that applies it."""
+"""What network managers have in common that read a file of ours, and have a command that applies it."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -8,7 +8,7 @@ from fabric_direct.drivers.guests.configure.root import Root
 
 
 class FileManager(ABC):
-    """A file for each interface."""
+    """A network manager that reads a file for each interface."""
 
     path: ClassVar[str]
     """Of the file, with ``{}`` for the interface's label."""
@@ -20,25 +20,21 @@ class FileManager(ABC):
 
     def keeps(self, root: Root, link: Link) -> bool:
         """Compare the file."""
-        return self.says(root.read(self.path.format(link.label)), link)
+        return root.read(self.path.format(link.label)) == self.content(root, link)
 
     def keep(self, root: Root, link: Link) -> None:
-        """Write the file and have it applied."""
+        """Write the file and apply it."""
         root.write(self.path.format(link.label), self.content(root, link), self.mode)
         self.apply(root, link)
 
-    @abstractmethod
-    def says(self, text: str, link: Link) -> bool:
-        """Return whether a file gives the interface these addresses."""
+    def forget(self, root: Root, label: str) -> None:
+        """Remove the file."""
+        root.remove(self.path.format(label))
 
     @abstractmethod
     def content(self, root: Root, link: Link) -> str:
-        """Return what the file has to say."""
+        """Return the content of the file."""
 
     @abstractmethod
     def apply(self, root: Root, link: Link) -> None:
         """Have the guest read the file of this interface."""
-
-    @abstractmethod
-    def forget(self, root: Root, label: str) -> None:
-        """Remove the file."""

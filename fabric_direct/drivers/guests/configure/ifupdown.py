@@ -13,29 +13,17 @@ class Ifupdown(FileManager):
     name: ClassVar[str] = "ifupdown"
     path: ClassVar[str] = "/etc/network/interfaces.d/fabric-direct-{}"
 
-    def says(self, text: str, link: Link) -> bool:
-        """Compare the whole file."""
-        return text == _content(link)
-
     def content(self, root: Root, link: Link) -> str:  # noqa: ARG002 - it takes none of the guest's
         """Return the stanzas."""
-        return _content(link)
+        # What is there at boot is brought up by its event; a VLAN interface has to be made.
+        begins = f"{'auto' if link.vlan else 'allow-hotplug'} {link.name}\n"
+        stanzas = (_stanza(link, address) for address in texts(link.addresses))
+        return HEAD + begins + "".join(stanzas)
 
     def apply(self, root: Root, link: Link) -> None:
         """Take the interface down, as far as it is up, and bring it up."""
         root.run("ifdown", "--force", link.name)
         root.do("ifup", link.name)
-
-    def forget(self, root: Root, label: str) -> None:
-        """Remove the file; nothing reads it before the next boot."""
-        root.remove(self.path.format(label))
-
-
-def _content(link: Link) -> str:
-    # What is there at boot is brought up by its event; a VLAN interface has to be made.
-    begins = f"{'auto' if link.vlan else 'allow-hotplug'} {link.name}\n"
-    stanzas = (_stanza(link, address) for address in texts(link.addresses))
-    return HEAD + begins + "".join(stanzas)
 
 
 def _stanza(link: Link, address: str) -> str:

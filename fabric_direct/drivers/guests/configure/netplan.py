@@ -19,15 +19,12 @@ class Netplan(FileManager):
     path: ClassVar[str] = "/etc/netplan/90-fabric-direct-{}.yaml"
     mode: ClassVar[str] = "0600"
 
-    def says(self, text: str, link: Link) -> bool:
+    def keeps(self, root: Root, link: Link) -> bool:
         """Compare the addresses; the definition's name is the guest's."""
-        kind = "vlans" if link.vlan else "ethernets"
-        wanted = texts(link.addresses)
-        return any(
-            _mapping(definition).get("addresses") == wanted
-            for document in _loaded(text)
-            for definition in _mapping(_mapping(document.get("network")).get(kind)).values()
-        )
+        kind, wanted = "vlans" if link.vlan else "ethernets", texts(link.addresses)
+        text = root.read(self.path.format(link.label))
+        ours = (definition for _, definition in _definitions(text, kind))
+        return any(_mapping(definition).get("addresses") == wanted for definition in ours)
 
     def content(self, root: Root, link: Link) -> str:
         """Return the interface's definition, or what is added to the one that the guest has of it."""
@@ -49,7 +46,7 @@ class Netplan(FileManager):
     def forget(self, root: Root, label: str) -> None:
         """Remove the file, and have the others read."""
         if self.has(root, label):
-            root.remove(self.path.format(label))
+            super().forget(root, label)
             root.do("netplan", "apply")
 
 
@@ -61,7 +58,7 @@ def _new(link: Link) -> dict[str, Any]:
 
 def _name_of(link: Link, files: str) -> str | None:
     """Return by what name the guest defines the NIC: files are merged by name, not by NIC."""
-    for name, definition in _definitions(files):
+    for name, definition in _definitions(files, "ethernets"):
         settings = _mapping(definition)
         match = _mapping(settings.get("match"))
         mac = str(match.get("macaddress", "")).lower()
@@ -71,9 +68,9 @@ def _name_of(link: Link, files: str) -> str | None:
     return None
 
 
-def _definitions(text: str) -> Iterator[tuple[Any, Any]]:
+def _definitions(text: str, kind: str) -> Iterator[tuple[Any, Any]]:
     for document in _loaded(text):
-        yield from _mapping(_mapping(document.get("network")).get("ethernets")).items()
+        yield from _mapping(_mapping(document.get("network")).get(kind)).items()
 
 
 def _loaded(text: str) -> list[dict[Any, Any]]:

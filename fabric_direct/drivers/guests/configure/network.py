@@ -34,15 +34,6 @@ class Link:
         """The interface that has the addresses: the NIC, or a VLAN interface on top of it."""
         return vlan_name(self.parent, self.vlan) if self.vlan else self.parent
 
-    @property
-    def unit(self) -> str:
-        """The name of a file or profile of ours for it."""
-        return f"fabric-direct-{self.label}"
-
-    def of(self, version: int) -> tuple[Address, ...]:
-        """Return the addresses of one version of IP."""
-        return tuple(address for address in self.addresses if address.version == version)
-
 
 def vlan_name(parent: str, vlan: int) -> str:
     """Return the name of a VLAN interface; of a long name the end is cut off to make room."""

@@ -31,13 +31,13 @@ class Networkd(FileManager):
             return False
         return super().keeps(root, link)
 
-    def says(self, text: str, link: Link) -> bool:
-        """Compare the whole file."""
-        return text == _content(link)
-
     def content(self, root: Root, link: Link) -> str:  # noqa: ARG002 - it takes none of the guest's
         """Return what the NIC is given."""
-        return _content(link)
+        # A VLAN interface has the MAC of its NIC, but is not of the type ether.
+        match = f"MACAddress={link.mac}" if link.mac else f"Name={link.parent}"
+        if not link.vlan:
+            return _network(f"{match}\nType=ether", link)
+        return f"{HEAD}[Match]\n{match}\nType=ether\n\n{_EASY}VLAN={link.name}\n"
 
     def apply(self, root: Root, link: Link) -> None:
         """Have the files read, and the interface configured by them."""
@@ -49,16 +49,8 @@ class Networkd(FileManager):
         if self.has(root, label):
             for end in (".netdev", ".network"):
                 root.remove(_VLAN.format(label) + end)
-            root.remove(self.path.format(label))
+            super().forget(root, label)
             root.do("networkctl", "reload")
-
-
-def _content(link: Link) -> str:
-    # (a VLAN interface has the MAC of its NIC, but is not of the type ether)
-    match = f"MACAddress={link.mac}" if link.mac else f"Name={link.parent}"
-    if not link.vlan:
-        return _network(f"{match}\nType=ether", link)
-    return f"{HEAD}[Match]\n{match}\nType=ether\n\n{_EASY}VLAN={link.name}\n"
 
 
 def _network(match: str, link: Link) -> str:

@@ -16,11 +16,11 @@ class NetworkManager:
 
     def has(self, root: Root, label: str) -> bool:
         """Look for the profile."""
-        return root.run(*_show(_unit(label))).code == 0
+        return root.run(*_show(label)).code == 0
 
     def keeps(self, root: Root, link: Link) -> bool:
         """Compare the profile's addresses."""
-        shown = root.run(*_show(link.unit))
+        shown = root.run(*_show(link.label))
         words = shown.stdout.decode(errors="replace").replace("\\", "").replace(",", " ").split()
         return shown.code == 0 and set(words) == set(texts(link.addresses))
 
@@ -28,7 +28,7 @@ class NetworkManager:
         """Make the profile anew and bring it up."""
         self.forget(root, link.label)
         root.do("nmcli", "connection", "add", *_profile(link), "connection.autoconnect", "yes")
-        root.do("nmcli", "--wait", "60", "connection", "up", "id", link.unit)
+        root.do("nmcli", "--wait", "60", "connection", "up", "id", _unit(link.label))
 
     def forget(self, root: Root, label: str) -> None:
         """Delete the profile."""
@@ -42,8 +42,8 @@ def _unit(label: str) -> str:
     return f"fabric-direct-{label}"
 
 
-def _show(unit: str) -> tuple[str, ...]:
-    return ("nmcli", "-g", _SHOWN, "connection", "show", "id", unit)
+def _show(label: str) -> tuple[str, ...]:
+    return ("nmcli", "-g", _SHOWN, "connection", "show", "id", _unit(label))
 
 
 def _profile(link: Link) -> list[str]:
@@ -52,13 +52,13 @@ def _profile(link: Link) -> list[str]:
         told = ["ifname", link.name, "dev", link.parent, "id", str(link.vlan)]
     elif link.mac:
         told = ["ifname", "*", "mac", link.mac]
-    kind = ["type", "vlan" if link.vlan else "ethernet", "con-name", link.unit]
+    kind = ["type", "vlan" if link.vlan else "ethernet", "con-name", _unit(link.label)]
     without = "auto" if link.dhcp else "disabled"
     return [*kind, *told, *_family(link, 4, without), *_family(link, 6, "auto")]
 
 
 def _family(link: Link, version: int, without: str) -> list[str]:
-    addresses = ",".join(texts(link.of(version)))
+    addresses = ",".join(str(a) for a in link.addresses if a.version == version)
     if not addresses:
         return [f"ipv{version}.method", without]
     return [f"ipv{version}.method", "manual", f"ipv{version}.addresses", addresses]
