@@ -17,7 +17,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.fake.inventory import inventory, refuse_full
-from fabric_direct.drivers.fake.substrate import Fake, Key, public_key, the
+from fabric_direct.drivers.fake.substrate import Fake, Key, held, public_key, the
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
@@ -147,7 +147,7 @@ class FakeCompute(Fake):
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:
         """Return the NICs whose ports another sliver holds."""
-        return tuple(p for (of, _), p in self.substrate.plugs.items() if of == holder)
+        return held(self.substrate.plugs, holder)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a disk in."""

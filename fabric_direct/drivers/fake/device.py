@@ -46,22 +46,20 @@ class FakeDevice(Fake):
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the server has."""
-        return self.substrate.plugged.get(tenant.sliver, ())
+        return self._has(tenant)
 
     def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
         """Compare what the server has with the component."""
-        there = self.substrate.plugged.get(tenant.sliver, ())
-        wanted = _plugged(tenant, component)
-        return tuple(f"{d.alias} is not so" for d in wanted if d not in there)
+        there = self._has(tenant)
+        return tuple(f"{d.alias} is not so" for d in _plugged(tenant, component) if d not in there)
 
     def keeps(self, tenant: Tenant, component: str) -> bool:
         """Return whether the server has anything of the component."""
-        there = self.substrate.plugged.get(tenant.sliver, ())
-        return any(device.component == component for device in there)
+        return any(device.component == component for device in self._has(tenant))
 
     def free_ports(self, tenant: Tenant) -> int | None:
         """Return how many root ports the substrate leaves to each server."""
-        return self.substrate.root_ports - len(self.substrate.plugged.get(tenant.sliver, ()))
+        return self.substrate.root_ports - len(self._has(tenant))
 
     def pending(self, tenant: Tenant) -> bool:
         """Return whether a device waits for a power cycle."""
@@ -75,7 +73,7 @@ class FakeDevice(Fake):
         """Pass the functions through."""
         for address in component.bdf:
             self._refuse_claimed(self.substrate.devices[address], tenant.sliver)
-        kept, new = self._but(tenant.sliver, component.id), _plugged(tenant, component)
+        kept, new = self._but(tenant, component.id), _plugged(tenant, component)
         for address in component.bdf:
             self.substrate.own(address, f"{tenant.sliver}/{component.id}")
             self.substrate.records[address] = self._record(tenant, component, address)
@@ -98,7 +96,7 @@ class FakeDevice(Fake):
 
     def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:  # noqa: ARG002
         """Detach the functions."""
-        self.substrate.plugged[tenant.sliver] = self._but(tenant.sliver, component)
+        self.substrate.plugged[tenant.sliver] = self._but(tenant, component)
         if self.cold:
             self.substrate.pending.add(tenant.sliver)
 
@@ -129,9 +127,11 @@ class FakeDevice(Fake):
         """Do nothing: the device is there."""
         the(self.substrate.plugged, tenant.sliver)
 
-    def _but(self, sliver_id: str, component: str) -> tuple[PluggedDevice, ...]:
-        devices = self.substrate.plugged.get(sliver_id, ())
-        return tuple(d for d in devices if d.component != component)
+    def _has(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+        return self.substrate.plugged.get(tenant.sliver, ())
+
+    def _but(self, tenant: Tenant, component: str) -> tuple[PluggedDevice, ...]:
+        return tuple(d for d in self._has(tenant) if d.component != component)
 
     @staticmethod
     def _refuse_claimed(device: HostDevice, sliver_id: str) -> None:

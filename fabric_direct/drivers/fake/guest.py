@@ -54,10 +54,17 @@ class FakeGuest(Fake):
         return f"ssh-ed25519 {guest.sliver}"
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
-        """Return the plugged NICs with the addresses of their ports and those set in the guest."""
-        return tuple(self._links(guest))
+        """Return the NICs, and the devices that have a MAC address of ours, with their addresses."""
+        nics, inside = self._interfaces(guest), self._inside(guest)
+        devices = self.substrate.plugged.get(guest.sliver, ())
+        nics += [GuestInterface(f"ens{n}", d.mac) for n, d in enumerate(devices) if d.mac]
+        return tuple(
+            replace(nic, addresses=tuple(dict.fromkeys(nic.addresses + inside.addresses(nic.mac))))
+            for nic in nics
+        )
 
     def _interfaces(self, guest: GuestAddress) -> list[GuestInterface]:
+        """Return the plugged NICs with the addresses of their ports."""
         own = [(guest.sliver, p.component) for p in self.substrate.servers[guest.sliver].ports]
         others = [k for k, p in self.substrate.plugs.items() if p.server == guest.sliver]
         ports = [self.substrate.ports.get(key) for key in (*own, *others)]
@@ -65,16 +72,6 @@ class FakeGuest(Fake):
             GuestInterface(f"eth{n}", port.mac, _texts(port.ipv4, port.ipv6))
             for n, port in enumerate(ports)
             if port
-        ]
-
-    def _links(self, guest: GuestAddress) -> list[GuestInterface]:
-        """Return the interfaces of vNICs and of devices that have a MAC address of ours."""
-        nics, inside = self._interfaces(guest), self._inside(guest)
-        devices = self.substrate.plugged.get(guest.sliver, ())
-        nics += [GuestInterface(f"ens{n}", d.mac) for n, d in enumerate(devices) if d.mac]
-        return [
-            replace(nic, addresses=tuple(dict.fromkeys(nic.addresses + inside.addresses(nic.mac))))
-            for nic in nics
         ]
 
     def _inside(self, guest: GuestAddress) -> Inside:

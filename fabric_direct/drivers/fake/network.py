@@ -4,7 +4,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 
 from fabric_direct.drivers.contract import Port
-from fabric_direct.drivers.fake.substrate import Fake
+from fabric_direct.drivers.fake.substrate import Fake, held
 from fabric_direct.errors import (
     Conflict,
     InvalidSliver,
@@ -44,15 +44,15 @@ class FakeNetwork(Fake):
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the sliver's ports."""
-        return self._of(sliver_id)
+        return held(self.substrate.ports, sliver_id)
 
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold the lowest free address, and a MAC."""
-        held = self.substrate.ports.get((sliver_id, component))
-        if held:
-            return self._settle(held, interface)
+        there = self.substrate.ports.get((sliver_id, component))
+        if there:
+            return self._settle(there, interface)
         port = Port(
             sliver=sliver_id,
             component=component,
@@ -99,7 +99,7 @@ class FakeNetwork(Fake):
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the sliver's ports."""
-        return tuple(f"port {port.component}" for port in self._of(sliver_id))
+        return tuple(f"port {port.component}" for port in held(self.substrate.ports, sliver_id))
 
     def unused(self) -> tuple[str, ...]:
         """Name the networks that are left without a user."""
@@ -108,8 +108,3 @@ class FakeNetwork(Fake):
     def remove_unused(self) -> None:
         """Delete them."""
         self.substrate.unused.clear()
-
-    def _of(self, sliver_id: str) -> tuple[Port, ...]:
-        return tuple(
-            port for (sliver, _), port in self.substrate.ports.items() if sliver == sliver_id
-        )

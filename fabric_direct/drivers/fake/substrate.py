@@ -203,3 +203,8 @@ def the(things: Mapping[str, T], name: str) -> T:
 def public_key(line: str) -> str:
     """Return an authorized key without its comment."""
     return " ".join(line.split()[:2])
+
+
+def held(things: Mapping[Key, T], sliver_id: str) -> tuple[T, ...]:
+    """Return the things of one sliver."""
+    return tuple(thing for (sliver, _), thing in things.items() if sliver == sliver_id)

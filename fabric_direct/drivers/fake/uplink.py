@@ -1,6 +1,6 @@
 """Uplinks and their VFs in memory."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from fabric_direct.drivers.contract import VfSettings
 from fabric_direct.drivers.fake.substrate import Fake, the
@@ -26,10 +26,6 @@ class FakeUplink(Fake):
 
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
         """Change the settings that are not None."""
-        given = {
-            name: value
-            for name in VfSettings.__dataclass_fields__
-            if (value := getattr(settings, name)) is not None
-        }
+        given = {name: value for name, value in asdict(settings).items() if value is not None}
         vfs = the(self.substrate.vfs, link)
         vfs[vf] = replace(vfs[vf], **given)

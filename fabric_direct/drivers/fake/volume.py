@@ -1,7 +1,7 @@
 """Volumes in memory."""
 
 from fabric_direct.drivers.contract import Volume
-from fabric_direct.drivers.fake.substrate import Fake, the
+from fabric_direct.drivers.fake.substrate import Fake, held, the
 from fabric_direct.errors import InvalidSliver
 
 
@@ -25,7 +25,7 @@ class FakeVolume(Fake):
 
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return the sliver's volumes."""
-        return self._of(sliver_id)
+        return held(self.substrate.volumes, sliver_id)
 
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
         """Make a volume."""
@@ -38,8 +38,4 @@ class FakeVolume(Fake):
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the sliver's volumes."""
-        return tuple(v.source for v in self._of(sliver_id))
-
-    def _of(self, sliver_id: str) -> tuple[Volume, ...]:
-        volumes = self.substrate.volumes
-        return tuple(volume for (sliver, _), volume in volumes.items() if sliver == sliver_id)
+        return tuple(v.source for v in held(self.substrate.volumes, sliver_id))

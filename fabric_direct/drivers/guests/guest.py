@@ -74,13 +74,9 @@ class GuestDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class GuestLink:
+class GuestLink(GuestInterface):
     """A network interface, real or made by the guest."""
 
-    name: str
-    mac: str
-    addresses: tuple[str, ...] = ()
-    """With prefix length."""
     real: bool = True
     """Whether it is a device's, and not created by the guest: a VLAN interface, a bridge."""
     below: tuple[str, ...] = ()
@@ -132,26 +128,23 @@ class Guest:
 
     def observe(self) -> ObservedGuest:
         """Ask the guest; one that does not answer is reported as not reachable."""
-        try:
-            if not self.driver.ping(self.address):
-                return ObservedGuest(reachable=False)
-            return ObservedGuest(
-                reachable=True,
-                via=self.driver.name,
-                boot_finished=self.driver.boot_finished(self.address),
-                ssh_host_key=self.driver.ssh_host_key(self.address),
-            )
-        except DriverError:
-            return ObservedGuest(reachable=False)
+        with suppress(DriverError):
+            if self.driver.ping(self.address):
+                return ObservedGuest(
+                    reachable=True,
+                    via=self.driver.name,
+                    boot_finished=self.driver.boot_finished(self.address),
+                    ssh_host_key=self.driver.ssh_host_key(self.address),
+                )
+        return ObservedGuest(reachable=False)
 
     def interfaces(self) -> dict[str, GuestInterface]:
         """Return the guest's interfaces by MAC address; none if it does not answer."""
-        try:
+        with suppress(DriverError):
             # A VLAN interface or bridge comes after its lower interface and has the same MAC.
             found = reversed(self.driver.interfaces(self.address))
             return {interface.mac.lower(): interface for interface in found}
-        except DriverError:
-            return {}
+        return {}
 
     def links(self) -> tuple[GuestLink, ...]:
         """Return the guest's interfaces, with their lower interfaces.
@@ -177,11 +170,10 @@ class Guest:
 
     def disks(self) -> dict[str, GuestDisk]:
         """Return the guest's virtio disks by serial number; none if it does not say."""
-        try:
+        with suppress(DriverError):
             answer = self._look(DISKS, "/sys", "/proc/self/mountinfo")
-        except DriverError:
-            return {}
-        return _disks(answer.stdout.decode(errors="replace"))
+            return _disks(answer.stdout.decode(errors="replace"))
+        return {}
 
     def _look(self, script: str, *arguments: str) -> CommandResult:
         argv = ("sh", "-c", script, "sh", *arguments)
@@ -193,13 +185,11 @@ class Guest:
         A device is found by its root port, or by its own address if it is on none: the guest assigns
         the numbers of the buses below itself.
         """
-        try:
-            answer = self._look(_PCI, "/sys")
-        except DriverError:
-            return {}
-        entries = tuple(_entries(answer.stdout))
-        seen = {device.alias: _guest_device(device, entries) for device in devices}
-        return {alias: found for alias, found in seen.items() if found}
+        with suppress(DriverError):
+            entries = tuple(_entries(self._look(_PCI, "/sys").stdout))
+            seen = {device.alias: _guest_device(device, entries) for device in devices}
+            return {alias: found for alias, found in seen.items() if found}
+        return {}
 
     def wait_devices(self, devices: Sequence[PluggedDevice], *, timeout: float) -> None:
         """Block until the guest sees the devices; if it does not, have it rescan its PCI buses.
@@ -276,10 +266,9 @@ class Guest:
 
     def _booted(self) -> bool:
         """Return whether the guest has booted; while it boots it may not answer each time."""
-        try:
+        with suppress(Unreachable, TimedOut):
             return self.driver.boot_finished(self.address) is not False
-        except (Unreachable, TimedOut):
-            return False
+        return False
 
     def _has(self, ports: Sequence[Port]) -> bool:
         found = self.interfaces()

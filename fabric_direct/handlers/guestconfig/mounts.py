@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import HostDrivers
@@ -55,7 +56,8 @@ class MountSetting:
         """Mount it; an empty volume of ours gets a file system, another one is left as it is."""
         root = Root(self._guest())
         _refuse_without_blkid(root)
-        wait_until("the guest to see its disk", lambda: self._seen(root.guest), timeout=_HOTPLUG)
+        seen = "the guest to see its disk"
+        wait_until(seen, lambda: self._serial() in root.guest.disks(), timeout=_HOTPLUG)
         disk = self._disk(root.guest)
         line = self._line(root, disk) or self._formatted(root, disk)
         if line is None:
@@ -85,13 +87,9 @@ class MountSetting:
 
     def _mounted(self, guest: Guest) -> tuple[str, ...]:
         """Return where it is mounted; a volume that is unplugged is nowhere."""
-        try:
+        with suppress(NotFound):
             return self._disk(guest).mounted
-        except NotFound:
-            return ()
-
-    def _seen(self, guest: Guest) -> bool:
-        return self._serial() in guest.disks()
+        return ()
 
     def _serial(self) -> str:
         plugged = plugged_volume(self._compute, self._sliver, self._storage.id)

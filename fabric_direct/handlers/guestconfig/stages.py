@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import HostDrivers, Tenant
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.handlers.guestconfig.mounts import MountSetting
 from fabric_direct.handlers.guestconfig.nics import NicSetting
-from fabric_direct.handlers.guestconfig.wanted import Nic, mounts, nics
+from fabric_direct.handlers.guestconfig.wanted import mounts, nics
 from fabric_direct.model import Component, NodeSliver, Storage
 from fabric_direct.steps.base import Step
 from fabric_direct.steps.guest import Reverse, SetInGuest, Setting
@@ -44,12 +44,15 @@ class GuestStages:
     def _settings(self, sliver: NodeSliver, was: NodeSliver | None = None) -> dict[str, Setting]:
         """Return the sliver's settings by what they do: ``configure nic1``, ``mount data``."""
         former = {nic.label: nic for nic in nics(was)} if was else {}
-        configuring = {
-            f"configure {nic.label}": self._configure(nic, former.get(nic.label))
-            for nic in nics(sliver)
-        }
-        mounting = {f"mount {storage.id}": self._mount(storage) for storage in mounts(sliver)}
-        return configuring | mounting
+        guest, drivers, tenant = self._guest, self._drivers, self._tenant
+        settings: dict[str, Setting] = {}
+        for nic in nics(sliver):
+            setting = NicSetting(guest, drivers, tenant, nic, former.get(nic.label))
+            settings[f"configure {nic.label}"] = setting
+        for volume in mounts(sliver):
+            mounting = MountSetting(guest, drivers, self._sliver, volume, self._bare)
+            settings[f"mount {volume.id}"] = mounting
+        return settings
 
     def but_bare(self, sliver: NodeSliver) -> NodeSliver:
         """Return the sliver without mounts of volumes that were found to have no file system."""
@@ -60,9 +63,3 @@ class GuestStages:
         if isinstance(component, Storage) and component.id in self._bare:
             return component.model_copy(update={"mount": None})
         return component
-
-    def _configure(self, nic: Nic, was: Nic | None) -> Setting:
-        return NicSetting(self._guest, self._drivers, self._tenant, nic, was)
-
-    def _mount(self, storage: Storage) -> Setting:
-        return MountSetting(self._guest, self._drivers, self._sliver, storage, self._bare)

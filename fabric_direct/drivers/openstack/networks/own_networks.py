@@ -211,12 +211,9 @@ class OwnNetworks(Neutron):
         for router in routers:
             for port in ports:
                 if port.device_id == router.id:
-                    self._disconnect(router, port)
+                    with suppress(NotFoundException):
+                        self.api.remove_interface_from_router(router, port=port.id)
             self.api.delete_router(router)
-
-    def _disconnect(self, router: Router, port: NeutronPort) -> None:
-        with suppress(NotFoundException):
-            self.api.remove_interface_from_router(router, port=port.id)
 
     def _remove_network(self, network: NeutronNetwork) -> None:
         self.api.delete_network(network)

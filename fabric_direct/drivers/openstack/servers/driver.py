@@ -205,10 +205,10 @@ class OpenStackCompute(CloudDriver):
         return self._post_with(cloud, spec, flavor)
 
     def _post_with(self, cloud: Connection, spec: ServerSpec, flavor: Flavor) -> NovaServer:
+        site = self.site.site
+
         def post(image: str) -> NovaServer:
-            request = server_request(
-                self.site.site, self.settings, spec, image=image, flavor=flavor.id
-            )
+            request = server_request(site, self.settings, spec, image=image, flavor=flavor.id)
             return cloud.compute.create_server(**request)
 
         return self.names.resolved("image", spec.image.name, post)
@@ -264,7 +264,7 @@ class OpenStackCompute(CloudDriver):
         :raises TimedOut: if it is not off after ``timeout`` seconds; Nova continues.
         """
         with self._on("stop the server of", sliver_id) as server:
-            server.power_off(server.now(), Deadline.within(timeout))
+            server.power_off(Deadline.within(timeout))
 
     def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
         """Restart the guest; when the call returns, Nova has recorded the success.
@@ -276,10 +276,8 @@ class OpenStackCompute(CloudDriver):
         :raises TimedOut: if it takes longer than ``timeout`` seconds.
         :raises DriverError: if it fails, with Nova's reason.
         """
-        deadline = Deadline.within(timeout)
         with self._on("reboot the server of", sliver_id) as server:
-            found = server.settled(server.now(), deadline)
-            server.reboot(found, "HARD" if hard else "SOFT", deadline)
+            server.reboot("HARD" if hard else "SOFT", Deadline.within(timeout))
 
     def resize(self, stamp: Stamp) -> None:
         """Resize the server to the flavor that its new stamp needs, and write the stamp.

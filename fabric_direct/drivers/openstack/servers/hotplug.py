@@ -67,9 +67,12 @@ class SliverServer(ServerLifecycle):
 
         :param holder: the sliver that holds the port for this component.
         """
+
+        def wanted(port: Any) -> bool:
+            return component_of(port, holder) == component
+
         with uncached():
             server = self.server()
-            wanted = partial(_is_for, holder, component)
             port = self._port(server, holder, wanted) if server else None
         if server is None or port is None:
             return
@@ -111,7 +114,7 @@ class SliverServer(ServerLifecycle):
         found = wait_for(self.cloud, "volume", volume.source, ended, timeout=limit, what=what)
         if not _has(server, found):
             raise DriverError(
-                f"volume {volume.source} was not plugged in: it is {_status(found)}",
+                f"volume {volume.source} was not plugged in: it is {found.status if found else 'gone'}",
                 why=actions.why(self.cloud, server.id, "attach_volume"),
             )
 
@@ -176,10 +179,6 @@ def volumes_in_use() -> Iterator[None]:
         raise Conflict("a volume cannot be plugged in", why=said) from error
 
 
-def _is_for(holder: str, component: str, port: Any) -> bool:
-    return component_of(port, holder) == component
-
-
 def _is_up(server: NovaServer, port: Any) -> bool:
     """Return whether the port is active; that of a server that is off cannot be."""
     runs = state_of(server) is State.RUNNING
@@ -205,7 +204,3 @@ def _has_come(server: NovaServer, volume: Any) -> bool:
 
 def _has_gone(volume: Any) -> bool:
     return volume is None or volume.status != "detaching"
-
-
-def _status(volume: Any) -> str:
-    return "gone" if volume is None else str(volume.status)

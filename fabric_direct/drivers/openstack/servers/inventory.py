@@ -102,7 +102,8 @@ def _host_inventory(
     cloud: Connection, slivers: Mapping[str, dict[str, str | None]], hypervisor: _Hypervisor
 ) -> HostInventory | None:
     try:
-        stocks, traits = _stocks(cloud, hypervisor.id), _traits(cloud, hypervisor.id)
+        stocks = _stocks(cloud, hypervisor.id)
+        traits = frozenset(cloud.placement.get_resource_provider_trait(hypervisor.id).traits)
     except NotFoundException:
         return None
     cores = stocks.get("VCPU") or stocks.get("PCPU", _Stock(0, 0, None))
@@ -138,10 +139,6 @@ def _stocks(cloud: Connection, provider: str) -> dict[str, _Stock]:
         )
         for each in has
     }
-
-
-def _traits(cloud: Connection, provider: str) -> frozenset[str]:
-    return frozenset(cloud.placement.get_resource_provider_trait(provider).traits)
 
 
 def _why_disabled(hypervisor: _Hypervisor) -> str:

@@ -121,7 +121,8 @@ class ServerLifecycle:
     ) -> tuple[NovaServer, str]:
         """Ask for an action and return the server afterwards, and the id of the request."""
         request_id = actions.act(self.cloud, server.id, action)
-        return self._until(done, server, deadline, _verb(action)), request_id
+        verb = next(iter(action)).removeprefix("os-")
+        return self._until(done, server, deadline, verb), request_id
 
     def _until(self, done: Done, server: NovaServer, deadline: Deadline, verb: str) -> NovaServer:
         found = self.wait(done, deadline, f"server {server.id} to {verb}")
@@ -144,14 +145,15 @@ class ServerLifecycle:
             raise NotVerified(f"server {found.id} is {found.status}, not ACTIVE")
         learn_server(self.cloud, self.site, self.sliver, found)
 
-    def power_off(self, server: NovaServer, deadline: Deadline) -> None:
+    def power_off(self, deadline: Deadline) -> None:
         """Shut the server down; block until it is off."""
-        found = self.settled(server, deadline)
+        found = self.settled(self.now(), deadline)
         if found.status != "SHUTOFF":
             self._switch("os-stop", found, "SHUTOFF", deadline)
 
-    def reboot(self, server: NovaServer, kind: str, deadline: Deadline) -> None:
+    def reboot(self, kind: str, deadline: Deadline) -> None:
         """Restart the server, ``SOFT`` or ``HARD``, and ask Nova how that ended."""
+        server = self.settled(self.now(), deadline)
         found, request_id = self.act({"reboot": {"type": kind}}, server, deadline)
         self._expect(found, "ACTIVE", "reboot")
         actions.verify(self.cloud, server.id, request_id, f"reboot server {server.id}")
@@ -278,16 +280,12 @@ def _refuse_unreadable(servers: Sequence[NovaServer]) -> None:
             )
 
 
-def _verb(action: dict[str, Any]) -> str:
-    return next(iter(action)).removeprefix("os-")
-
-
 def _flavor(server: NovaServer) -> str:
     return str(server.flavor.original_name or server.flavor.name)
 
 
 def _is_resized(found: NovaServer | None) -> bool:
-    return is_settled(found) and (found is None or found.status != "VERIFY_RESIZE")
+    return found is None or (is_settled(found) and found.status != "VERIFY_RESIZE")
 
 
 def _has_failed(found: NovaServer) -> bool:

@@ -274,8 +274,7 @@ class OpenStackVolume(CloudDriver):
         ) from error
 
     def _wait_gone(self, volume: CinderVolume) -> None:
-        left = self._wait(volume, _has_ended, "to be gone")
-        if left is not None:
+        if left := self._wait(volume, _has_ended, "to be gone"):
             raise self._not_deleted(left)
 
     def _not_deleted(self, volume: CinderVolume) -> NotVerified:
