@@ -7,9 +7,9 @@ the rest (ping, reading a file, running a command).
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import libvirt
 import libvirt_qemu
@@ -22,6 +22,7 @@ from fabric_direct.drivers.libvirt.connection.connections import connect, transl
 from fabric_direct.drivers.libvirt.servers.lookup import the_domain
 from fabric_direct.errors import DriverError, NotFound, Unreachable
 
+T = TypeVar("T")
 # Seconds that the agent may take for one command; it answers in milliseconds or not at all.
 ANSWER = 5
 # Seconds between two pings while a guest boots: at first, and at most. An event cuts them short.
@@ -223,12 +224,7 @@ class AgentGuest:
     def _read(self, guest: GuestAddress, path: str) -> bytes | None:
         """Return the beginning of a file, or None if there is none."""
         with self._translated(f"read {path} in", guest):
-            try:
-                return _read_file(self._domain(guest), path)
-            except libvirt.libvirtError as error:
-                if _NO_FILE in error.get_error_message():
-                    return None
-                raise
+            return _if_present(lambda: _read_file(self._domain(guest), path))
 
 
 def _command(domain: libvirt.virDomain, name: str, **arguments: Any) -> Any:
@@ -259,11 +255,16 @@ def _read_file(domain: libvirt.virDomain, path: str) -> bytes:
 
 
 def _authorized_keys(domain: libvirt.virDomain, user: str) -> list[str]:
+    return list(_if_present(lambda: domain.authorizedSSHKeysGet(user)) or [])
+
+
+def _if_present(read: Callable[[], T]) -> T | None:
+    """Return what ``read`` returns, or None if the guest does not have the file that it reads."""
     try:
-        return list(domain.authorizedSSHKeysGet(user) or [])
+        return read()
     except libvirt.libvirtError as error:
         if _NO_FILE in error.get_error_message():
-            return []
+            return None
         raise
 
 

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from openstack.connection import Connection
 
@@ -20,7 +21,7 @@ from fabric_direct.drivers.read_cache import current
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
 
 Kind = Literal["server", "volume", "port"]
-Done = Callable[[Any], bool]
+T = TypeVar("T")
 
 # Seconds between two polls: a tenth of how long the youngest has waited, but three times the last poll.
 _SHORTEST, _LONGEST, _AGE_SHARE, _TOOK_TIMES = 0.2, 2.0, 0.1, 3.0
@@ -38,11 +39,11 @@ def wait_for(
     cloud: Connection,
     kind: Kind,
     name: str,
-    done: Done,
+    done: Callable[[T | None], bool],
     *,
     timeout: float,
     what: str,
-) -> Any:
+) -> T | None:
     """Wait for a condition of a server, volume or port, and return it; None if it is gone.
 
     It invalidates what the caller's read cache knows of servers, ports and volumes.
@@ -56,11 +57,12 @@ def wait_for(
     :raises Denied: if it may not be read.
     """
     waiter = _Waiter(name, done)
+    answer: Future[T | None] = waiter.answer
     try:
         _join(cloud, kind, waiter)
-        return waiter.answer.result(timeout)
+        return answer.result(timeout)
     except TimeoutError as error:
-        if waiter.answer.done():
+        if answer.done():
             raise
         said = f"timed out after {timeout:.0f} s waiting for {what}"
         raise TimedOut(said, why=waiter.seen) from error
@@ -72,7 +74,7 @@ def wait_for(
 
 
 class _Waiter:
-    def __init__(self, name: str, done: Done) -> None:
+    def __init__(self, name: str, done: Callable[[Any], bool]) -> None:
         self.name = name
         self.seen = "it was not read yet"
         self.since = time.monotonic()
@@ -84,21 +86,20 @@ class _Waiter:
         self.seen = "there is none" if found is None else f"its status is {found.status}"
         try:
             if self._done(found):
-                self._end(lambda answer: answer.set_result(found))
+                self._end(partial(self.answer.set_result, found))
         except Exception as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
-            fault = error
-            self._end(lambda answer: answer.set_exception(fault))
+            self._end(partial(self.answer.set_exception, error))
 
     def fail(self, error: Exception) -> None:
         """Note that the read failed; end the waiting if trying again cannot help."""
         self.seen = str(error)
         if not isinstance(error, DriverError) or isinstance(error, Denied | Unsupported):
-            self._end(lambda answer: answer.set_exception(error))
+            self._end(partial(self.answer.set_exception, error))
 
-    def _end(self, tell: Callable[["Future[Any]"], None]) -> None:
+    def _end(self, tell: Callable[[], None]) -> None:
         # Not if the waiting thread gave up.
         if self.answer.set_running_or_notify_cancel():
-            tell(self.answer)
+            tell()
 
 
 class _Watch:

@@ -53,6 +53,11 @@ def network_description(site: str, name: str) -> str:
     return f"fabric-direct {site} network {name}"
 
 
+def component_of(port: Any, sliver_id: str) -> str:
+    """Return the component that a port of the sliver is for."""
+    return str(port.name).removeprefix(f"{sliver_id}-")
+
+
 def age(found: Any) -> tuple[str, str]:
     """Sort by age: of several things with one stamp, the oldest counts."""
     return str(found.created_at), found.id

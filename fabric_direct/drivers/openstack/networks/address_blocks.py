@@ -38,21 +38,19 @@ class Block:
 
 def of_settings(settings: SiteNetwork) -> list[Block]:
     """Return the blocks of a network of site.yaml, whether it exists or not."""
-    return [
-        _block(s["cidr"], s["gateway_ip"], s.get("ipv6_address_mode")) for s in subnets(settings)
-    ]
+    return of_subnets(Subnet(**attributes) for attributes in subnets(settings))
 
 
 def of_subnets(there: Iterable[Subnet]) -> list[Block]:
     """Return the blocks of existing subnets."""
-    return [_block(s.cidr, s.gateway_ip, s.ipv6_address_mode) for s in there]
+    return list(map(_block, there))
 
 
-def _block(cidr: str, gateway: str | None, mode: str | None) -> Block:
-    network = ip_network(cidr)
+def _block(subnet: Subnet) -> Block:
+    network, gateway = ip_network(subnet.cidr), subnet.gateway_ip
     edges = {network[0], network[-1]} if network.version == 4 else {network[0]}
     reserved = edges | ({ip_address(gateway)} if gateway else set())
-    return Block(network, frozenset(reserved), mode in _AUTOMATIC)
+    return Block(network, frozenset(reserved), subnet.ipv6_address_mode in _AUTOMATIC)
 
 
 def check_address(

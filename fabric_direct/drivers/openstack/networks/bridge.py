@@ -1,5 +1,7 @@
 """Network slivers, in Neutron."""
 
+from collections.abc import Iterable
+
 from openstack.network.v2.network import Network as NeutronNetwork
 from openstack.network.v2.port import Port as NeutronPort
 from openstack.network.v2.router import Router
@@ -65,15 +67,8 @@ class OpenStackBridge(CloudDriver):
             subnets, ports, routers = self._parts(network)
             if not _complete(subnets, ports, routers):
                 return None
-            users = self._networks.users(ports, routers)
-            return Network(
-                sliver=sliver_id,
-                source=network.id,
-                name=network.name,
-                subnets=tuple(subnet.cidr for subnet in subnets),
-                vlan=network.provider_segmentation_id,
-                users=tuple(sorted(map(self._networks.owner, users))),
-            )
+            users = map(self._networks.owner, self._networks.users(ports, routers))
+        return _network(sliver_id, network, [subnet.cidr for subnet in subnets], users)
 
     def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
         """Return a sentence for each difference between the existing network and the sliver.
@@ -115,13 +110,7 @@ class OpenStackBridge(CloudDriver):
             self._refuse_impossible(desired)
             network = self._networks.make(desired, settle=True).network
         self.names.forget("network", sliver.name)
-        return Network(
-            sliver=sliver.id,
-            source=network.id,
-            name=network.name,
-            subnets=tuple(map(str, sliver.network.blocks())),
-            vlan=network.provider_segmentation_id,
-        )
+        return _network(sliver.id, network, map(str, sliver.network.blocks()))
 
     def delete(self, sliver_id: str) -> None:
         """Delete the network, its subnets and its router; when the call returns, they are gone.
@@ -146,6 +135,19 @@ class OpenStackBridge(CloudDriver):
 
     def _stamp(self, sliver_id: str) -> str:
         return description(self.site.site, sliver_id)
+
+
+def _network(
+    sliver_id: str, found: NeutronNetwork, subnets: Iterable[str], users: Iterable[str] = ()
+) -> Network:
+    return Network(
+        sliver=sliver_id,
+        source=found.id,
+        name=found.name,
+        subnets=tuple(subnets),
+        vlan=found.provider_segmentation_id,
+        users=tuple(sorted(users)),
+    )
 
 
 def _complete(subnets: list[Subnet], ports: list[NeutronPort], routers: list[Router]) -> bool:

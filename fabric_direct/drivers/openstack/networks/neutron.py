@@ -18,7 +18,12 @@ from openstack.network.v2.router import Router
 from openstack.network.v2.subnet import Subnet
 
 from fabric_direct.drivers.openstack.client.base import CloudDriver
-from fabric_direct.drivers.openstack.client.stamp import age, description, network_description
+from fabric_direct.drivers.openstack.client.stamp import (
+    age,
+    component_of,
+    description,
+    network_description,
+)
 from fabric_direct.errors import InvalidSite, InvalidSliver, SliverBusy
 from fabric_direct.locks import exclusive
 
@@ -166,7 +171,7 @@ class Neutron(CloudDriver):
         prefix = description(self.site.site, "")
         if port.description and port.description.startswith(prefix):
             sliver = port.description.removeprefix(prefix)
-            return f"{sliver}/{port.name.removeprefix(f'{sliver}-')}"
+            return f"{sliver}/{component_of(port, sliver)}"
         user = f"{port.device_owner} {port.device_id}".strip()
         return f"port {port.id}" + (f" ({user})" if user else "")
 

@@ -17,7 +17,7 @@ from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 
 from fabric_direct.drivers.contract import Port
-from fabric_direct.drivers.openstack.client.stamp import description
+from fabric_direct.drivers.openstack.client.stamp import component_of, description
 from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork, Neutron, own
 
 _STRAY = "floating-"
@@ -59,7 +59,7 @@ def records_of(neutron: Neutron, sliver_id: str) -> list[PortRecord]:
     floating = floating_ips_of(cloud, site, sliver_id)
     by_name: dict[str, list[NeutronPort]] = {}
     for port in ports:
-        by_name.setdefault(port.name.removeprefix(f"{sliver_id}-"), []).append(port)
+        by_name.setdefault(component_of(port, sliver_id), []).append(port)
     nics = [_nic(sliver_id, name, same, floating) for name, same in by_name.items()]
     return nics + [_stray(sliver_id, ip) for ip in floating if ip.port_id is None]
 

@@ -14,12 +14,12 @@ from fabric_direct.drivers.contract import Port, Server, Volume
 from fabric_direct.drivers.openstack.client.errors import make_once, words
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
+from fabric_direct.drivers.openstack.client.stamp import component_of
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
 from fabric_direct.drivers.openstack.servers import actions
 from fabric_direct.drivers.openstack.servers.lifecycle import ServerLifecycle
 from fabric_direct.drivers.openstack.servers.request import (
     attached_ids,
-    component_of,
     is_settled,
     read_server,
     read_volumes,

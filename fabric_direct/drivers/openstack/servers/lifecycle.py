@@ -252,10 +252,8 @@ class ServerLifecycle:
     def wait(self, done: Done, deadline: Deadline, what: str) -> NovaServer | None:
         """Wait until the server is as wanted, and return it; None if it is gone."""
         tag = sliver_tag(self.site, self.sliver)
-        found: NovaServer | None = wait_for(
-            self.cloud, "server", tag, done, timeout=deadline.remaining(), what=what
-        )
-        return found
+        limit = deadline.remaining()
+        return wait_for(self.cloud, "server", tag, done, timeout=limit, what=what)
 
 
 def _is_incomplete(server: NovaServer) -> bool:

@@ -23,6 +23,7 @@ from fabric_direct.drivers.openstack.client.stamp import (
     COMPONENT,
     SITE,
     age,
+    component_of,
     description,
     read_stamp,
     server_metadata,
@@ -113,11 +114,6 @@ def attached_ids(found: NovaServer | None) -> set[str]:
 def first_stamped(servers: Iterable[NovaServer]) -> NovaServer | None:
     """Return the first of the servers that has a stamp which can be read."""
     return next((server for server in servers if read_stamp(server)), None)
-
-
-def component_of(port: Any, sliver_id: str) -> str:
-    """Return the component that a port of the sliver is for."""
-    return str(port.name).removeprefix(f"{sliver_id}-")
 
 
 def read_server(

@@ -287,15 +287,8 @@ class OpenStackVolume(CloudDriver):
     def _wait(
         self, volume: CinderVolume, done: Callable[[CinderVolume | None], bool], what: str
     ) -> CinderVolume | None:
-        found: CinderVolume | None = wait_for(
-            self.connection(),
-            "volume",
-            volume.id,
-            done,
-            timeout=self.site.limits.call * _WAIT,
-            what=f"volume {volume.name} {what}",
-        )
-        return found
+        limit, what = self.site.limits.call * _WAIT, f"volume {volume.name} {what}"
+        return wait_for(self.connection(), "volume", volume.id, done, timeout=limit, what=what)
 
 
 def _servers(volume: CinderVolume) -> list[str]:
