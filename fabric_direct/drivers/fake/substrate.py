@@ -47,7 +47,7 @@ class Fault:
     kind: Literal["fail", "hang", "lie"]
 
     def hits(self, method: str, count: int) -> bool:
-        """Say whether it befalls the ``count``-th call of a method."""
+        """Return whether it affects the ``count``-th call of a method."""
         return self.at in {0, count} and fnmatchcase(method, self.method)
 
 

@@ -1,4 +1,4 @@
-"""What is seen and set inside guests; handlers and steps come in.
+"""What is read and set inside guests; handlers and steps use it.
 
 ``qemu_agent`` and ``ssh`` are the drivers, ``guest`` one guest through its driver. ``configure`` sets
 addresses in a guest, ``cloudinit`` writes user data and seeds before there is one.

@@ -1,8 +1,7 @@
 """The lines of an ``authorized_keys`` file: which key a line lets in, and which lines a change keeps.
 
-A key is told by its algorithm and base64 part. What stands before (options) and after (a comment) is
-the file's own: an added key that is there in other words is not added again, and a removed one is
-removed with them.
+A key is identified by its algorithm and base64 part. Options before it and a comment after it do not
+count: a key that is there with others is not added again, and is removed with them.
 """
 
 import re

@@ -81,7 +81,7 @@ def _cloud_config(sliver: NodeSliver, extra_keys: Iterable[str]) -> str:
         "ssh_authorized_keys": list(dict.fromkeys((*sliver.ssh_keys, *extra_keys))),
         "runcmd": [["sh", "-c", _FREEBSD]],
     }
-    # (a key on one line: not only cloud-init reads this)
+    # Without line breaks: other readers than cloud-init expect a key on one line.
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False, width=inf)
 
 

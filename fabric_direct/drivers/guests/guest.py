@@ -276,7 +276,7 @@ class Guest:
 
 
 def _kinds(answer: bytes) -> Iterator[tuple[str, tuple[bool, tuple[str, ...]]]]:
-    """Read what :data:`LINKS` wrote."""
+    """Parse the output of :data:`LINKS`."""
     for line in answer.decode(errors="replace").splitlines():
         name, *kinds = line.split() or [""]
         if kinds:
@@ -284,7 +284,7 @@ def _kinds(answer: bytes) -> Iterator[tuple[str, tuple[bool, tuple[str, ...]]]]:
 
 
 def _disks(text: str) -> dict[str, GuestDisk]:
-    """Read what :data:`DISKS` wrote: lines of mountinfo(5) after the disks."""
+    """Parse the output of :data:`DISKS`: lines of mountinfo(5) after the disks."""
     lines = [line.split() for line in text.splitlines()]
     mounts = [line[1:] for line in lines if line[:1] == ["mount"] and len(line) > 9]
     return {

@@ -57,7 +57,7 @@ WRITE = """umask 022
 mkdir -p "${1%/*}" && umask 077 && cat >"$1.new" && [ "$(wc -c <"$1.new")" -eq "$3" ] &&
 chmod "$2" "$1.new" && mv "$1.new" "$1" && sync"""
 
-# $1 is a command. (Where there is none, each driver has other words for it.)
+# $1 is a command. Each driver reports a missing command in its own way, so look for it first.
 HAS = """PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 command -v "$1" >/dev/null 2>&1 && echo yes || echo no"""
 # $1 is a disk, $2 the bytes of its beginning that have to be zero.

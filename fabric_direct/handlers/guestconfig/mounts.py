@@ -35,14 +35,14 @@ class MountSetting:
     ) -> None:
         """Make the setting; ``guest`` is asked when the server is there.
 
-        :param bare: takes the ids of volumes that have no file system and get none.
+        :param bare: receives the ids of volumes that have no file system and get none.
         """
         self._guest, self._compute, self._reads = guest, drivers.compute, drivers.reads
         self._sliver, self._storage, self._bare = sliver_id, storage, bare
         self._directory = storage.mount or ""
 
     def is_so(self) -> bool:
-        """Read it back from the guest."""
+        """Return whether it is mounted and in /etc/fstab, or has no file system to mount."""
         if self._storage.id in self._bare:
             return True
         root = Root(self._guest())
@@ -53,7 +53,7 @@ class MountSetting:
         return entry == self._line(root, disk)
 
     def make(self) -> None:
-        """Mount it; an empty volume of ours gets a file system, another one is left as it is."""
+        """Mount it; format it first if it is ours and empty; leave it alone if it has no file system."""
         root = Root(self._guest())
         _refuse_without_blkid(root)
         seen = "the guest to see its disk"
@@ -79,14 +79,14 @@ class MountSetting:
         self._enter(root, None)
 
     def is_taken_back(self) -> bool:
-        """Return whether it is neither mounted nor will be."""
+        """Return whether it is neither mounted nor in /etc/fstab."""
         root = Root(self._guest())
         if self._directory in self._mounted(root.guest):
             return False
         return _entry(root.read(FSTAB), self._storage.id) is None
 
     def _mounted(self, guest: Guest) -> tuple[str, ...]:
-        """Return where it is mounted; a volume that is unplugged is nowhere."""
+        """Return the directories where it is mounted; none if it is unplugged."""
         with suppress(NotFound):
             return self._disk(guest).mounted
         return ()
@@ -132,7 +132,7 @@ class MountSetting:
         return ""
 
     def _enter(self, root: Root, line: str | None) -> None:
-        """Have our entry in the table of file systems, or none."""
+        """Replace our entry in /etc/fstab, or remove it."""
         text = root.read(FSTAB)
         wanted = _without(text, self._storage.id)
         if line:
@@ -181,7 +181,7 @@ def _entry(text: str, component: str) -> str | None:
 
 
 def _without(text: str, component: str) -> str:
-    """Return the table without our entry, with an end to its last line."""
+    """Return the table without our entry; its last line ends with a newline."""
     lines = text.splitlines()
     if _mark(component) in lines:
         number = lines.index(_mark(component))

@@ -1,4 +1,4 @@
-"""The addresses of a sliver's NIC in its guest: found, set, read back, taken away."""
+"""The addresses of a sliver's NIC in its guest: find the NIC, set them, verify and remove them."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,19 +27,19 @@ _SET = 60.0
 
 
 def manager(root: Root, interface: str) -> Manager:
-    """Return what configures the interface in the guest; ``ip`` alone if nothing does."""
+    """Return the network manager of an interface of the guest; :class:`IpRoute` if there is none."""
     found = managers(root, interface)
     return found[0] if found else IpRoute()
 
 
 def managers(root: Root, interface: str) -> list[Manager]:
-    """Return all that could, the best first."""
+    """Return all network managers that can configure the interface, the best first."""
     words = root.script(scripts.MANAGERS, interface).split()
     return [each for each in MANAGERS if each.name in words]
 
 
 class NicSetting:
-    """An interface has its addresses in the guest, there to stay."""
+    """An interface has its addresses in the guest, permanently."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class NicSetting:
         self._nic, self._was = nic, was
 
     def is_so(self) -> bool:
-        """Read it back from the guest; of a vNIC that has its addresses it does not matter why."""
+        """Return whether the guest has the addresses, and keeps them unless they are a vNIC's."""
         root = Root(self._guest())
         link = self._link(root, self._nic)
         if not has_addresses(root, link):
@@ -65,7 +65,7 @@ class NicSetting:
         return isinstance(self._nic.component, VNic) or manager(root, link.parent).keeps(root, link)
 
     def make(self) -> None:
-        """Set it.
+        """Set the addresses.
 
         :raises DriverError: with the interface, in the guest's words.
         :raises NotVerified: if the interface has not got its addresses then.
@@ -183,7 +183,7 @@ def _await_addresses(root: Root, link: Link, by: str, timeout: float) -> None:
 
 
 def _take(root: Root, link: Link, but: Link | None = None) -> None:
-    """Take addresses from an interface that still has them, or a VLAN interface of ours as a whole.
+    """Remove the addresses that an interface still has, or a VLAN interface of ours as a whole.
 
     :param but: what has addresses instead; those that it has in common stay.
     """

@@ -15,11 +15,11 @@ class FileManager(ABC):
     mode: ClassVar[str] = "0644"
 
     def has(self, root: Root, label: str) -> bool:
-        """Look for the file."""
+        """Return whether the file exists."""
         return root.read(self.path.format(label)) != ""
 
     def keeps(self, root: Root, link: Link) -> bool:
-        """Compare the file."""
+        """Return whether the file has the content that it should have."""
         return root.read(self.path.format(link.label)) == self.content(root, link)
 
     def keep(self, root: Root, link: Link) -> None:
@@ -37,4 +37,4 @@ class FileManager(ABC):
 
     @abstractmethod
     def apply(self, root: Root, link: Link) -> None:
-        """Have the guest read the file of this interface."""
+        """Apply the file of this interface in the guest."""

@@ -18,11 +18,11 @@ class FreeBsd:
     name: ClassVar[str] = "freebsd"
 
     def has(self, root: Root, label: str) -> bool:
-        """Look for the list of our variables."""
+        """Return whether there is a list of our variables."""
         return root.read(_OURS.format(label)) != ""
 
     def keeps(self, root: Root, link: Link) -> bool:
-        """Compare the variables."""
+        """Return whether all variables are set as they should be."""
         listed = root.read(_OURS.format(link.label)).split()
         return listed == list(_variables(link)) and all(
             root.run("sysrc", "-n", name).stdout.decode(errors="replace").strip() == value

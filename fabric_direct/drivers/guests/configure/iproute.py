@@ -13,11 +13,11 @@ class IpRoute:
     name: ClassVar[str] = "ip"
 
     def has(self, root: Root, label: str) -> bool:  # noqa: ARG002
-        """Return that nothing is kept."""
+        """Return False: nothing is kept."""
         return False
 
     def keeps(self, root: Root, link: Link) -> bool:  # noqa: ARG002
-        """Return that no more can be kept."""
+        """Return True: no more can be kept."""
         return True
 
     def keep(self, root: Root, link: Link) -> None:

@@ -20,7 +20,7 @@ class Netplan(FileManager):
     mode: ClassVar[str] = "0600"
 
     def keeps(self, root: Root, link: Link) -> bool:
-        """Compare the addresses; the definition's name is the guest's."""
+        """Return whether the file has these addresses; the guest chooses the name of the definition."""
         kind, wanted = "vlans" if link.vlan else "ethernets", texts(link.addresses)
         text = root.read(self.path.format(link.label))
         ours = (definition for _, definition in _definitions(text, kind))
@@ -40,11 +40,11 @@ class Netplan(FileManager):
         return HEAD + yaml.safe_dump({"network": network}, sort_keys=False)
 
     def apply(self, root: Root, link: Link) -> None:  # noqa: ARG002 - all files at once
-        """Have all files read."""
+        """Apply all files."""
         root.do("netplan", "apply")
 
     def forget(self, root: Root, label: str) -> None:
-        """Remove the file, and have the others read."""
+        """Remove the file, and apply the others."""
         if self.has(root, label):
             super().forget(root, label)
             root.do("netplan", "apply")

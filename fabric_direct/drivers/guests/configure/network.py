@@ -1,4 +1,4 @@
-"""What a guest's interface is given, and what each way of giving it has to do."""
+"""An interface of a guest with its addresses, and what a network manager does with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Link:
     parent: str
     """The guest's name of the NIC."""
     mac: str | None
-    """By which the NIC is told, if its MAC address is ours and stays; else it is told by its name."""
+    """The MAC address that identifies the NIC, if it is ours and permanent; None if the name does."""
     vlan: int | None
     """The VLAN that the guest tags."""
     addresses: tuple[Address, ...]
@@ -54,13 +54,13 @@ class Manager(Protocol):
         """Return whether the guest will have these addresses after it was restarted."""
 
     def keep(self, root: Root, link: Link) -> None:
-        """Give the addresses to the interface, there to stay; they may come a moment later.
+        """Give the addresses to the interface permanently; they may take effect a moment later.
 
         :raises DriverError: in the guest's words.
         """
 
     def forget(self, root: Root, label: str) -> None:
-        """Keep nothing of ours for an interface any more."""
+        """Remove everything of ours for an interface."""
 
 
 def texts(addresses: Sequence[Address]) -> list[str]:

@@ -6,7 +6,7 @@ from fabric_direct.drivers.guests.configure.files import FileManager
 from fabric_direct.drivers.guests.configure.network import HEAD, Link, texts
 from fabric_direct.drivers.guests.configure.root import Root
 
-# What is common to both: no boot waits for it, and a cable that is not plugged in does not matter.
+# In all ``.network`` files: no boot waits for the interface, and it needs no carrier.
 _EASY = "[Link]\nRequiredForOnline=no\n\n[Network]\nConfigureWithoutCarrier=yes\n"
 _VLAN = "/etc/systemd/network/05-fabric-direct-{}-vlan"
 
@@ -18,14 +18,14 @@ class Networkd(FileManager):
     path: ClassVar[str] = "/etc/systemd/network/05-fabric-direct-{}.network"
 
     def keep(self, root: Root, link: Link) -> None:
-        """Write the files, those of a VLAN interface first, and have them read."""
+        """Write the files, those of a VLAN interface first, and apply them."""
         if link.vlan:
             root.write(f"{_VLAN.format(link.label)}.netdev", _netdev(link))
             root.write(f"{_VLAN.format(link.label)}.network", _network(f"Name={link.name}", link))
         super().keep(root, link)
 
     def keeps(self, root: Root, link: Link) -> bool:
-        """Compare the files."""
+        """Return whether the files have the content that they should have."""
         vlan = f"{_VLAN.format(link.label)}.network"
         if link.vlan and root.read(vlan) != _network(f"Name={link.name}", link):
             return False
@@ -40,12 +40,12 @@ class Networkd(FileManager):
         return f"{HEAD}[Match]\n{match}\nType=ether\n\n{_EASY}VLAN={link.name}\n"
 
     def apply(self, root: Root, link: Link) -> None:
-        """Have the files read, and the interface configured by them."""
+        """Reload the files, and reconfigure the interface."""
         root.do("networkctl", "reload")
         root.do("networkctl", "reconfigure", link.parent)
 
     def forget(self, root: Root, label: str) -> None:
-        """Remove the files, and have the others read."""
+        """Remove the files, and reload the others."""
         if self.has(root, label):
             for end in (".netdev", ".network"):
                 root.remove(_VLAN.format(label) + end)

@@ -15,17 +15,17 @@ class NetworkManager:
     name: ClassVar[str] = "networkmanager"
 
     def has(self, root: Root, label: str) -> bool:
-        """Look for the profile."""
+        """Return whether the profile exists."""
         return root.run(*_show(label)).code == 0
 
     def keeps(self, root: Root, link: Link) -> bool:
-        """Compare the profile's addresses."""
+        """Return whether the profile has these addresses."""
         shown = root.run(*_show(link.label))
         words = shown.stdout.decode(errors="replace").replace("\\", "").replace(",", " ").split()
         return shown.code == 0 and set(words) == set(texts(link.addresses))
 
     def keep(self, root: Root, link: Link) -> None:
-        """Make the profile anew and bring it up."""
+        """Create the profile again, and activate it."""
         self.forget(root, link.label)
         root.do("nmcli", "connection", "add", *_profile(link), "connection.autoconnect", "yes")
         root.do("nmcli", "--wait", "60", "connection", "up", "id", _unit(link.label))

@@ -5,9 +5,9 @@ from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError
 
-# Seconds for a command in a guest: ``netplan apply`` takes a small one several.
+# Seconds for a command in a guest; in a small one ``netplan apply`` takes several.
 COMMAND = 120.0
-# What a guest's own words are cut to, for its errors are part of ours.
+# Characters of a guest's message that an error of ours quotes.
 _WORDS = 500
 
 

@@ -1,4 +1,4 @@
 """How clouds are asked: drivers' base, sessions, limits and retries, errors, names, waiting, stamps.
 
-Every other room of ``openstack`` comes here.
+Every other package of ``openstack`` uses this one.
 """

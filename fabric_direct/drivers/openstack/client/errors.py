@@ -48,7 +48,7 @@ _BY_STATUS: dict[int, tuple[type[FabricDirectError], str]] = {
     504: (Unreachable, _UP),
 }
 _Types = type[Exception] | tuple[type[Exception], ...]
-# The first that fits.
+# The first match counts.
 _BY_TYPE: tuple[tuple[_Types, type[FabricDirectError], str], ...] = (
     (sdk.ServiceDisabledException, Unsupported, "the cloud does not have this service"),
     (keystone.EndpointNotFound, Unsupported, "the cloud does not have this service"),
@@ -140,8 +140,8 @@ def _host(error: Exception) -> str:
 def unclear(error: BaseException | None) -> bool:
     """Return whether the request may have been carried out although it failed.
 
-    So it is if the answer did not come or broke off, and if the API or a proxy in front of it failed in
-    the midst of it (5xx); not if nothing could be sent, or the API refused.
+    It may have been if the response did not arrive or broke off, or if the API failed (5xx). It was not
+    if nothing could be sent, or the API refused.
 
     :param error: a native error, or ours that was translated from one.
     """
@@ -167,13 +167,13 @@ def _unsent(error: BaseException | None) -> bool:
 
 
 def make_once(make: Callable[[], T], find: Callable[[], T | None], *, timeout: float) -> T:
-    """Make a thing by a request that is not repeated, and find it if the answer got lost.
+    """Create a resource by a request that is not repeated; find it if the response was lost.
 
-    A conflict may be with the thing itself: the request of a process that was killed is carried out
-    nevertheless, perhaps only now.
+    A conflict may be with the resource itself: the request of a killed process is carried out, perhaps
+    only now.
 
     :param make: sends the request.
-    :param find: looks for the thing by its stamp; called past the read cache.
+    :param find: looks for the resource by its stamp; called past the read cache.
     :param timeout: how long to look, in seconds; after a conflict it is there, or never.
     :raises FabricDirectError: the error of ``make``, if it is clear or the thing was not found.
     """

@@ -1,7 +1,6 @@
 """Names of the cloud's things, looked up once.
 
-What a name stands for is kept until somebody finds it gone: a cached id that the API does not know any
-more is looked up again.
+The id of a name is cached until the API does not know it any more; then the name is looked up again.
 """
 
 import difflib
@@ -23,7 +22,7 @@ from fabric_direct.errors import FabricDirectError, InvalidSliver
 T = TypeVar("T")
 Kind = Literal["image", "network", "security_group", "flavor", "host"]
 
-# As many names are told if none is close.
+# Number of names that an error lists if none is similar.
 _SHOWN = 10
 _FIELDS: dict[Kind, str] = {
     "image": "image",
@@ -38,7 +37,7 @@ class Names:
     """What the names of a cloud stand for. Use :func:`names` to get the one of a connection."""
 
     def __init__(self, cloud: Connection) -> None:
-        # Weak, so that a connection that is given up goes, and its names with it.
+        # Weak, so that an unused connection is collected, and its names with it.
         self._cloud: Connection = weakref.proxy(cloud)
         self._lock = threading.Lock()
         self._known: dict[tuple[Kind, str], Any] = {}
@@ -76,7 +75,7 @@ class Names:
         return self._kept("host", "", self._hosts)
 
     def forget(self, kind: Kind, name: str = "") -> None:
-        """Look it up again next time; flavors and hosts are known all together, by no name."""
+        """Forget a name, so that it is looked up again; flavors and hosts are forgotten all together."""
         with self._lock:
             self._known.pop((kind, name), None)
 

@@ -23,15 +23,15 @@ from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
 Kind = Literal["server", "volume", "port"]
 T = TypeVar("T")
 
-# Seconds between two polls: a tenth of how long the youngest has waited, but three times the last poll.
+# Seconds between two polls: a tenth of the youngest waiter's time, at least three times the last poll's.
 _SHORTEST, _LONGEST, _AGE_SHARE, _TOOK_TIMES = 0.2, 2.0, 0.1, 3.0
-# At most so many seconds between two polls, however slow the API.
+# Longest pause between two polls in seconds, however slow the API is.
 _PATIENCE = 10.0
-# What is not known any more when something was waited for; networks and floating IPs stay as they are.
+# What to read again after waiting; networks and floating IPs do not change by themselves.
 _CHANGED = ("servers", "ports", "volumes", "")
-# Ids in one URL.
+# Number of ids in one URL.
 _AT_ONCE = 50
-# From so many on, list all volumes of the project: Cinder cannot filter a list by ids.
+# From so many ids on, list all volumes of the project: Cinder cannot filter a list by ids.
 _MANY_VOLUMES = 4
 
 
@@ -151,7 +151,7 @@ class _Watch:
         return max(min(_PATIENCE, _TOOK_TIMES * took), min(_LONGEST, max(_SHORTEST, by_age)))
 
 
-# Guards the watches and their waiters, and tells them that somebody came or went.
+# Guards the watches and their waiters; notified when a waiter comes or goes.
 _changed = threading.Condition()
 _watches: dict[tuple[int, Kind], _Watch] = {}
 

@@ -114,7 +114,7 @@ class _Service:
         if self._name in _MICROVERSIONED and isinstance(found, Adapter):
             versions = Adapter.get_endpoint_data(found)
             if versions is None or versions.max_microversion is None:
-                # Without, openstacksdk would speak the oldest: filters by tag would be passed over.
+                # Otherwise openstacksdk would use the oldest version, which ignores filters by tag.
                 raise self._silent(cloud, "its version document could not be read")
         return found
 
@@ -159,7 +159,7 @@ def _region(settings: OpenStackSettings) -> CloudRegion:
 
 
 def _refuse_without_password(region: CloudRegion, file: str) -> None:
-    """Say it before keystoneauth raises a bare Exception at the first request."""
+    """Raise InvalidSite before keystoneauth raises a bare Exception at the first request."""
     wanted = "password" in (region.config.get("auth_type") or "")
     if wanted and not region.config["auth"].get("password"):
         raise InvalidSite(
@@ -171,9 +171,9 @@ def _refuse_without_password(region: CloudRegion, file: str) -> None:
 
 
 def _check(path: Path) -> None:
-    """Refuse a file that openstacksdk would pass over with a warning.
+    """Raise InvalidSite for a file that openstacksdk would ignore with a warning.
 
-    Of what is wrong only the line is said, and no cause is kept: it may be the password.
+    The error names the line only and has no cause: either could quote a password.
     """
     refused = partial(InvalidSite, "cannot read clouds.yaml", field="openstack.clouds_file")
     try:

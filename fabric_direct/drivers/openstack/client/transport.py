@@ -53,18 +53,18 @@ COLLECTIONS = frozenset(
         "images",
     }
 )
-# POSTs that change nothing of the cloud, so that two are no harm: one for a token, and Nova's way of
-# reading what a guest wrote.
+# POSTs that change nothing in the cloud and may be repeated: the one for a token, and Nova's way of
+# reading a console.
 LOGIN = "/auth/tokens"
 _READ_CONSOLE = '{"os-getConsoleOutput"'
 _SAFE = frozenset({"GET", "HEAD", "DELETE"})
 _BUSY = frozenset({429, 502, 503, 504})
 _TRIES = 4
-# Of a call's limit: what is retried waits for an answer for a third of it, what is not for two thirds,
-# so that there is time left to look whether it was carried out.
+# Share of a call's limit for one try: a third for a request that is retried, two thirds for one that is
+# not, so that there is time left to look whether it was carried out.
 _SAFE_SHARE, _UNSAFE_SHARE = 1 / 3, 2 / 3
 _CONNECT = 10.0
-# Which of two equal URLs is asked.
+# Headers that distinguish two requests for the same URL.
 _HEADERS = ("Accept", "OpenStack-API-Version", "X-OpenStack-Nova-API-Version", "Range")
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def uncached() -> Iterator[None]:
 
 
 def shared(key: Hashable, question: Callable[[], T], about: str) -> T:
-    """Answer a question of several requests, or one that the poller answers, once a read cache.
+    """Return the answer to a question of one or more requests; with a read cache, ask only once.
 
     :param about: the collection that it is about.
     """
@@ -172,7 +172,7 @@ class Transport(TCPKeepAliveAdapter):
         began = time.monotonic()
         response = super().send(request, timeout=(min(_CONNECT, limit), limit), **how)
         if not how["stream"]:
-            # Read here, so that an answer that breaks off is tried again, too.
+            # Read the body here, so that a response that breaks off is retried, too.
             _ = response.content
         _log.debug(
             "%s %s: %d in %d ms, %s",

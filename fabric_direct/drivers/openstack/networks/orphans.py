@@ -13,7 +13,7 @@ from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetw
 from fabric_direct.drivers.openstack.networks.neutron import Neutron
 from fabric_direct.errors import SliverBusy
 
-# Seconds to wait for the lock, which others take for as short a look.
+# Seconds to wait for the lock, which others hold briefly for the same look.
 _LOOKING = 2.0
 
 

@@ -136,7 +136,7 @@ class SliverServer(ServerLifecycle):
         found = wait_for(self.cloud, "volume", source, _has_gone, timeout=timeout, what=what)
         if _has(server, found):
             raise TimedOut(f"{what}: the guest keeps it")
-        # Cinder is told first, and only then does Nova forget it.
+        # Nova tells Cinder first, and removes its own record afterwards.
         self.wait(lambda now: source not in attached_ids(now), deadline, what)
 
     def _source(self, server: NovaServer, component: str) -> str | None:
@@ -152,7 +152,7 @@ class SliverServer(ServerLifecycle):
         try:
             self.cloud.compute.delete_volume_attachment(server, volume_id, ignore_missing=True)
         except BadRequestException as error:
-            # An earlier call has begun with it.
+            # An earlier call is detaching it.
             if "Unable to detach volume" not in words(error):
                 raise
 

@@ -1,7 +1,7 @@
 """What a cloud's workers have, as Nova and Placement tell an administrator.
 
 The requests are two lists, of hypervisors and of the site's servers, and three for each worker, for
-Placement has no list of inventories, usages or traits. Of these some run at once.
+Placement has no list of inventories, usages or traits. Some of these run at once.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ GIB = 1024**3
 _AT_ONCE = 8
 # GiB of a worker whose disks are on storage that it shares with others: Placement has none of its own.
 _NO_LIMIT = 1 << 30
-# What is told of an architecture that runs the programs of another, too.
+# Architectures whose programs another one runs, too.
 _ALSO = {"x86_64": ("i686",)}
 _ARCHITECTURES = {"amd64": "x86_64", "i386": "i686", "arm64": "aarch64"}
 _EMULATED = "COMPUTE_ARCH_"
@@ -58,7 +58,7 @@ class _Stock(NamedTuple):
 def read_inventory(cloud: Connection, site: str, hosts: Iterable[str]) -> tuple[HostInventory, ...]:
     """Return these workers, or all if none is named; one that Placement does not know is left out.
 
-    :param site: whose slivers are told.
+    :param site: the site whose slivers are listed.
     :raises Denied: if the user is not an administrator.
     """
     wanted = set(hosts)
@@ -142,7 +142,7 @@ def _stocks(cloud: Connection, provider: str) -> dict[str, _Stock]:
 
 
 def _why_disabled(hypervisor: _Hypervisor) -> str:
-    """Return why Nova would put nothing there; nothing if it would."""
+    """Return why Nova places no servers on a worker; empty if it does."""
     if hypervisor.status != "enabled":
         return hypervisor.service.get("disabled_reason") or "disabled in Nova"
     return "" if hypervisor.state == "up" else f"its nova-compute is {hypervisor.state}"
@@ -170,7 +170,7 @@ def image_needs(image: GlanceImage) -> ImageNeeds:
 
 
 def least_disk(image: GlanceImage) -> int:
-    """Return the GiB that a root disk of an image has at least."""
+    """Return the minimum size of an image's root disk, in GiB."""
     return max(image.min_disk or 0, -(-(image.virtual_size or 0) // GIB))
 
 

@@ -1,4 +1,4 @@
-"""The life of a sliver's server in Nova: found, started, stopped, resized, removed."""
+"""The life of a sliver's server in Nova: find, start, stop, resize and delete it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ _INCOMPLETE = 20.0
 
 
 class ServerLifecycle:
-    """What becomes of the servers of one sliver; there should be one at most.
+    """The servers of one sliver in Nova; there should be one at most.
 
     The methods also raise openstacksdk's errors: call them within
     :meth:`~fabric_direct.drivers.openstack.client.base.CloudDriver.translated`.
@@ -51,7 +51,7 @@ class ServerLifecycle:
     def readable(self) -> list[NovaServer]:
         """Return all servers that bear the sliver's tag, the oldest first.
 
-        One that Nova has just begun to build may be shown without its metadata: it is looked at again.
+        Nova may show a server without its metadata when it begins to build it: read it again then.
 
         :raises NotVerified: if one has no stamp that can be read.
         """
@@ -88,9 +88,9 @@ class ServerLifecycle:
             return self.the()
 
     def usable(self) -> NovaServer | None:
-        """Return the server if there is one to go on with.
+        """Return the server to continue with, or None.
 
-        One that went to ERROR before it ever came up is what an interrupted call left: it is removed.
+        One that went to ERROR before it was ever active was left by an interrupted call; it is deleted.
 
         :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
         """
@@ -104,7 +104,7 @@ class ServerLifecycle:
     # --- changed
 
     def settled(self, server: NovaServer, deadline: Deadline) -> NovaServer:
-        """Return the server when Nova has nothing to do with it any more.
+        """Block until Nova has no task for the server; return it.
 
         :raises NotFound: if it is gone.
         """
@@ -119,7 +119,7 @@ class ServerLifecycle:
         deadline: Deadline,
         done: Done = is_settled,
     ) -> tuple[NovaServer, str]:
-        """Ask for an action and return the server afterwards, and the id of the request."""
+        """Request an action; return the server afterwards, and the id of the request."""
         request_id = actions.act(self.cloud, server.id, action)
         verb = next(iter(action)).removeprefix("os-")
         return self._until(done, server, deadline, verb), request_id
@@ -190,7 +190,7 @@ class ServerLifecycle:
     ) -> None:
         """Resize the server to the flavor, on the worker that it must be on, if any.
 
-        :raises Conflict: if Nova would have moved it from there; it is as it was then.
+        :raises Conflict: if Nova would have moved it from there; the server is then as it was before.
         """
         if server.status == "VERIFY_RESIZE":
             server = self._end_resize(server, flavor, host, deadline)
@@ -210,7 +210,7 @@ class ServerLifecycle:
     def _end_resize(
         self, server: NovaServer, flavor: Flavor, host: str | None, deadline: Deadline
     ) -> NovaServer:
-        """Confirm what was wanted, and take back what was not."""
+        """Confirm the resize if it is as requested; revert it otherwise."""
         stays = host is None or server.compute_host in {None, host}
         good = stays and _flavor(server) == flavor.name
         action = {"confirmResize" if good else "revertResize": None}
@@ -232,9 +232,9 @@ class ServerLifecycle:
             raise self._not_deleted(left)
 
     def _delete(self, ids: Sequence[str], deadline: Deadline) -> NovaServer | None:
-        """Delete servers and return one that is left, if Nova has given that up.
+        """Delete servers; return one whose deletion Nova has given up, or None.
 
-        It is done twice: a request that comes while Nova gives a server up is lost in that.
+        Call it twice: Nova loses a request that arrives while it gives up.
         """
 
         def ended(found: NovaServer | None) -> bool:
@@ -250,7 +250,7 @@ class ServerLifecycle:
         return NotVerified(f"server {left.name} ({left.id}) is not gone", why=why)
 
     def wait(self, done: Done, deadline: Deadline, what: str) -> NovaServer | None:
-        """Wait until the server is as wanted, and return it; None if it is gone."""
+        """Block until ``done`` accepts the server; return it, or None if it is gone."""
         tag = sliver_tag(self.site, self.sliver)
         limit = deadline.remaining()
         return wait_for(self.cloud, "server", tag, done, timeout=limit, what=what)
@@ -287,5 +287,5 @@ def _is_resized(found: NovaServer | None) -> bool:
 
 
 def _has_failed(found: NovaServer) -> bool:
-    """Return whether a deletion has failed: Nova has said that it begins, and does not go on."""
+    """Return whether a deletion has failed: the server is in ERROR, and Nova has no task for it."""
     return found.status == "ERROR" and not found.task_state

@@ -1,4 +1,4 @@
-"""A server as Nova's JSON: asked for as specified, read as what was found."""
+"""Servers as Nova's JSON: what is requested, and what is read."""
 
 import base64
 import gzip
@@ -36,7 +36,7 @@ from fabric_direct.model import NodeSliver, Stamp, State
 
 # Characters of base64 that Nova takes as user data.
 _USER_DATA = 65_535
-# What Nova takes as a host name (api/validation/parameter_types); it makes one of the name otherwise.
+# Host names that Nova accepts (api/validation/parameter_types); without one it derives it from the name.
 _HOST_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]")
 
 # In all others (BUILD, REBOOT, RESIZE, VERIFY_RESIZE, MIGRATING …) the power state says whether it runs.
@@ -47,7 +47,7 @@ _STATES = {
     "SHELVED_OFFLOADED": State.STOPPED,
     "PAUSED": State.PAUSED,
     "SUSPENDED": State.PAUSED,
-    # Another system than its own runs then.
+    # A rescue system runs instead of its own.
     "RESCUE": State.PAUSED,
     "ERROR": State.ERROR,
     "UNKNOWN": State.ERROR,
@@ -102,7 +102,7 @@ def state_of(found: NovaServer) -> State:
 
 
 def is_settled(found: NovaServer | None) -> bool:
-    """Return whether Nova has nothing to do with a server any more, or it is gone."""
+    """Return whether Nova has no task for a server, or it is gone."""
     return found is None or not (found.task_state or found.status in {None, "BUILD"})
 
 
@@ -143,7 +143,7 @@ def read_server(
 
 
 def _plugged(found: NovaServer, stamp: Stamp, ports: Iterable[Any]) -> Iterator[PluggedPort]:
-    """Yield the server's NICs in the order of the sliver, and then what it does not want."""
+    """Yield the server's NICs in the sliver's order, then those that the sliver does not have."""
     order = {vnic.id: number for number, vnic in enumerate(stamp.sliver.vnics())}
     held = description(found.metadata[SITE], stamp.sliver.id)
     plugged = (p for p in ports if p.device_id == found.id and p.description == held)
@@ -196,7 +196,7 @@ def _disk(component: str, volume_id: str, device: str | None) -> PluggedVolume:
 def server_request(
     site: str, settings: OpenStackSettings, spec: ServerSpec, *, image: str, flavor: str
 ) -> dict[str, Any]:
-    """Return what openstacksdk makes the server of.
+    """Return the arguments of openstacksdk's ``create_server``.
 
     :param image: id of the image, as ``flavor`` is the flavor's.
     :raises InvalidSliver: if the boot script, or the sliver itself, is too large for Nova.
@@ -222,7 +222,7 @@ def server_request(
 
 
 def encoded(user_data: str) -> str:
-    """Return user data in base64; gzipped, which cloud-init knows, where they are too long otherwise.
+    """Return user data in base64, gzipped for cloud-init if they are too long otherwise.
 
     :raises InvalidSliver: if they are too long for Nova even so.
     """
@@ -241,7 +241,7 @@ def encoded(user_data: str) -> str:
 
 
 def _disks(spec: ServerSpec, image: str) -> list[dict[str, Any]]:
-    """Return the root disk, on the worker, and the volumes; nothing if the root disk is all."""
+    """Return the root disk, on the worker, and the volumes; nothing if there are no volumes."""
     root = {
         "boot_index": 0,
         "uuid": image,

@@ -27,14 +27,14 @@ from fabric_direct.errors import (
     NotVerified,
 )
 
-# Share of a call's limit that is spent on waiting: it must end before the call is given up.
+# Share of a call's limit for waiting, which must end before the call times out.
 _WAIT = 0.9
-# On its way to be there, or away.
+# Being created or deleted.
 _UNFINISHED = {"creating", "downloading", "deleting"}
-# In these Cinder deletes nothing, and they pass by themselves.
+# Transient states, in which Cinder refuses to delete a volume.
 _PASSING = {"creating", "downloading", "attaching", "detaching"}
 _ATTACHABLE = {"available", "in-use", "reserved", "attaching", "detaching"}
-# The first microversion of the message API that can be asked for one resource's.
+# First microversion of the message API with the filter ``resource_uuid``.
 _MESSAGES = "3.31"
 
 
@@ -257,9 +257,9 @@ class OpenStackVolume(CloudDriver):
         try:
             self._cinder().delete_volume(volume.id, ignore_missing=True)
         except BadRequestException as error:
-            self._see_whether_it_goes(volume, error)
+            self._verify_deleting(volume, error)
 
-    def _see_whether_it_goes(self, volume: CinderVolume, error: BadRequestException) -> None:
+    def _verify_deleting(self, volume: CinderVolume, error: BadRequestException) -> None:
         """Raise Conflict unless it is being deleted: a repeated request finds what the first one did."""
         found = if_there(self._cinder().get_volume, volume.id)
         if found is None or found.status == "deleting":
@@ -292,7 +292,7 @@ class OpenStackVolume(CloudDriver):
 
 
 def _servers(volume: CinderVolume) -> list[str]:
-    """Return the ids of the servers that have it; not the hosts, which Cinder can attach it to, too."""
+    """Return the ids of the servers that it is attached to; Cinder can attach it to hosts, too."""
     return sorted({a["server_id"] for a in volume.attachments or () if a.get("server_id")})
 
 
