@@ -24,10 +24,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import inventory
 from fabric_direct.drivers.fake.inside import Inside
-from fabric_direct.errors import (
-    DriverError,
-    NotFound,
-)
+from fabric_direct.errors import DriverError, NotFound
 from fabric_direct.model import PciAddress
 from fabric_direct.networks import NetworkSliver
 
@@ -45,10 +42,6 @@ class Fault:
     at: int
     """The number of the call, from 1; 0 is every call."""
     kind: Literal["fail", "hang", "lie"]
-
-    def hits(self, method: str, count: int) -> bool:
-        """Return whether it affects the ``count``-th call of a method."""
-        return self.at in {0, count} and fnmatchcase(method, self.method)
 
 
 @dataclass
@@ -123,7 +116,8 @@ class Substrate:
         with self._lock:
             self.calls[method] += 1
             count = self.calls[method]
-            met = [f for f in self.faults if f.hits(method, count)]
+            due = (fault for fault in self.faults if fault.at in {0, count})
+            met = [fault for fault in due if fnmatchcase(method, fault.method)]
             self.fired.update(met)
             kinds = [fault.kind for fault in met]
         if "fail" in kinds:

@@ -9,7 +9,7 @@ before, Neutron answers 404 and the network is created again.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface, ip_address
 from typing import Any
@@ -246,16 +246,13 @@ class OpenStackNetwork(CloudDriver):
     def _post_first(
         self, desired: DesiredNetwork, post: Callable[[KnownNetwork], NeutronPort]
     ) -> NeutronPort:
-        with ExitStack() as undo:
-            undo.callback(self._drop, desired.stamp)
-            port = post(self._networks.make(desired))
-            undo.pop_all()
-            return port
-
-    def _drop(self, stamp: str) -> None:
-        """Delete a network whose first port could not be created; if that fails, it is a leftover."""
-        with suppress(FabricDirectError, SDKException):
-            self._networks.remove_unused(stamp)
+        try:
+            return post(self._networks.make(desired))
+        except BaseException:
+            # If the network cannot be deleted either, it is a leftover.
+            with suppress(FabricDirectError, SDKException):
+                self._networks.remove_unused(desired.stamp)
+            raise
 
     def _forget(self, known: KnownNetwork) -> None:
         self._networks.memory.forget(known.network.id)

@@ -8,8 +8,8 @@ refuses to delete a network that has a port; then its router is created again.
 No two networks have the same segment (Neutron answers 409), so no two have the same stamp.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -74,14 +74,9 @@ class OwnNetworks(Neutron):
                 )
 
     def _unroute(self, desired: DesiredNetwork, network: NeutronNetwork) -> None:
-        routers = self.routers(desired.stamp)
-        if not routers:
-            return
-        try:
-            self._remove_routers(routers, self.ports(network.id))
-        except ConflictException:
-            self._restore([network], routers)
-            raise
+        if routers := self.routers(desired.stamp):
+            with self._restoring([network], routers):
+                self._remove_routers(routers, self.ports(network.id))
 
     def _post(self, desired: DesiredNetwork) -> NeutronNetwork:
         self.refuse_taken(desired)
@@ -184,13 +179,10 @@ class OwnNetworks(Neutron):
             networks, routers = self.stamped(stamp), self.routers(stamp)
             ports = [port for network in networks for port in self.ports(network.id)]
             self._refuse_used(networks, self.users(ports, routers))
-            try:
+            with self._restoring(networks, routers):
                 self._remove_routers(routers, ports)
                 for network in networks:
                     self._remove_network(network)
-            except ConflictException:
-                self._restore(networks, routers)
-                raise
             if left := self.left(stamp):
                 raise NotVerified("the network is not gone", why=", ".join(left))
 
@@ -221,11 +213,16 @@ class OwnNetworks(Neutron):
         self.names.forget("network", network.name)
         self.names.forget("network", network.id)
 
-    def _restore(self, networks: list[NeutronNetwork], routers: list[Router]) -> None:
-        """Create the router again of a network that got a port meanwhile."""
-        for network in networks if routers else ():
-            was, *_ = routers
-            external = was.external_gateway_info["network_id"]
-            there = self._router(was.description)
-            router = there or self._post_router(was.name, was.description, external)
-            self._connect(router, self.subnets(network.id))
+    @contextmanager
+    def _restoring(self, networks: list[NeutronNetwork], routers: list[Router]) -> Iterator[None]:
+        """Create the router again if a network gets a port while the block deletes it."""
+        try:
+            yield
+        except ConflictException:
+            for network in networks if routers else ():
+                was, *_ = routers
+                external = was.external_gateway_info["network_id"]
+                there = self._router(was.description)
+                router = there or self._post_router(was.name, was.description, external)
+                self._connect(router, self.subnets(network.id))
+            raise

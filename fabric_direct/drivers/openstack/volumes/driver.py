@@ -103,7 +103,7 @@ class OpenStackVolume(CloudDriver):
             raise _refusal(f"there is no volume {name!r}", error.why) from error
 
     def _by_name(self, name: str) -> CinderVolume:
-        found = self._by_id(name) if is_id(name) else self._named(name)
+        found = self._candidates(name)
         foreign = [volume for volume in found if SLIVER not in volume.metadata]
         if len(foreign) > 1:
             ids = ", ".join(volume.id for volume in foreign)
@@ -113,13 +113,12 @@ class OpenStackVolume(CloudDriver):
             raise NotFound(f"no volume {name!r}", why=why)
         return foreign[0]
 
-    def _by_id(self, volume_id: str) -> list[CinderVolume]:
-        found = if_there(self._cinder().get_volume, volume_id)
-        return [found] if found else []
-
-    def _named(self, name: str) -> list[CinderVolume]:
-        found = self._cinder().volumes(details=True, name=name)
-        return [volume for volume in found if volume.name == name]
+    def _candidates(self, name: str) -> list[CinderVolume]:
+        if is_id(name):
+            found = if_there(self._cinder().get_volume, name)
+            return [found] if found else []
+        named = self._cinder().volumes(details=True, name=name)
+        return [volume for volume in named if volume.name == name]
 
     def _refuse_users(self, name: str, volume: CinderVolume, sliver_id: str | None) -> None:
         for server_id in _servers(volume):
