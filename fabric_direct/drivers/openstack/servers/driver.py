@@ -452,13 +452,10 @@ def _refuse_shrinking(server: NovaServer, flavor: Flavor, sliver: NodeSliver) ->
 def _has_no_domain(uri: str, uuid: str) -> bool:
     import libvirt  # noqa: PLC0415 - only where the site knows the libvirt of a worker
 
-    from fabric_direct.drivers.libvirt.connection.connections import connect, translated  # noqa: PLC0415
+    from fabric_direct.drivers.libvirt.connection import connections  # noqa: PLC0415
 
-    with translated("look for the domain of a deleted server", uri):
-        try:
-            connect(uri).lookupByUUIDString(uuid)
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                raise
-            return True
-    return False
+    what, absent = "look for the domain of a deleted server", libvirt.VIR_ERR_NO_DOMAIN
+    with connections.translated(what, uri), connections.Ignoring(absent):
+        connections.connect(uri).lookupByUUIDString(uuid)
+        return False
+    return True
