@@ -17,11 +17,11 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-functional test-all bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
-.PHONY: demo-worker test-worker bench-worker worker
+.PHONY: demo-worker test-worker test-worker-facts bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
@@ -76,6 +76,9 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 
 test-worker: worker ## the tests on that worker (20 min)
 	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+
+test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
+	$(SUDO) env FACTS=1 PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
 
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker

@@ -44,7 +44,7 @@ def blank(name: str, *, ports: int = 4, devices: str = "") -> str:
     """A domain without an operating system: it lets go of nothing."""
     root_ports = "<controller type='pci' model='pcie-root-port'/>" * ports
     return (
-        f"<domain type='qemu'><name>fdtest-{name}</name><memory unit='MiB'>64</memory>"
+        f"<domain type='kvm'><name>fdtest-{name}</name><memory unit='MiB'>64</memory>"
         "<os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features><devices>"
         f"<controller type='pci' model='pcie-root'/>{root_ports}"
         f"<controller type='usb' model='none'/><memballoon model='none'/>{devices}</devices></domain>"

@@ -308,7 +308,7 @@ def _host(worker: Worker) -> dict[str, Any]:
         "ssh": worker.ssh,
         "ssh_key": str(worker.key),
         "host_key": worker.host_key,
-        "virt_type": "qemu",
+        "virt_type": "kvm",
         "devices": DEVICES,
     }
 

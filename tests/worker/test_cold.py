@@ -55,7 +55,7 @@ def blank(
     root_ports = "<controller type='pci' model='pcie-root-port'/>" * ports
     identity = f"<uuid>{uuid}</uuid>" if uuid else ""
     return (
-        f"<domain type='qemu'><name>{name}</name>{identity}<metadata>{metadata}</metadata>"
+        f"<domain type='kvm'><name>{name}</name>{identity}<metadata>{metadata}</metadata>"
         "<memory unit='MiB'>64</memory><os><type arch='x86_64' machine='q35'>hvm</type></os>"
         "<features><acpi/></features><devices><controller type='pci' model='pcie-root'/>"
         f"{root_ports}<memballoon model='none'/>{devices}</devices></domain>"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.attach import Attachment
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
@@ -84,7 +84,7 @@ def _create_and_die(site: Site, wanted: NodeSliver) -> None:
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    HostdevDevice._attach_missing = die  # type: ignore[method-assign]
+    Attachment._attach_missing = die  # type: ignore[method-assign]
     with HandlerProcessor(site) as processor:
         processor.create(wanted).result()
 
