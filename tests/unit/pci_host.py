@@ -37,6 +37,7 @@ def error(code: int, message: str, domain: int = libvirt.VIR_FROM_QEMU) -> libvi
     return made
 
 
+NO_NODE_DEVICE = error(libvirt.VIR_ERR_NO_NODE_DEVICE, "Node device not found")
 NO_DOMAIN = error(libvirt.VIR_ERR_NO_DOMAIN, "Domain not found")
 CONNECTION_LOST = error(libvirt.VIR_ERR_INTERNAL_ERROR, "end of file", libvirt.VIR_FROM_RPC)
 
@@ -187,6 +188,9 @@ class Worker:
         self.domains: list[FakeDomain] = []
         self.held: set[str] = set()
         """Aliases of the devices that their guests do not let go of."""
+        self.off_bus: set[PciAddress] = set()
+        self.unheard: dict[PciAddress, int] = {}
+        """For how many lookups libvirt does not know yet what came to the bus or left it."""
         self.lost: libvirt.libvirtError | None = None
         """What libvirt answers when it is asked for its domains, if it does not give them."""
 
@@ -232,10 +236,19 @@ class Worker:
     def nodeDeviceLookupByName(self, name: str) -> Mock:  # noqa: N802 - libvirt's name
         _, *parts = name.split("_")
         address = PciAddress.parse("{}:{}:{}.{}".format(*parts))
+        if not self._lists(address):
+            raise NO_NODE_DEVICE
         device = Mock()
         device.detachFlags.side_effect = lambda driver, _: self._bind(address, driver)
         device.reAttach.side_effect = lambda: self._bind(address, None)
         return device
+
+    def _lists(self, address: PciAddress) -> bool:
+        """Whether libvirt has heard by now of what came to the bus or left it."""
+        if self.unheard.get(address):
+            self.unheard[address] -= 1
+            return address in self.off_bus
+        return address not in self.off_bus
 
     def _bind(self, address: PciAddress, driver: str | None) -> None:
         self.calls.unbind(address) if driver else self.calls.bind(address)

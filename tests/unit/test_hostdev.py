@@ -980,13 +980,15 @@ class TestRescan:
 
         def remove(addresses: list[str]) -> dict[str, str]:
             host.calls.remove(addresses)
+            host.off_bus |= set(map(PciAddress.parse, addresses))
             there = [f for f in host.functions.values() if str(f.address) in addresses]
             return {str(f.address): f"{f.vendor}:{f.product}" for f in there}
 
-        programs.functions = {
-            "pci.remove": remove,
-            "pci.rescan": lambda expected, limit: host.calls.rescan(expected),
-        }
+        def rescan(expected: dict[str, str], limit: float) -> None:
+            host.calls.rescan(expected)
+            host.off_bus.clear()
+
+        programs.functions = {"pci.remove": remove, "pci.rescan": rescan}
 
     def test_takes_it_from_guest_and_bus_finds_it_again_and_gives_it_back(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
@@ -1009,6 +1011,18 @@ class TestRescan:
         assert host.calls.remove.mock_calls == [call([str(GPU)])]
         assert host.calls.rescan.mock_calls == [call({str(GPU): "10de:1eb8"})]
         assert list(domain.slots(LIVE)) == [ALIASES[0]]
+
+    @pytest.mark.parametrize("event", ["remove", "rescan"])
+    def test_waits_until_libvirt_has_heard_that_it_left_and_that_it_came_back(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu, event: str
+    ) -> None:
+        devices.attach(TENANT, one)
+        getattr(host.calls, event).side_effect = lambda _: host.unheard.update({GPU: 1})
+
+        devices.rescan(TENANT, one, timeout=60)
+
+        assert host.unheard == {GPU: 0}
+        assert list(domain.slots(CONFIG)) == [ALIASES[0]]
 
     def test_looks_for_what_an_interrupted_one_left_off_the_bus(
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PluggedDevice, Tenant
-from fabric_direct.drivers.libvirt.passthrough import attached
+from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, PlainFunctions, Plugging
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
@@ -180,7 +180,9 @@ class HostdevDevice:
         had = (topology.records[a] for a in component.bdf if a in topology.records)
         ids |= {str(record.address): f"{record.vendor}:{record.product}" for record in had}
         try:
+            self._await_libvirt(component, known=False)
             host.agent.call("pci.rescan", timeout=2 * limit, expected=ids, limit=limit)
+            self._await_libvirt(component, known=True)
         except TimedOut as error:
             raise NotVerified(
                 f"{component.id} was not found again",
@@ -188,3 +190,13 @@ class HostdevDevice:
                 why=str(error),
                 remedy="rescan again; else power the device, or the worker, off and on",
             ) from error
+
+    def _await_libvirt(self, component: PciComponent, *, known: bool) -> None:
+        """Block until libvirt lists all functions, or none: an attach that comes sooner is refused."""
+        host = self._host
+        wait_until(
+            f"libvirt to {'list' if known else 'forget'} {component.id}",
+            lambda: all(node_devices.is_known(host.connection, a) is known for a in component.bdf),
+            timeout=host.site.limits.call,
+            where=host.uri,
+        )

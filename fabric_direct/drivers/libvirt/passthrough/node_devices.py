@@ -30,5 +30,16 @@ def bind(connection: libvirt.virConnect, address: PciAddress) -> None:
     _node_device(connection, address).reAttach()
 
 
+def is_known(connection: libvirt.virConnect, address: PciAddress) -> bool:
+    """Return whether libvirt lists a function: it learns by udev, later than the kernel, what comes and goes."""
+    try:
+        _node_device(connection, address)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_NODE_DEVICE:
+            return False
+        raise
+    return True
+
+
 def _node_device(connection: libvirt.virConnect, address: PciAddress) -> libvirt.virNodeDevice:
     return connection.nodeDeviceLookupByName("pci_" + re.sub(r"\W", "_", str(address)))
