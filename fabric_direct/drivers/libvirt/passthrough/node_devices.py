@@ -31,7 +31,7 @@ def bind(connection: libvirt.virConnect, address: PciAddress) -> None:
 
 
 def is_known(connection: libvirt.virConnect, address: PciAddress) -> bool:
-    """Return whether libvirt lists a function: it learns by udev, later than the kernel, what comes and goes."""
+    """Return whether libvirt lists a function: udev tells it later than the kernel knows."""
     try:
         _node_device(connection, address)
     except libvirt.libvirtError as error:
