@@ -46,13 +46,14 @@ test-openstack: openstack
 test-openstack: IMAGES = --cloud-init
 test-openstack: CLOUD_TESTS = tests/openstack $(DEBIAN)
 test-openstack: RUN = $(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
+test-openstack: AT_ONCE = -n 3
 endif
-# Guests without KVM need a core each, and wait in vain for one that they do not get: PYTEST_ARGS="-n 2" where there
-# are cores to spare. The longest tests begin.
+# Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" on a cloud of one's own,
+# which needs that many VLANs and flat networks.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
 test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (25 min)
 	labs/fabric/env fim
-	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(CLOUD_TESTS) $(PYTEST_ARGS)
+	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) $(CLOUD_TESTS) $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
