@@ -466,7 +466,7 @@ def test_a_port_whose_making_was_killed_is_completed(driver, site, where):
 
 
 @pytest.mark.parametrize(
-    "where", ["network.delete_network", "network.vlan.remove_vlans", "Pools.release"]
+    "where", ["strategies.delete_network", "network.vlan.remove_vlans", "Pools.release"]
 )
 def test_a_port_whose_taking_away_was_killed_is_taken_away(driver, site, networks, where):
     driver.create_port("fdtest-a", "nic1", "one", ANY)

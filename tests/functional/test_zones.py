@@ -479,7 +479,8 @@ class TestChildrenThatGoWrong:
     ) -> None:
         tree.wrong["forger"].reply("POST /zones/select", says({}))
         tree.wrong["hangs"].reply("POST /zones/select", says({}))
-        reservation = tree.troubled.boot(new, sliver("gpu")).json()["reservation_id"]
+        booted = tree.troubled.boot(new, sliver("gpu"), deadline=20)
+        reservation = booted.json()["reservation_id"]
         tree.troubled.settled(reservation)
         late.end()
 
