@@ -104,7 +104,7 @@ class Recorder:
             raise self.error
 
     def next(self) -> tuple[Unit, dict[str, Any]]:
-        return self.told.get(timeout=30)
+        return self.told.get(timeout=240)
 
     def get_logger(self) -> Logger:
         return getLogger("actor")
