@@ -613,7 +613,7 @@ class TestWhatCannotBeHad:
         ("network", "interface", "field", "why"),
         [
             ("lam", {}, "network", "no network 'lam'.*lan"),
-            ("lan", {"bandwidth": 10}, "interface.bandwidth", "cannot be limited"),
+            ("lan", {"bandwidth": 10}, "interface.bandwidth", "is not available in a cloud"),
             ("lan", {"ipv4": "10.11.0.5/24"}, "interface.ipv4", "outside"),
             ("lan", {"ipv4": "10.10.0.5/16"}, "interface.ipv4", "prefix length"),
             ("lan", {"ipv4": "10.10.0.1/24"}, "interface.ipv4", "reserved"),

@@ -137,6 +137,9 @@ class DeviceCleaning(Protocol):
 class DeviceDriver(DevicePlugging, DevicePowerCycle, DeviceCleaning, Protocol):
     """All that an entry point of ``fabric_direct.devices`` provides; steps use only a part of it."""
 
+    unserved: ClassVar[tuple[str, ...]]
+    """Fields of a NIC's interfaces that ``check`` refuses."""
+
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the PCI functions of the host, with their states and owners."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import NetworkSliver
@@ -74,6 +74,9 @@ class UnusedNetworks(Protocol):
 
 class NetworkDriver(PortHolder, UnusedNetworks, Protocol):
     """All that an entry point of ``fabric_direct.network`` provides; steps use only a part of it."""
+
+    unserved: ClassVar[tuple[str, ...]]
+    """Fields of a vNIC's interface that ``check`` refuses."""
 
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Raise InvalidSliver unless the network can serve the interface.

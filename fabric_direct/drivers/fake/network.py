@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
+from typing import ClassVar
 
 from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.fake.substrate import Fake, held
 from fabric_direct.errors import (
     Conflict,
@@ -18,6 +20,7 @@ class FakeNetwork(Fake):
     """A :class:`~fabric_direct.drivers.contract.NetworkDriver` in memory, with the site's networks."""
 
     kind = "network"
+    unserved: ClassVar[tuple[str, ...]] = ("vlan",)
 
     def check(
         self,
@@ -26,6 +29,7 @@ class FakeNetwork(Fake):
         sliver_id: str | None = None,  # noqa: ARG002
     ) -> None:
         """Refuse an unknown network and an address outside of it."""
+        refuse_fields(interface, self.unserved, "in memory", "interface.")
         known = self._known().get(network)
         if known is None:
             raise InvalidSliver(f"no network {network!r}", field="network")

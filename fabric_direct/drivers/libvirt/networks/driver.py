@@ -19,6 +19,7 @@ machine must have ``ssh`` in site.yaml; only :meth:`LibvirtNetwork.leftovers` do
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from ipaddress import IPv4Interface, IPv6Interface
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import libvirt
@@ -26,6 +27,7 @@ import libvirt
 from fabric_direct.addresses import check_addresses
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
@@ -41,6 +43,8 @@ from fabric_direct.networks import SiteNetwork
 
 class LibvirtNetwork:
     """A :class:`~fabric_direct.drivers.contract.NetworkDriver` for the networks of one host."""
+
+    unserved: ClassVar[tuple[str, ...]] = ("vlan", "floating_ip", "port_security")
 
     def __init__(self, site: Site, host: str) -> None:
         """Create the driver; nothing is opened.
@@ -61,7 +65,7 @@ class LibvirtNetwork:
         :raises NotOurs: if a libvirt network of its name exists without our stamp.
         :raises InvalidSite: if libvirt runs on another machine and the host has no ``ssh``.
         """
-        _refuse_cloud_only(interface)
+        refuse_fields(interface, self.unserved, "on libvirt", "interface.")
         check_addresses(self._settings(network), interface)
         with self._within_reach(f"look for network {network}"):
             self._strategy(network).check()
@@ -238,15 +242,3 @@ class LibvirtNetwork:
     def _libvirt(self, what: str) -> Iterator[libvirt.virConnect]:
         with translated(what, self._host.libvirt):
             yield connect(self._host.libvirt)
-
-
-def _refuse_cloud_only(interface: VNicInterface) -> None:
-    """Raise InvalidSliver if the interface asks for something that only a cloud's network has."""
-    wishes = {"floating_ip": interface.floating_ip, "port_security": interface.port_security}
-    for name, wish in wishes.items():
-        if wish:
-            raise InvalidSliver(
-                "is not available on libvirt",
-                field=f"interface.{name}",
-                remedy="leave it out, or have the network served by a cloud",
-            )

@@ -13,6 +13,7 @@ from fabric_direct.model import PciComponent
 class SriovDevice(HostdevDevice):
     """Passes VFs of the host's uplinks through to its domains; :mod:`vf_settings` says what is set."""
 
+    unserved: ClassVar[tuple[str, ...]] = ()
     functions: ClassVar[type[PlainFunctions]] = VirtualFunctions
 
     def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002

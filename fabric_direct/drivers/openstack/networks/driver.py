@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface, ip_address
-from typing import Any
+from typing import Any, ClassVar
 
 from openstack.exceptions import NotFoundException, SDKException
 from openstack.network.v2.floating_ip import FloatingIP
@@ -20,6 +20,7 @@ from openstack.network.v2.port import Port as NeutronPort
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
@@ -58,6 +59,8 @@ from fabric_direct.model import VNicInterface
 class OpenStackNetwork(CloudDriver):
     """The :class:`~fabric_direct.drivers.contract.NetworkDriver` of a cloud."""
 
+    unserved: ClassVar[tuple[str, ...]] = ("vlan", "bandwidth")
+
     def __init__(self, site: Site, host: str) -> None:
         super().__init__(site, host)
         self._networks = OwnNetworks(site)
@@ -73,7 +76,7 @@ class OpenStackNetwork(CloudDriver):
             taken addresses are left to ``create_port``.
         :raises InvalidSliver: if there is no such network (field ``network``), or more than one; if an
             address is outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``); if the cloud
-            cannot provide the bandwidth or the floating IP.
+            does not serve a field, or cannot provide the floating IP.
         :raises InvalidSite: if site.yaml lacks a setting to create the network, or names what the cloud
             does not have.
         :raises NotOurs: if a network of its name exists without our stamp.
@@ -87,10 +90,7 @@ class OpenStackNetwork(CloudDriver):
                 self._refuse_taken(known, interface, sliver_id)
 
     def _refuse_impossible(self, interface: VNicInterface) -> None:
-        if interface.bandwidth is not None:
-            raise InvalidSliver(
-                "cannot be limited in a cloud", field="interface.bandwidth", remedy="leave it out"
-            )
+        refuse_fields(interface, self.unserved, "in a cloud", "interface.")
         if not interface.floating_ip:
             return
         if self.settings.external_network is None:
