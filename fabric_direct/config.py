@@ -12,7 +12,16 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from fabric_direct.errors import InvalidSite, NotFound
-from fabric_direct.model import AUTO, Frozen, LinkName, Name, PciAddress, SshPublicKey, Trait
+from fabric_direct.model import (
+    AUTO,
+    Frozen,
+    ImageName,
+    LinkName,
+    Name,
+    PciAddress,
+    SshPublicKey,
+    Trait,
+)
 from fabric_direct.networks import SiteNetwork
 
 DriverName = Name
@@ -297,7 +306,7 @@ class Site(Frozen):
         default_factory=lambda site: {} if site.get("openstack") else {"localhost": Host()}
     )
     """Workers by name. If absent, this machine; with a cloud, none: only the cloud knows them then."""
-    images: dict[Name, ImageSettings] = {}
+    images: dict[ImageName, ImageSettings] = {}
     networks: dict[Name, SiteNetwork] = {}
     guest_access: GuestSettings = GuestSettings()
     actor: ActorSettings = ActorSettings()

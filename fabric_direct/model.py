@@ -86,6 +86,8 @@ def _docs_below(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 SliverId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 ComponentId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,30}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+# Glance takes 255 characters.
+ImageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")]
 # A Linux interface name: IFNAMSIZ (16) less the terminating zero.
 LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
 Vlan = Annotated[int, Field(ge=1, le=4094, strict=True)]
@@ -122,7 +124,7 @@ def _public_key(text: str) -> str:
         raise ValueError(f"is not a public key: {error}") from error
     length = int.from_bytes(blob[:4])
     if blob[4 : 4 + length] != words[0].encode() or len(blob) < 4 + length + 32:
-        raise ValueError(f"is not a public key of the algorithm {words[0]!r}")
+        raise ValueError("is not a public key of the algorithm that it names")
     return text.strip()
 
 
@@ -139,12 +141,14 @@ class PciAddress:
     function: int
 
     _FORM: ClassVar[re.Pattern[str]] = re.compile(
-        r"(?:([0-9a-fA-F]{4}):)?([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])"
+        r"(?:([0-9a-fA-F]{1,4}):)?([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])"
     )
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse ``DDDD:BB:SS.F`` or ``BB:SS.F`` (hexadecimal; domain 0000 if absent).
+
+        A domain may have fewer than four digits.
 
         :raises ValueError: if the text is not a PCI address.
         """
@@ -236,17 +240,27 @@ class VNic(_Component):
     interface: VNicInterface = VNicInterface()
 
 
+def _volume_name(text: str) -> str:
+    """Check the name of a volume of others: Cinder takes 255 characters, a file's name has no slash."""
+    if not re.fullmatch(r"[A-Za-z0-9][^/\x00-\x1f\x7f]{0,254}", text):
+        raise ValueError(
+            "must have 1 to 255 characters, none of them '/' or a control character, "
+            "with a letter or digit first"
+        )
+    return text
+
+
 class Storage(_Component):
     """A data volume: a new one (``size``) or an existing one (``volume``)."""
 
     type: Literal["Storage"] = "Storage"
     size: Annotated[int, Field(ge=1, le=1_048_576, strict=True)] | None = None
     """Size in GiB of a volume that is created and deleted with the component."""
-    volume: Name | None = None
+    volume: Annotated[str, AfterValidator(_volume_name)] | None = None
     """Name or id of an existing volume; it is attached and detached, never created or deleted."""
-    mount: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._-]*)+$")] | None = (
-        None
-    )
+    mount: (
+        Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")] | None
+    ) = None
     """Mount point in the guest, mounted now and at every boot."""
 
     @model_validator(mode="after")
@@ -353,7 +367,7 @@ class NodeSliver(SliverRef):
     """The project that owns it."""
     placement: PlacementRules = PlacementRules()
     """Constraints for choosing a worker, or a device without ``bdf``."""
-    image: Name
+    image: ImageName
     """An image of site.yaml or of the cloud."""
     flavor: Name | None = None
     """A flavor of the cloud; chosen by capacities if absent."""

@@ -3,13 +3,21 @@
 Errors name FIM's field, for example ``attached_components_info.devices[nic1].labels.bdf``.
 """
 
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, model_name
+from fabric_direct.actor.names import (
+    MANAGEMENT,
+    component_id,
+    host_name,
+    model_name,
+    mount_point,
+)
 from fabric_direct.actor.sliver import (
     Component,
     Labels,
@@ -40,7 +48,10 @@ from fabric_direct.model import (
 from fabric_direct.model import Component as Wanted
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 
+log = logging.getLogger(__name__)
+
 M = TypeVar("M", bound=BaseModel)
+_KEY: TypeAdapter[str] = TypeAdapter(SshPublicKey)
 SSH_KEYS, PROJECT = "user.ssh.key", "project_id"
 # Ports of this model come with the network service, not with the VM.
 PORT_OF_A_SERVICE = "OpenStack-vNIC"
@@ -132,12 +143,20 @@ def size(site: Site, node: Node) -> tuple[Capacities, str]:
     """
     hints = node.capacity_hints
     flavor = _text(hints.instance_type if hints else None, "capacity_hints.instance_type")
+    asked = _asked(node) or _numbers(flavor)
+    wanted = _made(Capacities, _below("capacity_allocations", *asked), **asked)
+    if site.actor.max_flavor is None:
+        return wanted, flavor
+    largest = Capacities(**_numbers(site.actor.max_flavor))
+    fits = all(getattr(wanted, name) <= getattr(largest, name) for name in asked)
+    return (wanted, flavor) if fits else (largest, site.actor.max_flavor)
+
+
+def _asked(node: Node) -> dict[str, object]:
+    """Return the requested capacities; empty if all are 0, which is none."""
     asked = node.capacity_allocations
-    numbers = {n: getattr(asked, n) for n in ("core", "ram", "disk")} if asked else _numbers(flavor)
-    largest = _numbers(site.actor.max_flavor) if site.actor.max_flavor else numbers
-    if any(numbers[name] > largest[name] for name in numbers):
-        numbers, flavor = largest, str(site.actor.max_flavor)
-    return _made(Capacities, _below("capacity_allocations", *numbers), **numbers), flavor
+    numbers = {name: getattr(asked, name, 0) for name in ("core", "ram", "disk")}
+    return numbers if any(numbers.values()) else {}
 
 
 def _numbers(flavor: str) -> dict[str, int]:
@@ -161,26 +180,35 @@ def _host(site: Site, node: Node) -> str:
 
 def _script(node: Node) -> str | None:
     """Return the boot script; one without an interpreter in its first line gets ``/bin/sh``."""
-    script = node.get_boot_script()
-    if not script or not script.strip():
+    script = _text(node.get_boot_script() or " ", "boot_script")
+    if not script.strip():
         return None
     return script if script.startswith("#!") else f"#!/bin/sh\n{script}"
 
 
 def _ssh_keys(unit: Unit) -> tuple[str, ...]:
-    given = str(_properties(unit).get(SSH_KEYS) or "").split(",")
-    lines = dict.fromkeys(key.strip() for key in given if key.strip())
-    for number, line in enumerate(lines):
-        _refuse_bad_key(line, f"properties[{SSH_KEYS}][{number}]")
-    return tuple(lines)
+    """Return the public keys; a comment ends at its first comma, and what is no key is left out.
+
+    What is left out is not shown: somebody may have given a private key.
+
+    :raises InvalidSliver: if there are keys, and none of them is good.
+    """
+    given = re.split(r"[,\r\n]", str(_properties(unit).get(SSH_KEYS) or ""))
+    lines = [line.strip() for line in given if line.strip()]
+    good = [_is_key(line) for line in lines]
+    for number in (number for number, is_good in enumerate(good) if not is_good):
+        log.warning("properties[%s][%d] is no public SSH key; it is left out", SSH_KEYS, number)
+    if lines and not any(good):
+        raise InvalidSliver("has no public SSH key", field=f"properties[{SSH_KEYS}]")
+    return tuple(dict.fromkeys(compress(lines, good)))
 
 
-def _refuse_bad_key(line: str, field: str) -> None:
+def _is_key(line: str) -> bool:
     try:
-        TypeAdapter(SshPublicKey).validate_python(line)
-    except ValidationError as error:
-        why = error.errors(include_url=False, include_input=False)[0]["msg"]
-        raise InvalidSliver("is not a public SSH key", field=field, why=why) from None
+        _KEY.validate_python(line)
+    except ValidationError:
+        return False
+    return True
 
 
 def _properties(unit: Unit) -> Mapping[str, object]:
@@ -251,7 +279,9 @@ def _functions(component: Component, field: str) -> tuple[str, ...]:
     bdf = _listed(component.labels) or _listed(component.label_allocations)
     if not bdf:
         raise InvalidSliver("is missing", field=f"{field}.labels.bdf")
-    return bdf
+    if not all(isinstance(address, str) for address in bdf):
+        raise InvalidSliver("must be a PCI address or a list of them", field=f"{field}.labels.bdf")
+    return cast(tuple[str, ...], bdf)
 
 
 def host_functions(node: Node, addresses: object) -> list[str]:
@@ -277,9 +307,10 @@ def host_functions(node: Node, addresses: object) -> list[str]:
     return list(found)
 
 
-def _listed(labels: Labels | None) -> tuple[str, ...]:
+def _listed(labels: Labels | None) -> tuple[object, ...]:
     bdf = labels.bdf if labels else None
-    return (bdf,) if isinstance(bdf, str) else tuple(map(str, cast(Iterable[object], bdf or ())))
+    several = isinstance(bdf, Sequence) and not isinstance(bdf, str | bytes)
+    return tuple(cast(Sequence[object], bdf)) if several else (bdf,) if bdf else ()
 
 
 def _storage(name: str, component: Component, field: str, project: object) -> Storage:
@@ -292,7 +323,7 @@ def _storage(name: str, component: Component, field: str, project: object) -> St
         fields,
         id=name,
         volume=f"{_text(project, f'properties[{PROJECT}]')}-{volume}",
-        mount=f"/{volume}" if mounts else None,
+        mount=mount_point(volume) if mounts else None,
     )
 
 
@@ -314,7 +345,7 @@ def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
     return _made(
         Interface,
         _below(f"{field}.label_allocations", "mac", "vlan", "ipv4", "ipv6"),
-        mac=labels.mac if labels else None,
+        mac=_one(labels, "mac"),
         vlan=_vlan(labels) if shared or addresses else None,
         auto_config=bool(addresses),
         **addresses,
@@ -327,7 +358,7 @@ def _configures(sliver: Sliver) -> bool:
 
 def _vlan(labels: Labels | None) -> object:
     """Return the VLAN id, which FIM has as text; None for 0, which is untagged."""
-    vlan = labels.vlan if labels else None
+    vlan = _one(labels, "vlan")
     number = int(vlan) if isinstance(vlan, str) and vlan.isdecimal() else vlan
     return number or None
 
@@ -336,9 +367,9 @@ def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
     """Return the addresses that are set, by field, each with its subnet's prefix length."""
     found: dict[str, str] = {}
     for family in _PREFIX:
-        address = getattr(labels, family, None)
+        address = _one(labels, family)
         if address:
-            subnet = getattr(labels, f"{family}_subnet", None)
+            subnet = _one(labels, f"{family}_subnet")
             found[family] = f"{address}/{_prefix(subnet, family, field)}"
     return found
 
@@ -384,7 +415,7 @@ def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicP
 
 def _port(name: str, sliver: Sliver) -> ServerPort:
     field = f"interface_info.interfaces[{name}]"
-    mac = _text(sliver.labels.mac if sliver.labels else None, f"{field}.labels.mac")
+    mac = _text(_one(sliver.labels, "mac"), f"{field}.labels.mac")
     interface = _made(
         VNicInterface,
         {"mac": f"{field}.labels.mac", **_below(f"{field}.label_allocations", *_PREFIX)},
@@ -406,7 +437,7 @@ def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
 
 def _server(sliver: Sliver, field: str) -> str:
     """Return the reservation id of the interface's VM from ``<reservation>-<name of the VM>``."""
-    parent = _text(sliver.labels.instance_parent if sliver.labels else None, field)
+    parent = _text(_one(sliver.labels, "instance_parent"), field)
     match = _RESERVATION.match(parent)
     if not match:
         raise InvalidSliver("must begin with the reservation's UUID and '-'", field=field)
@@ -414,6 +445,12 @@ def _server(sliver: Sliver, field: str) -> str:
 
 
 # --- what is read
+
+
+def _one(labels: Labels | None, name: str) -> object:
+    """Return a label's value; FIM also takes a list of one for it."""
+    value = getattr(labels, name, None)
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
 
 
 def _text(value: object, field: str) -> str:

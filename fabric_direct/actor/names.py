@@ -11,6 +11,7 @@ _COMPONENT: TypeAdapter[str] = TypeAdapter(ComponentId)
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _FOREIGN = re.compile(r"[^A-Za-z0-9]+")
 _FOREIGN_MODEL = re.compile(r"[^A-Za-z0-9._-]+")
+_MOUNT = re.compile(r"/[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _HASHED = re.compile(r".*--[0-9a-f]{12}")
 MANAGEMENT = "management"
 """The component id of each VM's management NIC, which no component of FIM gets."""
@@ -29,6 +30,12 @@ def host_name(name: str) -> str:
     """Return a VM's name if it is a valid host name, else its readable part with a hash."""
     plain = _is(_NAME, name) and not _HASHED.fullmatch(name)
     return name if plain else _hashed(name, 48)
+
+
+def mount_point(volume: str) -> str:
+    """Return where a volume is mounted: at its name, or else the readable part of that with a hash."""
+    plain = _MOUNT.fullmatch(f"/{volume}") and not _HASHED.fullmatch(volume)
+    return f"/{volume if plain else _hashed(volume, 48)}"
 
 
 def model_name(model: str | None) -> str | None:

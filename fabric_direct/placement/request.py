@@ -9,6 +9,7 @@ from fabric_direct.model import (
     Capacities,
     ComponentId,
     Frozen,
+    ImageName,
     LinkName,
     Name,
     PciAddress,
@@ -42,7 +43,7 @@ class Needs(Frozen):
     owner: Name | None = None
     """The project that owns it."""
     capacities: Capacities
-    image: Name
+    image: ImageName
     architecture: Name | None = None
     """``x86_64``, for example; any if absent."""
     devices: Annotated[tuple[DeviceNeed, ...], Field(max_length=128)] = ()

@@ -1,5 +1,6 @@
 """What is read of FIM's slivers, field by field."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,38 @@ def test_a_vm_may_have_no_keys(site: Site) -> None:
     assert read(site, vm(), keys="").ssh_keys == ()
 
 
-def test_a_bad_key_is_refused_by_its_number_and_not_shown(site: Site) -> None:
+@pytest.mark.parametrize(
+    "keys",
+    [
+        f"{KEY}, the second",
+        f"{KEY}\n",
+        f"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n,{KEY}",
+        f"no-pty {KEY},{KEY}",
+        f"ssh-rsa c2VjcmV0,{KEY},",
+    ],
+    ids=["comma in a comment", "line break", "private key", "options", "another algorithm"],
+)
+def test_the_good_ones_of_the_keys_are_kept(site: Site, keys: str) -> None:
+    assert read(site, vm(), keys=keys).ssh_keys == (KEY,)
+
+
+def test_keys_may_be_parted_by_line_breaks(site: Site) -> None:
+    other = KEY.replace("someone", "other")
+    assert read(site, vm(), keys=f"{KEY}\r\n{other}\n").ssh_keys == (KEY, other)
+
+
+def test_a_bad_key_is_told_by_its_number_and_not_shown(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    read(site, vm(), keys=f"{KEY},-----BEGIN PRIVATE KEY-----")
+    assert "properties[user.ssh.key][1] is no public SSH key" in caplog.text
+    assert "PRIVATE" not in caplog.text
+
+
+def test_a_vm_all_of_whose_keys_are_bad_is_refused(site: Site) -> None:
     with pytest.raises(InvalidSliver) as error:
-        read(site, vm(), keys=f"{KEY},-----BEGIN PRIVATE KEY-----")
-    assert error.value.field == "properties[user.ssh.key][1]"
+        read(site, vm(), keys="-----BEGIN PRIVATE KEY-----")
+    assert error.value.field == "properties[user.ssh.key]"
     assert "PRIVATE" not in str(error.value)
 
 
@@ -179,9 +208,34 @@ def test_a_size_that_nobody_names_is_refused(site: Site) -> None:
     )
 
 
+def test_empty_capacities_are_those_of_the_flavor(site: Site) -> None:
+    assert read(site, vm(capacity_allocations=Capacities())).capacities == Size(
+        core=2, ram=4, disk=10
+    )
+
+
+def test_a_size_that_is_no_number_is_refused(site: Site) -> None:
+    asked = Capacities(core=2, ram=4, disk=10)
+    asked.core = "many"
+    assert refused(site, vm(capacity_allocations=asked)) == "capacity_allocations.core"
+
+
 def test_a_size_of_nothing_is_refused(site: Site) -> None:
     sliver = vm(capacity_allocations=Capacities(core=0, ram=4, disk=10))
     assert refused(site, sliver) == "capacity_allocations.core"
+
+
+def test_an_image_may_have_a_long_name(site: Site) -> None:
+    name = "default_" + "ubuntu_22_" * 20
+    assert read(site, vm(image_ref=name)).image == name
+
+
+def test_a_boot_script_that_is_no_text_is_refused_and_not_shown(site: Site) -> None:
+    sliver = vm()
+    sliver.boot_script = b"secret"
+    with pytest.raises(InvalidSliver) as error:
+        read(site, sliver)
+    assert str(error.value) == "boot_script: must be text"
 
 
 def test_an_image_that_no_image_is_called_is_refused(site: Site) -> None:
@@ -259,6 +313,21 @@ def test_a_device_without_labels_is_known_by_its_allocations(site: Site) -> None
     assert only(site, part) == Nvme(id="d1", bdf=[GPU])
 
 
+def test_a_pci_domain_may_have_fewer_digits(site: Site) -> None:
+    assert only(site, component("NVME", "d1", ["0:25:00.0"])) == Nvme(id="d1", bdf=[GPU])
+
+
+@pytest.mark.parametrize("bdf", [7, [7], {"first": GPU}, object()])
+def test_an_address_that_is_no_text_is_refused(site: Site, bdf: Any) -> None:
+    part = component("NVME", "d1")
+    part.labels.bdf = bdf
+    with pytest.raises(InvalidSliver) as error:
+        read(site, vm(part))
+    assert str(error.value) == (
+        "attached_components_info.devices[d1].labels.bdf: must be a PCI address or a list of them"
+    )
+
+
 def test_a_device_without_address_is_refused(site: Site) -> None:
     field = refused(site, vm(component("GPU", "gpu1")))
     assert field == "attached_components_info.devices[gpu1].labels.bdf"
@@ -295,6 +364,25 @@ def test_a_shared_nic_has_its_vlan_on_the_vf_and_no_limit_by_what_its_port_can_d
 def test_vlan_0_is_none(site: Site) -> None:
     part = component("SharedNIC", "nic1", GPU, None, interface("p1", vlan="0"))
     assert only(site, part).interface.vlan is None
+
+
+def test_a_label_may_be_a_list_of_one(site: Site) -> None:
+    nic = interface("p1", flags=AUTO)
+    labels = {"mac": "02:00:00:00:00:01", "vlan": "200", "ipv4": "10.9.9.3"}
+    nic.label_allocations.__dict__.update({name: [value] for name, value in labels.items()})
+    nic.label_allocations.ipv4_subnet = ["10.9.9.0/25"]
+
+    found = only(site, component("SharedNIC", "nic1", GPU, None, nic)).interface
+
+    assert found == Interface(
+        mac="02:00:00:00:00:01", vlan=200, ipv4="10.9.9.3/25", auto_config=True
+    )
+
+
+def test_a_list_of_several_vlans_is_refused(site: Site) -> None:
+    part = component("SharedNIC", "nic1", GPU, None, interface("p1", vlan=["200", "201"]))
+    field = "attached_components_info.devices[nic1].interfaces[p1].label_allocations.vlan"
+    assert refused(site, vm(part)) == field
 
 
 def test_a_vlan_that_there_is_not_is_refused(site: Site) -> None:
@@ -385,6 +473,23 @@ def test_a_volume_is_the_projects(site: Site) -> None:
 
 def test_a_volume_with_auto_mount_is_mounted_by_its_name(site: Site) -> None:
     assert only(site, slivers.storage("vol1", "data", mount=True)).mount == "/data"
+
+
+@pytest.mark.parametrize("name", ["n" * 200, "my data", "_data", "größe.1"])
+def test_a_volume_may_have_any_name_of_fim(site: Site, name: str) -> None:
+    assert only(site, slivers.storage("vol1", name)).volume == f"{PROJECT}-{name}"
+
+
+@pytest.mark.parametrize("name", ["a/../b", "a\nb", "n" * 300])
+def test_a_name_that_no_volume_can_have_is_refused(site: Site, name: str) -> None:
+    field = refused(site, vm(slivers.storage("vol1", name)))
+    assert field == "attached_components_info.devices[vol1].label_allocations.local_name"
+
+
+def test_a_volume_is_mounted_by_a_name_that_every_shell_reads(site: Site) -> None:
+    assert only(site, slivers.storage("vol1", "_data", mount=True)).mount == "/_data"
+    mount = only(site, slivers.storage("vol1", "my data", mount=True)).mount
+    assert re.fullmatch(r"/my-data--[0-9a-f]{12}", mount)
 
 
 def test_a_volume_without_name_is_refused(site: Site) -> None:

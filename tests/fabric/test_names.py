@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, model_name
+from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, model_name, mount_point
 from fabric_direct.model import NodeSliver, Storage
 
 # What FIM's NAME_REGEX lets pass: letters of any script, digits, '-', '_', '.', ' '; 2 to 255 of them.
@@ -57,3 +57,13 @@ def test_every_node_name_becomes_a_name_that_the_model_takes(name: str) -> None:
 
 def test_a_model_with_spaces_is_written_with_hyphens() -> None:
     assert model_name("Quadro RTX 6000/8000") == "Quadro-RTX-6000-8000"
+
+
+@given(component_names)
+def test_every_volume_has_a_mount_point_that_the_model_takes(name: str) -> None:
+    assert Storage(id="d", size=1, mount=mount_point(name)).mount == mount_point(name)
+
+
+@given(component_names, component_names)
+def test_different_volumes_have_different_mount_points(one: str, other: str) -> None:
+    assert (mount_point(one) == mount_point(other)) == (one == other)

@@ -24,8 +24,9 @@ def test_a_pci_address_is_written_as_it_is_read(
     assert PciAddress.parse(str(address)) == address
 
 
-def test_a_pci_address_without_a_domain_is_in_the_first() -> None:
-    assert str(PciAddress.parse("25:00.1")) == "0000:25:00.1"
+@pytest.mark.parametrize("text", ["25:00.1", "0:25:00.1", "000:25:00.1"])
+def test_a_pci_address_without_a_whole_domain_is_completed(text: str) -> None:
+    assert str(PciAddress.parse(text)) == "0000:25:00.1"
 
 
 @pytest.mark.parametrize(
@@ -78,11 +79,29 @@ HOSTILE = [
     "-a",
     "",
     "ä",
-    "a" * 64,
+    "a" * 256,
 ]
 
 
+def test_an_image_and_a_volume_may_have_the_names_of_glance_and_cinder(vm: MakeVm) -> None:
+    disk = {"type": "Storage", "id": "disk", "volume": "a project's volume " + "ü" * 200}
+    sliver = vm(image="a" * 255, components=[disk])
+
+    assert NodeSliver.model_validate_json(sliver.model_dump_json()) == sliver
+
+
 class TestRefused:
+    @pytest.mark.parametrize("field", ["id", "name", "host", "flavor"])
+    def test_names_longer_than_a_label_of_dns(self, vm: MakeVm, field: str) -> None:
+        with pytest.raises(ValidationError) as caught:
+            vm(**{field: "a" * 64})
+        assert caught.value.errors()[0]["loc"] == (field,)
+
+    @pytest.mark.parametrize("name", ["", "../a", "a/b", "a\nb", "a\x00", "-a", " a", "a" * 256])
+    def test_names_that_no_volume_has(self, vm: MakeVm, name: str) -> None:
+        with pytest.raises(ValidationError, match="must have 1 to 255 characters"):
+            vm(components=[{"type": "Storage", "id": "disk", "volume": name}])
+
     @pytest.mark.parametrize("text", HOSTILE)
     @pytest.mark.parametrize("field", ["id", "name", "host", "image", "flavor"])
     def test_names_with_shell_xml_or_path_characters(
