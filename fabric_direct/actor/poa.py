@@ -30,9 +30,9 @@ def data_of(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     :raises InvalidSliver: if there is no such action.
     """
     action = asked.get("operation")
-    if action not in ACTIONS:
+    if not isinstance(action, str) or action not in ACTIONS:
         known = ", ".join(ACTIONS)
-        raise InvalidSliver(f"no operation {action!r}", field="operation", why=f"known: {known}")
+        raise InvalidSliver("there is no such operation", field="operation", why=f"known: {known}")
     return action, {name: plain(asked.get(name)) for name in ACTIONS[action]}
 
 

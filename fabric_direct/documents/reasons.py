@@ -21,11 +21,30 @@ def as_text(found: list[Problem], source: str) -> str:
     return "\n".join(lines[:_MOST] + ([f"{source}: and {more} more"] if more > 0 else []))
 
 
-def problems(invalid: ValidationError, model: type[BaseModel], tree: Tree) -> list[Problem]:
-    """Return the errors in the order of the document."""
+def problems(
+    invalid: ValidationError, model: type[BaseModel], tree: Tree, *, secret: bool = False
+) -> list[Problem]:
+    """Return the errors in the order of the document.
+
+    :param secret: whether the texts in it may be secrets; none of them is repeated then.
+    """
     root = model.model_json_schema()
     details = [d for d in invalid.errors(include_url=False) if not _follows_from_another(d)]
+    if secret:
+        details = [_without_text(detail) for detail in details]
     return sorted((_problem(d, root, tree) for d in details), key=lambda problem: problem.line)
+
+
+class _Text(str):
+    """A text that is not shown."""
+
+    def __repr__(self) -> str:
+        return "text"
+
+
+def _without_text(detail: ErrorDetails) -> ErrorDetails:
+    given = detail["input"]
+    return {**detail, "input": _Text(given)} if isinstance(given, str) else detail
 
 
 def _follows_from_another(detail: ErrorDetails) -> bool:

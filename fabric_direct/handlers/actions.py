@@ -281,7 +281,7 @@ def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any
     try:
         values = model.model_validate(data)
     except ValidationError as error:
-        first, *_ = problems(error, model, Tree(data, {}))
+        first, *_ = problems(error, model, Tree(data, {}), secret=True)
         field = f"data.{first.field}".rstrip(".")
         raise InvalidSliver(f"bad data for {action}", field=field, why=first.text) from error
     return lambda target: function(target, values)

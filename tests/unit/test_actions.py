@@ -20,7 +20,7 @@ from fabric_direct.handlers import actions
         ),
         ("resize", {}, "data", "needs 'capacities' or 'flavor'"),
         ("numatune", {"node_set": []}, "data.node_set", "must have at least 1 item, has 0"),
-        ("addkey", {"keys": "none"}, "data.keys", "must be a list, is 'none'"),
+        ("addkey", {"keys": "none"}, "data.keys", "must be a list, is text"),
         (
             "addkey",
             {"keys": [{"key": "ssh-rsa"}]},
@@ -36,6 +36,34 @@ def test_wrong_data_are_refused_in_plain_words_with_their_field(
         actions.parse(action, data)
 
     assert (refusal.value.field, refusal.value.why) == (field, why)
+
+
+PASTED = "-----BEGIN OPENSSH PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("action", "data"),
+    [
+        ("addkey", {"keys": PASTED}),
+        ("addkey", {"keys": {"key": PASTED}}),
+        ("addkey", {"keys": [PASTED]}),
+        ("addkey", {"keys": [{"key": PASTED}]}),
+        ("addkey", {"keys": [{"key": f"{PASTED} QUJD"}]}),
+        ("addkey", {"keys": [{"key": "k", "comment": f"{PASTED}\n"}]}),
+        ("addkey", {"keys": [{"key": "k", "comment": [PASTED]}]}),
+        ("rescan", {"bdf": PASTED}),
+        ("rescan", {"bdf": [PASTED]}),
+        ("cpupin", {"vcpu_cpu_map": PASTED}),
+        ("numatune", {"node_set": [PASTED]}),
+        ("console", {"lines": PASTED}),
+        ("resize", {"flavor": PASTED}),
+    ],
+)
+def test_what_was_given_is_not_repeated(action: str, data: dict[str, object]) -> None:
+    with pytest.raises(InvalidSliver) as refusal:
+        actions.parse(action, data)
+
+    assert "PRIVATE" not in str(refusal.value)
 
 
 def test_an_unknown_action_is_refused_with_those_that_there_are() -> None:
