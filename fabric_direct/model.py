@@ -508,6 +508,8 @@ class ObservedDevice(Frozen):
     """Its address as the guest sees it, for example ``0000:01:00.0``."""
     guest_interfaces: tuple[str, ...] = ()
     """Names of its network interfaces in the guest."""
+    guest_macs: tuple[str, ...] = ()
+    """Their MAC addresses there, in the same order; of interfaces in a bond their own."""
     guest_addresses: tuple[str, ...] = ()
     """Addresses with prefix length on these interfaces, or on VLAN interfaces and bridges on top of
     them."""

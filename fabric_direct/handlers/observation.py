@@ -108,7 +108,11 @@ def _devices(
     for device in plugged:
         seen = inside.get(device.alias)
         names = seen.interfaces if seen else _named_by_mac(device, links)
-        update = {"guest_interfaces": names, "guest_addresses": _on_top(names, links)}
+        update = {
+            "guest_interfaces": names,
+            "guest_macs": seen.macs if seen else (device.mac or "",) * len(names),
+            "guest_addresses": _on_top(names, links),
+        }
         yield _device(device, seen).model_copy(update=update)
 
 

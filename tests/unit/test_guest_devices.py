@@ -171,7 +171,7 @@ class TestDevices:
 
         found = the_device(guest, plugged("0000:04:00.0"))
 
-        assert found == GuestDevice("0000:09:00.0", ETHERNET, ("enp9s0",))
+        assert found == GuestDevice("0000:09:00.0", ETHERNET, ("enp9s0",), macs=(MAC,))
 
     def test_of_other_ports_are_not_taken_for_them(self, guest: Guest, sysfs: Sysfs) -> None:
         sysfs.function(*sysfs.root_port("0000:00:02.4"), "0000:04:00.0", kind=DISPLAY)
@@ -214,7 +214,9 @@ class TestDevices:
         nic = sysfs.function(*path, "0000:07:00.0", kind=ETHERNET)
         sysfs.interface(nic, "eth0", MAC)
 
-        assert the_device(guest, plugged()) == GuestDevice("0000:07:00.0", ETHERNET, ("eth0",))
+        assert the_device(guest, plugged()) == GuestDevice(
+            "0000:07:00.0", ETHERNET, ("eth0",), macs=(MAC,)
+        )
 
     def test_that_could_be_either_of_two_are_not_named(self, guest: Guest, sysfs: Sysfs) -> None:
         path = sysfs.root_port()
@@ -262,7 +264,7 @@ class TestInterfacesAndDisks:
 
         found = the_device(guest, plugged())
 
-        assert found == GuestDevice("0000:01:00.0", ETHERNET, ("eth0",), ("vda",))
+        assert found == GuestDevice("0000:01:00.0", ETHERNET, ("eth0",), ("vda",), macs=(MAC,))
 
     def test_a_nic_with_several_interfaces_has_all_of_them(
         self, guest: Guest, sysfs: Sysfs
@@ -495,7 +497,7 @@ class TestNonsense:
         assert found.keys() <= {device.alias for device in DEVICES}
         for device in found.values():
             assert PciAddress.parse(device.name)
-            names = (*device.interfaces, *device.disks)
+            names = (*device.interfaces, *device.disks, *device.macs)
             assert all(name.isascii() and name.isprintable() for name in names)
 
     def test_around_an_answer_does_not_hide_it(self) -> None:
@@ -508,7 +510,9 @@ class TestNonsense:
 
         found = guest_of(AnsweringGuest(answer)).devices([plugged(mac=MAC)])
 
-        assert found["ua-sliver-1-dev-0"] == GuestDevice("0000:05:00.0", "0x020000", ("eth1",))
+        assert found["ua-sliver-1-dev-0"] == GuestDevice(
+            "0000:05:00.0", "0x020000", ("eth1",), macs=(MAC,)
+        )
 
     def test_without_end_is_read_in_one_go(self) -> None:
         endless = b"pci /pci0000:00" + b"/0000:05:00.0" * 200_000 + b"!"
@@ -585,6 +589,7 @@ class TestObservation:
             "guest_address": "0000:04:00.0",
             "guest_name": "0000:09:00.0",
             "guest_interfaces": ["enp9s0"],
+            "guest_macs": [MAC],
             "guest_addresses": ["10.1.0.5/24", "fd01::5/64"],
             "alias": "ua-sliver-1-dev-0",
             "mac": MAC,

@@ -47,6 +47,8 @@ _RESCAN = """if [ -w "$1" ]; then echo 1 >"$1"; else echo 1 | sudo -n tee "$1" >
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NAME = re.compile(r"[!-~]{1,255}")
+# 6 bytes on Ethernet, 20 on InfiniBand.
+_HARDWARE_ADDRESS = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5,19}")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # Class of a bridge between PCI buses.
 _BRIDGE = "0x0604"
@@ -66,6 +68,8 @@ class GuestDevice:
     """Names of its network interfaces; of a function with a MAC of ours those that have this MAC."""
     disks: tuple[str, ...] = ()
     """Names of its disks, for example ``nvme0n1``."""
+    macs: tuple[str, ...] = ()
+    """MAC addresses of its network interfaces, in the same order; of those in a bond their own."""
 
     def driven(self) -> bool:
         """Return whether the guest has the interface or disk that the device's class promises."""
@@ -346,10 +350,17 @@ def _guest_device(device: PluggedDevice, entries: Sequence[_Entry]) -> GuestDevi
         return None
     [function] = found
     its = [entry for entry in entries if entry.path == function.path]
-    macs = {entry.name: entry.value.lower() for entry in its if entry.kind == "net"}
-    interfaces = (name for name, mac in macs.items() if (device.mac or mac).lower() == mac)
+    macs = {entry.name: _mac(entry.value) for entry in its if entry.kind == "net"}
+    own = {name: mac for name, mac in macs.items() if (device.mac or mac).lower() == mac}
     disks = (_NVME_PATH.sub(r"\1\2", entry.name) for entry in its if entry.kind == "block")
-    return GuestDevice(function.name, function.value, tuple(interfaces), tuple(disks))
+    return GuestDevice(
+        function.name, function.value, tuple(own), tuple(disks), macs=tuple(own.values())
+    )
+
+
+def _mac(text: str) -> str:
+    """Return a hardware address; empty for what is none, since a guest may say anything."""
+    return text.lower() if _HARDWARE_ADDRESS.fullmatch(text.lower()) else ""
 
 
 def _is(entry: _Entry, device: PluggedDevice) -> bool:
