@@ -433,6 +433,10 @@ class Stamp(Frozen):
     sliver: NodeSliver
     boot_script_sha256: str | None = None
 
+    def of(self, sliver: NodeSliver) -> "Stamp":
+        """Return the stamp of the modified sliver; its boot script stays what it was."""
+        return self.model_copy(update={"sliver": sliver.stamp().sliver})
+
 
 class State(StrEnum):
     """The observed state of a node."""

@@ -38,6 +38,7 @@ from fabric_direct.model import (
     Interface,
     NodeSliver,
     Nvme,
+    PciComponent,
     SharedNic,
     SmartNic,
     SshPublicKey,
@@ -88,16 +89,13 @@ def _refuse_other_type(sliver: object, kind: str, attribute: str) -> None:
         raise InvalidSliver(f"must be of type {kind}, is {found}", field="resource_type")
 
 
-def vm(site: Site, unit: Unit, node: Node, parts: Node | None = None) -> NodeSliver:
+def vm(site: Site, unit: Unit, node: Node) -> NodeSliver:
     """Return a unit's virtual machine.
 
-    :param parts: the sliver that has the components; the node itself if absent.
     :raises InvalidSliver: with FIM's field, if one is missing or invalid.
     :raises InvalidSite: if the site does not name the management network.
     """
-    having = parts or node
     capacities, flavor = size(site, node)
-    project = _properties(unit).get(PROJECT)
     return _made(
         NodeSliver,
         _NODE_FIELDS,
@@ -109,8 +107,21 @@ def vm(site: Site, unit: Unit, node: Node, parts: Node | None = None) -> NodeSli
         capacities=capacities,
         ssh_keys=_ssh_keys(unit),
         boot_script=_script(node),
-        components=(_management(site, having), *_components(having, project)),
+        components=(_management(site, node), *_components(unit, node)),
     )
+
+
+def changed(was: NodeSliver, unit: Unit, node: Node) -> NodeSliver:
+    """Return a virtual machine with other components, and all else as it was.
+
+    A user may change the rest in FIM's sliver, without any effect on a VM that is there.
+
+    :param was: the VM by its stamp.
+    :raises InvalidSliver: with FIM's field, if one is missing or invalid.
+    """
+    own = tuple(component for component in was.components if component.id == MANAGEMENT)
+    values = dict(was) | {"components": (*own, *_components(unit, node, was.devices()))}
+    return _made(NodeSliver, _NODE_FIELDS, **values)
 
 
 def components_of(node: Node) -> dict[str, Component]:
@@ -238,17 +249,29 @@ def _floats(site: Site, node: Node) -> bool:
 # --- components
 
 
-def _components(node: Node, project: object) -> Iterator[Wanted]:
+def _components(unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -> Iterator[Wanted]:
+    """Yield the components.
+
+    :param there: the devices that the VM has.
+    """
+    project = _properties(unit).get(PROJECT)
+    on_host = _addresses_on_host(there)
     for name, component in components_of(node).items():
         field = f"attached_components_info.devices[{component.get_name()}]"
-        yield _component(name, component, field, project)
+        yield _component(name, component, field, project, on_host.get(name, ()))
 
 
 def _of_a_service(component: Component) -> bool:
     return str(component.get_type()) == "SharedNIC" and component.get_model() == PORT_OF_A_SERVICE
 
 
-def _component(name: str, component: Component, field: str, project: object) -> Wanted:
+def _addresses_on_host(there: Iterable[PciComponent]) -> dict[str, tuple[str, ...]]:
+    return {device.id: tuple(map(str, device.bdf)) for device in there}
+
+
+def _component(
+    name: str, component: Component, field: str, project: object, there: tuple[str, ...]
+) -> Wanted:
     kind = str(component.get_type())
     if kind == "Storage":
         return _storage(name, component, field, project)
@@ -257,7 +280,7 @@ def _component(name: str, component: Component, field: str, project: object) -> 
     functions = {
         "id": name,
         "model": model_name(component.get_model()),
-        "bdf": _functions(component, field),
+        "bdf": _functions(component, field, there),
     }
     fields = {"model": f"{field}.resource_model", **_below(f"{field}.labels", "bdf")}
     if kind in _DEVICES:
@@ -274,9 +297,12 @@ def _nic(
     return _made(SharedNic, fields, **functions, **own)
 
 
-def _functions(component: Component, field: str) -> tuple[str, ...]:
-    """Return the PCI addresses on the host, from a string or any kind of list."""
-    bdf = _listed(component.labels) or _listed(component.label_allocations)
+def _functions(component: Component, field: str, there: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the PCI addresses on the host, from a string or any kind of list.
+
+    :param there: those of a device that the VM has; its allocations have its addresses in the guest.
+    """
+    bdf = _listed(component.labels) or there or _listed(component.label_allocations)
     if not bdf:
         raise InvalidSliver("is missing", field=f"{field}.labels.bdf")
     if not all(isinstance(address, str) for address in bdf):
@@ -284,24 +310,24 @@ def _functions(component: Component, field: str) -> tuple[str, ...]:
     return cast(tuple[str, ...], bdf)
 
 
-def host_functions(node: Node, addresses: object) -> list[str]:
+def host_functions(was: NodeSliver, node: Node, addresses: object) -> object:
     """Return the PCI addresses on the host for addresses on the host or in the guest.
 
     Users know the addresses in the guest, which are written to the allocations. An address that no
-    device has on the host, and one device has in the guest, stands for that device.
+    device has on the host, and one device has in the guest, stands for that device. What is no list of
+    addresses is returned as it is.
+
+    :param was: the VM by its stamp.
     """
-    given = [addresses] if isinstance(addresses, str) else cast(list[str], addresses or [])
-    parts = [c for c in components_of(node).values() if str(c.get_type()) != "Storage"]
-    on_host = [_functions(part, str(part.get_name())) for part in parts]
-    in_guest = [_listed(part.label_allocations) for part in parts]
-    known = {address for functions in on_host for address in functions}
+    given = [addresses] if isinstance(addresses, str) else addresses
+    if not isinstance(given, list) or not all(isinstance(address, str) for address in given):
+        return addresses
+    on_host, parts = _addresses_on_host(was.devices()), components_of(node)
+    in_guest = {name: _listed(parts[name].label_allocations) for name in on_host if name in parts}
+    known = {address for functions in on_host.values() for address in functions}
     found: dict[str, None] = {}
     for address in given:
-        having = [
-            functions
-            for functions, guest in zip(on_host, in_guest, strict=True)
-            if address in guest
-        ]
+        having = [on_host[name] for name, guest in in_guest.items() if address in guest]
         meant = having[0] if address not in known and len(having) == 1 else (address,)
         found |= dict.fromkeys(meant)
     return list(found)
@@ -345,7 +371,7 @@ def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
     return _made(
         Interface,
         _below(f"{field}.label_allocations", "mac", "vlan", "ipv4", "ipv6"),
-        mac=_one(labels, "mac"),
+        mac=label(labels, "mac"),
         vlan=_vlan(labels) if shared or addresses else None,
         auto_config=bool(addresses),
         **addresses,
@@ -358,7 +384,7 @@ def _configures(sliver: Sliver) -> bool:
 
 def _vlan(labels: Labels | None) -> object:
     """Return the VLAN id, which FIM has as text; None for 0, which is untagged."""
-    vlan = _one(labels, "vlan")
+    vlan = label(labels, "vlan")
     number = int(vlan) if isinstance(vlan, str) and vlan.isdecimal() else vlan
     return number or None
 
@@ -367,9 +393,9 @@ def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
     """Return the addresses that are set, by field, each with its subnet's prefix length."""
     found: dict[str, str] = {}
     for family in _PREFIX:
-        address = _one(labels, family)
+        address = label(labels, family)
         if address:
-            subnet = _one(labels, f"{family}_subnet")
+            subnet = label(labels, f"{family}_subnet")
             found[family] = f"{address}/{_prefix(subnet, family, field)}"
     return found
 
@@ -415,7 +441,7 @@ def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicP
 
 def _port(name: str, sliver: Sliver) -> ServerPort:
     field = f"interface_info.interfaces[{name}]"
-    mac = _text(_one(sliver.labels, "mac"), f"{field}.labels.mac")
+    mac = _text(label(sliver.labels, "mac"), f"{field}.labels.mac")
     interface = _made(
         VNicInterface,
         {"mac": f"{field}.labels.mac", **_below(f"{field}.label_allocations", *_PREFIX)},
@@ -437,7 +463,7 @@ def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
 
 def _server(sliver: Sliver, field: str) -> str:
     """Return the reservation id of the interface's VM from ``<reservation>-<name of the VM>``."""
-    parent = _text(_one(sliver.labels, "instance_parent"), field)
+    parent = _text(label(sliver.labels, "instance_parent"), field)
     match = _RESERVATION.match(parent)
     if not match:
         raise InvalidSliver("must begin with the reservation's UUID and '-'", field=field)
@@ -447,7 +473,7 @@ def _server(sliver: Sliver, field: str) -> str:
 # --- what is read
 
 
-def _one(labels: Labels | None, name: str) -> object:
+def label(labels: Labels | None, name: str) -> object:
     """Return a label's value; FIM also takes a list of one for it."""
     value = getattr(labels, name, None)
     return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value

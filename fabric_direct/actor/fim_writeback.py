@@ -12,12 +12,14 @@ capacities and their hints            the largest size, where that was less than
 """
 
 import copy
+import logging
+from collections.abc import Iterator
 from ipaddress import ip_address
 
-from fabric_direct.actor.fim import components_of, interfaces_of
+from fabric_direct.actor.fim import components_of, interfaces_of, label
 from fabric_direct.actor.names import MANAGEMENT
 from fabric_direct.actor.sliver import Component, Labels, Node, Sliver
-from fabric_direct.errors import InvalidSliver, NotVerified
+from fabric_direct.errors import NotVerified
 from fabric_direct.model import (
     Capacities,
     NodeSliver,
@@ -26,6 +28,8 @@ from fabric_direct.model import (
     ObservedInterface,
 )
 
+log = logging.getLogger(__name__)
+
 
 def write_made(node: Node, wanted: NodeSliver, found: Observed | None) -> None:
     """Write the observed values of a created VM.
@@ -33,7 +37,7 @@ def write_made(node: Node, wanted: NodeSliver, found: Observed | None) -> None:
     :raises NotVerified: if it was not read back.
     """
     _write_size(node, wanted.capacities, str(wanted.flavor))
-    _write_node(node, found)
+    _write_node(node, found, _labels(node))
 
 
 def write_changed(node: Node, modified: Node, found: Observed | None) -> None:
@@ -43,10 +47,16 @@ def write_changed(node: Node, modified: Node, found: Observed | None) -> None:
 
     :raises NotVerified: if it was not read back.
     """
+    write_allocations(node, modified)
+    like = _labels(modified, node)
+    _write_node(modified, found, like)
+    _write_node(node, found, like)
+
+
+def write_allocations(sliver: Sliver, modified: Sliver) -> None:
+    """Give the modified sliver the allocations that it lacks."""
     if modified.label_allocations is None:
-        modified.label_allocations = copy.copy(node.label_allocations)
-    _write_node(modified, found)
-    _write_node(node, found)
+        modified.label_allocations = copy.copy(sliver.label_allocations)
 
 
 def write_absent(node: Node) -> None:
@@ -67,18 +77,28 @@ def _write_size(node: Node, capacities: Capacities, flavor: str) -> None:
         node.capacity_hints.instance_type = flavor
 
 
-def _write_node(node: Node, found: Observed | None) -> None:
+def _write_node(node: Node, found: Observed | None, like: Labels | None) -> None:
     if found is None:
         raise NotVerified("the VM was made, but not read back")
-    labels = _allocations(node, node.label_allocations)
-    labels.instance = found.domain or found.instance
     node.management_ip = management_ip(found) or node.management_ip
+    if like is None:
+        log.warning("%s has no label_allocations, so they are not written", node.get_name())
+        return
+    _allocations(node, like).instance = found.domain or found.instance
     for name, component in components_of(node).items():
         devices = [device for device in found.devices if device.component == name]
         if str(component.get_type()) == "Storage":
-            _write_volume(component, name, found, labels)
+            _write_volume(component, name, found, like)
         elif devices:
-            _write_device(component, devices, labels)
+            _write_device(component, devices, like)
+
+
+def _labels(*nodes: Node) -> Labels | None:
+    """Return labels of FIM's class, of the nodes or their components; None if there are none."""
+    slivers: list[Sliver] = [*nodes]
+    slivers += [component for node in nodes for component in components_of(node).values()]
+    given = (labels for each in slivers for labels in (each.label_allocations, each.labels))
+    return next((labels for labels in given if labels is not None), None)
 
 
 def management_ip(found: Observed) -> str | None:
@@ -106,15 +126,27 @@ def _write_device(component: Component, devices: list[ObservedDevice], like: Lab
     """Write the functions in the order of the component's own."""
     guest_names = [device.guest_name for device in devices if device.guest_name]
     _allocations(component, like).bdf = guest_names
-    for interface, device in zip(interfaces_of(component).values(), devices, strict=False):
-        if device.guest_interfaces:
-            _allocations(interface, like).local_name = device.guest_interfaces[0]
+    interfaces = list(interfaces_of(component).values())
+    for interface, name in zip(interfaces, _local_names(interfaces, devices), strict=False):
+        if name:
+            _allocations(interface, like).local_name = name
 
 
-def _allocations(sliver: Sliver, like: Labels | None) -> Labels:
+def _local_names(interfaces: list[Sliver], devices: list[ObservedDevice]) -> Iterator[str | None]:
+    """Yield the name in the guest of each interface: by its MAC, or by its place if none is known."""
+    named = (zip(d.guest_macs, d.guest_interfaces, strict=False) for d in devices)
+    by_mac = {mac.lower(): name for pairs in named for mac, name in pairs}
+    by_place = [next(iter(device.guest_interfaces), None) for device in devices]
+    for number, interface in enumerate(interfaces):
+        mac = label(interface.label_allocations, "mac")
+        if mac and by_mac:
+            yield by_mac.get(str(mac).lower())
+        else:
+            yield by_place[number] if number < len(by_place) else None
+
+
+def _allocations(sliver: Sliver, like: Labels) -> Labels:
     """Return a sliver's label allocations; if it has none, new ones of the class of ``like``."""
     if sliver.label_allocations is None:
-        sliver.label_allocations = type(like)() if like else None
-    if sliver.label_allocations is None:
-        raise InvalidSliver("is missing", field="label_allocations")
+        sliver.label_allocations = type(like)()
     return sliver.label_allocations

@@ -20,7 +20,7 @@ from fabric_direct.actor.sliver import Node, Unit
 from fabric_direct.config import Site
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.journal import Unfinished
-from fabric_direct.model import Operation, Outcome, SliverRef
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Stamp
 from fabric_direct.processor import HandlerProcessor
 
 log = logging.getLogger(__name__)
@@ -187,10 +187,10 @@ class VMHandler(_Handler):
             raise error
 
     def _modify(self, unit: Unit) -> None:
-        """Modify the components only: everything else is taken from the sliver as it was created."""
+        """Modify the components only: all else stays as the server's stamp has it."""
         node = fim.node_of(unit.get_sliver())
         modified = fim.node_of(unit.get_modified() or node)
-        wanted = fim.vm(self._site, unit, node, modified)
+        wanted = fim.changed(self._stamped(unit), unit, modified)
         outcome = self._ended(self._processor().modify(wanted))
         fim_writeback.write_changed(node, modified, outcome.observed)
 
@@ -198,7 +198,7 @@ class VMHandler(_Handler):
         node = fim.node_of(unit.get_sliver())
         action, data = poa.data_of(asked)
         if action == "rescan":
-            data = {"bdf": fim.host_functions(node, data["bdf"])}
+            data = {"bdf": fim.host_functions(self._stamped(unit), node, data["bdf"])}
         answer = self._answer(unit, action, data)
         labels = node.label_allocations
         host = str(labels.instance_parent if labels else "")
@@ -207,6 +207,10 @@ class VMHandler(_Handler):
             numa = self._answer(unit, "numainfo", {})
             return {action: poa.cpu_info(host, instance, answer, numa)}
         return {action: poa.numa_info(host, instance, answer)} if action == "numainfo" else None
+
+    def _stamped(self, unit: Unit) -> NodeSliver:
+        """Return the VM as it was created or last modified."""
+        return Stamp.model_validate(self._answer(unit, "stamp", {})).sliver
 
     def _answer(self, unit: Unit, action: str, data: dict[str, Any]) -> dict[str, Any]:
         return self._ended(self._processor().poa(self._ref(unit), action, data)).data
@@ -226,10 +230,10 @@ class VnicNetHandler(_Handler):
         modified = fim.service_of(unit.get_modified() or service)
         wanted = fim.ports(self._site, unit, modified, service)
         self._ended(self._processor().modify(wanted))
+        fim_writeback.write_allocations(service, modified)
 
-    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-        what = f"{asked.get('operation')} of {unit.get_reservation_id()}"
-        raise InvalidSliver(f"{what}: ports have no operational actions", field="operation")
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
+        raise InvalidSliver("ports have no operational actions", field="operation")
 
 
 def _reservation(unit: Any) -> str:

@@ -114,6 +114,7 @@ Actions of a VM, and their DATA:
   resize             {"flavor": "m1.large"} or {"capacities": {"core": 2, "ram": 4, "disk": 20}}
   addkey, removekey  {"keys": [{"key": "ssh-ed25519 AAAA...", "comment": "me"}]}
   rescan             {"bdf": ["0000:25:00.0"]}: remove PCI devices and find them again
+  stamp              the sliver as it was created or last modified
 """
 
 

@@ -247,6 +247,10 @@ def _the_guest(target: Target) -> Guest:
     return target.guest
 
 
+def _stamp(target: Target, _: Nothing) -> dict[str, Any]:
+    return target.server.stamp.model_dump(mode="json", exclude_none=True)
+
+
 def _console(target: Target, data: Console) -> dict[str, Any]:
     return {"console": target.drivers.compute.console(target.server.sliver, data.lines)}
 
@@ -262,6 +266,7 @@ _ACTIONS: dict[str, tuple[type[Frozen], Callable[[Target, Any], dict[str, Any]]]
     "removekey": (Keys, _removekey),
     "rescan": (Rescan, _rescan),
     "resize": (Resize, _resize),
+    "stamp": (Nothing, _stamp),
     "start": (Nothing, _start),
     "stop": (Nothing, _stop),
 }

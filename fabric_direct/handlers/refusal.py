@@ -65,12 +65,15 @@ def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tena
 
 
 def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
-    """Raise InvalidSliver if a field differs that was fixed when the server was created."""
+    """Raise InvalidSliver if a field differs that was fixed when the server was created.
+
+    The boot script may be absent: only its digest is kept.
+    """
     was, now = server.stamp, sliver.stamp()
     changed = [f for f in _FIXED if getattr(was.sliver, f) != getattr(now.sliver, f)]
     if now.sliver.host is None:  # placement, or the cloud, has chosen it
         changed = [field for field in changed if field != "host"]
-    if was.boot_script_sha256 != now.boot_script_sha256:
+    if now.boot_script_sha256 not in {None, was.boot_script_sha256}:
         changed.append("boot_script")
     if changed:
         raise InvalidSliver(

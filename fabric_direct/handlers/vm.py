@@ -148,7 +148,7 @@ class VMHandler:
             [self._unplug(sliver, component) for component in gone],
             self._power_cycle(sliver, _devices(gone), "power cycle without them") if runs else [],
             self._removals(sliver.id, gone),
-            [WriteStamp(self._compute, sliver.stamp())],
+            [WriteStamp(self._compute, server.stamp.of(sliver))],
             [Verified(lambda: self._differences(sliver, runs=runs))],
         )
 

@@ -30,6 +30,9 @@ class StandIn:
     def get_sliver(self) -> Any:
         return self.sliver
 
+    def set_sliver(self, *, sliver: Any) -> None:
+        self.sliver = sliver
+
     def get_modified(self) -> Any:
         return self.modified
 

@@ -32,12 +32,15 @@ def nic(*addresses: str, **values: Any) -> ObservedInterface:
     )
 
 
-def device(name: str, function: int, guest: str | None, *interfaces: str) -> ObservedDevice:
+def device(
+    name: str, function: int, guest: str | None, *interfaces: str, macs: tuple[str, ...] = ()
+) -> ObservedDevice:
     return ObservedDevice(
         component=name,
         host_address=PciAddress.parse(f"0000:25:00.{function}"),
         guest_name=guest,
         guest_interfaces=interfaces,
+        guest_macs=macs,
         alias=f"a{function}",
     )
 
@@ -122,6 +125,40 @@ def test_interfaces_are_named_in_the_order_of_the_functions() -> None:
     assert second.label_allocations.local_name == "ens5f1"
 
 
+FIRST, SECOND = "02:00:00:00:00:01", "02:00:00:00:00:02"
+
+
+@pytest.mark.parametrize("functions", [1, 2], ids=["one function", "two functions"])
+def test_interfaces_are_named_by_their_own_macs(functions: int) -> None:
+    first, second = interface("p1", mac=FIRST.upper()), interface("p2", mac=SECOND)
+    part = component("SmartNIC", "nic1", GPU, None, first, second)
+    names, macs = ("ens5f0", "ens5f1"), (SECOND, FIRST)
+    each = (
+        [device("nic1", n, "x", names[n], macs=(macs[n],)) for n in range(functions)]
+        if functions == 2
+        else [device("nic1", 0, "x", *names, macs=macs)]
+    )
+
+    made(vm(part), devices=tuple(each))
+
+    assert first.label_allocations.local_name == "ens5f1"
+    assert second.label_allocations.local_name == "ens5f0"
+
+
+def test_an_interface_whose_mac_no_nic_has_keeps_its_name() -> None:
+    nic = interface("p1", mac=FIRST, local_name="p1")
+    part = component("SmartNIC", "nic1", GPU, None, nic)
+    made(vm(part), devices=(device("nic1", 0, "x", "ens5f0", macs=(SECOND,)),))
+    assert nic.label_allocations.local_name == "p1"
+
+
+def test_an_interface_is_named_by_its_place_where_the_guest_tells_no_macs() -> None:
+    nic = interface("p1", mac=FIRST)
+    part = component("SmartNIC", "nic1", GPU, None, nic)
+    made(vm(part), devices=(device("nic1", 0, "x", "ens5f0"),))
+    assert nic.label_allocations.local_name == "ens5f0"
+
+
 def test_a_device_that_the_guest_has_no_driver_for_keeps_its_interfaces_name() -> None:
     nic = interface("p1", local_name="p1")
     part = component("SharedNIC", "nic1", GPU, None, nic)
@@ -153,6 +190,26 @@ def test_a_component_is_found_by_its_hashed_name() -> None:
     (name,) = fim_writeback.components_of(node)
     made(node, devices=(device(name, 0, "0000:05:00.0"),))
     assert part.label_allocations.bdf == ["0000:05:00.0"]
+
+
+def test_new_allocations_are_made_of_the_class_that_is_there() -> None:
+    part = component("GPU", "gpu1", GPU)
+    node, modified = vm(label_allocations=None), vm(part, label_allocations=None)
+
+    fim_writeback.write_changed(node, modified, found(devices=(device("gpu1", 0, "0000:05:00.0"),)))
+
+    assert node.label_allocations == modified.label_allocations == Labels(instance="instance-0001")
+
+
+def test_a_modification_is_done_though_no_allocations_can_be_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node, modified = vm(label_allocations=None), vm(label_allocations=None)
+
+    fim_writeback.write_changed(node, modified, found(interfaces=(nic("10.0.0.5/24"),)))
+
+    assert node.management_ip == modified.management_ip == "10.0.0.5"
+    assert "node1 has no label_allocations" in caplog.text
 
 
 def test_the_size_is_written_where_it_is_not_the_one_asked_for() -> None:

@@ -292,6 +292,68 @@ def test_a_modified_sliver_without_allocations_is_the_vm_that_was_made(
     assert handler.modify(unit)[0] == ok("modify")
 
 
+def go_on(unit: Any) -> None:
+    """Take the modified sliver for the unit's own, as the actor does after a modification."""
+    unit.set_sliver(sliver=unit.get_modified())
+    unit.set_modified(modified=None)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"boot_script": "#!/bin/sh\ntrue\n"},
+        {"capacity_allocations": Capacities(core=8, ram=16, disk=100)},
+        {"capacity_hints": CapacityHints(instance_type="fabric.c8.m16.d100")},
+        {"image_ref": "default_ubuntu_24"},
+        {"name": "node2"},
+        {"label_allocations": Labels(instance_parent="elsewhere.net")},
+        {"flags": Flags(ipv4_management=False)},
+        {"label_allocations": None, "capacity_allocations": None, "capacity_hints": None},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+def test_what_was_fixed_at_the_creation_is_ignored_by_every_modification(
+    handler: VMHandler, fakes: Substrate, values: dict[str, Any]
+) -> None:
+    unit = slivers.unit(vm(boot_script="#!/bin/sh\nfalse\n"))
+    handler.create(unit)
+    before = fakes.servers[RESERVATION].stamp
+    for parts in ([component("GPU", "gpu1", GPU)], []):
+        unit.set_modified(modified=vm(*parts, **values))
+        assert handler.modify(unit)[0] == ok("modify")
+        go_on(unit)
+
+    assert fakes.servers[RESERVATION].stamp == before
+
+
+def test_changed_keys_are_ignored_by_a_modification(
+    handler: VMHandler, fakes: Substrate, unit: Any
+) -> None:
+    handler.create(unit)
+    unit.get_properties()["user.ssh.key"] = "none"
+    unit.set_modified(modified=vm(component("GPU", "gpu1", GPU)))
+
+    assert handler.modify(unit)[0] == ok("modify")
+    assert fakes.servers[RESERVATION].stamp.sliver.ssh_keys == (slivers.KEY,)
+
+
+def test_a_device_that_only_allocations_name_is_known_by_the_stamp_afterwards(
+    handler: VMHandler, fakes: Substrate
+) -> None:
+    """A creation overwrites the allocations with the addresses in the guest."""
+    part = component("NVME", "d1", GPU)
+    part.labels = None
+    unit = slivers.unit(vm(part))
+    handler.create(unit)
+    part.label_allocations.bdf = ["0000:05:00.0"]
+    unit.set_modified(modified=vm(part, component("GPU", "gpu1", NICS[0])))
+
+    assert handler.modify(unit)[0] == ok("modify")
+    assert [d.component for d in fakes.plugged[RESERVATION]] == ["d1", "gpu1"]
+    part.label_allocations.bdf = ["0000:05:00.0"]
+    assert act(handler, unit, "rescan", bdf=["0000:05:00.0"]) == changed("rescan")
+
+
 def test_addresses_that_come_later_are_set_by_a_modification(
     handler: VMHandler, fakes: Substrate
 ) -> None:
@@ -394,10 +456,12 @@ def test_a_device_may_be_named_by_its_address_in_the_guest(
     assert fakes.calls["device.rescan"] == 1
 
 
-def test_an_address_on_the_host_comes_before_one_in_the_guest() -> None:
+def test_an_address_on_the_host_comes_before_one_in_the_guest(site: Site) -> None:
     first, second = component("NVME", "d1", GPU), component("NVME", "d2", NICS[0])
+    unit = slivers.unit(vm(first, second))
+    was = fim.vm(site, unit, unit.get_sliver())
     second.label_allocations.bdf = [GPU]
-    assert fim.host_functions(vm(first, second), [GPU]) == [GPU]
+    assert fim.host_functions(was, unit.get_sliver(), [GPU]) == [GPU]
 
 
 def test_cpuinfo_is_told_by_worker_and_instance(
@@ -447,6 +511,37 @@ def test_bad_data_are_refused(
     assert act(handler, unit, operation, **data)["exception.message"].startswith(field)
 
 
+@pytest.mark.parametrize(
+    ("operation", "data"),
+    [
+        ("addkey", {"keys": "PRIVATE"}),
+        ("addkey", {"keys": [{"key": "PRIVATE QUJD"}]}),
+        ("rescan", {"bdf": "PRIVATE"}),
+        ("rescan", {"bdf": [{"PRIVATE": 1}]}),
+        ("rescan", {"bdf": 7}),
+        ("rescan", {"bdf": [7]}),
+        ("rescan", {}),
+        (["PRIVATE"], {}),
+        ("PRIVATE", {}),
+    ],
+)
+def test_bad_data_are_refused_in_plain_words_and_not_repeated(
+    handler: VMHandler,
+    unit: Any,
+    operation: Any,
+    data: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handler.create(unit)
+
+    message = act(handler, unit, operation, **data)["exception.message"]
+
+    assert message.startswith(("data.", "operation: "))
+    assert "PRIVATE" not in message
+    assert "PRIVATE" not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.parametrize("data", [None, {}, "reboot"])
 def test_an_action_without_data_is_refused(handler: VMHandler, unit: Any, data: Any) -> None:
     result, _ = handler.poa(unit, data)
@@ -478,6 +573,21 @@ def test_ports_are_made_changed_and_deleted(
     assert macs() == {"52:54:00:00:00:bb"}
     assert nets.delete(net)[0] == ok("delete")
     assert macs() == set()
+
+
+def test_ports_are_modified_again_after_a_modification_without_allocations(
+    handler: VMHandler, nets: VnicNetHandler, fakes: Substrate, unit: Any
+) -> None:
+    handler.create(unit)
+    nic = port("p1", f"{RESERVATION}-node1")
+    net = slivers.unit(bridge(nic), rid=OTHER)
+    nets.create(net)
+    for _ in range(2):
+        modified = bridge(nic)
+        modified.label_allocations = None
+        net.set_modified(modified=modified)
+        assert nets.modify(net)[0] == ok("modify")
+        go_on(net)
 
 
 def test_a_port_of_a_vm_that_is_not_there_is_refused(nets: VnicNetHandler, site: Site) -> None:

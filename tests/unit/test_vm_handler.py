@@ -12,6 +12,7 @@ from fabric_direct.model import (
     Operation,
     Outcome,
     SliverRef,
+    Stamp,
     State,
     Status,
     StepStatus,
@@ -362,6 +363,15 @@ class TestModify:
         assert outcome.error
         assert outcome.error.kind == "NotFound"
 
+    def test_may_omit_the_boot_script_which_stays_known(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, vm(boot_script="#!/bin/sh\n"))
+        before = fakes.servers["sliver-1"].stamp
+
+        assert processor.modify(vm()).result().ok
+        assert fakes.servers["sliver-1"].stamp == before
+
     @pytest.mark.parametrize(
         ("values", "field"),
         [
@@ -704,6 +714,13 @@ class TestActions:
         outcome = processor.poa(vm(), "console", {"lines": 1}).result()
 
         assert outcome.data == {"console": "sliver-1-node login:"}
+
+    def test_read_the_stamp(self, processor: HandlerProcessor, vm: MakeVm) -> None:
+        created(processor, vm(boot_script="#!/bin/sh\n"))
+
+        stamp = Stamp.model_validate(processor.poa(vm(), "stamp").result().data)
+
+        assert stamp == vm(boot_script="#!/bin/sh\n").stamp()
 
     @pytest.mark.parametrize(
         ("action", "data", "field"),
