@@ -31,7 +31,7 @@ class NotDone(FabricDirectError):
 
 
 class _Handler:
-    """Base of both handlers.
+    """Base of both handlers; one whose ``site.yaml`` is broken says so in the log when it is made.
 
     :param logger: the actor's logger; it gets our log records while an operation runs.
     :param properties: ``config.properties.file`` is the path of ``site.yaml``.
@@ -48,6 +48,9 @@ class _Handler:
     ) -> None:
         self._logger = logger or log
         self._properties = properties
+        error = engine.attempt(self._processor)
+        if isinstance(error, Exception):
+            self._logger.error("%s cannot work: %s", type(self).__name__, error)
 
     def get_logger(self) -> logging.Logger:
         """Return the actor's logger."""
@@ -75,11 +78,9 @@ class _Handler:
         return results.poa_success(asked, info[0]), unit
 
     def clean_restart(self) -> Result:
-        """Delete everything this AM created: each server with our stamp, and all unfinished operations.
+        """Delete what this AM created of this handler's resource type; code 0 says that it is gone.
 
-        Code 0 means that all of it is deleted. Nothing is deleted if hosts and cloud cannot be read, or
-        a server is missing that the journal knows. Ports of completed network services are left to the
-        deletion of the services: no server refers to them any more.
+        The actor asks whichever handler is configured first, so each leaves alone what others make.
         """
         return self._answered(results.CLEAN_RESTART, None, lambda _: self._clean())
 
@@ -148,17 +149,16 @@ class _Handler:
 
     def _clean(self) -> None:
         processor = self._processor()
-        unfinished = processor.unfinished()
-        there = {server.sliver for server in processor.slivers()}
-        _refuse_short(unfinished, there)
-        refs = {sliver: SliverRef(id=sliver) for sliver in there}
-        refs |= {
-            e.sliver["id"]: SliverRef(id=e.sliver["id"], type=e.sliver["type"]) for e in unfinished
-        }
-        self._delete_all(processor, list(refs.values()))
+        entries = [e for e in processor.unfinished() if e.sliver["type"] == self.resource_type]
+        self._delete_all(processor, self._completed(entries) | {e.sliver["id"] for e in entries})
 
-    def _delete_all(self, processor: HandlerProcessor, refs: list[SliverRef]) -> None:
-        log.info("deletes %d slivers", len(refs))
+    def _completed(self, unfinished: list[Unfinished]) -> set[str]:
+        """Return the ids of the slivers that are there."""
+        raise NotImplementedError
+
+    def _delete_all(self, processor: HandlerProcessor, ids: set[str]) -> None:
+        log.info("deletes %d slivers", len(ids))
+        refs = [SliverRef(id=name, type=self.resource_type) for name in sorted(ids)]
         futures = {ref.id: processor.delete(ref) for ref in refs}
         wait(futures.values(), timeout=actor_limits(processor.site).total)
         left = [f"{name}: {why}" for name, f in futures.items() if (why := _not_gone(f))]
@@ -193,6 +193,15 @@ class VMHandler(_Handler):
         wanted = fim.changed(self._stamped(unit), unit, modified)
         outcome = self._ended(self._processor().modify(wanted))
         fim_writeback.write_changed(node, modified, outcome.observed)
+
+    def _completed(self, unfinished: list[Unfinished]) -> set[str]:
+        """Return the servers with our stamp.
+
+        :raises NotVerified: if one is missing that the journal knows. Nothing is deleted then.
+        """
+        there = {server.sliver for server in self._processor().slivers()}
+        _refuse_short(unfinished, there)
+        return there
 
     def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         node = fim.node_of(unit.get_sliver())
@@ -232,6 +241,10 @@ class VnicNetHandler(_Handler):
         self._ended(self._processor().modify(wanted))
         fim_writeback.write_allocations(service, modified)
 
+    def _completed(self, unfinished: list[Unfinished]) -> set[str]:  # noqa: ARG002
+        """Return nothing: completed services are deleted one by one, whose ports they are."""
+        return set()
+
     def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
         raise InvalidSliver("ports have no operational actions", field="operation")
 
@@ -262,9 +275,9 @@ def _not_gone(future: "Future[Outcome]") -> str:
     return "" if outcome.ok else str(outcome.error.message if outcome.error else outcome.status)
 
 
-def _refuse_short(unfinished: tuple[Unfinished, ...], there: set[str]) -> None:
+def _refuse_short(unfinished: list[Unfinished], there: set[str]) -> None:
     """Raise NotVerified unless every server that was being modified has been found."""
-    changed = [e.sliver["id"] for e in unfinished if _was_there(e)]
+    changed = [e.sliver["id"] for e in unfinished if e.operation is Operation.MODIFY]
     missing = [name for name in changed if name not in there]
     if missing:
         raise NotVerified(
@@ -272,7 +285,3 @@ def _refuse_short(unfinished: tuple[Unfinished, ...], there: set[str]) -> None:
             why=", ".join(missing),
             remedy="check that hosts and cloud list all servers, then run `fabric-direct recover`",
         )
-
-
-def _was_there(entry: Unfinished) -> bool:
-    return entry.operation is Operation.MODIFY and entry.sliver["type"] == VMHandler.resource_type

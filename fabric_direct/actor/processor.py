@@ -128,8 +128,13 @@ class DirectHandlerProcessor(HandlerProcessor):
         self._begin()
 
     def start(self) -> None:
-        """Take invocations, also after a shutdown."""
+        """Take invocations, also after a shutdown; log which handlers cannot be made."""
         self._closed = False
+        for mapping in self.config_mappings.values():
+            error = attempt(self._handler, mapping)
+            if isinstance(error, Exception):
+                name = mapping.get_key()
+                self.logger.error("the handler of %s cannot be made: %s", name, _told(error))
 
     def shutdown(self) -> None:
         """Wait for the handlers that run; what has not begun is answered with an error."""
@@ -243,8 +248,14 @@ class DirectHandlerProcessor(HandlerProcessor):
         answer = getattr(handler, invocation.operation)(*arguments)
         result, unit = _checked(answer, invocation.operation)
         if invocation.operation != POA:
-            invocation.unit.update_sliver(sliver=unit.get_sliver())
+            self._update(invocation, unit)
         return result
+
+    def _update(self, invocation: _Invocation, unit: Any) -> None:
+        """Give the actor's sliver the new values; if it does not take them, what is done is done."""
+        error = attempt(lambda: invocation.unit.update_sliver(sliver=unit.get_sliver()))
+        if error:
+            self.logger.error("the actor's sliver lacks what %s wrote", invocation, exc_info=error)
 
     def _handler(self, mapping: Any) -> Any:
         handler = getattr(import_module(mapping.get_module_name()), mapping.get_class_name())
@@ -253,9 +264,7 @@ class DirectHandlerProcessor(HandlerProcessor):
     def _failed(self, invocation: _Invocation, error: Exception) -> Result:
         unexpected = not isinstance(error, FabricDirectError)
         self.logger.error("%s: %s", invocation, error, exc_info=error if unexpected else None)
-        return _failure(
-            invocation, f"{type(error).__name__}: {error}" if unexpected else str(error)
-        )
+        return _failure(invocation, _told(error))
 
     def _complete(self, invocation: _Invocation, result: Result) -> None:
         """Tell the actor, once; an error of the actor is logged."""
@@ -283,6 +292,11 @@ class DirectCalendarPolicy(AuthorityCalendarPolicy):
         super().initialize(config=config)
 
 
+def _told(error: Exception) -> str:
+    known = isinstance(error, FabricDirectError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
+
+
 def _shut_down() -> Conflict:
     return Conflict("the processor was shut down before the handler began")
 
@@ -299,7 +313,7 @@ def _checked(answer: Any, operation: str) -> tuple[Result, Any]:
     :raises FabricDirectError: if the actor could not read it; the unit would never end then.
     """
     match answer:
-        case (dict() as result, unit) if _is_result(result, operation):
+        case (dict() as result, unit) if unit is not None and _is_result(result, operation):
             return result, unit
     raise FabricDirectError(f"the handler's answer is no result of {operation} with its unit")
 

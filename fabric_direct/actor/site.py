@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from fabric_direct import forks
@@ -50,7 +51,7 @@ def processor_of(properties: dict[str, Any] | None) -> HandlerProcessor:
 
     When the file has changed, a new one is made; the former one finishes what it has begun.
 
-    :raises InvalidSite: if no file is named, or it cannot be read.
+    :raises InvalidSite: if no file is named, it cannot be read, or the state cannot be kept.
     """
     named = (properties or {}).get(CONFIG)
     if not named:
@@ -60,7 +61,7 @@ def processor_of(properties: dict[str, Any] | None) -> HandlerProcessor:
         changed = _changed(path)
         known = _processors.get(path)
         if known is None or known[0] != changed:
-            _processors[path] = (changed, HandlerProcessor(bounded(load_site(path))))
+            _processors[path] = (changed, HandlerProcessor(_loaded(path)))
         return _processors[path][1]
 
 
@@ -81,6 +82,28 @@ def bounded(site: Site) -> Site:
     values: dict[str, float] = {**site.limits.model_dump(), **cut}
     values |= {"busy": has.busy, "undo": has.undo}
     return site.model_copy(update={"limits": Limits(**values)})
+
+
+def _loaded(path: Path) -> Site:
+    site = bounded(load_site(path))
+    _refuse_unusable(site.state_dir)
+    return site
+
+
+def _refuse_unusable(directory: Path) -> None:
+    """Raise InvalidSite unless files can be made in the directory, which is made if it is not there."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise InvalidSite(
+            "cannot be used",
+            field="state_dir",
+            where=str(directory),
+            why=error.strerror or "",
+            remedy="name a directory in site.yaml that this user may write to",
+        ) from error
 
 
 def _changed(path: Path) -> int:

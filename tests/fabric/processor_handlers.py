@@ -107,12 +107,27 @@ class Talking(Handler):
         "a code in words": lambda unit: (result("create", "fine"), unit),
         "no code, in words": lambda unit: (result("create", None), unit),
         "another operation's result": lambda unit: (result("destroy"), unit),
-        "a unit without a sliver": lambda unit: (result("create"), without_sliver(unit)),
         "one thing more": lambda unit: (result("create"), unit, unit),
     }
 
     def create(self, unit: Any) -> Any:
         return self.answers[self.properties["answer"]](unit)
+
+
+class Nowhere(Handler):
+    """Gives a unit without a sliver."""
+
+    def create(self, unit: Any) -> Any:
+        return result("create"), without_sliver(unit)
+
+
+class Unwritable(Handler):
+    """Gives a sliver with a component that the actor's own does not have."""
+
+    def create(self, unit: Any) -> Any:
+        devices = unit.get_sliver().attached_components_info.devices
+        devices["gpu"].set_properties(name="another")
+        return super().create(unit)
 
 
 class Digits(Handler):

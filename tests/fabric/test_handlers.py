@@ -155,6 +155,38 @@ def test_a_wrong_configuration_is_told_by_line(
     assert f"{path}:2" in message
 
 
+def test_a_broken_configuration_is_told_when_a_handler_is_made(
+    logger: logging.Logger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("site: TEST\nnetwork: {}\n")
+
+    VMHandler(logger, {"config.properties.file": str(path)})
+
+    assert f"{path}:2: network: unknown field" in caplog.text
+
+
+def test_a_configuration_that_can_be_used_is_not_told(
+    logger: logging.Logger, properties: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    VMHandler(logger, properties)
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
+
+
+@pytest.mark.parametrize("operation", ["create", "delete", "modify"])
+def test_a_state_directory_that_cannot_be_used_is_told(
+    config: Callable[..., Path], logger: logging.Logger, tmp_path: Path, operation: str, unit: Any
+) -> None:
+    (tmp_path / "file").touch()
+    path = config(state_dir=str(tmp_path / "file" / "state"))
+
+    handler = VMHandler(logger, {"config.properties.file": str(path)})
+
+    message = why_not(getattr(handler, operation)(unit)[0], operation)
+    assert message.startswith("state_dir: cannot be used")
+    assert "Errno" not in message
+
+
 def test_a_failed_creation_leaves_nothing(handler: VMHandler, fakes: Substrate) -> None:
     unit = slivers.unit(vm(component("GPU", "gpu1", GPU)))
     unit.get_sliver().label_allocations.instance = "from another time"
@@ -625,6 +657,39 @@ def test_a_clean_restart_deletes_what_was_begun(
     assert handler.clean_restart() == ok("clean_restart")
     assert not fakes.ports
     assert Journal(site.state_dir).unfinished() == ()
+
+
+def test_a_clean_restart_of_ports_leaves_the_vms(
+    handler: VMHandler, nets: VnicNetHandler, fakes: Substrate, unit: Any
+) -> None:
+    """The actor asks whichever handler is configured first."""
+    handler.create(unit)
+    begun = unfinished_port(nets, fakes)
+
+    assert nets.clean_restart() == ok("clean_restart")
+    assert list(fakes.servers) == [RESERVATION]
+    assert begun not in fakes.ports
+
+
+def test_a_clean_restart_of_vms_leaves_the_ports_of_services(
+    handler: VMHandler, nets: VnicNetHandler, fakes: Substrate, unit: Any
+) -> None:
+    handler.create(unit)
+    begun = unfinished_port(nets, fakes)
+
+    assert handler.clean_restart() == ok("clean_restart")
+    assert not fakes.servers
+    assert begun in fakes.ports
+
+
+def unfinished_port(nets: VnicNetHandler, fakes: Substrate) -> tuple[str, str]:
+    """Return the port that a creation leaves behind which cannot be taken back."""
+    fakes.fault("compute.attach_port", at=0, kind="fail")
+    fakes.fault("network.delete_port", at=0, kind="fail")
+    nets.create(slivers.unit(bridge(port("p1", f"{RESERVATION}-node1")), rid=OTHER))
+    fakes.mend()
+    assert (OTHER, "p1") in fakes.ports
+    return OTHER, "p1"
 
 
 def test_a_clean_restart_that_cannot_delete_all_says_so(

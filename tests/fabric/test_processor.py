@@ -264,6 +264,29 @@ def test_an_answer_that_the_actor_could_not_read_is_an_error(direct: Made, answe
     assert actor.told.empty()
 
 
+@pytest.mark.parametrize("handler", ["Unwritable", "Nowhere"])
+def test_what_is_done_is_done_though_the_actor_cannot_take_its_values(
+    direct: Made, handler: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor, actor = direct(handler)
+    unit = fabric.unit()
+
+    processor.create(unit=unit)
+    processor.shutdown()
+
+    told, result = actor.next()
+    assert told is unit
+    assert code_of(result) == 0
+    assert "the actor's sliver lacks what create of vm-1 wrote" in caplog.text
+
+
+def test_a_broken_handler_is_told_when_the_processor_starts(
+    direct: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    direct("Unmakeable")
+    assert "handler of VM cannot be made: OSError: no such file: site.yaml" in caplog.text
+
+
 def test_a_code_that_is_a_string_of_digits_is_the_actors_to_read(direct: Made) -> None:
     processor, actor = direct("Digits")
 
