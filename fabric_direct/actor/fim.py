@@ -265,6 +265,11 @@ def _of_a_service(component: Component) -> bool:
     return str(component.get_type()) == "SharedNIC" and component.get_model() == PORT_OF_A_SERVICE
 
 
+def _model(component: Component, field: str) -> str | None:
+    model = component.get_model()
+    return model_name(_text(model, field)) if model else None
+
+
 def _addresses_on_host(there: Iterable[PciComponent]) -> dict[str, tuple[str, ...]]:
     return {device.id: tuple(map(str, device.bdf)) for device in there}
 
@@ -279,7 +284,7 @@ def _component(
         raise InvalidSliver(f"{kind} is not served", field=f"{field}.resource_type")
     functions = {
         "id": name,
-        "model": model_name(component.get_model()),
+        "model": _model(component, f"{field}.resource_model"),
         "bdf": _functions(component, field, there),
     }
     fields = {"model": f"{field}.resource_model", **_below(f"{field}.labels", "bdf")}

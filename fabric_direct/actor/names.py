@@ -53,4 +53,4 @@ def _is(kind: TypeAdapter[str], name: str) -> bool:
 
 def _hashed(name: str, length: int) -> str:
     readable = _FOREIGN.sub("-", name).strip("-")[:length].rstrip("-") or "x"
-    return f"{readable}--{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return f"{readable}--{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"

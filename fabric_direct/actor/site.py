@@ -93,7 +93,8 @@ def _loaded(path: Path) -> Site:
 def _refuse_unusable(directory: Path) -> None:
     """Raise InvalidSite unless files can be made in the directory, which is made if it is not there."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # With the usual mode: QEMU's user has to get through to the volumes in it.
+        directory.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=directory):
             pass
     except OSError as error:

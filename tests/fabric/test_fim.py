@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -572,3 +573,81 @@ def test_what_is_no_l2bridge_is_refused(sliver: Any) -> None:
     with pytest.raises(InvalidSliver) as error:
         fim.service_of(sliver)
     assert error.value.field in {"sliver", "resource_type"}
+
+
+# --- fields that hold anything
+
+ODD = [
+    None,
+    7,
+    -1,
+    0.5,
+    True,
+    b"x",
+    "",
+    " ",
+    "x" * 400,
+    "\udc80",
+    [],
+    ["x"],
+    ["x", "y"],
+    [7],
+    {},
+    {1: 2},
+]
+ODD += [object()]
+
+
+def whole() -> Any:
+    """Return a VM that has each field that is read."""
+    nic = interface("p1", flags=AUTO, mac="02:00:00:00:00:01", vlan="200", ipv4="10.9.9.3")
+    nic.label_allocations.ipv4_subnet, nic.label_allocations.ipv6 = "10.9.9.0/25", "fd00::3"
+    shared = component("SharedNIC", "nic1", GPU, "ConnectX-6", nic)
+    return vm(shared, slivers.storage("vol1", "data", mount=True), boot_script="true")
+
+
+def part(name: str) -> Callable[[Any], Any]:
+    return lambda node: node.attached_components_info.devices[name]
+
+
+def port_of(node: Any) -> Any:
+    return fim.interfaces_of(part("nic1")(node))["p1"]
+
+
+PLACES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "name": (lambda node: node, "resource_name"),
+    "image": (lambda node: node, "image_ref"),
+    "script": (lambda node: node, "boot_script"),
+    "flavor": (lambda node: node.capacity_hints, "instance_type"),
+    "core": (lambda node: node.capacity_allocations, "core"),
+    "ram": (lambda node: node.capacity_allocations, "ram"),
+    "host": (lambda node: node.label_allocations, "instance_parent"),
+    "bdf": (lambda node: part("nic1")(node).labels, "bdf"),
+    "model": (part("nic1"), "resource_model"),
+    "volume": (lambda node: part("vol1")(node).label_allocations, "local_name"),
+    "mac": (lambda node: port_of(node).label_allocations, "mac"),
+    "vlan": (lambda node: port_of(node).label_allocations, "vlan"),
+    "ipv4": (lambda node: port_of(node).label_allocations, "ipv4"),
+    "subnet": (lambda node: port_of(node).label_allocations, "ipv4_subnet"),
+    "ipv6": (lambda node: port_of(node).label_allocations, "ipv6"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_whatever_a_field_holds_it_is_read_or_refused(site: Site, place: str) -> None:
+    holder, name = PLACES[place]
+    for value in ODD:
+        node = whole()
+        assert hasattr(holder(node), name)
+        setattr(holder(node), name, value)
+        with suppress(InvalidSliver):
+            read(site, node)
+
+
+@pytest.mark.parametrize("value", [value for value in ODD if value is not None], ids=repr)
+def test_whatever_the_properties_hold_it_is_read_or_refused(site: Site, value: Any) -> None:
+    for name in ("user.ssh.key", "project_id"):
+        unit = slivers.unit(whole())
+        unit.get_properties()[name] = value
+        with suppress(InvalidSliver):
+            fim.vm(site, unit, unit.get_sliver())
