@@ -73,11 +73,13 @@ class HandlerProcessor:
         :param step_workers: how many of their steps run at once, in a pool of their own.
         :param on_progress: called from an operation's thread when a step begins or ends.
         :param on_done: called from an operation's thread with each outcome, before its future is set.
+            Its errors are logged.
         """
         self.site = site
         self._workers, self._step_workers = workers, step_workers
         self._on_progress, self._on_done = on_progress, on_done
         self._journal = Journal(site.state_dir)
+        self._closed = False
         self._reset()
         forks.in_child(self._reset)
 
@@ -91,7 +93,6 @@ class HandlerProcessor:
         """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
         self._pending: set[Future[Outcome]] = set()
-        self._closed = False
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
         self._steps = _Threads(self._step_workers, "fabric-direct-step")
         self._operations = Operations(self.site, self._journal, self._steps, self._on_progress)
@@ -170,13 +171,21 @@ class HandlerProcessor:
 
         :param slivers: those that the plan was made for.
         :returns: futures of the outcomes, in the order of the assignments.
-        :raises Conflict: if an assignment is not possible any more. No creation has begun then.
+        :raises Conflict: if an assignment is not possible any more, or the processor is shut down. No
+            creation has begun then, and nothing is claimed.
         :raises InvalidSliver: if the plan is not for these slivers.
         """
         self._refuse_closed()
         by_id = {sliver.id: sliver for sliver in slivers}
         placements = self._operations.placer().claim(plan, slivers)
-        return [self._create_planned(by_id[p.sliver.id], p) for p in placements]
+        try:
+            with self._queue.lock:  # no shutdown comes between two of them
+                return [self._create_planned(by_id[p.sliver.id], p) for p in placements]
+        except Conflict:
+            for placement in placements:
+                if placement.new:
+                    self._operations.end_claim(placement.sliver, begun=False)
+            raise
 
     def _create_planned(self, sliver: NodeSliver, planned: Placement) -> "Future[Outcome]":
         def end_claim(future: "Future[Outcome]") -> None:
@@ -298,15 +307,12 @@ class HandlerProcessor:
         began = time.monotonic()
         outcome = self._outcome(invocation)
         outcome = outcome.model_copy(update={"seconds": time.monotonic() - began})
-        log.info(
-            "%s %s: %s in %.3f s",
-            outcome.operation,
-            outcome.sliver.id,
-            outcome.status,
-            outcome.seconds,
-        )
+        _log(outcome)
         if self._on_done:
-            engine.attempt(self._on_done, outcome)
+            error = engine.attempt(self._on_done, outcome)
+            if isinstance(error, Exception):
+                name = f"{outcome.operation} of {outcome.sliver.id}"
+                log.error("on_done failed for %s", name, exc_info=error)
         return outcome
 
     def _outcome(self, invocation: _Invocation) -> Outcome:
@@ -335,3 +341,12 @@ class HandlerProcessor:
     def _limit(self, operation: Operation) -> float:
         limits = self.site.limits
         return float(getattr(limits, operation.value, limits.probe))
+
+
+def _log(outcome: Outcome) -> None:
+    said = f"{outcome.operation} {outcome.sliver.id}: {outcome.status} in {outcome.seconds:.3f} s"
+    if outcome.error:
+        said += f": {outcome.error.message}"
+    if outcome.left:
+        said += f"; left: {', '.join(outcome.left)}"
+    log.log(logging.INFO if outcome.ok else logging.WARNING, "%s", said)

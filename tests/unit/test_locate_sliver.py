@@ -691,6 +691,23 @@ class TestMany:
             processor.build(plan, [auto()])
         assert claimed(site) == []
 
+    def test_one_that_is_shut_down_while_it_claims_gives_its_claims_up(
+        self, site: Site, hosts: dict[str, Substrate], auto: MakeVm
+    ) -> None:
+        inner = hosts["w1"].call
+        with HandlerProcessor(site) as processor:
+            plan = processor.place([auto()])
+
+            def call(method: str, effect: Callable[[], object]) -> object:
+                processor.shutdown()
+                return inner(method, effect)
+
+            hosts["w1"].call = call  # type: ignore[method-assign,assignment]
+            with pytest.raises(Conflict, match="shut down"):
+                processor.build(plan, [auto()])
+
+        assert claimed(site) == []
+
     def test_a_plan_for_others_is_refused(self, processor: HandlerProcessor, auto: MakeVm) -> None:
         plan = processor.place(self.several(auto, 2))
         with pytest.raises(InvalidSliver, match="other slivers"):

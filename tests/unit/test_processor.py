@@ -1,8 +1,10 @@
 """Who runs when: order, parallelism, cancelling, shutting down, forks, asyncio, other processes."""
 
 import asyncio
+import logging
 import multiprocessing
 import os
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
@@ -137,13 +139,67 @@ def test_the_callback_gets_each_outcome_once(fake_site: Site, vm: MakeVm) -> Non
     assert outcomes == [created, deleted]
 
 
-def test_a_callback_that_raises_does_no_harm(fake_site: Site, vm: MakeVm) -> None:
+def test_a_callback_that_raises_does_no_harm_and_is_told(
+    fake_site: Site, vm: MakeVm, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(_: Outcome) -> None:
         raise ValueError("broken callback")
 
     with HandlerProcessor(fake_site, on_done=broken) as processor:
         assert processor.create(vm()).result().ok
         assert processor.probe(vm()).result().ok
+
+    told = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in told] == [
+        "on_done failed for create of sliver-1",
+        "on_done failed for probe of sliver-1",
+    ]
+    assert "broken callback" in caplog.text
+
+
+class TestLog:
+    @pytest.fixture(autouse=True)
+    def told(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "fabric_direct.processor")
+
+    def test_says_of_a_success_how_long_it_took(
+        self, processor: HandlerProcessor, vm: MakeVm, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        processor.create(vm()).result()
+
+        assert re.fullmatch(r"create sliver-1: done in [0-9.]+ s", caplog.messages[-1])
+
+    def test_warns_of_a_failure_with_its_reason(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        fakes.fault("compute.create", kind="fail")
+
+        processor.create(vm()).result()
+
+        (told,) = (r for r in caplog.records if r.name == "fabric_direct.processor")
+        assert told.levelno == logging.WARNING
+        assert re.fullmatch(
+            r"create sliver-1: failed in [0-9.]+ s: compute.create failed: .*", told.getMessage()
+        )
+
+    def test_names_what_a_failure_left(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        fakes.fault("compute.create", kind="fail")
+        fakes.fault("network.delete_port", at=0, kind="fail")
+
+        outcome = processor.create(vm()).result()
+
+        assert outcome.left
+        assert caplog.messages[-1].endswith(f"; left: {', '.join(outcome.left)}")
 
 
 def test_progress_names_operation_step_and_count(fake_site: Site, vm: MakeVm) -> None:
@@ -207,6 +263,22 @@ def test_one_that_was_used_before_a_fork_can_be_used_after_it(
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert processor.delete(vm()).result().ok
+
+
+def test_one_that_was_shut_down_before_a_fork_stays_so_after_it(
+    processor: HandlerProcessor, vm: MakeVm
+) -> None:
+    processor.shutdown()
+
+    child = os.fork()
+    if child == 0:
+        try:
+            processor.create(vm())
+        except Conflict:
+            os._exit(0)
+        os._exit(1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def in_worker(site: Site, sliver: NodeSliver) -> Outcome:
