@@ -42,7 +42,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the database for reading."""
+        """Yield the database for reading.
+
+        :raises DriverError: if the file cannot be created or read.
+        """
         self._make()
         with self._translated():
             connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None)
@@ -57,9 +60,17 @@ class Database:
         A process that closes a file loses all of its POSIX locks on it, those of its other threads
         included; see docs/decisions/0035.
         """
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            os.mknod(self._path, 0o600)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.mknod(self._path, 0o600)
+        except OSError as error:
+            raise DriverError(
+                f"cannot create {self._what}",
+                where=str(self._path),
+                why=error.strerror or str(error),
+                remedy="check the state directory: fabric-direct doctor",
+            ) from error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -6,23 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fabric_direct import forks
 from fabric_direct.deadline import wait_until
-from fabric_direct.errors import SliverBusy, TimedOut
+from fabric_direct.errors import DriverError, SliverBusy, TimedOut
 
 
 @contextmanager
 def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
     """Hold a lock while the block runs; the kernel releases it if the process dies.
 
+    A forked child does not hold it, not even one that outlives the process.
+
     :param path: the file of the lock; created here and removed at the end.
     :param what: what the lock protects, for the message: ``sliver 4711``.
     :raises SliverBusy: if another thread or process holds it for ``timeout`` seconds.
+    :raises DriverError: if the file cannot be created.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held: list[int] = []
+    file = _File(path, what)
     try:
-        if not _take(path, held):
-            wait_until(what, lambda: _take(path, held), timeout=timeout)
+        if not file.lock():
+            wait_until(what, file.lock, timeout=timeout)
     except TimedOut as error:
         raise SliverBusy(
             f"{what} is being worked on by another process or thread",
@@ -32,8 +35,7 @@ def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(held[0])
+        file.remove()
 
 
 def sliver_lock(state_dir: Path, sliver_id: str) -> Path:
@@ -41,15 +43,47 @@ def sliver_lock(state_dir: Path, sliver_id: str) -> Path:
     return state_dir / "locks" / f"sliver-{sliver_id}"
 
 
-def _take(path: Path, held: list[int]) -> bool:
-    """Lock the file if it is free and its path still names it."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.stat().st_ino == os.fstat(file).st_ino:
-            held.append(file)
-            return True
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(file)
-    return False
+class _File:
+    """The file of a lock, locked or not."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._path, self._what = path, what
+        # The kernel's lock is that of all processes which have inherited the descriptor.
+        self._descriptors: list[int] = []
+        forks.in_child(self._close)
+
+    def lock(self) -> bool:
+        """Lock the file if it is free and its path still names it."""
+        descriptor = self._open()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return True
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        self._close()
+        return False
+
+    def remove(self) -> None:
+        """Remove the file and release its lock, unless it is that of the process we were forked from."""
+        if self._descriptors:
+            self._path.unlink(missing_ok=True)
+            self._close()
+
+    def _open(self) -> int:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._descriptors.append(os.open(self._path, flags, 0o600))
+        except OSError as error:
+            raise DriverError(
+                f"cannot lock {self._what}",
+                where=str(self._path),
+                why=error.strerror or str(error),
+                remedy="check the state directory: fabric-direct doctor",
+            ) from error
+        return self._descriptors[0]
+
+    def _close(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.database import Database
+from fabric_direct.errors import DriverError
 
 TABLE = "CREATE TABLE IF NOT EXISTS count (number INTEGER NOT NULL)"
 SPAWN = multiprocessing.get_context("spawn")
@@ -61,3 +62,13 @@ def test_what_raises_changes_nothing(tmp_path: Path) -> None:
         fail()
     with database(tmp_path / "count.sqlite").reading() as db:
         assert db.execute("SELECT * FROM count").fetchall() == []
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with (
+        pytest.raises(DriverError, match=r"cannot create the count \(.*\): Not a directory"),
+        database(tmp_path / "file/state/count.sqlite").reading(),
+    ):
+        pass

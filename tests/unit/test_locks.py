@@ -2,11 +2,13 @@
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from fabric_direct.errors import SliverBusy
+from fabric_direct.errors import DriverError, SliverBusy
 from fabric_direct.locks import exclusive
 
 
@@ -50,4 +52,56 @@ def test_another_process_keeps_it_until_it_is_killed(tmp_path: Path) -> None:
     os.waitpid(child, 0)
 
     with exclusive(tmp_path / "a", "a", timeout=1):
+        pass
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Return the id of a child that works, and then waits for its end."""
+    child = os.fork()
+    if child == 0:
+        work()
+        signal.pause()
+    return child
+
+
+def test_a_child_of_the_process_that_was_killed_does_not_keep_it(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+
+    def hold() -> None:
+        with exclusive(tmp_path / "a", "a", timeout=1):
+            os.write(writing, str(forked(lambda: None)).encode())
+            signal.pause()
+
+    holder = forked(hold)
+    heir = int(os.read(reading, 20))
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+
+    try:
+        with exclusive(tmp_path / "a", "a", timeout=1):
+            pass
+    finally:
+        os.kill(heir, signal.SIGKILL)
+
+
+def test_a_child_that_leaves_its_parents_block_leaves_it_alone(tmp_path: Path) -> None:
+    with ExitStack() as block:
+        block.enter_context(exclusive(tmp_path / "a", "a", timeout=1))
+        child = os.fork()
+        if child == 0:
+            block.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+        with pytest.raises(SliverBusy), exclusive(tmp_path / "a", "a", timeout=0):
+            pass
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with (
+        pytest.raises(DriverError, match=r"cannot lock sliver a \(.*\): Not a directory\. check"),
+        exclusive(tmp_path / "file/locks/a", "sliver a", timeout=0),
+    ):
         pass
