@@ -259,6 +259,25 @@ def test_a_callback_may_add_and_remove(
     assert heard.get(timeout=LIMIT) == "late"
 
 
+def test_a_callback_that_raises_is_told_and_keeps_no_other_from_being_called(
+    lv: Libvirt, pipe: tuple[int, int], heard: SimpleQueue[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = pipe
+
+    def broken(timer: int, _: Any) -> None:
+        lv.remove_timer(timer)
+        raise ValueError("broken callback")
+
+    lv.add_timer(SOON, broken, None)
+    lv.freed.get(timeout=LIMIT)
+    lv.add_handle(reader, READABLE, taking(heard), "mine")
+    os.write(writer, b"x")
+
+    assert heard.get(timeout=LIMIT)[-1] == "mine"
+    assert "a callback of libvirt's event loop failed" in caplog.text
+    assert "broken callback" in caplog.text
+
+
 def test_a_forked_child_begins_anew_and_leaves_the_parents_loop_alone(
     lv: Libvirt, pipe: tuple[int, int], heard: SimpleQueue[Any]
 ) -> None:

@@ -37,6 +37,7 @@ class Relay:
     :param where: the worker, for messages.
     :raises Unsupported: if the worker's Python cannot run it.
     :raises Unreachable: if the connection breaks.
+    :raises ValueError: if what greets is not our process.
     """
 
     def __init__(self, client: paramiko.SSHClient, where: str) -> None:
@@ -49,10 +50,8 @@ class Relay:
         greeting = frames.receive(self._channel.recv)
         if greeting is None:
             raise self._refused()
-        self.python: tuple[int, ...] = tuple(greeting["python"])
-        """Version of the worker's Python."""
-        self.user: int = greeting["user"]
-        """Number of the user that it runs as: 0 is root."""
+        self.python, self.user = _greeted(greeting)
+        """Version of the worker's Python, and number of the user that it runs as: 0 is root."""
         self._channel.settimeout(STALL)
         threading.Thread(target=self._listen, name=f"relay {where}", daemon=True).start()
 
@@ -107,11 +106,20 @@ class Relay:
             self._sending.release()
 
     def _listen(self) -> None:
-        with suppress(OSError, EOFError, ValueError):
-            while reply := frames.receive(self._patiently):
-                waiting = self._waiting.pop(reply.pop("id"), None)
-                if waiting:
-                    waiting.set_result(reply)
+        try:
+            with suppress(OSError, EOFError, ValueError):
+                while reply := frames.receive(self._patiently):
+                    self._deliver(*_numbered(reply))
+        finally:
+            self._end()
+
+    def _deliver(self, number: int, reply: dict[str, Any]) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting:
+            waiting.set_result(reply)
+
+    def _end(self) -> None:
+        """Fail the calls in progress, and refuse others."""
         with self._lock:
             self._ended = True
             left = list(self._waiting.values())
@@ -153,6 +161,22 @@ def _started(client: paramiko.SSHClient) -> paramiko.Channel:
     with suppress(OSError):  # it may have ended by now, which is told where its greeting is read
         channel.sendall(_modules())
     return channel
+
+
+def _greeted(greeting: Any) -> tuple[tuple[int, ...], int]:
+    """Return the version of the worker's Python, and our user id there."""
+    match greeting:
+        case {"python": [*version], "user": int(user)}:
+            return tuple(version), user
+    raise ValueError("what greets is not our process")
+
+
+def _numbered(reply: Any) -> tuple[int, dict[str, Any]]:
+    """Return the number of the request that a reply is for, and the reply."""
+    match reply:
+        case {"id": int(number), "answer": _} | {"id": int(number), "error": [_, _, _]}:
+            return number, reply
+    raise ValueError("a reply has no number, or neither an answer nor an error")
 
 
 def _modules() -> bytes:

@@ -9,6 +9,7 @@ Each call of libvirt stops listening to its socket, reads the answer itself, and
 takes the first without waking the loop's thread, which so sleeps through other threads' calls.
 """
 
+import logging
 import os
 import select
 import threading
@@ -23,6 +24,8 @@ from typing import Any
 import libvirt
 
 from fabric_direct import forks
+
+log = logging.getLogger(__name__)
 
 # libvirt's bits and those of epoll, in pairs.
 _BITS = (
@@ -198,7 +201,7 @@ class EventLoop:
             for timer in self._due_timers():
                 self._dispatch(self._timers, timer)
             while self._freed:
-                libvirt.virEventInvokeFreeCallback(self._freed.popleft())
+                _call(libvirt.virEventInvokeFreeCallback, self._freed.popleft())
 
     def _poll(self) -> dict[int, int]:
         ready = dict(self._epoll.poll(self._seconds_to_sleep()))
@@ -234,7 +237,15 @@ class EventLoop:
         with self._lock:
             entry = table.get(number)
         if entry is not None:
-            entry.callback(number, *arguments, entry.opaque)
+            _call(entry.callback, number, *arguments, entry.opaque)
+
+
+def _call(callback: Callable[..., None], *arguments: Any) -> None:
+    """Call back; an error is logged, so that it does not end the thread."""
+    try:
+        callback(*arguments)
+    except Exception:
+        log.exception("a callback of libvirt's event loop failed")
 
 
 def _due(interval: int) -> float:
