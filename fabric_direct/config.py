@@ -132,7 +132,8 @@ class OpenStackSettings(Frozen):
     key_name: Name | None = None
     """A key pair of the cloud that is authorized in each server beside the sliver's own keys."""
     config_drive: bool = False
-    """Whether each server has a config drive. A server on a network without DHCP always has one."""
+    """Whether each server has a config drive. One without a NIC, or with a NIC on a network without DHCP
+    or without IPv4, always has one."""
     make_flavors: bool = False
     """Whether to create a flavor if none has exactly the sliver's capacities; needs an administrator."""
     volume_type: Name | None = None

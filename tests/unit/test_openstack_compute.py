@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha512
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -130,6 +130,9 @@ def server(status: str = "ACTIVE", **values: Any) -> dict[str, Any]:
 def with_volumes(*ids: str, **values: Any) -> dict[str, Any]:
     attached = [{"id": volume, "delete_on_termination": False} for volume in ids]
     return server(**{"os-extended-volumes:volumes_attached": attached}, **values)
+
+
+IPV6 = IPv6Interface("2001:db8::5/64")
 
 
 def port(component: str = "nic1", **values: Any) -> Port:
@@ -554,6 +557,23 @@ def test_a_server_without_nics_asks_for_none(nova: Nova) -> None:
 
 def test_a_nic_without_dhcp_is_configured_from_a_config_drive(nova: Nova) -> None:
     assert made_with(nova, spec(port(dhcp=False)))["config_drive"] is True
+
+
+@pytest.mark.parametrize(
+    ("ports", "drive"),
+    [
+        ((), True),
+        ((port(ipv4=None, ipv6=IPV6),), True),
+        ((port(), port("nic2", source=PORT2, ipv4=None, ipv6=IPV6)), True),
+        ((port(ipv6=IPV6),), None),
+    ],
+    ids=["no NIC", "IPv6 alone", "one of two has IPv6 alone", "both families"],
+)
+def test_a_guest_that_cannot_ask_the_metadata_service_has_a_config_drive(
+    nova: Nova, ports: tuple[Port, ...], drive: bool | None
+) -> None:
+    """The service answers over IPv4 alone."""
+    assert made_with(nova, spec(*ports)).get("config_drive") is drive
 
 
 def test_a_name_that_is_no_host_name_is_left_to_nova(nova: Nova) -> None:

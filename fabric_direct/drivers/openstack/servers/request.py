@@ -15,6 +15,7 @@ from fabric_direct.drivers.contract import (
     Plug,
     PluggedPort,
     PluggedVolume,
+    Port,
     Server,
     ServerSpec,
     Volume,
@@ -203,7 +204,7 @@ def server_request(
     """
     sliver = spec.sliver
     tags = [site_tag(site), sliver_tag(site, sliver.id)]
-    drive = settings.config_drive or any(not port.dhcp for port in spec.ports)
+    drive = settings.config_drive or not _reaches_metadata(spec.ports)
     wanted = {
         "name": server_name(sliver),
         "hostname": sliver.name if _HOST_NAME.fullmatch(sliver.name) else None,
@@ -219,6 +220,15 @@ def server_request(
         "block_device_mapping": _disks(spec, image),
     }
     return {key: value for key, value in wanted.items() if value}
+
+
+def _reaches_metadata(ports: Iterable[Port]) -> bool:
+    """Return whether each NIC gets an IPv4 address by DHCP, and there is one.
+
+    Nova's metadata service answers over IPv4 alone, and does not configure what DHCP leaves out.
+    """
+    addressed = [port.dhcp and port.ipv4 is not None for port in ports]
+    return bool(addressed) and all(addressed)
 
 
 def encoded(user_data: str) -> str:
