@@ -31,12 +31,17 @@ def handler_for(resource_type: str) -> Any:
 
     :raises InvalidSliver: with the field ``type`` if there is none.
     """
-    known = _names("handlers")
+    known = resource_types()
     if resource_type not in known:
         raise InvalidSliver(
             f"no handler for {resource_type!r}", field="type", why=f"known: {', '.join(known)}"
         )
     return _load("handlers", resource_type)
+
+
+def resource_types() -> tuple[str, ...]:
+    """Return the types that have a handler."""
+    return _names("handlers")
 
 
 def host_drivers(site: Site, host: str) -> HostDrivers:

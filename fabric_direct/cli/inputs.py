@@ -5,17 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
-    from fabric_direct.model import PciAddress, SliverRef
+    from fabric_direct.model import ErrorReport, Outcome, PciAddress, SliverRef
     from fabric_direct.placement.batch_request import BatchRequest
 
 T = TypeVar("T", bound="SliverRef")
+# Key in click's context: the files of the slivers that were read, by their ids.
+_FILES = f"{__name__}.files"
 
 
 def pci_address(text: str) -> "PciAddress":
@@ -35,20 +37,55 @@ def sliver(path: Path) -> "SliverRef":
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - see the package
 
-    return load(path, _model_of, InvalidSliver)
+    found: SliverRef = load(path, _model_of, InvalidSliver)
+    click.get_current_context().meta.setdefault(_FILES, {})[found.id] = path
+    return found
+
+
+def with_line(outcome: "Outcome") -> "Outcome":
+    """Return an outcome whose refusal of a sliver names the line of the file that the sliver is from."""
+    from fabric_direct.documents import line_of  # noqa: PLC0415 - see the package
+
+    path = click.get_current_context().meta.get(_FILES, {}).get(outcome.sliver.id)
+    error = outcome.error
+    if path is None or error is None or not _is_of_file(outcome, error):
+        return outcome
+    try:
+        line = line_of(path, error.field, InvalidSliver)
+    except InvalidSliver:  # the file has changed since
+        return outcome
+    said = error.model_copy(update={"message": f"{path}:{line}: {error.message}"})
+    return outcome.model_copy(update={"error": said})
+
+
+def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
+    """Return whether an error is about a field of the sliver; an action has data of its own."""
+    of_sliver = error.kind == InvalidSliver.__name__ and outcome.operation.value != "poa"
+    return of_sliver and bool(error.field)
 
 
 def _model_of(document: Any) -> "type[SliverRef]":
     """Return the model for a document by its type; a node if the type is missing or unknown."""
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.registry import handler_for  # noqa: PLC0415
+    from fabric_direct.registry import handler_for, resource_types  # noqa: PLC0415
 
     named = document.get("type") if isinstance(document, dict) else None
-    try:
-        model: type[SliverRef] = handler_for(str(named)).sliver_model
-    except InvalidSliver:
+    if named is None:
         return NodeSliver
-    return model
+    if named in resource_types():
+        model: type[SliverRef] = handler_for(named).sliver_model
+        return model
+    return _of_type(resource_types())
+
+
+def _of_type(known: tuple[str, ...]) -> "type[SliverRef]":
+    """Return the model of a node that refuses all types but these, beside its other errors."""
+    from pydantic import create_model  # noqa: PLC0415 - see the package
+
+    from fabric_direct.model import NodeSliver  # noqa: PLC0415
+
+    one_of: Any = Literal.__getitem__(known)
+    return create_model(NodeSliver.__name__, __base__=NodeSliver, type=(one_of, known[0]))
 
 
 def wanted(path: Path) -> "BatchRequest":

@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -105,16 +107,26 @@ class Root(click.Group):
         return [*commands, *super(click.Group, self).shell_complete(context, incomplete)]
 
     def invoke(self, context: click.Context) -> Any:
-        """Run the command."""
+        """Run the command; SIGTERM interrupts it as Ctrl-C does."""
         settings = context.ensure_object(Settings)
         try:
-            return super().invoke(context)
+            with _sigterm_interrupts():
+                return super().invoke(context)
         except FabricDirectError as error:
             tell_error(error, settings)
             context.exit(BAD_INPUT if isinstance(error, Refused) else FAILED)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             context.exit(INTERRUPTED)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def tell_error(error: FabricDirectError, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabric_direct.cli import show
+from fabric_direct.cli import inputs, show
 from fabric_direct.cli.options import (
     BAD_INPUT,
     FAILED,
@@ -62,7 +62,9 @@ def run(settings: Settings, ask: Ask) -> Answers:
         progress.shown(told, quiet=settings.as_json) as on_progress,
         site_processor(settings, on_progress) as processor,
     ):
-        return _gather(ask(processor))
+        answers = _gather(ask(processor))
+    answers.outcomes = [inputs.with_line(outcome) for outcome in answers.outcomes]
+    return answers
 
 
 def _gather(futures: "list[Future[Outcome]]") -> Answers:

@@ -93,8 +93,9 @@ _ENDED = {
 
 def failure(of: "Outcome", err: Console) -> None:
     """Print a failed outcome: the error and what is left behind."""
-    makes = of.operation.value in _DONE
-    ended = _ENDED[of.status.value] if makes else of.status.value
+    ended = _ENDED[of.status.value] if of.operation.value in _DONE else of.status.value
+    if ended == _ENDED["failed"] and not of.steps:
+        ended = "failed, nothing was changed"
     say(err, f"{of.sliver.id}: {of.operation.value} {ended} ({of.seconds:.1f} s)", "bold red")
     if of.error:
         say(err, f"  {of.error.kind}: {of.error.message}")

@@ -8,10 +8,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from fabric_direct.documents.reasons import as_text, problems
-from fabric_direct.documents.tree import LIMIT, Malformed, Problem, read
+from fabric_direct.documents.tree import LIMIT, Malformed, Problem, Tree, read
 from fabric_direct.errors import FabricDirectError
 
-__all__ = ["json_schema", "load", "parse", "read_text"]
+__all__ = ["json_schema", "line_of", "load", "parse", "read_text"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -38,15 +38,21 @@ def parse(text: str, source: str, model: type[M] | Choice[M], error: type[Fabric
     :raises FabricDirectError: of the class ``error``. The message has one line for each error,
         ``file:line: field: what``; the attribute ``field`` is the path of the first one.
     """
-    try:
-        tree = read(text, source)
-    except Malformed as malformed:
-        raise _refusal(error, source, [malformed.problem]) from malformed
+    tree = _tree(text, source, error)
     chosen: type[M] = model if isinstance(model, type) else model(tree.value)
     try:
         return chosen.model_validate_json(to_json(tree.value), strict=True)
     except ValidationError as invalid:
         raise _refusal(error, source, problems(invalid, chosen, tree)) from invalid
+
+
+def line_of(path: Path, field: str, error: type[FabricDirectError]) -> int:
+    """Return the line of a field of a YAML or JSON file, or of the nearest one that encloses it.
+
+    :param field: as errors name it: ``components[1].interface.mac``.
+    :raises FabricDirectError: of the class ``error``, if the file cannot be read or parsed.
+    """
+    return _tree(read_text(path, error), str(path), error).line_of(field)
 
 
 def read_text(path: Path, error: type[FabricDirectError]) -> str:
@@ -64,6 +70,13 @@ def read_text(path: Path, error: type[FabricDirectError]) -> str:
     except UnicodeDecodeError as failure:
         line = failure.object.count(b"\n", 0, failure.start) + 1
         raise error(f"{path}:{line}: is not UTF-8 text") from None
+
+
+def _tree(text: str, source: str, error: type[FabricDirectError]) -> Tree:
+    try:
+        return read(text, source)
+    except Malformed as malformed:
+        raise _refusal(error, source, [malformed.problem]) from malformed
 
 
 def _refusal(

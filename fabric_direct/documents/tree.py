@@ -58,6 +58,13 @@ class Tree:
             path = path[:-1]
         return self.lines.get(path, 1)
 
+    def line_of(self, field: str) -> int:
+        """Return the line of a field by its dotted path, or of the nearest one that encloses it."""
+        lines = {dotted(path): line for path, line in self.lines.items()}
+        while field not in lines:
+            field = field[: max(field.rfind("."), field.rfind("["), 0)]
+        return lines[field]
+
 
 def dotted(path: Path) -> str:
     """Return a path in the form of error messages: ``components[1].interface.mac``."""

@@ -3,9 +3,12 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from fabric_direct.drivers.fake import FakeDevice, Substrate, substrate
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.handlers import actions
 from fabric_direct.journal import Journal
+from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
     DeviceState,
     Observed,
@@ -203,6 +207,37 @@ class TestCreate:
         assert result.exit_code == 2
         assert "vm1: create refused, nothing was touched" in result.stderr
         assert "components[0].network" in result.stderr
+
+    @pytest.mark.parametrize("as_json", [True, False])
+    def test_what_the_site_cannot_serve_is_told_with_its_line(
+        self, run: Run, tmp_path: Path, *, as_json: bool
+    ) -> None:
+        path = tmp_path / "vm.yaml"
+        path.write_text(
+            "id: vm1\nname: node\nimage: tiny\ncapacities: {core: 1, ram: 1, disk: 1}\n"
+            "components:\n  - id: nic1\n    type: vNIC\n    network: green\n"
+        )
+        result = run("create", str(path), *["--json"] * as_json)
+        told = result.stdout if as_json else result.stderr
+        assert f"{path}:8: components[0].network: " in told
+
+    def test_an_unknown_type_is_told_with_the_other_errors(self, run: Run, write: Write) -> None:
+        path = write(type="VMM", name=7)
+        result = run("create", path)
+        assert result.exit_code == 2
+        assert re.search(rf"{path}:\d+: name: must be text", result.stderr)
+        assert re.search(rf"{path}:\d+: type: 'VMM' is unknown, did you mean 'VM'\?", result.stderr)
+
+    def test_a_sliver_that_is_busy_is_told_as_untouched(
+        self, run: Run, write: Write, site_path: Path, tmp_path: Path
+    ) -> None:
+        limits = {"limits": {"busy": 0.1}, "state_dir": str(tmp_path / "state")}
+        site_path.write_text(yaml.safe_dump(SITE | limits))
+        with exclusive(sliver_lock(tmp_path / "state", "vm1"), "it", timeout=1):
+            result = run("create", write())
+        assert result.exit_code == 1
+        assert "vm1: create failed, nothing was changed" in result.stderr
+        assert "SliverBusy: sliver vm1 is being worked on" in result.stderr
 
     def test_a_failure_says_why_and_that_nothing_is_left(
         self, run: Run, write: Write, fakes: Substrate
@@ -689,6 +724,22 @@ class TestInterrupts:
         with pytest.raises(SystemExit):
             running._gather(futures)
         leave.assert_called_once_with(130)
+
+    def test_sigterm_is_one(self, write: Write, site_path: Path, tmp_path: Path) -> None:
+        slow = {"fake": {"delay": 0.1}, "state_dir": str(tmp_path / "state")}
+        site_path.write_text(yaml.safe_dump(SITE | slow))
+        words = ["--site", str(site_path), "create", write()]
+        program = [sys.executable, "-c", "from fabric_direct.cli import main; main()", *words]
+        with subprocess.Popen(program, stdout=PIPE, stderr=PIPE, text=True) as child:
+            assert child.stdout
+            assert "vm1  done" in child.stdout.readline()
+            child.terminate()
+            out, err = child.communicate()
+
+        assert child.returncode == 130
+        assert "vm1: created in " in out
+        assert "Interrupted: 0 cancelled before they began; waiting for 1 running" in err
+        assert Journal(tmp_path / "state").unfinished() == ()
 
     def test_one_outside_of_operations_is_told_without_a_traceback(
         self, run: Run, mocker: MockerFixture

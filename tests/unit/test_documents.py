@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fabric_direct.config import Site, load_site
-from fabric_direct.documents import load, parse
+from fabric_direct.documents import line_of, load, parse
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import Frozen, NodeSliver
 
@@ -414,3 +414,23 @@ class TestFieldsThatAreRefused:
         error = refusal(VM + '"a\\e[31m": 1\n')
         assert error.field == "['a\\x1b[31m']"
         assert "\x1b" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("name", 2),
+        ("components[0].network", 6),
+        ("components[1].interface.mac", 11),
+        ("components[1].interface.ipv4", 10),
+        ("components[7].bdf", 5),
+        ("host", 1),
+        ("", 1),
+    ],
+)
+def test_a_field_has_its_line_or_that_of_what_it_would_be_in(
+    tmp_path: Path, field: str, line: int
+) -> None:
+    path = tmp_path / "vm.yaml"
+    path.write_text(VM)
+    assert line_of(path, field, InvalidSliver) == line
