@@ -13,7 +13,7 @@ from typing import Any
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceDriver, HostDrivers
-from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.errors import DriverError, InvalidSite, InvalidSliver
 
 DEVICE_DRIVERS = {
     "GPU": "hostdev",
@@ -44,11 +44,18 @@ def resource_types() -> tuple[str, ...]:
     return _names("handlers")
 
 
+def driven_types() -> tuple[str, ...]:
+    """Return the types that ``drivers`` of site.yaml may name, alone or with a model."""
+    devices = {key.partition("_")[0] for key in DEVICE_DRIVERS}
+    return tuple(sorted({*resource_types(), *devices, "vNIC", "Storage"}))
+
+
 def host_drivers(site: Site, host: str) -> HostDrivers:
     """Return the drivers of a host as configured by the site; none is connected yet.
 
     :param host: empty if a cloud has not chosen one yet.
     :raises InvalidSite: if the site names a driver that is not installed.
+    :raises DriverError: if a library of a driver cannot be imported.
     """
     server = site.driver_for("VM") or "libvirt"
 
@@ -75,6 +82,7 @@ def driver(kind: str, name: str) -> Any:
     """Return a driver's factory.
 
     :raises InvalidSite: if no such driver is installed.
+    :raises DriverError: if a library that it needs cannot be imported.
     """
     known = _names(kind)
     if name not in known:
@@ -110,4 +118,11 @@ def _names(kind: str) -> tuple[str, ...]:
 @cache
 def _load(kind: str, name: str) -> Any:
     (point, *_) = _installed().select(group=f"fabric_direct.{kind}", name=name)
-    return point.load()
+    try:
+        return point.load()
+    except ImportError as error:
+        raise DriverError(
+            f"cannot load {name!r} of fabric_direct.{kind}",
+            why=str(error),
+            remedy="install the missing library: fabric-direct doctor",
+        ) from error

@@ -3,6 +3,7 @@
 ::
 
     libraries    the Python packages of the drivers
+    drivers      the drivers that the site names
     files        state, journal, volumes, images: existence and permissions
     machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
     daemon       libvirt of each host
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fabric_direct.config import Host, Site
-from fabric_direct.doctor import daemon, files, libraries, machine, workers
+from fabric_direct.doctor import daemon, drivers, files, libraries, machine, workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
 from fabric_direct.errors import FabricDirectError
 
@@ -37,6 +38,7 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
         yield fail("site.yaml", str(error), "fix the file; nothing that depends on it was checked")
         return
     yield ok("site.yaml", str(path or "no file: this machine with its libvirt"))
+    yield drivers.check_drivers(site)
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
     server = site.driver_for("VM") or "libvirt"
@@ -49,8 +51,11 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
 
 
 def _cloud(site: Site) -> Iterator[Diagnosis]:
-    from fabric_direct.doctor.cloud import examine_cloud  # noqa: PLC0415 - openstacksdk is large
-
+    try:
+        from fabric_direct.doctor.cloud import examine_cloud  # noqa: PLC0415 - openstacksdk is large
+    except ImportError as error:
+        yield fail("cloud", str(error), libraries.INSTALL)
+        return
     yield from examine_cloud(site)
 
 

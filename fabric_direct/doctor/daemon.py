@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from fabric_direct.config import Host
 from fabric_direct.deadline import call_within
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
-from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.doctor.libraries import INSTALL
 from fabric_direct.errors import FabricDirectError
 
 _START = (
@@ -28,14 +28,19 @@ def check_libvirt(name: str, host: Host, limit: float) -> Diagnosis:
     subject = f"libvirt of {name}"
     try:
         found = call_within(limit, f"libvirt at {host.libvirt}", _versions, host.libvirt)
+    except ImportError as error:
+        return fail(subject, str(error), INSTALL)
     except FabricDirectError as error:
         return fail(subject, str(error), _START if is_local(host) else _REMOTE)
     return ok(subject, f"{host.libvirt}: {found}")
 
 
 def _versions(uri: str) -> str:
-    connection = connect(uri)
-    with translated("ask for the version", uri):
+    # Here, because libvirt-python may be missing.
+    from fabric_direct.drivers.libvirt.connection import connections  # noqa: PLC0415
+
+    connection = connections.connect(uri)
+    with connections.translated("ask for the version", uri):
         qemu, libvirt = connection.getVersion(), connection.getLibVersion()
     return f"libvirt {_dotted(libvirt)}, QEMU {_dotted(qemu)}"
 

@@ -1,24 +1,30 @@
 """Check state, journal, volumes and images: existence and permissions."""
 
-import os
 import pwd
 import stat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
 from fabric_direct.doctor.machine import may
+from fabric_direct.errors import FabricDirectError
 from fabric_direct.journal import Journal
 
 
 def check_state_dir(path: Path) -> Diagnosis:
-    """Check that this user can write there, and nobody else can."""
-    subject = "state directory"
-    there = _nearest(path)
-    if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
-        owner = pwd.getpwuid(there.stat().st_uid).pw_name
-        remedy = f"become its owner, {owner}, or name another state_dir in site.yaml"
-        return fail(subject, f"{there} cannot be written to", remedy)
+    """Check that this user can make it and write there, and nobody else can.
+
+    A directory is made, and removed again: permissions alone do not tell of a link to nowhere, a file
+    system that takes no files, or a name that is too long.
+    """
+    subject, path = "state directory", path.absolute()
+    try:
+        there = _nearest(path)
+        _try_to_make(there, path)
+    except OSError as error:
+        remedy = "let this user write there, or name another state_dir in site.yaml"
+        return fail(subject, f"cannot write to {path}: {error.strerror}", remedy)
     if there != path:
         return ok(subject, f"{path} will be made")
     if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -26,10 +32,19 @@ def check_state_dir(path: Path) -> Diagnosis:
     return ok(subject, str(path))
 
 
+def _try_to_make(there: Path, path: Path) -> None:
+    with TemporaryDirectory(prefix=".fabric-direct-", dir=there) as tried:
+        missing = (part for part in path.relative_to(there).parts if part != "..")
+        Path(tried, *missing).mkdir(parents=True, exist_ok=True)
+
+
 def check_journal(site: Site) -> Diagnosis:
     """Check for operations that a process did not finish."""
     journal = Journal(site.state_dir)
-    unfinished, foreign = journal.unfinished(), journal.foreign()
+    try:
+        unfinished, foreign = journal.unfinished(), journal.foreign()
+    except FabricDirectError as error:
+        return fail("journal", f"{error.what}: {error.why}", "let this user read it")
     if not (unfinished or foreign):
         return ok("journal", "nothing is unfinished")
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
@@ -76,5 +91,6 @@ def _closed_to(user: pwd.struct_passwd | None, directory: Path) -> Path | None:
 
 
 def _nearest(path: Path) -> Path:
-    """Return the path, or the nearest existing directory above it."""
-    return path if path.exists() else _nearest(path.absolute().parent)
+    """Return the path, or the nearest one above it that is there, be it a link to nowhere."""
+    there = path.is_symlink() or path.exists()
+    return path if there else _nearest(path.absolute().parent)

@@ -7,10 +7,13 @@ from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
 # Drivers import them at first use, so a missing one would be noticed late.
 _NEEDED = {
     "libvirt": "libvirt-python",
+    "openstack": "openstacksdk",
     "pycdlib": "pycdlib",
     "pyroute2": "pyroute2",
     "paramiko": "paramiko",
 }
+
+INSTALL = "install fabric-direct again with its dependencies: pip install -U fabric-direct"
 
 
 def check_libraries() -> Diagnosis:
@@ -19,11 +22,7 @@ def check_libraries() -> Diagnosis:
         f"{package}: {why}" for module, package in _NEEDED.items() if (why := _trouble(module))
     ]
     if wrong:
-        return fail(
-            "Python libraries",
-            "; ".join(wrong),
-            "install fabric-direct again with its dependencies: pip install -U fabric-direct",
-        )
+        return fail("Python libraries", "; ".join(wrong), INSTALL)
     versions = ", ".join(f"{p} {metadata.version(p)}" for p in _NEEDED.values())
     return ok("Python libraries", versions)
 

@@ -3,7 +3,7 @@
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
-from fabric_direct.drivers.hosts.ssh import SshHost
+from fabric_direct.doctor.libraries import INSTALL
 from fabric_direct.errors import FabricDirectError
 
 _REACH = "check that ssh to it works by hand, without a password"
@@ -23,6 +23,8 @@ def check_login(site: Site, name: str) -> Diagnosis:
         return fail(subject, found, remedy)
     try:
         python, user = _looked(site, name)
+    except ImportError as error:
+        return fail(subject, str(error), INSTALL)
     except FabricDirectError as error:
         found = f"{host.ssh}: {error.what}: {error.why}".removesuffix(": ")
         return fail(subject, found, error.remedy or _REACH)
@@ -36,6 +38,8 @@ def check_login(site: Site, name: str) -> Diagnosis:
 
 def _looked(site: Site, name: str) -> tuple[str, int]:
     """Return the version of the worker's Python, and our user id there."""
+    from fabric_direct.drivers.hosts.ssh import SshHost  # noqa: PLC0415 - paramiko may be missing
+
     host = SshHost(site, name)
     try:
         relay = host.relay(timeout=site.limits.call)

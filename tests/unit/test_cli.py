@@ -689,6 +689,70 @@ def test_a_device_is_shown_with_what_the_guest_has_of_it() -> None:
     ]
 
 
+def run_without(library: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command line in a process that cannot import a library."""
+    program = "import sys; sys.modules[sys.argv.pop(1)] = None; from fabric_direct.cli import main"
+    return subprocess.run(
+        [sys.executable, "-c", f"{program}; main()", library, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class TestWithoutLibraries:
+    @pytest.mark.parametrize(
+        ("library", "driver"),
+        [
+            ("libvirt", "libvirt"),
+            ("libvirt", "openstack"),
+            ("paramiko", "libvirt"),
+            ("openstack", "openstack"),
+        ],
+    )
+    def test_the_doctor_names_what_is_missing(
+        self, site_path: Path, tmp_path: Path, library: str, driver: str
+    ) -> None:
+        hosts = {"w1": {"libvirt": "qemu+unix:///nowhere", "ssh": "ssh://127.0.0.1:1"}}
+        site = {"site": "TEST", "state_dir": str(tmp_path), "drivers": {"VM": driver}}
+        cloud = {"cloud": "nowhere", "clouds_file": str(tmp_path / "clouds.yaml")}
+        site_path.write_text(yaml.safe_dump(site | {"hosts": hosts, "openstack": cloud}))
+
+        result = run_without(library, "--site", str(site_path), "doctor")
+
+        assert result.returncode == 1
+        assert f"import of {library} halted" in result.stdout
+        assert "  libvirt of w1: " in result.stdout
+        assert "  SSH of w1: " in result.stdout
+        assert result.stderr == ""
+
+    def test_a_create_in_a_cloud_names_what_is_missing(
+        self, site_path: Path, tmp_path: Path, write: Write
+    ) -> None:
+        site = {"site": "TEST", "state_dir": str(tmp_path), "drivers": {"VM": "openstack"}}
+        cloud = {"openstack": {"cloud": "nowhere"}, "hosts": {"w1": {}}}
+        site_path.write_text(yaml.safe_dump(site | cloud))
+
+        result = run_without("libvirt", "--site", str(site_path), "create", write())
+
+        assert result.returncode == 1
+        assert "DriverError: cannot load 'libvirt' of fabric_direct." in result.stderr
+        assert "import of libvirt halted" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_a_create_without_a_place_for_its_state_says_so(
+        self, site_path: Path, tmp_path: Path, run: Run, write: Write
+    ) -> None:
+        (tmp_path / "file").touch()
+        site_path.write_text(yaml.safe_dump(SITE | {"state_dir": str(tmp_path / "file/state")}))
+
+        result = run("create", write())
+
+        assert result.exit_code == 1
+        assert "DriverError: cannot lock sliver vm1" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
 class TestInterrupts:
     @pytest.fixture
     def futures(self) -> list[Future[Outcome]]:

@@ -3,13 +3,16 @@
 import os
 import pwd
 import stat
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from pytest_mock import MockerFixture
 
+from fabric_direct import registry
 from fabric_direct.config import Host, Site
-from fabric_direct.doctor import Verdict, daemon, examine, files, libraries, machine
+from fabric_direct.doctor import Verdict, daemon, drivers, examine, files, libraries, machine
+from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.errors import InvalidSite, Unreachable
 from fabric_direct.journal import Journal
 from fabric_direct.model import Operation
@@ -46,7 +49,7 @@ class TestLibvirt:
             7_002_022,
             9_000_000,
         )
-        mocker.patch.object(daemon, "connect", return_value=connection)
+        mocker.patch.object(connections, "connect", return_value=connection)
         found = daemon.check_libvirt("localhost", Host(), 5.0)
         assert (found.verdict, found.found) == (
             Verdict.OK,
@@ -57,7 +60,9 @@ class TestLibvirt:
         self, mocker: MockerFixture
     ) -> None:
         mocker.patch.object(
-            daemon, "connect", side_effect=Unreachable("cannot connect to libvirt", why="refused")
+            connections,
+            "connect",
+            side_effect=Unreachable("cannot connect to libvirt", why="refused"),
         )
         found = daemon.check_libvirt("localhost", Host(), 5.0)
         assert found.verdict is Verdict.FAIL
@@ -65,7 +70,9 @@ class TestLibvirt:
         assert "systemctl start libvirtd" in found.remedy
 
     def test_a_remote_daemon_fails_with_how_to_try_it_by_hand(self, mocker: MockerFixture) -> None:
-        mocker.patch.object(daemon, "connect", side_effect=Unreachable("cannot connect to libvirt"))
+        mocker.patch.object(
+            connections, "connect", side_effect=Unreachable("cannot connect to libvirt")
+        )
         found = daemon.check_libvirt("w1", Host(libvirt="qemu+ssh://root@w1/system"), 5.0)
         assert "virsh -c" in found.remedy
 
@@ -236,6 +243,28 @@ class TestFiles:
         touch(tmp_path / "a")
         assert files.check_state_dir(tmp_path / "a/b").verdict is Verdict.FAIL
 
+    def test_a_state_directory_that_is_a_link_to_nowhere_fails(self, tmp_path: Path) -> None:
+        (tmp_path / "state").symlink_to(tmp_path / "gone")
+        for path in (tmp_path / "state", tmp_path / "state/a"):
+            assert files.check_state_dir(path).verdict is Verdict.FAIL
+
+    def test_a_state_directory_that_the_file_system_does_not_take_fails(
+        self, tmp_path: Path
+    ) -> None:
+        for path in (Path("/proc/state"), tmp_path / ("a" * 300), tmp_path / "a" / ("b" * 300)):
+            found = files.check_state_dir(path)
+            assert found.verdict is Verdict.FAIL
+            assert f"cannot write to {path}: " in found.found
+
+    def test_a_state_directory_is_not_made_by_looking(self, tmp_path: Path) -> None:
+        for path in (tmp_path, tmp_path / "a/b", tmp_path / "a/../../b"):
+            assert files.check_state_dir(path).verdict is Verdict.OK
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_journal_that_cannot_be_read_fails(self, fake_site: Site) -> None:
+        touch(fake_site.state_dir / "journal")
+        assert files.check_journal(fake_site).verdict is Verdict.FAIL
+
     def test_a_state_directory_that_others_may_write_to_fails(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o777)
         found = files.check_state_dir(tmp_path)
@@ -286,6 +315,44 @@ class TestFiles:
         assert files.check_journal(fake_site).verdict is Verdict.OK
 
 
+class TestDrivers:
+    def test_those_of_the_site_are_named(self, fake_site: Site) -> None:
+        found = drivers.check_drivers(fake_site)
+        assert found.verdict is Verdict.OK
+        assert "VM: fake" in found.found
+        assert "guest: fake" in found.found
+
+    @pytest.mark.parametrize("resource_type", ["VM", "vNIC", "Storage", "GPU_A30", "L2Bridge"])
+    def test_one_that_is_not_installed_fails_with_those_that_are(
+        self, fake_site: Site, resource_type: str
+    ) -> None:
+        named = fake_site.drivers | {resource_type: "dokcer"}
+        found = drivers.check_drivers(fake_site.model_copy(update={"drivers": named}))
+        assert found.verdict is Verdict.FAIL
+        assert "driver 'dokcer': installed: " in found.found
+        assert "name one of these" in found.remedy
+
+    def test_one_for_guests_that_is_not_installed_fails(self, fake_site: Site) -> None:
+        found = drivers.check_drivers(fake_site.model_copy(update={"guest": "telnet"}))
+        assert found.verdict is Verdict.FAIL
+        assert "no guest driver 'telnet'" in found.found
+
+    def test_one_for_a_type_that_does_not_exist_fails(self, fake_site: Site) -> None:
+        named = fake_site.drivers | {"VNIC": "libvirt"}
+        found = drivers.check_drivers(fake_site.model_copy(update={"drivers": named}))
+        assert found.verdict is Verdict.FAIL
+        assert "no resource type 'VNIC'; known: " in found.found
+
+    def test_one_that_cannot_be_imported_fails(
+        self, fake_site: Site, mocker: MockerFixture
+    ) -> None:
+        mocker.patch.object(EntryPoint, "load", side_effect=ImportError("No module named 'x'"))
+        mocker.patch.object(registry, "_load", registry._load.__wrapped__)
+        found = drivers.check_drivers(fake_site)
+        assert found.verdict is Verdict.FAIL
+        assert "No module named 'x'" in found.found
+
+
 class TestExamination:
     def test_a_wrong_site_file_fails_and_ends_it(self, tmp_path: Path) -> None:
         def load() -> Site:
@@ -298,12 +365,14 @@ class TestExamination:
 
     def test_a_site_without_libvirt_is_not_asked_for_libvirt(self, fake_site: Site) -> None:
         subjects = [d.subject for d in examine(None, lambda: fake_site)]
-        assert subjects == ["Python libraries", "site.yaml", "state directory", "journal"]
+        assert subjects == [
+            *("Python libraries", "site.yaml", "drivers", "state directory", "journal")
+        ]
 
     def test_each_host_is_asked_and_this_machine_looked_at_once(
         self, tmp_path: Path, mocker: MockerFixture
     ) -> None:
-        mocker.patch.object(daemon, "connect", side_effect=Unreachable("no answer"))
+        mocker.patch.object(connections, "connect", side_effect=Unreachable("no answer"))
         hosts = {"a": Host(), "b": Host(), "c": Host(libvirt="qemu+ssh://c/system")}
         site = Site(site="x", state_dir=tmp_path, hosts=hosts)
         subjects = [d.subject for d in examine(None, lambda: site)]
@@ -317,6 +386,6 @@ class TestExamination:
     def test_remote_hosts_alone_leave_this_machine_out(
         self, tmp_path: Path, mocker: MockerFixture
     ) -> None:
-        mocker.patch.object(daemon, "connect", side_effect=Unreachable("no answer"))
+        mocker.patch.object(connections, "connect", side_effect=Unreachable("no answer"))
         site = Site(site="x", state_dir=tmp_path, hosts={"c": Host(libvirt="qemu+ssh://c/system")})
         assert "KVM" not in [d.subject for d in examine(None, lambda: site)]

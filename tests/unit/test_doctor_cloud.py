@@ -10,8 +10,9 @@ from pytest_mock import MockerFixture
 
 from fabric_direct import doctor
 from fabric_direct.config import OpenStackSettings, Site
-from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents, daemon
+from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents
 from fabric_direct.doctor.cloud import _SERVICES, _Service, check_service, examine_cloud
+from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
 from tests.unit.openstack_api import PASSWORD, PROJECT, OpenStackApi
@@ -461,7 +462,7 @@ class TestSite:
         self, api: OpenStackApi, mocker: MockerFixture, tmp_path: Path
     ) -> None:
         healthy(api)
-        mocker.patch.object(daemon, "connect", side_effect=Unreachable("no answer"))
+        mocker.patch.object(connections, "connect", side_effect=Unreachable("no answer"))
         site = api.site(state_dir=tmp_path, drivers={"Storage": "openstack"})
         assert "login" in self.subjects(site)
 
@@ -493,7 +494,7 @@ class TestSite:
         verdict: Verdict,
     ) -> None:
         healthy(api)
-        mocker.patch.object(daemon, "connect", side_effect=Unreachable("no answer"))
+        mocker.patch.object(connections, "connect", side_effect=Unreachable("no answer"))
         site = api.site(
             state_dir=tmp_path,
             drivers={"VM": "openstack"},
