@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.unit.openstack_api import api, clouds_folder, kept_connection, kept_folder, loopback
+
+# How long an example takes is no property of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 __all__ = ["api", "clouds_folder", "kept_connection", "kept_folder", "loopback", "tmp_path"]
 

@@ -149,21 +149,21 @@ class TestInVain:
     def test_it_says_what_was_seen_last(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
 
-        with pytest.raises(TimedOut, match=r"timed out after 0 s waiting for server s: .*is BUILD"):
-            wait_for(cloud(api.settings), "server", "a", active, timeout=0.3, what="server s")
+        with pytest.raises(TimedOut, match=r"timed out after 1 s waiting for server s: .*is BUILD"):
+            wait_for(cloud(api.settings), "server", "a", active, timeout=1, what="server s")
 
     def test_it_says_that_there_is_nothing(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers())
 
         with pytest.raises(TimedOut, match="there is none"):
-            wait_for(cloud(api.settings), "server", "a", active, timeout=0.3, what="server s")
+            wait_for(cloud(api.settings), "server", "a", active, timeout=1, what="server s")
 
     def test_it_says_why_nothing_could_be_read(self, api: OpenStackApi) -> None:
         words = {"computeFault": {"code": 500, "message": "Unexpected API Error."}}
         api.answer("GET", "compute", "/servers/detail", words, status=500)
 
         with pytest.raises(TimedOut, match="Unexpected API Error"):
-            wait_for(cloud(api.settings), "server", "a", active, timeout=0.3, what="server s")
+            wait_for(cloud(api.settings), "server", "a", active, timeout=1, what="server s")
 
     def test_it_ends_at_once_if_it_may_not_be_read(self, api: OpenStackApi) -> None:
         words = {"forbidden": {"code": 403, "message": "Policy doesn't allow it."}}

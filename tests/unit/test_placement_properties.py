@@ -113,7 +113,7 @@ def on_hosts(plan: BuildPlan, batch: list[Request]) -> dict[str, list[Request]]:
     return where
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SITES, batches())
 def test_no_host_is_over_committed(sites: tuple[HostState, ...], batch: list[Request]) -> None:
     states = {state.name: state for state in sites}
@@ -129,7 +129,7 @@ def test_no_host_is_over_committed(sites: tuple[HostState, ...], batch: list[Req
         assert max(s.core for s in sizes) <= state.cores
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SITES, batches())
 def test_devices_are_given_once_and_are_what_is_asked_for(
     sites: tuple[HostState, ...], batch: list[Request]
@@ -156,7 +156,7 @@ def test_devices_are_given_once_and_are_what_is_asked_for(
     assert set(given_.values()) <= {1}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SITES, batches())
 def test_affinity_and_anti_affinity_are_kept_both_ways(
     sites: tuple[HostState, ...], batch: list[Request]
@@ -188,7 +188,7 @@ def serves(device: FreeDevice, asked: DeviceNeed) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SITES, batches())
 def test_the_devices_of_a_host_suffice_if_there_is_a_way_to_give_them(
     sites: tuple[HostState, ...], batch: list[Request]
@@ -200,7 +200,7 @@ def test_the_devices_of_a_host_suffice_if_there_is_a_way_to_give_them(
         assert list(said) == [can_be_served(state, one) for state in sites]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SITES, batches(), st.randoms(use_true_random=False))
 def test_the_order_of_the_hosts_does_not_matter(
     sites: tuple[HostState, ...], batch: list[Request], random: Any
@@ -209,7 +209,7 @@ def test_the_order_of_the_hosts_does_not_matter(
     assert place(batch, sites, partial=True) == place(batch, shuffled, partial=True)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SITES, batches())
 def test_every_request_is_either_placed_or_refused_by_all_hosts(
     sites: tuple[HostState, ...], batch: list[Request]
@@ -220,7 +220,7 @@ def test_every_request_is_either_placed_or_refused_by_all_hosts(
     assert all(sum(one.refused.values()) == len(sites) for one in plan.unplaced)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(SITES, batches())
 def test_a_plan_can_be_carried_out_on_the_hosts_it_was_made_for(
     sites: tuple[HostState, ...], batch: list[Request]
