@@ -46,10 +46,10 @@ test-openstack: openstack
 test-openstack: IMAGES = --cloud-init
 test-openstack: CLOUD_TESTS = tests/openstack $(DEBIAN)
 test-openstack: RUN = $(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
-test-openstack: AT_ONCE = -n 3
+test-openstack: AT_ONCE = -n 2
 endif
-# Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" on a cloud of one's own,
-# which needs that many VLANs and flat networks.
+# Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" does the same on a cloud of
+# one's own, which needs that many VLANs and flat networks.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
 test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (25 min)
 	labs/fabric/env fim

@@ -74,7 +74,7 @@ def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Itera
                     "subnet6": "fd23:9::/64",
                 },
             },
-            "limits": {"guest_boot": 400},
+            "limits": {"guest_boot": 900, "create": 1200, "modify": 1200, "poa": 900},
             "guest_access": {"ssh_key": str(room / "key")},
         }
     )
@@ -206,7 +206,7 @@ class Restarted:
     files: str
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 @pytest.mark.xdist_group("debian")
 class TestDebian:
     """The real netplan, systemd-networkd, ifupdown and NetworkManager, each for a NIC of its own."""

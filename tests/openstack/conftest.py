@@ -44,7 +44,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("alone"):
         item.add_marker(pytest.mark.xdist_group("alone"))
     if item.get_closest_marker("long"):
-        item.add_marker(pytest.mark.timeout(900))
+        item.add_marker(pytest.mark.timeout(2400))
 
 
 @pytest.hookimpl(trylast=True)
