@@ -644,7 +644,11 @@ def test_whatever_a_field_holds_it_is_read_or_refused(site: Site, place: str) ->
             read(site, node)
 
 
-@pytest.mark.parametrize("value", [value for value in ODD if value is not None], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [value for value in ODD if value is not None],
+    ids=lambda odd: repr(odd).split(" at ")[0],
+)
 def test_whatever_the_properties_hold_it_is_read_or_refused(site: Site, value: Any) -> None:
     for name in ("user.ssh.key", "project_id"):
         unit = slivers.unit(whole())
