@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from fabric_direct.errors import DriverError, TimedOut
+from fabric_direct.errors import DriverError, TimedOut, unusable
 
 
 class Database:
@@ -65,12 +65,7 @@ class Database:
             with suppress(FileExistsError):
                 os.mknod(self._path, 0o600)
         except OSError as error:
-            raise DriverError(
-                f"cannot create {self._what}",
-                where=str(self._path),
-                why=error.strerror or str(error),
-                remedy="check the state directory: fabric-direct doctor",
-            ) from error
+            raise unusable(f"create {self._what}", self._path, error) from error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

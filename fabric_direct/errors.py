@@ -27,6 +27,8 @@ Every message says what happened, where, why, and what to do. Errors of librarie
 the library is called, and kept as ``__cause__``.
 """
 
+from pathlib import Path
+
 
 class FabricDirectError(Exception):
     """Base class of all errors that this library raises on purpose.
@@ -139,3 +141,16 @@ class Unsupported(DriverError):
 
 class NotVerified(FabricDirectError):
     """The call succeeded, but what was read back differs from the request."""
+
+
+def unusable(what: str, path: Path, error: OSError) -> DriverError:
+    """Return the error of a file of the state directory that cannot be used.
+
+    :param what: what cannot be done, as in *cannot* ``lock sliver 4711``.
+    """
+    return DriverError(
+        f"cannot {what}",
+        where=str(path),
+        why=error.strerror or str(error),
+        remedy="check the state directory: fabric-direct doctor",
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fabric_direct import forks
 from fabric_direct.deadline import wait_until
-from fabric_direct.errors import DriverError, SliverBusy, TimedOut
+from fabric_direct.errors import SliverBusy, TimedOut, unusable
 
 
 @contextmanager
@@ -76,12 +76,7 @@ class _File:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._descriptors.append(os.open(self._path, flags, 0o600))
         except OSError as error:
-            raise DriverError(
-                f"cannot lock {self._what}",
-                where=str(self._path),
-                why=error.strerror or str(error),
-                remedy="check the state directory: fabric-direct doctor",
-            ) from error
+            raise unusable(f"lock {self._what}", self._path, error) from error
         return self._descriptors[0]
 
     def _close(self) -> None:

@@ -50,6 +50,11 @@ def driven_types() -> tuple[str, ...]:
     return tuple(sorted({*resource_types(), *devices, "vNIC", "Storage"}))
 
 
+def server_driver(site: Site) -> str:
+    """Return the name of the driver that makes VMs."""
+    return site.driver_for("VM") or "libvirt"
+
+
 def host_drivers(site: Site, host: str) -> HostDrivers:
     """Return the drivers of a host as configured by the site; none is connected yet.
 
@@ -57,7 +62,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     :raises InvalidSite: if the site names a driver that is not installed.
     :raises DriverError: if a library of a driver cannot be imported.
     """
-    server = site.driver_for("VM") or "libvirt"
+    server = server_driver(site)
 
     def make(kind: str, name: str) -> Any:
         return driver(kind, name)(site, host)

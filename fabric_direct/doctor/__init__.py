@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from fabric_direct import registry
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor import daemon, drivers, files, libraries, machine, workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
@@ -41,7 +42,7 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     yield drivers.check_drivers(site)
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
-    server = site.driver_for("VM") or "libvirt"
+    server = registry.server_driver(site)
     if "openstack" in {server, *site.drivers.values()}:
         yield from _cloud(site)
     if server == "libvirt":

@@ -24,4 +24,4 @@ def check_drivers(site: Site) -> Diagnosis:
 
 
 def _named(site: Site) -> dict[str, str]:
-    return {"VM": "libvirt", **site.drivers, "guest": site.guest}
+    return {"VM": registry.server_driver(site), **site.drivers, "guest": site.guest}

@@ -86,7 +86,7 @@ def _create_and_die(site: Site, wanted: NodeSliver) -> None:
 
     Attachment._attach_missing = die  # type: ignore[method-assign]
     with HandlerProcessor(site) as processor:
-        processor.create(wanted).result()
+        done(processor.create(wanted).result())
 
 
 @pytest.mark.parametrize("operation", ["create", "delete"])

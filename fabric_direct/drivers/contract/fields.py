@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.model import Frozen
+from fabric_direct.model import Frozen, PciComponent, SmartNic
 
 
 def refuse_fields(wanted: Frozen, unserved: Iterable[str], by: str, below: str = "") -> None:
@@ -17,3 +17,11 @@ def refuse_fields(wanted: Frozen, unserved: Iterable[str], by: str, below: str =
             raise InvalidSliver(
                 f"is not available {by}", field=f"{below}{name}", remedy="leave it out"
             )
+
+
+def refuse_nic_fields(component: PciComponent, unserved: Iterable[str]) -> None:
+    """Raise InvalidSliver if an interface of a whole NIC has one of the ``unserved`` fields."""
+    for number, interface in enumerate(
+        component.interfaces if isinstance(component, SmartNic) else ()
+    ):
+        refuse_fields(interface, unserved, "on a whole NIC", f"interfaces[{number}].")

@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import (
     Tenant,
     VfSettings,
 )
-from fabric_direct.drivers.contract.fields import refuse_fields
+from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.fake.substrate import Fake, the
 from fabric_direct.errors import DeviceClaimed, DeviceUnclean, InvalidSliver
 from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic
@@ -40,9 +40,7 @@ class FakeDevice(Fake):
 
     def check(self, component: PciComponent, tenant: Tenant) -> None:
         """Refuse a device that is not in the substrate, or belongs to another sliver."""
-        if isinstance(component, SmartNic):
-            for number, interface in enumerate(component.interfaces):
-                refuse_fields(interface, self.unserved, "on a whole NIC", f"interfaces[{number}].")
+        refuse_nic_fields(component, self.unserved)
         for number, address in enumerate(component.bdf):
             device = self.substrate.devices.get(address)
             if device is None or device.state is DeviceState.NOT_ALLOWED:

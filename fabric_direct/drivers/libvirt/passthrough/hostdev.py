@@ -12,7 +12,7 @@ from typing import ClassVar
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PluggedDevice, Tenant
-from fabric_direct.drivers.contract.fields import refuse_fields
+from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, PlainFunctions, Plugging
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
@@ -24,7 +24,7 @@ from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
 from fabric_direct.errors import NotVerified, TimedOut
-from fabric_direct.model import PciAddress, PciComponent, SmartNic
+from fabric_direct.model import PciAddress, PciComponent
 
 WHEN = {LIVE: "now", CONFIG: "at its next start"}
 
@@ -60,10 +60,7 @@ class HostdevDevice:
 
         :meth:`Topology.refuse` lists what is refused.
         """
-        if isinstance(component, SmartNic):
-            for number, interface in enumerate(component.interfaces):
-                below = f"interfaces[{number}]."
-                refuse_fields(interface, self.unserved, "on a whole NIC", below)
+        refuse_nic_fields(component, self.unserved)
         with self._host.translated(f"check {component.id}"):
             topology = self._host.topology()
             topology.refuse(component, tenant.sliver, uuid_of(tenant))

@@ -9,6 +9,7 @@ import re
 
 import libvirt
 
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 from fabric_direct.model import PciAddress
 
 VFIO = "vfio-pci"
@@ -32,13 +33,10 @@ def bind(connection: libvirt.virConnect, address: PciAddress) -> None:
 
 def is_known(connection: libvirt.virConnect, address: PciAddress) -> bool:
     """Return whether libvirt lists a function: udev tells it later than the kernel knows."""
-    try:
+    with Ignoring(libvirt.VIR_ERR_NO_NODE_DEVICE):
         _node_device(connection, address)
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_NODE_DEVICE:
-            return False
-        raise
-    return True
+        return True
+    return False
 
 
 def _node_device(connection: libvirt.virConnect, address: PciAddress) -> libvirt.virNodeDevice:
