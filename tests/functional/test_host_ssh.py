@@ -313,7 +313,7 @@ class TestLogin:
     ) -> None:
         mocker.patch.dict(os.environ, {"HOME": str(tmp_path)})
         (tmp_path / ".ssh").mkdir()
-        (tmp_path / ".ssh" / "id_rsa").write_text(server.identity.read_text())
+        (tmp_path / ".ssh" / "id_ecdsa").write_text(server.identity.read_text())
         assert connect(ssh_key=None).read_file("/proc/version", timeout=LIMIT)
 
     def test_a_key_of_an_agent_is_tried_if_none_is_named(
