@@ -1,7 +1,9 @@
 """What the unit tests share beside the slivers: a cloud as a test scripts it, and files in memory."""
 
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +17,21 @@ from tests.unit.openstack_api import api, clouds_folder, kept_connection, kept_f
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# Each worker and each process that a test starts would compile all files anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 __all__ = ["api", "clouds_folder", "kept_connection", "kept_folder", "loopback", "tmp_path"]
 
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 256 * 1024**2
 """Bytes that must be free in memory; the files of all tests under way take a tenth of that."""
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector, also that of forked children, pass over modules and collected tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
