@@ -1,5 +1,6 @@
 """The JSON Schema of slivers and sites says the same as the models."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SLIVERS, SITES = ("vm.yaml", "vm-modified.yaml"), ("site.yaml", "fake-site.yaml")
 
 
+@cache
 def validator(model: type[BaseModel]) -> jsonschema.Draft202012Validator:
     schema = json_schema(model)
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -59,6 +59,12 @@ async def client(zone: Zone) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    zone = Zone(site(tmp_path_factory.mktemp("zone")), [FakeSource("a", {"small": [3]})])
+    return api(zone).openapi()
+
+
 def select(*kinds: dict[str, Any], **values: Any) -> dict[str, Any]:
     return {"request_id": "request-1", "kinds": list(kinds) or [kind()]} | values
 
@@ -357,10 +363,6 @@ class TestWhatGoesWrongInside:
 
 
 class TestTheDocument:
-    @pytest.fixture
-    def document(self, zone: Zone) -> dict[str, Any]:
-        return api(zone).openapi()
-
     def test_has_all_paths(self, document: dict[str, Any]) -> None:
         assert {path: sorted(of) for path, of in document["paths"].items()} == {
             "/zones": ["get"],
