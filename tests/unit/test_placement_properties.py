@@ -23,6 +23,20 @@ from tests.unit.placement_hosts import need, request
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples/placement/batches").glob("*.yaml"))
 NAMES = tuple(f"r{number}" for number in range(8))
+# Strategies are made once: each that is made anew is checked at its first draw.
+FLAGS = st.booleans()
+RARELY = st.sampled_from([False, False, True])
+MOSTLY = st.sampled_from([True, True, True, False])
+NODES = st.sampled_from([None, 0, 1])
+MODELS = st.sampled_from([None, "A30", "T4"])
+UPLINKS = st.sampled_from(["ens1", "ens2"])
+WANTED_UPLINKS = st.sampled_from([None, "ens1", "ens2"])
+CPU_RATIOS = st.sampled_from([0.5, 1.0, 1.7, 16.0])
+RAM_RATIOS = st.sampled_from([0.9, 1.0, 1.5])
+OWNERS = st.sampled_from([None, "p", "q"])
+SLIVERS = st.dictionaries(st.sampled_from(["old", "older"]), st.sampled_from([None, "p"]))
+MATES = st.lists(st.sampled_from([*NAMES, "old"]), max_size=2, unique=True).map(tuple)
+RARE_MATES = st.one_of(st.just(()), st.just(()), MATES)
 
 
 @st.composite
@@ -31,17 +45,18 @@ def free_devices(draw: st.DrawFn) -> tuple[FreeDevice, ...]:
     devices = []
     for bus in range(draw(st.integers(0, 5))):
         functions = tuple(PciAddress(0, bus, 0, number) for number in range(2))
-        node = draw(st.sampled_from([None, 0, 1]))
-        if draw(st.booleans()):
-            devices.append(
-                FreeDevice("GPU", functions, draw(st.sampled_from(["A30", "T4", None])), node)
-            )
+        node = draw(NODES)
+        if draw(FLAGS):
+            devices.append(FreeDevice("GPU", functions, draw(MODELS), node))
         else:
-            uplink = draw(st.sampled_from(["ens1", "ens2"]))
+            uplink = draw(UPLINKS)
             devices.append(
                 FreeDevice("SharedNIC", functions[:1], "CX6", node, uplink, uplink == "ens1")
             )
     return tuple(devices)
+
+
+DEVICES = free_devices()
 
 
 @st.composite
@@ -56,52 +71,51 @@ def host_states(draw: st.DrawFn, name: str) -> HostState:
         disk=draw(st.floats(0, 500)),
         cores_used=draw(st.integers(0, 40)),
         ram_used=draw(st.floats(0, 80)),
-        cpu_ratio=draw(st.sampled_from([0.5, 1.0, 1.7, 16.0])),
-        ram_ratio=draw(st.sampled_from([0.9, 1.0, 1.5])),
+        cpu_ratio=draw(CPU_RATIOS),
+        ram_ratio=draw(RAM_RATIOS),
         numa_nodes=nodes,
-        devices=draw(free_devices()),
-        slivers=draw(
-            st.dictionaries(st.sampled_from(["old", "older"]), st.sampled_from([None, "p"]))
-        ),
-        enabled=draw(st.sampled_from([True, True, True, False])),
+        devices=draw(DEVICES),
+        slivers=draw(SLIVERS),
+        enabled=draw(MOSTLY),
     )
 
 
 @st.composite
 def device_needs(draw: st.DrawFn, component: str) -> Any:
     """Return the need of a device."""
-    if draw(st.booleans()):
-        if draw(st.sampled_from([False, False, True])):
+    if draw(FLAGS):
+        if draw(RARELY):
             functions = (PciAddress(0, draw(st.integers(0, 4)), 0, draw(st.integers(0, 1))),)
             return need(component, "GPU", bdf=functions)
-        return need(component, "GPU", model=draw(st.sampled_from([None, "A30", "T4"])))
-    uplink = draw(st.sampled_from([None, "ens1", "ens2"]))
-    return need(component, "SharedNIC", uplink=uplink, vepa=draw(st.booleans()))
+        return need(component, "GPU", model=draw(MODELS))
+    uplink = draw(WANTED_UPLINKS)
+    return need(component, "SharedNIC", uplink=uplink, vepa=draw(FLAGS))
+
+
+DEVICE_NEEDS = tuple(device_needs(f"d{number}") for number in range(3))
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Request]:
     """Return requests that name each other, and slivers that are there."""
-    mates = st.lists(st.sampled_from([*NAMES, "old"]), max_size=2, unique=True).map(tuple)
     return [
         request(
             name,
             draw(st.integers(1, 12)),
             draw(st.integers(1, 24)),
             draw(st.integers(1, 100)),
-            devices=tuple(draw(device_needs(f"d{n}")) for n in range(draw(st.integers(0, 3)))),
-            affinity=draw(st.one_of(st.just(()), st.just(()), mates)),
-            anti_affinity=draw(mates),
-            same_numa_node=draw(st.booleans()),
-            owner=draw(st.sampled_from([None, "p", "q"])),
+            devices=tuple(draw(each) for each in DEVICE_NEEDS[: draw(st.integers(0, 3))]),
+            affinity=draw(RARE_MATES),
+            anti_affinity=draw(MATES),
+            same_numa_node=draw(FLAGS),
+            owner=draw(OWNERS),
         )
         for name in NAMES[: draw(st.integers(1, 8))]
     ]
 
 
-SITES = st.integers(1, 4).flatmap(
-    lambda number: st.tuples(*(host_states(f"w{n}") for n in range(number)))
-)
+HOSTS = tuple(host_states(f"w{number}") for number in range(4))
+SITES = st.one_of(st.tuples(*HOSTS[:number]) for number in range(1, 5))
 
 
 def on_hosts(plan: BuildPlan, batch: list[Request]) -> dict[str, list[Request]]:
