@@ -1,6 +1,5 @@
 """Address pools: who gets which address, who holds what, and that it stays so."""
 
-import multiprocessing
 import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
 from fabric_direct.errors import Conflict, DriverError, InvalidSliver, PoolExhausted, TimedOut
 from fabric_direct.model import Interface
 from fabric_direct.networks import SiteNetwork
+from tests.unit.processes import APART
 
 ANY = Interface()
 
@@ -232,7 +232,7 @@ def _hold_ten(path: Path, name: str) -> list[str]:
 
 def test_processes_never_get_the_same_address(tmp_path):
     path = tmp_path / "pools.sqlite"
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with APART.Pool(2) as pool:
         both = pool.starmap(_hold_ten, [(path, "a"), (path, "b")])
     assert len(set(both[0] + both[1])) == 20
 

@@ -1,6 +1,5 @@
 """Small databases: what is read and written in one transaction, whatever threads and processes do."""
 
-import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +8,9 @@ import pytest
 
 from fabric_direct.database import Database
 from fabric_direct.errors import DriverError
+from tests.unit.processes import APART
 
 TABLE = "CREATE TABLE IF NOT EXISTS count (number INTEGER NOT NULL)"
-SPAWN = multiprocessing.get_context("spawn")
 TIMES = 15
 
 
@@ -36,7 +35,7 @@ def count_in_threads(path: Path) -> None:
 def test_no_change_is_lost_between_threads_of_several_processes(tmp_path: Path) -> None:
     """A file that any thread closes loses all of its process's locks: POSIX has them so."""
     path = tmp_path / "count.sqlite"
-    with ProcessPoolExecutor(2, SPAWN) as processes:
+    with ProcessPoolExecutor(2, APART) as processes:
         for done in [processes.submit(count_in_threads, path) for _ in range(2)]:
             done.result(120)
 

@@ -1,7 +1,6 @@
 """What is written down of devices: twice, and what either says counts."""
 
 import json
-import multiprocessing
 import socket
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from fabric_direct.drivers.libvirt.passthrough import records as records_module
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import PciAddress
+from tests.unit.processes import APART
 
 DRIVE = PciAddress.parse("0000:04:00.0")
 VF = PciAddress.parse("0000:01:10.0")
@@ -199,8 +199,7 @@ def _write_many(site: Site, there: str, bus: int) -> None:
 def test_records_of_many_processes_are_all_kept(
     records: DeviceRecords, site: Site, there: Path
 ) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=_write_many, args=(site, str(there), bus)) for bus in range(3)]
+    writers = [APART.Process(target=_write_many, args=(site, str(there), bus)) for bus in range(3)]
     for writer in writers:
         writer.start()
     for writer in writers:

@@ -1,6 +1,5 @@
 """What is promised to slivers before it can be seen: nobody else is given it."""
 
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from fabric_direct.placement.claims import Claim, Claims, depleted
 from fabric_direct.placement.placer import Placer
 from fabric_direct.placement.state import FreeDevice, HostState
 from fabric_direct.registry import host_drivers
+from tests.unit.processes import APART
 
 MakeVm = Callable[..., NodeSliver]
 GPU, AUDIO, OTHER = map(PciAddress.parse, ("25:00.0", "25:00.1", "26:00.0"))
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -194,7 +193,7 @@ def test_threads_and_processes_that_place_at_once_never_take_the_same(
         vm(id=f"s{n}", host="auto", capacities=size, components=gpu if n % 2 else ())
         for n in range(40)
     ]
-    with ProcessPoolExecutor(2, SPAWN) as processes, ThreadPoolExecutor(8) as threads:
+    with ProcessPoolExecutor(2, APART) as processes, ThreadPoolExecutor(8) as threads:
         elsewhere = [processes.submit(choose, tmp_path, slivers[n:20:2]) for n in range(2)]
         here = [threads.submit(choose, tmp_path, slivers[20 + n :: 8]) for n in range(8)]
         placed = [sliver for future in elsewhere + here for sliver in future.result(60)]

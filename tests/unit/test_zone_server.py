@@ -1,7 +1,6 @@
 """Listening: on which address, with what, and how it ends."""
 
 import datetime
-import multiprocessing
 import os
 import signal
 import socket
@@ -28,6 +27,7 @@ from fabric_direct.drivers.fake import substrate
 from fabric_direct.errors import InvalidSite, SliverBusy
 from fabric_direct.zones.server import ZoneServer
 from tests.conftest import FAKE_DRIVERS
+from tests.unit.processes import APART
 from tests.unit.zone_sources import sliver_kind
 
 SECONDS = 30
@@ -236,9 +236,8 @@ def _serve(where: Site, told: Connection, hang: bool) -> None:
 @contextmanager
 def process(where: Site, *, hang: bool = False) -> Iterator[tuple[Any, Connection]]:
     """Serve a site in a process of its own; give it, and what it tells."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_serve, args=(where, theirs, hang))
+    ours, theirs = APART.Pipe()
+    child = APART.Process(target=_serve, args=(where, theirs, hang))
     child.start()
     yield child, ours
     child.join(SECONDS)
