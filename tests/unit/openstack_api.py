@@ -42,6 +42,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import responses
+from openstack.connection import Connection
 from requests import PreparedRequest, Request
 
 from fabric_direct.config import OpenStackSettings, Site
@@ -380,6 +381,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Say nothing."""
+
+
+def hurry(connection: Connection, limit: float) -> None:
+    """Limit the requests of a connection from now on.
+
+    To log in and to discover services may take as long as a busy machine needs.
+    """
+    connection.session.session.get_adapter("http://")._limit = limit
 
 
 @pytest.fixture

@@ -181,6 +181,7 @@ def test_a_command_that_leaves_its_input_is_no_error(ssh: SshGuest) -> None:
 
 
 def test_a_command_that_does_not_end_is_not_waited_for(ssh: SshGuest) -> None:
+    assert ssh.ping(GUEST)  # to log in may take longer
     with pytest.raises(TimedOut, match="did not end in time"):
         ssh.run(GUEST, ("sleep", "30"), timeout=0.3)
 

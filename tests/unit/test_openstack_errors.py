@@ -34,7 +34,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
-from tests.unit.openstack_api import LoopbackCloud, OpenStackApi
+from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry
 
 POLICY = "Policy doesn't allow os_compute_api:os-quota-sets:update to be performed."
 CORES = "Quota exceeded for cores: Requested 4, but already used 18 of 20 cores"
@@ -167,8 +167,10 @@ class TestNoAnswer:
             return 200, {}
 
         loopback.answer("GET", "network", "/ports", hang)
+        network = cloud(loopback.settings).network
+        hurry(cloud(loopback.settings), 0.3)
         with pytest.raises(TimedOut, match="timed out"), translated("list the ports"):
-            list(cloud(loopback.settings, call_limit=0.3).network.ports())
+            list(network.ports())
         gate.set()
 
     def test_because_the_name_is_unknown_is_unreachable(self, api: OpenStackApi) -> None:
@@ -265,8 +267,11 @@ class TestWhetherItWasCarriedOut:
             return 201, {"port": {"id": "p"}}
 
         loopback.answer("POST", "network", "/ports", hang)
+        connection = cloud(loopback.settings)
+        assert connection.network
+        hurry(connection, 0.3)
 
-        assert unclear(self.failure(cloud(loopback.settings, call_limit=0.3)))
+        assert unclear(self.failure(connection))
         gate.set()
 
     def test_is_unclear_if_the_answer_broke_off(self, loopback: LoopbackCloud) -> None:
