@@ -3,11 +3,11 @@
 import json
 import secrets
 import shlex
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import paramiko
 import pytest
 
 from fabric_direct.config import Site
@@ -180,16 +180,27 @@ print("ready", flush=True)
 while not ended.is_set():
     os.pwrite(file, page, 0)
 """
+PROBE = """
+import errno, os, select, sys
+print("ready", flush=True)
+refused = False
+while not select.select([sys.stdin], [], [], 0.02)[0]:
+    try:
+        os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))
+    except OSError as error:
+        refused |= error.errno == errno.EBUSY
+sys.exit(refused)
+"""
 
 
 @contextmanager
-def running(worker: Any, program: str, *arguments: str) -> Iterator[None]:
+def running(worker: Any, program: str, *arguments: str) -> Iterator[paramiko.Channel]:
     """Have a program run on the worker, which ends with its input."""
     channel = worker._client().get_transport().open_session()
     channel.exec_command(shlex.join(("python3", "-c", program, *arguments)))
     assert channel.recv(5) == b"ready"
     try:
-        yield
+        yield channel
     finally:
         channel.shutdown_write()
         channel.recv_exit_status()
@@ -229,14 +240,10 @@ def test_an_erase_that_has_too_little_time_is_no_success(worker: Any, host: Host
 
 
 def test_nobody_can_mount_a_drive_while_it_is_being_erased(worker: Any, host: HostDriver) -> None:
-    disk, refused = name_of(worker, DRIVE), set()
-    eraser = threading.Thread(target=cleaned, args=(host, "NVME", DRIVE))
-    eraser.start()
-    while eraser.is_alive():
-        refused.add(worker.ask("python3", "-c", CLAIM, f"/dev/{disk}").returncode)
-    eraser.join()
+    with running(worker, PROBE, f"/dev/{name_of(worker, DRIVE)}") as probe:
+        cleaned(host, "NVME", DRIVE)
 
-    assert 1 in refused
+    assert probe.exit_status == 1
 
 
 def test_what_is_no_drive_cannot_be_erased(host: HostDriver) -> None:

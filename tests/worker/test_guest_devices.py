@@ -64,9 +64,10 @@ class ConsoleGuest:
 
 
 @pytest.fixture(scope="module")
-def domain(booted_l2: L2) -> libvirt.virDomain:
+def domain(booted_l2: L2) -> Iterator[libvirt.virDomain]:
     """The domain ``l2``, made ready once: its shell keeps what was typed."""
-    return booted_l2.domain
+    with booted_l2.awake():
+        yield booted_l2.domain
 
 
 @pytest.fixture(scope="module")
