@@ -7,12 +7,13 @@ retried: one call of those drivers is many requests, and may wait as long as the
 
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from fabric_direct import forks
 from fabric_direct.errors import TimedOut
@@ -22,10 +23,12 @@ Within = Callable[[], AbstractContextManager[None]]
 
 
 class Deadline:
-    """The time by which an operation must end."""
+    """The time by which an operation must end, and the calls that it gave up."""
 
     def __init__(self, at: float) -> None:
         self._at = at
+        self.given_up: list[Call[Any]] = []
+        """All of them, also those that have returned since."""
 
     @classmethod
     def within(cls, seconds: float) -> Self:
@@ -40,26 +43,82 @@ class Deadline:
         """Return the seconds left, never negative, never more than ``at_most``."""
         return max(0.0, min(self._at - time.monotonic(), at_most))
 
+    def of_its_own(self) -> "Deadline":
+        """Return a deadline at the same time that can be renewed apart; it keeps the same calls."""
+        own = Deadline(self._at)
+        own.given_up = self.given_up
+        return own
+
+    def give_up(self, calls: "Iterable[Call[Any]]") -> None:
+        """Note calls that were given up and may still take effect."""
+        self.given_up.extend(calls)
+
+    def late(self) -> "tuple[Call[Any], ...]":
+        """Return the calls that were given up and have not returned: each may still take effect."""
+        return tuple(call for call in tuple(self.given_up) if not call.over.done())
+
+    def settle(self, seconds: float) -> None:
+        """Wait for the calls that were given up, at most ``seconds`` and within the deadline."""
+        wait([call.over for call in self.late()], self.remaining(seconds))
+
+
+class Call(Generic[T]):
+    """A call in a daemon thread, in the context of its caller.
+
+    A call cannot be interrupted: one that is given up continues, blocks neither the operation nor the
+    exit of the process, and its result is dropped.
+    """
+
+    def __init__(self, what: str, function: Callable[[], T]) -> None:
+        """Begin it."""
+        self.what = what
+        self.over: Future[T] = Future()
+        """Done when the call has returned."""
+        self.given_up = threading.Event()
+        context = copy_context()
+        _Caller.take().calls.put(lambda: context.run(self._run, function))
+
+    def result(self, seconds: float) -> T:
+        """Return the result.
+
+        :raises TimedOut: if the call has not returned in time; it is given up.
+        """
+        try:
+            return self.over.result(seconds)
+        except TimeoutError as error:
+            if self.over.done():  # by now, or the error is its own
+                return self.over.result()
+            self.given_up.set()
+            raise TimedOut(f"{self.what} gave no answer", why=f"waited {seconds:.1f} s") from error
+
+    def _run(self, function: Callable[[], T]) -> None:
+        _current.set(self)
+        try:
+            self.over.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
+            self.over.set_exception(error)
+
+
+_current: ContextVar[Call[Any] | None] = ContextVar("call", default=None)
+
+
+def current_call() -> Call[Any] | None:
+    """Return the call that this runs in, if any: it tells whether it was given up."""
+    return _current.get()
+
 
 def call_within(seconds: float, what: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
     """Call ``function`` in the caller's context and wait at most ``seconds`` for its result.
 
-    A call cannot be interrupted: after the timeout it continues in a daemon thread, blocks neither the
-    operation nor the exit of the process, and its result is dropped.
-
-    :raises TimedOut: if the call has not returned in time.
+    :raises TimedOut: if the call has not returned in time, or no time is left to begin it.
     """
+    return _begin(seconds, what, partial(function, *args, **kw)).result(seconds)
+
+
+def _begin(seconds: float, what: str, function: Callable[[], T]) -> Call[T]:
     if seconds <= 0:
         raise TimedOut(f"{what} was not begun", why="the time for the operation is spent")
-    answer: Future[T] = Future()
-    context = copy_context()
-    _Caller.take().calls.put(lambda: context.run(_answer, answer, function, args, kw))
-    try:
-        return answer.result(seconds)
-    except TimeoutError as error:
-        if answer.done():
-            raise
-        raise TimedOut(f"{what} gave no answer", why=f"waited {seconds:.1f} s") from error
+    return Call(what, function)
 
 
 class _Caller:
@@ -90,13 +149,6 @@ class _Caller:
 forks.in_child(_Caller.idle.clear)
 
 
-def _answer(answer: "Future[T]", function: Callable[..., T], args: Any, kw: Any) -> None:
-    try:
-        answer.set_result(function(*args, **kw))
-    except BaseException as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
-        answer.set_exception(error)
-
-
 def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
     """Block until a condition holds; poll it.
 
@@ -122,10 +174,16 @@ class _Bounded:
     """A driver whose methods have a time limit."""
 
     def __init__(
-        self, driver: Any, name: str, deadline: Deadline, limit: float, within: Within
+        self,
+        driver: Any,
+        name: str,
+        deadline: Deadline,
+        limit: float,
+        within: Within,
+        reading: Collection[str],
     ) -> None:
         self._driver, self._name, self._deadline = driver, name, deadline
-        self._limit, self._within = limit, within
+        self._limit, self._within, self._reading = limit, within, reading
 
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(self._driver, attribute)
@@ -138,21 +196,34 @@ class _Bounded:
                 kw["timeout"] = self._deadline.remaining(kw["timeout"])
                 limit += kw["timeout"]
             with self._within():
-                return call_within(
-                    self._deadline.remaining(limit), f"{self._name}.{attribute}", value, *args, **kw
-                )
+                return self._call(attribute, partial(value, *args, **kw), limit)
 
         return bounded
 
+    def _call(self, attribute: str, function: Callable[[], T], limit: float) -> T:
+        limit = self._deadline.remaining(limit)
+        call = _begin(limit, f"{self._name}.{attribute}", function)
+        try:
+            return call.result(limit)
+        finally:
+            if call.given_up.is_set() and attribute not in self._reading:
+                self._deadline.give_up([call])
+
 
 def bounded(
-    driver: T, name: str, deadline: Deadline, limit: float, within: Within = nullcontext
+    driver: T,
+    name: str,
+    deadline: Deadline,
+    limit: float,
+    within: Within = nullcontext,
+    reading: Collection[str] = (),
 ) -> T:
     """Return ``driver`` with a time limit on each call.
 
     A call may take ``limit`` seconds, plus its own ``timeout`` if it is given one by keyword, but never
-    longer than the deadline allows.
+    longer than the deadline allows. The deadline keeps the calls that were given up.
 
     :param within: makes the context manager for each call.
+    :param reading: methods that change nothing: it does not matter when these return.
     """
-    return cast(T, _Bounded(driver, name, deadline, limit, within))
+    return cast(T, _Bounded(driver, name, deadline, limit, within, reading))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric_direct.deadline import Deadline, bounded, call_within, wait_until
+from fabric_direct.deadline import Call, Deadline, bounded, call_within, wait_until
 from fabric_direct.errors import TimedOut
 
 
@@ -65,6 +65,42 @@ def test_each_call_of_a_bounded_driver_has_the_limit(never: threading.Event) -> 
 
     with pytest.raises(TimedOut, match=r"compute\.hang"):
         driver.hang()
+
+
+def test_a_call_that_was_given_up_is_kept_until_it_returns(never: threading.Event) -> None:
+    deadline = Deadline.within(60)
+
+    with pytest.raises(TimedOut):
+        bounded(Driver(never), "compute", deadline, 0.05).hang()
+
+    (call,) = deadline.late()
+    assert call.what == "compute.hang"
+    never.set()
+    deadline.settle(30)
+    assert deadline.late() == ()
+    assert deadline.given_up == [call]
+
+
+def test_a_call_that_changes_nothing_is_not_kept(never: threading.Event) -> None:
+    deadline = Deadline.within(60)
+
+    with pytest.raises(TimedOut):
+        bounded(Driver(never), "compute", deadline, 0.05, reading={"hang"}).hang()
+
+    assert deadline.given_up == []
+
+
+def test_a_deadline_of_its_own_is_renewed_apart_and_keeps_the_same_calls(
+    never: threading.Event,
+) -> None:
+    deadline = Deadline.within(0)
+    own = deadline.of_its_own()
+
+    own.renew(50)
+    own.give_up([Call("waiting", never.wait)])
+
+    assert deadline.remaining() == 0
+    assert deadline.late() == own.late() != ()
 
 
 def test_the_deadline_goes_before_the_limit(never: threading.Event) -> None:

@@ -17,6 +17,17 @@ from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciComponent
 
+READING = frozenset(
+    {
+        *("authorized_keys", "boot_finished", "bridge_mode", "check", "console", "cpu_info"),
+        *("differences", "existing", "find", "find_port", "free_ports", "image_needs"),
+        *("interfaces", "inventory", "keeps", "leftovers", "listens", "numa_info", "pending"),
+        *("ping", "pins", "plugged", "plugs", "ports", "records", "servers", "ssh_host_key"),
+        *("unused", "vfs", "volumes", "wait"),
+    }
+)
+"""The methods of drivers that change nothing: one that is given up has no effect later."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostDrivers:
@@ -75,7 +86,9 @@ class HostDrivers:
         by the deadline, each of their requests by a limit of its own.
         """
         reads = reads or ReadCache()
-        limited = partial(bounded, deadline=deadline, limit=limit, within=reads.active)
+        limited = partial(
+            bounded, deadline=deadline, limit=limit, within=reads.active, reading=READING
+        )
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
         cleaning = partial(limited, limit=inf)
         return replace(

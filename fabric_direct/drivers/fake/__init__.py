@@ -1,10 +1,17 @@
 """Drivers whose substrate is memory, for tests: of this package and of its users.
 
 The drivers of one host share a :class:`Substrate`; a process has one for each site and host
-(:func:`substrate`). A test can make it slow, and make the n-th call of a method fail, hang or lie:
-return without having done anything::
+(:func:`substrate`). A test can make it slow, and inject a fault into the n-th call of a method::
 
     substrate(site, "localhost").fault("volume.create", at=2, kind="fail")
+
+=========  =====================================================================
+``fail``   It fails, and has no effect.
+``after``  It takes effect and fails.
+``late``   It takes effect after its caller gave it up, and the event ``until``, if one is given.
+``hang``   It never returns, and has no effect.
+``lie``    It returns as if done, and has no effect.
+=========  =====================================================================
 """
 
 from fabric_direct.drivers.fake.bridge import FakeBridge

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Literal, TypeVar, cast
 
 from fabric_direct.config import FakeHost, Site
+from fabric_direct.deadline import current_call
 from fabric_direct.drivers.contract import (
     DeviceRecord,
     HostCapacity,
@@ -31,6 +32,9 @@ from fabric_direct.networks import NetworkSliver
 T = TypeVar("T")
 Key = tuple[str, str]
 """Sliver and component."""
+Kind = Literal["fail", "after", "late", "hang", "lie"]
+"""A call fails before it took effect, fails after it did, takes effect after its caller gave it up,
+never ends and has no effect, or returns without having done anything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +45,9 @@ class Fault:
     """``<driver>.<method>``, for example ``compute.create``; ``compute.*`` are all of a driver."""
     at: int
     """The number of the call, from 1; 0 is every call."""
-    kind: Literal["fail", "hang", "lie"]
+    kind: Kind
+    until: threading.Event | None = None
+    """What a late call waits for once its caller has given up; None if it waits no longer."""
 
 
 @dataclass
@@ -93,11 +99,16 @@ class Substrate:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _released: threading.Event = field(default_factory=threading.Event)
 
-    def fault(self, method: str, *, at: int = 1, kind: Literal["fail", "hang", "lie"]) -> None:
-        """Inject a fault into the ``at``-th call of a method from now on; 0 is every call."""
+    def fault(
+        self, method: str, *, at: int = 1, kind: Kind, until: threading.Event | None = None
+    ) -> None:
+        """Inject a fault into the ``at``-th call of a method from now on; 0 is every call.
+
+        :param until: what a late call waits for, once its caller has given up.
+        """
         with self._lock:
             self.calls[method] = 0
-            self.faults.append(Fault(method, at, kind))
+            self.faults.append(Fault(method, at, kind, until))
 
     def mend(self) -> None:
         """Remove all faults, and end the calls that hang."""
@@ -119,7 +130,7 @@ class Substrate:
             due = (fault for fault in self.faults if fault.at in {0, count})
             met = [fault for fault in due if fnmatchcase(method, fault.method)]
             self.fired.update(met)
-            kinds = [fault.kind for fault in met]
+            kinds = {fault.kind: fault for fault in met}
         if "fail" in kinds:
             raise DriverError(f"{method} failed", why=f"it was told to, at call {count}")
         if "hang" in kinds:
@@ -127,8 +138,22 @@ class Substrate:
             raise DriverError(f"{method} hung")
         if "lie" in kinds:
             return cast(T, None)
+        if "late" in kinds:
+            _await_given_up(kinds["late"].until)
         with self._lock:
-            return effect()
+            result = effect()
+        if "after" in kinds:
+            raise DriverError(f"{method} failed", why="it was told to, after it took effect")
+        return result
+
+
+def _await_given_up(until: threading.Event | None) -> None:
+    """Block until the caller has given up, if it would, and until the event."""
+    call = current_call()
+    if call is not None:
+        call.given_up.wait()
+    if until is not None:
+        until.wait()
 
 
 _substrates: dict[tuple[str, str], Substrate] = {}
