@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Call, Deadline
 from fabric_direct.errors import FabricDirectError, NotVerified
 from fabric_direct.model import Finding, StepReport, StepStatus
 from fabric_direct.steps.base import Flow, Step
@@ -45,6 +45,8 @@ class Result:
     """The first failure, if any."""
     undone: bool = False
     """Whether the flow was undone, because a step that can be undone failed."""
+    late: tuple[Call[Any], ...] = ()
+    """The calls that were given up and had not returned when undoing began, or given up by it."""
 
 
 def plan(flow: Flow) -> tuple[StepReport, ...]:
@@ -68,14 +70,16 @@ def run(
 
     :param executor: a thread pool for the steps. It must not be the pool that this is called in: one
         bounded pool for both can starve itself.
-    :param deadline: when the drivers of the steps give up. The first step that is undone renews it.
-    :param undo_limit: seconds for undoing.
+    :param deadline: when the drivers of the steps give up. Undoing renews it.
+    :param undo_limit: seconds for undoing. At most half of it is spent on waiting for calls that were
+        given up: what they make is undone, too, if they return by then.
     :param listener: called with each event, in the thread of the caller. Its errors are logged.
     """
     running = _Run(executor, deadline, undo_limit, listener)
     running.make(flow.stages)
     reports = (running.reports.get(step.name) for step in flow.steps())
-    return Result(tuple(filter(None, reports)), running.error, running.undoing)
+    late = running.late | set(deadline.late())
+    return Result(tuple(filter(None, reports)), running.error, running.undoing, tuple(late))
 
 
 def attempt(function: Callable[..., T], *args: Any) -> T | Exception:
@@ -100,18 +104,25 @@ class _Run:
         self._executor, self._listener = executor, listener
         self._deadline, self._undo_limit = deadline, undo_limit
         self._made: set[Step] = set()
-        self._renewed = False
         self.reports: dict[str, StepReport] = {}
         self.error: Exception | None = None
         self.undoing = False
+        self.late: set[Call[Any]] = set()
 
     def make(self, stages: tuple[tuple[Step, ...], ...]) -> None:
-        for number, steps in enumerate(stages):
+        begun: list[tuple[Step, ...]] = []
+        for steps in stages:
+            begun.append(steps)
             function = _skip if self.error else self._make
             self._collect([self._begin(function, step) for step in steps])
             if self.undoing:
-                self._undo_stages(reversed(stages[: number + 1]))
-                return
+                self._deadline.renew(self._undo_limit)
+                break
+        if self.error:
+            self._deadline.settle(self._undo_limit / 2)
+        self.late.update(self._deadline.late())
+        if self.undoing:
+            self._undo_stages(reversed(begun))
 
     def _undo_stages(self, stages: Iterable[tuple[Step, ...]]) -> None:
         for steps in stages:
@@ -163,9 +174,6 @@ class _Run:
         return finding
 
     def _undo(self, step: Step) -> StepReport:
-        if not self._renewed:
-            self._renewed = True
-            self._deadline.renew(self._undo_limit)
         report, error = self.reports[step.name], attempt(_undo, step)
         if error:
             change = {"status": StepStatus.UNDO_FAILED, "error": str(error)}

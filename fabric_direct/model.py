@@ -637,7 +637,7 @@ class Outcome(Frozen):
     observed: Observed | None = None
     steps: tuple[StepReport, ...] = ()
     left: tuple[str, ...] = ()
-    """Names of what is left behind on the substrate."""
+    """Names of what is left behind on the substrate; what begins with ``unknown:`` may be there."""
     warnings: tuple[str, ...] = ()
     data: dict[str, Any] = {}
     """The answer of an operational action; or the ``host`` that placement chose."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -15,12 +16,14 @@ from fabric_direct.drivers.contract import DeviceDriver, HostDevice, HostDrivers
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
+    DriverError,
     FabricDirectError,
     NotFound,
     NotVerified,
 )
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
+from fabric_direct.late_calls import named
 from fabric_direct.locate_sliver import Placing, named_host, none_named, refuse_unknown
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
@@ -90,35 +93,35 @@ class Operations:
         :param planned: its placement in a build plan, which has claimed what it takes.
         """
         if isinstance(sliver, NodeSliver) and (sliver.open or planned):
-            return self._create_placed(sliver, deadline, planned)
-        with self._ending(sliver):
-            return self._create(sliver, deadline)
+            return self._ending(
+                sliver, deadline, lambda: self._create_placed(sliver, deadline, planned)
+            )
+        return self._ending(sliver, deadline, lambda: self._create(sliver, deadline))
 
     def _create_placed(
         self, sliver: NodeSliver, deadline: Deadline, planned: Placement | None
     ) -> Outcome:
         """Try one host after the other until one does not refuse the sliver."""
         refusals = Refusals(self._site.placement.retries)
-        with self._ending(sliver):
-            while True:
-                turn = Deadline.within(deadline.remaining())
-                try:
-                    placement = self._placing(turn).place(sliver, planned, without=refusals.hosts)
-                except FabricDirectError as error:
-                    return refusals.none_left(error)
-                outcome = self._create_there(placement, turn)
-                next_one = refusals.take(placement.sliver.host, outcome)
-                if not next_one or not deadline.remaining():
-                    return refusals.told(outcome)
+        while True:
+            turn = deadline.of_its_own()
+            try:
+                placement = self._placing(turn).place(sliver, planned, without=refusals.hosts)
+            except FabricDirectError as error:
+                return refusals.none_left(error)
+            outcome = self._create_there(placement, turn)
+            next_one = refusals.take(placement.sliver.host, outcome)
+            if not next_one or not deadline.remaining():
+                return refusals.told(outcome)
 
     def _create_there(self, placement: Placement, deadline: Deadline) -> Outcome:
         sliver, host = placement.sliver, placement.sliver.host or ""
         outcome = engine.attempt(self._create, sliver, deadline, host)
         if isinstance(outcome, Exception):
             outcome = failed(Operation.CREATE, sliver, outcome)
-        if placement.new and not (outcome.ok or outcome.left):
-            self._claims.drop(sliver.id)
         warnings = placement.warnings + outcome.warnings
+        if placement.new and not (outcome.ok or outcome.left):
+            warnings += _noted(self._claims.drop, sliver.id)
         return outcome.model_copy(update={"warnings": warnings, "data": {"host": host}})
 
     def _create(self, sliver: SliverRef, deadline: Deadline, host: str = "") -> Outcome:
@@ -132,13 +135,18 @@ class Operations:
         job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), reads, host)
         return self._apply(job, deadline)
 
-    @contextmanager
-    def _ending(self, sliver: SliverRef) -> Iterator[None]:
-        """Settle the claims of the sliver when the operation ends, whatever its result."""
-        try:
-            yield
-        finally:
-            self._claims.settle(sliver.id)
+    def _ending(
+        self, sliver: SliverRef, deadline: Deadline, work: Callable[[], Outcome]
+    ) -> Outcome:
+        """Settle the claims of the sliver when the operation ends, whatever its result.
+
+        What a late call may still make is not visible on its host: its claim stays until it expires.
+        """
+        outcome = engine.attempt(work)
+        warnings = () if deadline.late() else _noted(self._claims.settle, sliver.id)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return _with_warnings(outcome, warnings)
 
     def _placing(self, deadline: Deadline) -> Placing:
         def drivers_of(host: str) -> HostDrivers:
@@ -153,8 +161,11 @@ class Operations:
         """
         if not (isinstance(sliver, NodeSliver) and sliver.open):
             return self._modify(sliver, deadline)
-        with self._ending(sliver):
-            return self._modify(self._placing(deadline).change(sliver), deadline)
+        return self._ending(
+            sliver,
+            deadline,
+            lambda: self._modify(self._placing(deadline).change(sliver), deadline),
+        )
 
     def _modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         reads = ReadCache()
@@ -170,9 +181,7 @@ class Operations:
             for host in self._hosts_to_clear(ref, deadline, reads)
         ]
         worst = max(outcomes, key=lambda outcome: not outcome.ok)
-        if worst.ok:
-            self._claims.drop(ref.id)
-        return worst
+        return _with_warnings(worst, _noted(self._claims.drop, ref.id)) if worst.ok else worst
 
     def _hosts_to_clear(self, ref: SliverRef, deadline: Deadline, reads: ReadCache) -> list[str]:
         hosts = list(self._site.hosts)
@@ -223,7 +232,9 @@ class Operations:
         reads = ReadCache()
         handler = self._handler(sliver, deadline, reads)
         with reads.active():
-            answer = handler.act(sliver, action, data)
+            answer = engine.attempt(handler.act, sliver, action, data)
+        if isinstance(answer, Exception):
+            return failed(Operation.POA, sliver, answer, named(deadline.given_up))
         return Outcome(
             operation=Operation.POA,
             sliver=sliver.ref(),
@@ -298,8 +309,7 @@ class Operations:
             yield
 
     def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
-        sliver = job.sliver.model_dump(mode="json", exclude_none=True)
-        entry = self._journal.begin(job.operation, sliver, owns_everything=job.flow.owns_everything)
+        entry = self._begin(job)
         result = engine.run(
             job.flow,
             self._steps,
@@ -307,11 +317,28 @@ class Operations:
             undo_limit=self._site.limits.undo,
             listener=self._listener(job),
         )
-        left = self._left(job, result, entry, deadline)
+        left = self._left(job, result, entry, deadline) + _may_come(job, result, deadline)
         outcome = _failure(job, result, left) if result.error else _success(job, result, left)
-        if not outcome.left:
-            self._journal.end(job.sliver.id)
-        return outcome
+        if left:
+            return outcome
+        return _with_warnings(outcome, _noted(self._journal.end, job.sliver.id))
+
+    def _begin(self, job: "_Job") -> Entry:
+        """Note in the journal that an operation begins.
+
+        A deletion goes by stamp and needs no memory, so that it can free a disk that is full.
+
+        :raises DriverError: if the journal cannot be written, except for a deletion.
+        """
+        sliver = job.sliver.model_dump(mode="json", exclude_none=True)
+        begin = partial(self._journal.begin, job.operation, sliver)
+        try:
+            return begin(owns_everything=job.flow.owns_everything)
+        except DriverError as error:
+            if job.operation is not Operation.DELETE:
+                raise
+            job.reads.warnings.append(str(error))
+            return Entry(resumed=True, owns_everything=True)
 
     def _left(
         self, job: "_Job", result: engine.Result, entry: Entry, deadline: Deadline
@@ -331,7 +358,10 @@ class Operations:
 
     def _left_of_removal(self, job: "_Job", deadline: Deadline) -> tuple[str, ...]:
         """Delete all of the sliver and name what is still left."""
-        engine.run(job.handler.delete(job.sliver.ref()), self._steps, deadline=deadline)
+        removal = engine.attempt(job.handler.delete, job.sliver.ref())
+        if isinstance(removal, Flow):
+            limit = deadline.remaining()
+            engine.run(removal, self._steps, deadline=deadline, undo_limit=limit)
         return _leftovers(job)
 
     def _still_there(self, job: "_Job", entry: Entry, deadline: Deadline) -> tuple[str, ...]:
@@ -541,6 +571,22 @@ def _drift(job: _Job) -> tuple[str, ...]:
     ref = job.sliver.ref()
     found = engine.attempt(job.handler.observe, ref)
     return (f"unknown: {found}",) if isinstance(found, Exception) else found.differences
+
+
+def _may_come(job: _Job, result: engine.Result, deadline: Deadline) -> tuple[str, ...]:
+    """Name the calls that may still change what an operation read in the end."""
+    verified = not result.error and job.operation is not Operation.DELETE
+    return () if verified else named({*result.late, *deadline.late()})
+
+
+def _noted(note: Callable[[str], None], sliver_id: str) -> tuple[str, ...]:
+    """Note something of a sliver; return what fails there as a warning: it changes no outcome."""
+    error = engine.attempt(note, sliver_id)
+    return (str(error),) if isinstance(error, Exception) else ()
+
+
+def _with_warnings(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
+    return outcome.model_copy(update={"warnings": outcome.warnings + warnings})
 
 
 def _leftovers(job: _Job) -> tuple[str, ...]:

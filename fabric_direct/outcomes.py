@@ -22,10 +22,14 @@ def report(error: Exception | None) -> ErrorReport:
     return ErrorReport(kind=type(error).__name__, message=str(error), field=field)
 
 
-def failed(operation: Operation, sliver: SliverRef, error: Exception) -> Outcome:
+def failed(
+    operation: Operation, sliver: SliverRef, error: Exception, left: tuple[str, ...] = ()
+) -> Outcome:
     """Return the outcome of an operation that ended with an error before anything was changed.
 
     One that is not raised on purpose is logged with its traceback.
+
+    :param left: what may still change.
     """
     if not isinstance(error, FabricDirectError):
         log.error("%s of %s", operation, sliver.id, exc_info=error)
@@ -34,6 +38,7 @@ def failed(operation: Operation, sliver: SliverRef, error: Exception) -> Outcome
         sliver=sliver.ref(),
         status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
         error=report(error),
+        left=left,
     )
 
 

@@ -22,6 +22,7 @@ from fabric_direct.errors import Conflict
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.keyed_queue import KeyedQueue
+from fabric_direct.late_calls import LateCalls, named
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
 from fabric_direct.operations import Operations, Progress
@@ -31,6 +32,8 @@ from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
 
 log = logging.getLogger(__name__)
+_READING = frozenset({Operation.PLAN, Operation.PROBE})
+"""Operations that change nothing."""
 
 
 @dataclass
@@ -39,6 +42,8 @@ class _Invocation:
     sliver: SliverRef
     work: Callable[[Deadline], Outcome]
     future: "Future[Outcome]"
+    told: bool = True
+    """Whether somebody asked for it, and is told of its outcome."""
     context: Context = field(default_factory=copy_context)
     """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
 
@@ -72,8 +77,8 @@ class HandlerProcessor:
         :param workers: how many operations run at once.
         :param step_workers: how many of their steps run at once, in a pool of their own.
         :param on_progress: called from an operation's thread when a step begins or ends.
-        :param on_done: called from an operation's thread with each outcome, before its future is set.
-            Its errors are logged.
+        :param on_done: called from an operation's thread with each outcome that was asked for, before
+            its future is set. Its errors are logged.
         """
         self.site = site
         self._workers, self._step_workers = workers, step_workers
@@ -95,6 +100,7 @@ class HandlerProcessor:
         self._pending: set[Future[Outcome]] = set()
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
         self._steps = _Threads(self._step_workers, "fabric-direct-step")
+        self._late = LateCalls(self.site.limits.busy)
         self._operations = Operations(self.site, self._journal, self._steps, self._on_progress)
 
     # --- operations
@@ -189,7 +195,8 @@ class HandlerProcessor:
 
     def _create_planned(self, sliver: NodeSliver, planned: Placement) -> "Future[Outcome]":
         def end_claim(future: "Future[Outcome]") -> None:
-            self._operations.end_claim(sliver, begun=not future.cancelled())
+            if not self._late.of(sliver.id):
+                self._operations.end_claim(sliver, begun=not future.cancelled())
 
         future = self._submit(
             Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d, planned)
@@ -245,11 +252,12 @@ class HandlerProcessor:
         """
         return [self._recover(entry, undo=undo) for entry in self.unfinished()]
 
-    def _recover(self, entry: Unfinished, *, undo: bool) -> "Future[Outcome]":
+    def _recover(self, entry: Unfinished, *, undo: bool, told: bool = True) -> "Future[Outcome]":
+        def work(deadline: Deadline) -> Outcome:
+            return self._operations.recover(entry, deadline, undo=undo)
+
         ref = SliverRef(id=entry.sliver["id"], type=entry.sliver["type"])
-        return self._submit(
-            entry.operation, ref, lambda d: self._operations.recover(entry, d, undo=undo)
-        )
+        return self._submit(entry.operation, ref, work, told=told)
 
     # --- order
 
@@ -271,9 +279,14 @@ class HandlerProcessor:
         return all(future.done() for future in pending)
 
     def _submit(
-        self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
+        self,
+        operation: Operation,
+        sliver: SliverRef,
+        work: Callable[[Deadline], Outcome],
+        *,
+        told: bool = True,
     ) -> "Future[Outcome]":
-        invocation = _Invocation(operation, sliver, work, Future())
+        invocation = _Invocation(operation, sliver, work, Future(), told)
         with self._queue.lock:
             self._refuse_closed()
             self._pending.add(invocation.future)
@@ -308,7 +321,7 @@ class HandlerProcessor:
         outcome = self._outcome(invocation)
         outcome = outcome.model_copy(update={"seconds": time.monotonic() - began})
         _log(outcome)
-        if self._on_done:
+        if self._on_done and invocation.told:
             error = engine.attempt(self._on_done, outcome)
             if isinstance(error, Exception):
                 name = f"{outcome.operation} of {outcome.sliver.id}"
@@ -320,17 +333,46 @@ class HandlerProcessor:
 
         def work() -> Outcome:
             with self._sliver_locked(invocation):
-                return invocation.work(Deadline.within(limit))
+                return self._after_late_calls(invocation, Deadline.within(limit))
 
         outcome = engine.attempt(work)
         if isinstance(outcome, Exception):
-            return failed(invocation.operation, invocation.sliver, outcome)
+            late = named(self._late.of(invocation.sliver.id))
+            return failed(invocation.operation, invocation.sliver, outcome, late)
         return outcome
+
+    def _after_late_calls(self, invocation: _Invocation, deadline: Deadline) -> Outcome:
+        if invocation.operation in _READING:
+            return invocation.work(deadline)
+        with self._late.kept(invocation.operation, invocation.sliver.id, deadline):
+            outcome = invocation.work(deadline)
+        self._watch(outcome, deadline)
+        return outcome
+
+    def _watch(self, outcome: Outcome, deadline: Deadline) -> None:
+        """Undo the operation once more when the calls that it names as late have returned."""
+        left = set(outcome.left)
+        calls = [call for call in deadline.given_up if left.issuperset(named([call]))]
+        entry = engine.attempt(self._journal.of, outcome.sliver.id) if calls else None
+
+        def take_away(_: object) -> None:
+            if all(call.over.done() for call in calls):
+                engine.attempt(self._take_away, entry)
+
+        if isinstance(entry, Unfinished) and _remembered(entry):
+            for call in calls:
+                call.over.add_done_callback(take_away)
+
+    def _take_away(self, entry: Unfinished) -> None:
+        """Undo an operation; finish a creation of what was there before: undoing would delete it."""
+        if entry == self._journal.of(entry.sliver["id"]):
+            before = entry.operation is Operation.CREATE and not entry.owns_everything
+            self._recover(entry, undo=not before, told=False)
 
     @contextmanager
     def _sliver_locked(self, invocation: _Invocation) -> Iterator[None]:
         """Hold the lock of the sliver against other processes, unless nothing is changed."""
-        if invocation.operation in {Operation.PLAN, Operation.PROBE}:
+        if invocation.operation in _READING:
             yield
             return
         sliver = invocation.sliver.id
@@ -350,3 +392,9 @@ def _log(outcome: Outcome) -> None:
     if outcome.left:
         said += f"; left: {', '.join(outcome.left)}"
     log.log(logging.INFO if outcome.ok else logging.WARNING, "%s", said)
+
+
+def _remembered(entry: Unfinished) -> bool:
+    """Return whether something says what the sliver was before: nothing does of changed networks."""
+    model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
+    return entry.operation is not Operation.MODIFY or issubclass(model, NodeSliver)

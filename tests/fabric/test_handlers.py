@@ -762,7 +762,7 @@ def test_an_operation_that_takes_too_long_says_that_it_was_the_actors_limit(
 def test_the_sites_own_limit_is_not_called_the_actors(
     config: Callable[..., Path], logger: logging.Logger, unit: Any
 ) -> None:
-    path = config(limits={"create": 0.5})
+    path = config(limits={"create": 0.5, "undo": 1.0})
     properties = {"config.properties.file": str(path)}
     fakes = substrate(processor_of(properties).site, "localhost")
     fakes.fault("compute.create", kind="hang")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Call, Deadline
 from fabric_direct.engine import Event, Result, plan, run
-from fabric_direct.errors import DriverError, NotVerified
+from fabric_direct.errors import DriverError, NotVerified, TimedOut
 from fabric_direct.model import Finding, StepStatus
 from fabric_direct.steps.base import Flow, Step
 
@@ -212,6 +212,31 @@ def test_undoing_has_time_of_its_own(executor: ThreadPoolExecutor) -> None:
 
     assert left
     assert 0 < left[0] <= 50
+
+
+def test_what_a_call_makes_after_it_was_given_up_is_undone_too(
+    executor: ThreadPoolExecutor, there: set[str], log: list[str]
+) -> None:
+    deadline, undoing = Deadline.within(10), threading.Event()
+
+    class Late(Thing):
+        def make(self) -> None:
+            deadline.give_up([Call(self.name, self._come)])
+            raise TimedOut("no answer")
+
+        def _come(self) -> None:
+            undoing.wait()
+            self.there.add(self.name)
+
+    def tell(event: Event) -> None:
+        if event.report and event.report.status is StepStatus.FAILED:
+            undoing.set()
+
+    flow = Flow.of([Late("a", there, log)])
+    result = run(flow, executor, deadline=deadline, undo_limit=60, listener=tell)
+
+    assert result.undone
+    assert (there, log, deadline.late()) == (set(), ["undo a"], ())
 
 
 def test_a_plan_asks_and_changes_nothing(there: set[str], log: list[str]) -> None:

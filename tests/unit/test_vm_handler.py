@@ -192,7 +192,7 @@ class TestCreate:
     def test_ends_when_a_call_hangs(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
-        limits = processor.site.limits.model_copy(update={"call": 0.2})
+        limits = processor.site.limits.model_copy(update={"call": 0.2, "undo": 1.0})
         site = processor.site.model_copy(update={"limits": limits})
         fakes.fault("volume.create", kind="hang")
 
@@ -202,12 +202,13 @@ class TestCreate:
         assert outcome.error
         assert outcome.error.kind == "TimedOut"
         assert "volume.create" in outcome.error.message
+        assert outcome.left == ("unknown: volume.create was given up and may still take effect",)
         assert things_of(fakes) == NOTHING
 
     def test_ends_when_its_budget_is_spent_and_still_undoes(
         self, fake_site: object, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
-        limits = processor.site.limits.model_copy(update={"create": 0.5})
+        limits = processor.site.limits.model_copy(update={"create": 0.5, "undo": 1.0})
         site = processor.site.model_copy(update={"limits": limits})
         fakes.fault("compute.create", kind="hang")
 

@@ -1,0 +1,66 @@
+"""Calls that operations gave up: what else may be done to their slivers until they have returned."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from fabric_direct.deadline import Call, Deadline
+from fabric_direct.errors import SliverBusy
+from fabric_direct.model import Operation
+
+
+class LateCalls:
+    """The calls of a process that were given up and have not returned, by sliver."""
+
+    def __init__(self, wait: float) -> None:
+        """Begin with none.
+
+        :param wait: seconds that an operation waits for those of an earlier one on its sliver.
+        """
+        self._wait = wait
+        self._lock = Lock()
+        self._by_sliver: dict[str, tuple[Call[Any], ...]] = {}
+
+    def of(self, sliver_id: str) -> tuple[Call[Any], ...]:
+        """Return those of one sliver."""
+        with self._lock:
+            calls = self._by_sliver.get(sliver_id, ())
+        return tuple(call for call in calls if not call.over.done())
+
+    @contextmanager
+    def kept(self, operation: Operation, sliver_id: str, deadline: Deadline) -> Iterator[None]:
+        """Let an operation run after the calls of earlier ones, and keep those that it gives up.
+
+        A deletion does not wait for ever: it may end what they wait for, and it tells of them.
+
+        :raises SliverBusy: if a call of an earlier operation does not return, unless it is a deletion.
+        """
+        deadline.give_up(self.of(sliver_id))
+        deadline.settle(self._wait)
+        try:
+            if operation is not Operation.DELETE:
+                _refuse_late(sliver_id, deadline)
+            yield
+        finally:
+            self._keep(sliver_id, deadline.late())
+
+    def _keep(self, sliver_id: str, calls: tuple[Call[Any], ...]) -> None:
+        with self._lock:
+            self._by_sliver.pop(sliver_id, None)
+            if calls:
+                self._by_sliver[sliver_id] = calls
+
+
+def _refuse_late(sliver_id: str, deadline: Deadline) -> None:
+    if late := deadline.late():
+        raise SliverBusy(
+            f"sliver {sliver_id} may still change",
+            why="; ".join(named(late)),
+            remedy="try again later, or delete the sliver",
+        )
+
+
+def named(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
+    """Return a sentence for each of the calls, for what is left: nobody knows of it."""
+    return tuple(sorted(f"unknown: {c.what} was given up and may still take effect" for c in calls))

@@ -1,0 +1,380 @@
+"""Calls that take effect after they were given up: in the outcome, in the journal, and taken away."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers import contract
+from fabric_direct.drivers.contract.bundle import READING
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status, StepStatus
+from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.operations import Progress
+from fabric_direct.placement.claims import Claims
+from fabric_direct.processor import HandlerProcessor
+from tests.outcomes import done
+
+MakeVm = Callable[..., NodeSliver]
+REF = SliverRef(id="sliver-1")
+NIC3 = {"type": "vNIC", "id": "nic3", "network": "red"}
+DATA2 = {"type": "Storage", "id": "data2", "size": 1}
+
+
+def hasty(site: Site, **limits: float) -> Site:
+    """The site with limits that a late call exceeds."""
+    values = {"call": 1.0, "undo": 3.0} | limits
+    return site.model_copy(update={"limits": site.limits.model_copy(update=values)})
+
+
+@pytest.fixture
+def processor(fake_site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(hasty(fake_site)) as processor:
+        yield processor
+        fakes.mend()
+
+
+@pytest.fixture
+def later() -> Iterator[threading.Event]:
+    """What late calls wait for, so that they return when their operation has ended."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def things_of(fakes: Substrate, sliver: str = "sliver-1") -> set[str]:
+    """Name all that there is of a sliver."""
+    server = fakes.servers.get(sliver)
+    plugged = (*server.ports, *server.volumes) if server else ()
+    held = {f"{kind} {c}" for kind in ("port", "volume") for _, c in getattr(fakes, f"{kind}s")}
+    return held | {f"plugged {p.component}" for p in plugged} | ({"server"} if server else set())
+
+
+def grown(vm: MakeVm) -> NodeSliver:
+    """The sliver with another NIC and another volume."""
+    components = [c.model_dump(mode="json") for c in vm().components]
+    return vm(components=[*components, NIC3, DATA2])
+
+
+def settle(processor: HandlerProcessor, later: threading.Event) -> None:
+    """Let late calls return, and wait until what they made is taken away."""
+    later.set()
+    wait_until("the journal to be empty", lambda: not processor.unfinished(), timeout=30)
+
+
+def assert_unknown(outcome: Outcome, method: str) -> None:
+    assert not outcome.ok
+    assert [left for left in outcome.left if method in left and "may still take effect" in left]
+
+
+def claimed(site: Site) -> list[str]:
+    """Return the slivers with a claim."""
+    claims = Claims(site.state_dir, lifetime=1, timeout=1).since(time.time())
+    return [claim.sliver for claim in claims]
+
+
+MAKING = ("network.create_port", "volume.create", "compute.create")
+CHANGING = ("network.create_port", "volume.create", "compute.attach_port", "compute.attach_volume")
+
+
+class TestCreate:
+    @pytest.mark.parametrize("method", MAKING)
+    def test_takes_back_what_comes_while_it_undoes(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str
+    ) -> None:
+        fakes.fault(method, kind="late")
+
+        outcome = processor.create(vm()).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert things_of(fakes) == set()
+        assert processor.unfinished() == ()
+
+    @pytest.mark.parametrize("method", MAKING)
+    def test_names_what_may_still_come_and_takes_it_away_when_it_does(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        later: threading.Event,
+        method: str,
+    ) -> None:
+        fakes.fault(method, kind="late", until=later)
+
+        outcome = processor.create(vm()).result()
+
+        assert_unknown(outcome, method)
+        assert [entry.sliver["id"] for entry in processor.unfinished()] == ["sliver-1"]
+        settle(processor, later)
+        assert things_of(fakes) == set()
+
+    def test_the_next_one_waits_until_it_is_known(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        fakes.fault("compute.create", kind="late", until=later)
+        processor.create(vm()).result()
+
+        busy = processor.create(vm()).result()
+
+        assert_unknown(busy, "compute.create")
+        assert busy.error
+        assert busy.error.kind == "SliverBusy"
+        assert things_of(fakes) == set()
+        settle(processor, later)
+        done(processor.create(vm()).result())
+
+    def test_a_call_that_never_returns_keeps_its_entry_and_delete_says_so(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        fakes.fault("compute.create", kind="hang")
+
+        assert_unknown(processor.create(vm()).result(), "compute.create")
+        assert_unknown(processor.delete(REF).result(), "compute.create")
+        assert processor.unfinished()
+        fakes.mend()
+
+    def test_over_a_server_that_is_there_keeps_it(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        done(processor.create(vm()).result())
+        done(processor.poa(vm(), "stop").result())
+        before = things_of(fakes)
+        fakes.fault("compute.start", kind="late", until=later)
+
+        assert_unknown(processor.create(vm()).result(), "compute.start")
+
+        settle(processor, later)
+        assert things_of(fakes) == before
+        assert fakes.servers["sliver-1"].state is State.RUNNING
+
+    def test_a_read_that_comes_late_changes_nothing(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        fakes.fault("network.find_port", kind="late", until=later)
+
+        outcome = processor.create(vm()).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert processor.unfinished() == ()
+
+
+class TestPlaced:
+    @pytest.fixture
+    def site(self, fake_site: Site) -> Site:
+        hosts = {"w1": {}, "w2": {}}
+        return hasty(Site.model_validate(fake_site.model_dump() | {"hosts": hosts}))
+
+    @pytest.fixture
+    def hosts(self, site: Site) -> Iterator[dict[str, Substrate]]:
+        things = {name: substrate(site, name) for name in site.hosts}
+        yield things
+        for each in things.values():
+            each.mend()
+
+    @pytest.mark.parametrize("method", MAKING)
+    def test_no_other_host_is_tried_while_it_may_still_come_on_the_first(
+        self,
+        site: Site,
+        hosts: dict[str, Substrate],
+        vm: MakeVm,
+        later: threading.Event,
+        method: str,
+    ) -> None:
+        hosts["w1"].fault(method, kind="late", until=later)
+
+        with HandlerProcessor(site) as processor:
+            outcome = processor.create(vm(host="auto")).result()
+            again = processor.create(vm(host="auto")).result()
+
+            assert_unknown(outcome, method)
+            assert claimed(site) == ["sliver-1"]
+            assert again.error
+            assert again.error.kind == "SliverBusy"
+            assert not hosts["w2"].servers
+            settle(processor, later)
+            assert things_of(hosts["w1"]) == things_of(hosts["w2"]) == set()
+        assert claimed(site) == []
+
+    def test_another_one_is_tried_when_it_came_and_was_taken_back(
+        self, site: Site, hosts: dict[str, Substrate], vm: MakeVm
+    ) -> None:
+        hosts["w1"].fault("compute.create", kind="late")
+
+        with HandlerProcessor(site) as processor:
+            outcome = done(processor.create(vm(host="auto")).result())
+
+        assert outcome.data == {"host": "w2"}
+        assert things_of(hosts["w1"]) == set()
+
+
+class TestModify:
+    @pytest.mark.parametrize("method", CHANGING)
+    def test_takes_back_what_comes_while_it_undoes(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str
+    ) -> None:
+        done(processor.create(vm()).result())
+        before = things_of(fakes)
+        fakes.fault(method, kind="late")
+
+        outcome = processor.modify(grown(vm)).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert things_of(fakes) == before
+        assert processor.unfinished() == ()
+
+    @pytest.mark.parametrize("method", CHANGING[:2])
+    def test_names_what_may_still_come_and_takes_it_away_when_it_does(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        later: threading.Event,
+        method: str,
+    ) -> None:
+        done(processor.create(vm()).result())
+        before = things_of(fakes)
+        fakes.fault(method, kind="late", until=later)
+
+        outcome = processor.modify(grown(vm)).result()
+
+        assert_unknown(outcome, method)
+        settle(processor, later)
+        assert things_of(fakes) == before
+
+    @pytest.mark.parametrize("method", CHANGING[2:])
+    def test_names_what_may_still_be_plugged_in_and_keeps_its_entry(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        later: threading.Event,
+        method: str,
+    ) -> None:
+        done(processor.create(vm()).result())
+        fakes.fault(method, kind="late", until=later)
+
+        assert_unknown(processor.modify(grown(vm)).result(), method)
+
+        assert processor.unfinished()
+
+    def test_names_what_comes_after_its_undo_and_before_the_end(
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        def come(progress: Progress) -> None:
+            if (progress.step, progress.status) == ("volume data2", StepStatus.UNDONE):
+                later.set()
+                wait_until("it", lambda: "plugged nic3" in things_of(fakes), timeout=30)
+
+        with HandlerProcessor(hasty(fake_site), on_progress=come) as processor:
+            done(processor.create(vm()).result())
+            fakes.fault("compute.attach_port", kind="late", until=later)
+
+            assert_unknown(processor.modify(grown(vm)).result(), "compute.attach_port")
+
+
+class TestPortsOfAnotherServer:
+    @pytest.fixture
+    def server(self, processor: HandlerProcessor, vm: MakeVm) -> NodeSliver:
+        server: NodeSliver = vm(id="vm-1", components=[])
+        done(processor.create(server).result())
+        return server
+
+    @staticmethod
+    def ports(*names: str) -> VNicPortsSliver:
+        ports = [{"id": name, "server": "vm-1", "interface": {}} for name in names]
+        return VNicPortsSliver.model_validate({"id": "net-1", "network": "red", "ports": ports})
+
+    @pytest.mark.usefixtures("server")
+    def test_a_create_takes_away_what_is_plugged_in_late(
+        self, processor: HandlerProcessor, fakes: Substrate, later: threading.Event
+    ) -> None:
+        fakes.fault("compute.attach_port", kind="late", until=later)
+
+        assert_unknown(processor.create(self.ports("p1")).result(), "compute.attach_port")
+
+        settle(processor, later)
+        assert (fakes.plugs, fakes.ports) == ({}, {})
+
+    @pytest.mark.usefixtures("server")
+    def test_a_modify_keeps_its_entry_because_nothing_says_what_was_there_before(
+        self, processor: HandlerProcessor, fakes: Substrate, later: threading.Event
+    ) -> None:
+        done(processor.create(self.ports("p1")).result())
+        fakes.fault("compute.attach_port", kind="late", until=later)
+
+        assert_unknown(processor.modify(self.ports("p1", "p2")).result(), "compute.attach_port")
+
+        later.set()
+        wait_until("it", lambda: ("net-1", "p2") in fakes.plugs, timeout=30)
+        assert processor.unfinished()
+        done(processor.modify(self.ports("p1")).result())
+        assert [name for _, name in fakes.plugs] == ["p1"]
+
+
+class TestDeleteAndActions:
+    def test_delete_waits_for_what_it_gave_up(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        done(processor.create(vm()).result())
+        fakes.fault("compute.delete", kind="late", until=later)
+
+        assert_unknown(processor.delete(REF).result(), "compute.delete")
+
+        settle(processor, later)
+        assert things_of(fakes) == set()
+
+    def test_an_action_that_may_still_take_effect_says_so(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        done(processor.create(vm()).result())
+        fakes.fault("compute.start", kind="late", until=later)
+
+        assert_unknown(processor.poa(vm(), "start").result(), "compute.start")
+
+
+def test_who_asked_is_told_of_each_operation_once(
+    fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
+) -> None:
+    told: list[Outcome] = []
+    fakes.fault("compute.create", kind="late", until=later)
+
+    with HandlerProcessor(hasty(fake_site), on_done=told.append) as processor:
+        outcome = processor.create(vm()).result()
+        settle(processor, later)
+        assert [each.operation for each in told] == [outcome.operation]
+
+
+@pytest.mark.parametrize("kind", ["fail", "after"])
+@pytest.mark.parametrize("method", MAKING)
+def test_a_create_leaves_nothing_whether_it_fails_before_or_after_it_took_effect(
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str, kind: Any
+) -> None:
+    fakes.fault(method, kind=kind)
+
+    outcome = processor.create(vm()).result()
+
+    assert (outcome.status, outcome.left, things_of(fakes)) == (Status.FAILED, (), set())
+
+
+@pytest.mark.parametrize("kind", ["fail", "after"])
+@pytest.mark.parametrize("method", CHANGING)
+def test_a_modify_leaves_all_as_it_was_whether_it_fails_before_or_after_it_took_effect(
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str, kind: Any
+) -> None:
+    done(processor.create(vm()).result())
+    before = things_of(fakes)
+    fakes.fault(method, kind=kind)
+
+    outcome = processor.modify(grown(vm)).result()
+
+    assert (outcome.status, outcome.left, things_of(fakes)) == (Status.FAILED, (), before)
+
+
+def test_what_only_reads_is_in_the_contract_of_drivers() -> None:
+    kinds = [kind for kind in vars(contract).values() if isinstance(kind, type)]
+
+    assert {name for kind in kinds for name in READING if hasattr(kind, name)} == READING
