@@ -63,6 +63,8 @@ class Journal:
         :param state_dir: directory of the site's state; made with the first entry.
         """
         self._path = state_dir / "journal"
+        self._ended: dict[str, Unfinished | None] = {}
+        """Of slivers whose entry could not be removed: an operation that has ended all the same."""
 
     def begin(
         self, operation: Operation, sliver: dict[str, Any], *, owns_everything: bool = False
@@ -86,25 +88,41 @@ class Journal:
         )
         with self._translated():
             self._make()
-            kept = earlier is None and self._set_aside(sliver["id"])
-            files.replace(self._file(sliver["id"]), entry.model_dump_json())
+            ended = earlier is None and sliver["id"] in self._ended
+            kept = earlier is None and not ended and self._set_aside(sliver["id"])
+            self._write(sliver["id"], entry, new=earlier is None)
         return Entry(kept or earlier is not None, entry.owns_everything)
+
+    def _write(self, sliver_id: str, entry: Unfinished, *, new: bool) -> None:
+        """Write an entry; remove a new one that may not be on the disk: its operation never begins."""
+        try:
+            files.replace(self._file(sliver_id), entry.model_dump_json())
+        except OSError:
+            if new:
+                self._file(sliver_id).unlink(missing_ok=True)
+            raise
+        self._ended.pop(sliver_id, None)
 
     def end(self, sliver_id: str) -> None:
         """Record that no operation on the sliver is under way any more.
 
+        This process takes it as ended even if that cannot be written.
+
         :raises DriverError: if the journal cannot be written.
         """
+        self._ended[sliver_id] = self.of(sliver_id)
         with self._translated(), suppress(FileNotFoundError):
             self._file(sliver_id).unlink()
             files.sync(self._path)
+        del self._ended[sliver_id]
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Return the latest unfinished operation of each sliver.
 
         :raises DriverError: if the journal cannot be read.
         """
-        return tuple(entry for _, entry in self._entries() if entry)
+        found = (entry for _, entry in self._entries() if entry)
+        return tuple(entry for entry in found if entry != self._ended.get(entry.sliver["id"]))
 
     def foreign(self) -> tuple[Path, ...]:
         """Return what is in the directory and is no entry: damaged, or of another version.
@@ -119,7 +137,8 @@ class Journal:
         :raises DriverError: if the journal cannot be read.
         """
         with self._translated(), suppress(FileNotFoundError):
-            return _parse(self._file(sliver_id))
+            found = _parse(self._file(sliver_id))
+            return None if found == self._ended.get(sliver_id) else found
         return None
 
     def _entries(self) -> Iterator[tuple[Path, Unfinished | None]]:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fabric_direct import forks
@@ -67,7 +67,8 @@ class _File:
     def remove(self) -> None:
         """Remove the file and release its lock, unless it is that of the process we were forked from."""
         if self._descriptors:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # the lock is the kernel's: a file that stays does no harm
+                self._path.unlink()
             self._close()
 
     def _open(self) -> int:
