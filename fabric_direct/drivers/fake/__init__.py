@@ -12,6 +12,10 @@ The drivers of one host share a :class:`Substrate`; a process has one for each s
 ``hang``   It never returns, and has no effect.
 ``lie``    It returns as if done, and has no effect.
 =========  =====================================================================
+
+A host can also hang as a whole, until ``mend()``::
+
+    substrate(site, "w2").hang()
 """
 
 from fabric_direct.drivers.fake.bridge import FakeBridge

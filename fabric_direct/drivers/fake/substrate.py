@@ -96,6 +96,7 @@ class Substrate:
     faults: list[Fault] = field(default_factory=list)
     fired: set[Fault] = field(default_factory=set)
     """The faults that some call met."""
+    _hangs: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _released: threading.Event = field(default_factory=threading.Event)
 
@@ -110,11 +111,17 @@ class Substrate:
             self.calls[method] = 0
             self.faults.append(Fault(method, at, kind, until))
 
+    def hang(self) -> None:
+        """Let every call hang from now on, of whatever driver: the whole host gives no answer."""
+        self._hangs = True
+
     def mend(self) -> None:
         """Remove all faults, and end the calls that hang."""
-        self.faults.clear()
-        self._released.set()
-        self._released = threading.Event()
+        with self._lock:
+            self.faults.clear()
+            self._hangs = False
+            self._released.set()
+            self._released = threading.Event()
 
     def own(self, address: PciAddress, owner: str | None) -> None:
         """Set the owner of a device."""
@@ -131,10 +138,11 @@ class Substrate:
             met = [fault for fault in due if fnmatchcase(method, fault.method)]
             self.fired.update(met)
             kinds = {fault.kind: fault for fault in met}
+            hangs, released = self._hangs or "hang" in kinds, self._released
         if "fail" in kinds:
             raise DriverError(f"{method} failed", why=f"it was told to, at call {count}")
-        if "hang" in kinds:
-            self._released.wait()
+        if hangs:
+            released.wait()
             raise DriverError(f"{method} hung")
         if "lie" in kinds:
             return cast(T, None)
