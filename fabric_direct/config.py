@@ -154,6 +154,8 @@ class Limits(Frozen):
 
     call: Annotated[float, Field(gt=0)] = 60.0
     """One call of an API."""
+    search: Annotated[float, Field(gt=0)] = 3.0
+    """Looking, beside a deletion, on hosts that the sliver does not name and was not on last."""
     create: Annotated[float, Field(gt=0)] = 900.0
     modify: Annotated[float, Field(gt=0)] = 600.0
     delete: Annotated[float, Field(gt=0)] = 300.0

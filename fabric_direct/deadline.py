@@ -25,8 +25,8 @@ Within = Callable[[], AbstractContextManager[None]]
 class Deadline:
     """The time by which an operation must end, and the calls that it gave up."""
 
-    def __init__(self, at: float) -> None:
-        self._at = at
+    def __init__(self, at: float, whole: "Deadline | None" = None) -> None:
+        self._at, self._whole = at, whole
         self.given_up: list[Call[Any]] = []
         """All of them, also those that have returned since."""
 
@@ -44,14 +44,18 @@ class Deadline:
         return max(0.0, min(self._at - time.monotonic(), at_most))
 
     def of_its_own(self) -> "Deadline":
-        """Return a deadline at the same time that can be renewed apart; it keeps the same calls."""
-        own = Deadline(self._at)
-        own.given_up = self.given_up
-        return own
+        """Return a deadline at the same time for a part of the operation.
+
+        It is renewed apart, and waits for its own calls alone; this one keeps them, too.
+        """
+        return Deadline(self._at, self)
 
     def give_up(self, calls: "Iterable[Call[Any]]") -> None:
         """Note calls that were given up and may still take effect."""
+        calls = tuple(calls)
         self.given_up.extend(calls)
+        if self._whole:
+            self._whole.give_up(calls)
 
     def late(self) -> "tuple[Call[Any], ...]":
         """Return the calls that were given up and have not returned: each may still take effect."""

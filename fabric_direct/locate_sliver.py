@@ -7,18 +7,24 @@
     a host has something else of it   that host
     a build plan has a claim for it   as the plan says
     otherwise                         placement chooses
+
+Who names its host is looked for there, and where it was last: no other host is waited for.
 """
 
-from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
+from enum import Enum
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from fabric_direct import registry
 from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import Server
 from fabric_direct.engine import attempt
-from fabric_direct.errors import InvalidSliver
+from fabric_direct.errors import Conflict, InvalidSliver, Unreachable
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal
 from fabric_direct.model import AUTO, NodeSliver, SliverRef
@@ -31,9 +37,23 @@ _AT_ONCE = 32
 """Number of hosts that are asked in parallel."""
 
 
+class Share(Enum):
+    """What a host has of a sliver."""
+
+    NOTHING = "nothing"
+    PARTS = "parts of it"
+    WHOLE = "the sliver itself"
+
+
+_SOME = {Share.PARTS, Share.WHOLE}
+Answer = Share | Exception
+"""What a host has of a sliver, or why it did not answer."""
+Answers = SimpleQueue[tuple[str, Answer]]
+
+
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The hosts that have anything of a sliver."""
+    """The hosts that have anything of a sliver, of those that were asked."""
 
     having: tuple[str, ...]
     silent: Mapping[str, Exception]
@@ -64,6 +84,7 @@ class Placing:
         self._drivers_of = drivers_of
         self._placer = Placer(site, claims, drivers_of)
         self._some = next(iter(site.hosts), "")
+        self._patience = site.limits.search
 
     def place(
         self,
@@ -117,10 +138,13 @@ class Placing:
         """Return what was decided about the sliver before; the rest stays open.
 
         :raises InvalidSliver: if it names an unknown host.
+        :raises Conflict: if another one has it than it names.
         :raises Unreachable: if the host that was last chosen for it does not answer.
         """
         refuse_unknown(self._site, sliver, cloud=self._cloud())
         holders = self.holders(sliver)
+        if not self._cloud():
+            refuse_elsewhere(sliver, holders.having)
         server = self._server(sliver.id, holders.having)
         begun = self._begun(sliver.id)
         if not (server or begun or holders.having):
@@ -146,23 +170,99 @@ class Placing:
         return next((server for server in found if server), None)
 
     def holders(self, sliver: SliverRef) -> Holders:
-        """Ask all hosts in parallel whether they have anything of the sliver; a cloud is one host."""
+        """Return the hosts that have anything of the sliver; a cloud is one host.
+
+        One that names its host is looked for there and where it was last, any other everywhere. Once the
+        sliver itself is found, no other answer is waited for.
+        """
         if self._cloud():
             return Holders((self._some,), {})
-        hosts = tuple(self._site.hosts)
-        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-search") as pool:
-            answers = dict(zip(hosts, pool.map(partial(self._has, sliver), hosts), strict=True))
-        having = tuple(host for host in hosts if answers[host] is True)
-        return Holders(having, {h: a for h, a in answers.items() if isinstance(a, Exception)})
+        answers: dict[str, Answer] = {}
+        named = named_host(sliver)
+        for host, answer in self._ask(sliver, self.candidates(sliver)):
+            answers[host] = answer
+            if answer is Share.WHOLE and named in {None, host}:
+                break
+        having = (host for host in self._site.hosts if answers.get(host) in _SOME)
+        return Holders(
+            tuple(having), {h: a for h, a in answers.items() if isinstance(a, Exception)}
+        )
 
-    def _has(self, sliver: SliverRef, host: str) -> bool | Exception:
+    def candidates(self, sliver: SliverRef) -> tuple[str, ...]:
+        """Return the hosts that may have the sliver: what it names and its last one, or else all."""
+        return self._likely(sliver) if named_host(sliver) else tuple(self._site.hosts)
+
+    def _likely(self, sliver: SliverRef) -> tuple[str, ...]:
+        """Return the host that the sliver names and its last one, or all if there is neither."""
+        hosts, known = tuple(self._site.hosts), {named_host(sliver), self._claims.home(sliver.id)}
+        return tuple(host for host in hosts if host in known) or hosts
+
+    def everywhere(self, sliver: SliverRef) -> Iterator[tuple[str, Answer]]:
+        """Ask all hosts what they have of the sliver; yield the answers as they come.
+
+        A host that is not likely to have it is waited for up to ``limits.search``. An only host, or a
+        cloud, is not asked: the sliver is nowhere else.
+        """
+        if self._cloud() or len(self._site.hosts) == 1:
+            self._handlers(sliver, (self._some,))
+            return iter([(self._some, Share.WHOLE)])
+        return self._ask(sliver, tuple(self._site.hosts), self._likely(sliver))
+
+    def _ask(
+        self, sliver: SliverRef, hosts: Collection[str], needed: Collection[str] | None = None
+    ) -> Iterator[tuple[str, Answer]]:
+        handlers = self._handlers(sliver, hosts)
+
+        def look(host: str) -> Share:
+            if handlers[host].exists(sliver):
+                return Share.WHOLE
+            return Share.PARTS if handlers[host].leftovers(sliver) else Share.NOTHING
+
+        answers = _asked(look, hosts)
+        return _answers(answers, hosts, hosts if needed is None else needed, self._patience)
+
+    def _handlers(self, sliver: SliverRef, hosts: Collection[str]) -> dict[str, Handler]:
+        """Return handlers, or raise Refused if the site does not serve the sliver's type."""
         make: type[Handler] = registry.handler_for(sliver.type)
-        handler = make(self._site, self._drivers_of(host))
-        found = attempt(handler.leftovers, sliver)
-        return found if isinstance(found, Exception) else bool(found)
+        return {host: make(self._site, self._drivers_of(host)) for host in hosts}
 
     def _cloud(self) -> bool:
         return self._drivers_of(self._some).compute.cloud
+
+
+def _asked(look: Callable[[str], Share], hosts: Collection[str]) -> Answers:
+    """Ask hosts in threads of their own, which nobody has to wait for; return where they answer."""
+    todo: SimpleQueue[str] = SimpleQueue()
+    answers: Answers = SimpleQueue()
+
+    def work() -> None:
+        with suppress(Empty):
+            while True:
+                host = todo.get_nowait()
+                answers.put((host, attempt(look, host)))
+
+    for host in hosts:
+        todo.put(host)
+    for _ in range(min(_AT_ONCE, len(hosts))):
+        Thread(
+            target=copy_context().run, args=(work,), name="fabric-direct-search", daemon=True
+        ).start()
+    return answers
+
+
+def _answers(
+    answers: Answers, hosts: Collection[str], needed: Collection[str], patience: float
+) -> Iterator[tuple[str, Answer]]:
+    """Yield each answer as it comes: those that are needed, and the others that come in time."""
+    waiting, limit = dict.fromkeys(hosts), Deadline.within(patience)
+    with suppress(Empty):
+        while waiting:
+            wanted = not waiting.keys().isdisjoint(needed)
+            host, answer = answers.get(timeout=None if wanted else limit.remaining())
+            del waiting[host]
+            yield host, answer
+    for host in waiting:
+        yield host, Unreachable(f"{host} did not answer", why=f"waited {patience:g} s")
 
 
 def refuse_unknown(site: Site, sliver: SliverRef, *, cloud: bool) -> None:
@@ -173,6 +273,13 @@ def refuse_unknown(site: Site, sliver: SliverRef, *, cloud: bool) -> None:
     wanted = named_host(sliver)
     if wanted is not None and wanted not in site.hosts and not cloud:
         raise InvalidSliver(f"no host {wanted!r}", field="host", why=_hosts_of(site))
+
+
+def refuse_elsewhere(sliver: SliverRef, having: Sequence[str]) -> None:
+    """Raise Conflict if other hosts have a sliver than the one that it names."""
+    wanted = named_host(sliver)
+    if having and wanted not in {None, *having}:
+        raise Conflict(f"sliver {sliver.id} is on {having[0]}, not on {wanted}")
 
 
 def none_named(site: Site) -> InvalidSliver:

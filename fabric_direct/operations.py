@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -24,7 +24,15 @@ from fabric_direct.errors import (
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
 from fabric_direct.late_calls import named
-from fabric_direct.locate_sliver import Placing, named_host, none_named, refuse_unknown
+from fabric_direct.locate_sliver import (
+    Answer,
+    Placing,
+    Share,
+    named_host,
+    none_named,
+    refuse_elsewhere,
+    refuse_unknown,
+)
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
     NodeSliver,
@@ -36,12 +44,14 @@ from fabric_direct.model import (
     StepReport,
     StepStatus,
 )
-from fabric_direct.outcomes import Refusals, failed, report
+from fabric_direct.outcomes import Refusals, failed, joined, report
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.steps.base import Flow
 
 log = logging.getLogger(__name__)
+_AT_ONCE = 32
+"""Number of hosts that a sliver is deleted from in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ class Operations:
             return self._ending(
                 sliver, deadline, lambda: self._create_placed(sliver, deadline, planned)
             )
-        return self._ending(sliver, deadline, lambda: self._create(sliver, deadline))
+        return self._ending(sliver, deadline, lambda: self._create_named(sliver, deadline))
 
     def _create_placed(
         self, sliver: NodeSliver, deadline: Deadline, planned: Placement | None
@@ -116,24 +126,56 @@ class Operations:
 
     def _create_there(self, placement: Placement, deadline: Deadline) -> Outcome:
         sliver, host = placement.sliver, placement.sliver.host or ""
-        outcome = engine.attempt(self._create, sliver, deadline, host)
-        if isinstance(outcome, Exception):
-            outcome = failed(Operation.CREATE, sliver, outcome)
+
+        def create() -> Outcome:
+            return self._create(sliver, host, deadline, ReadCache(), chosen=host)
+
+        outcome = self._tried(create, sliver, new=placement.new)
         warnings = placement.warnings + outcome.warnings
-        if placement.new and not (outcome.ok or outcome.left):
-            warnings += _noted(self._claims.drop, sliver.id)
         return outcome.model_copy(update={"warnings": warnings, "data": {"host": host}})
 
-    def _create(self, sliver: SliverRef, deadline: Deadline, host: str = "") -> Outcome:
-        """Create the sliver on the chosen host, or on the one that it names."""
+    def _create_named(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        """Create the sliver on the host that it names, or where nothing else can have it."""
         reads = ReadCache()
-        handler = (
-            self._handler_on(host, sliver, deadline, reads)
-            if host
-            else self._handler(sliver, deadline, reads)
-        )
-        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), reads, host)
+        host = self._host_of(sliver, deadline, reads)
+        new = self._remember(sliver, host)
+        return self._tried(lambda: self._create(sliver, host, deadline, reads), sliver, new=new)
+
+    def _tried(self, create: Callable[[], Outcome], sliver: SliverRef, *, new: bool) -> Outcome:
+        """Return the outcome of a creation; forget its host if that is new and nothing is there."""
+        outcome = engine.attempt(create)
+        if isinstance(outcome, Exception):
+            outcome = failed(Operation.CREATE, sliver, outcome)
+        if not new or outcome.ok or outcome.left:
+            return outcome
+        return _with_warnings(outcome, _noted(self._claims.drop, sliver.id))
+
+    def _create(
+        self,
+        sliver: SliverRef,
+        host: str,
+        deadline: Deadline,
+        reads: ReadCache,
+        *,
+        chosen: str = "",
+    ) -> Outcome:
+        """Create the sliver on a host.
+
+        :param chosen: the host, if placement has chosen it.
+        """
+        handler = self._handler_on(host, sliver, deadline, reads)
+        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), reads, chosen)
         return self._apply(job, deadline)
+
+    def _remember(self, sliver: SliverRef, host: str) -> bool:
+        """Remember on which host a sliver is, and return whether that is new.
+
+        So it is not created on another one as well, and no other has to be asked whether it has it.
+        """
+        new = not self._one_host() and self._claims.home(sliver.id) != host
+        if new:
+            self._claims.remember(sliver.id, host)
+        return new
 
     def _ending(
         self, sliver: SliverRef, deadline: Deadline, work: Callable[[], Outcome]
@@ -175,25 +217,54 @@ class Operations:
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Delete the sliver from every host that has anything of it; the outcome names what is left."""
-        ref, reads = sliver.ref(), ReadCache()
-        outcomes = [
-            self._delete_on(host, ref, deadline, reads)
-            for host in self._hosts_to_clear(ref, deadline, reads)
-        ]
-        worst = max(outcomes, key=lambda outcome: not outcome.ok)
-        return _with_warnings(worst, _noted(self._claims.drop, ref.id)) if worst.ok else worst
+        outcome = self._delete(sliver, deadline)
+        if not outcome.ok:
+            return outcome
+        return _with_warnings(outcome, _noted(self._claims.drop, sliver.id))
 
-    def _hosts_to_clear(self, ref: SliverRef, deadline: Deadline, reads: ReadCache) -> list[str]:
-        hosts = list(self._site.hosts)
-        if self._cloud():
-            return [self._host_in_cloud(ref, deadline, reads)]
-        return hosts if len(hosts) == 1 else self._hosts_with(ref, deadline) or hosts[:1]
+    def _delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        """Delete the sliver from each host as soon as the host says that it has anything of it.
 
-    def _delete_on(
-        self, host: str, ref: SliverRef, deadline: Deadline, reads: ReadCache
+        The journal's entry is about all of them: it ends once nothing is left on any.
+        """
+        ref, earlier = sliver.ref(), deadline.late()
+        answers = self._placing(deadline).everywhere(sliver)
+        entry, warnings = self._begin_deletion(ref)
+
+        def clear(host: str, answer: Answer) -> Outcome:
+            return self._clear(host, answer, ref, deadline.of_its_own(), entry)
+
+        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-delete") as pool:
+            clearing = {
+                host: pool.submit(copy_context().run, clear, host, answer)
+                for host, answer in answers
+            }
+        outcome = joined(ref, {host: each.result() for host, each in clearing.items()})
+        late = named({*earlier, *deadline.late()})
+        return _with_warnings(self._end(_with_left(outcome, late)), warnings)
+
+    def _clear(
+        self, host: str, answer: Answer, ref: SliverRef, deadline: Deadline, entry: Entry
     ) -> Outcome:
+        """Delete what a host has of a sliver; an outcome that cannot be known leaves it unknown."""
+        if answer is Share.NOTHING:
+            return Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE)
+        outcome = (
+            answer
+            if isinstance(answer, Exception)
+            else engine.attempt(self._delete_on, host, ref, deadline, entry)
+        )
+        if isinstance(outcome, Exception):
+            said = failed(Operation.DELETE, ref, outcome)
+            return said.model_copy(update={"left": (f"unknown: {outcome}",)})
+        return outcome
+
+    def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline, entry: Entry) -> Outcome:
+        reads = ReadCache()
+        if self._cloud():
+            host = self._host_in_cloud(ref, deadline, reads)
         handler = self._handler_on(host, ref, deadline, reads)
-        job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), reads)
+        job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), reads, entry=entry)
         return self._apply(job, deadline)
 
     def recover(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
@@ -206,13 +277,16 @@ class Operations:
         if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
             return self.delete(sliver, deadline)
         if entry.operation is Operation.MODIFY:
-            return self.modify(self._stamped(sliver) if undo else sliver, deadline)
+            return self.modify(self._stamped(sliver, deadline) if undo else sliver, deadline)
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
 
-    def _stamped(self, sliver: SliverRef) -> SliverRef:
+    def _stamped(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
         """Return the sliver as it was before an unfinished modification, by the server's stamp."""
-        server = next((s for s in self.servers() if s.sliver == sliver.id), None)
-        if server is None or not isinstance(sliver, NodeSliver):
+        if not isinstance(sliver, NodeSliver):
+            return sliver
+        host = self._host_of(sliver, deadline, ReadCache())
+        server = self._bounded(host, deadline).compute.find(sliver.id)
+        if server is None:
             return sliver
         return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
 
@@ -309,7 +383,8 @@ class Operations:
             yield
 
     def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
-        entry = self._begin(job)
+        everything = job.flow.owns_everything
+        entry = job.entry or self._begin(job.operation, job.sliver, owns_everything=everything)
         result = engine.run(
             job.flow,
             self._steps,
@@ -317,28 +392,31 @@ class Operations:
             undo_limit=self._site.limits.undo,
             listener=self._listener(job),
         )
-        left = self._left(job, result, entry, deadline) + _may_come(job, result, deadline)
+        left = self._left(job, result, entry, deadline)
+        if job.entry is None:
+            left += _may_come(result, deadline)
         outcome = _failure(job, result, left) if result.error else _success(job, result, left)
-        if left:
-            return outcome
-        return _with_warnings(outcome, _noted(self._journal.end, job.sliver.id))
+        return self._end(outcome) if job.entry is None else outcome
 
-    def _begin(self, job: "_Job") -> Entry:
-        """Note in the journal that an operation begins.
+    def _begin(self, operation: Operation, sliver: SliverRef, *, owns_everything: bool) -> Entry:
+        data = sliver.model_dump(mode="json", exclude_none=True)
+        return self._journal.begin(operation, data, owns_everything=owns_everything)
+
+    def _begin_deletion(self, ref: SliverRef) -> tuple[Entry, tuple[str, ...]]:
+        """Note in the journal that a deletion begins; return the entry, and what failed as a warning.
 
         A deletion goes by stamp and needs no memory, so that it can free a disk that is full.
-
-        :raises DriverError: if the journal cannot be written, except for a deletion.
         """
-        sliver = job.sliver.model_dump(mode="json", exclude_none=True)
-        begin = partial(self._journal.begin, job.operation, sliver)
         try:
-            return begin(owns_everything=job.flow.owns_everything)
+            return self._begin(Operation.DELETE, ref, owns_everything=True), ()
         except DriverError as error:
-            if job.operation is not Operation.DELETE:
-                raise
-            job.reads.warnings.append(str(error))
-            return Entry(resumed=True, owns_everything=True)
+            return Entry(resumed=True, owns_everything=True), (str(error),)
+
+    def _end(self, outcome: Outcome) -> Outcome:
+        """End the journal's entry of an operation that left nothing."""
+        if outcome.left:
+            return outcome
+        return _with_warnings(outcome, _noted(self._journal.end, outcome.sliver.id))
 
     def _left(
         self, job: "_Job", result: engine.Result, entry: Entry, deadline: Deadline
@@ -403,6 +481,10 @@ class Operations:
         make: type[Handler] = registry.handler_for(sliver.type)
         return make(self._site, self._bounded(host, deadline, reads))
 
+    def _one_host(self) -> bool:
+        """Return whether there is nowhere else to look for a sliver."""
+        return len(self._site.hosts) <= 1 or self._cloud()
+
     def _cloud(self) -> bool:
         return self._drivers_of(next(iter(self._site.hosts), "")).compute.cloud
 
@@ -434,9 +516,10 @@ class Operations:
         hosts, wanted = list(self._site.hosts), named_host(sliver)
         if len(hosts) == 1:
             return hosts[0]
+        if self._placing(deadline).candidates(sliver) == (wanted,):
+            return str(wanted)
         having = self._hosts_with(sliver, deadline)
-        if having and wanted not in {None, *having}:
-            raise Conflict(f"sliver {sliver.id} is on {having[0]}, not on {wanted}")
+        refuse_elsewhere(sliver, having)
         if not having and isinstance(sliver, NodeSliver) and sliver.host is None:
             raise none_named(self._site)
         return str(wanted or (having or hosts)[0])
@@ -444,11 +527,13 @@ class Operations:
     def _hosts_with(self, sliver: SliverRef, deadline: Deadline) -> list[str]:
         """Return the hosts that have anything of the sliver.
 
-        :raises Unreachable: if none of those that answer has, and one does not answer.
+        :raises Unreachable: if none has, and one that the sliver does not name may have, but does not
+            answer.
         """
-        holders = self._placing(deadline).holders(sliver)
-        if holders.silent and not holders.having and named_host(sliver) is None:
-            raise next(iter(holders.silent.values()))
+        holders, named = self._placing(deadline).holders(sliver), named_host(sliver)
+        silent = [error for host, error in holders.silent.items() if host != named]
+        if silent and not holders.having:
+            raise silent[0]
         return list(holders.having)
 
     # --- many slivers
@@ -541,6 +626,8 @@ class _Job:
     """What the handler's drivers share; it has their warnings."""
     host: str = ""
     """Which was chosen for the sliver; empty if it names it."""
+    entry: Entry | None = None
+    """The journal's, of an operation that this is a part of; None if it is all of it."""
 
     def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
         return Outcome(
@@ -554,10 +641,19 @@ class _Job:
 
 
 def _success(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:
+    return _with_left(job.outcome(Status.DONE, result, observed=job.handler.observed), left)
+
+
+def _with_left(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
+    """Add to the outcome of a deletion what it left: one that was done is partial then."""
     if not left:
-        return job.outcome(Status.DONE, result, observed=job.handler.observed)
-    error = NotVerified(f"sliver {job.sliver.id} was deleted, but is not gone", why=", ".join(left))
-    return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
+        return outcome
+    update: dict[str, Any] = {"left": outcome.left + left}
+    if outcome.ok:
+        gone = f"sliver {outcome.sliver.id} was deleted, but is not gone"
+        error = NotVerified(gone, why=", ".join(left))
+        update |= {"status": Status.PARTIAL, "error": report(error)}
+    return outcome.model_copy(update=update)
 
 
 def _failure(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:
@@ -573,10 +669,9 @@ def _drift(job: _Job) -> tuple[str, ...]:
     return (f"unknown: {found}",) if isinstance(found, Exception) else found.differences
 
 
-def _may_come(job: _Job, result: engine.Result, deadline: Deadline) -> tuple[str, ...]:
-    """Name the calls that may still change what an operation read in the end."""
-    verified = not result.error and job.operation is not Operation.DELETE
-    return () if verified else named({*result.late, *deadline.late()})
+def _may_come(result: engine.Result, deadline: Deadline) -> tuple[str, ...]:
+    """Name the calls that may still change what a failed operation read in the end."""
+    return named({*result.late, *deadline.late()}) if result.error else ()
 
 
 def _noted(note: Callable[[str], None], sliver_id: str) -> tuple[str, ...]:

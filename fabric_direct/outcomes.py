@@ -1,11 +1,11 @@
 """Errors as values, and what hosts said that refused a sliver."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fabric_direct import errors
 from fabric_direct.errors import FabricDirectError, NoHost, Refused
-from fabric_direct.model import ErrorReport, Operation, Outcome, SliverRef, Status
+from fabric_direct.model import ErrorReport, Operation, Outcome, SliverRef, Status, StepStatus
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,31 @@ def failed(
         error=report(error),
         left=left,
     )
+
+
+def joined(ref: SliverRef, outcomes: Mapping[str, Outcome]) -> Outcome:
+    """Return what came of a deletion from hosts; of several, each that has something left is named."""
+    if len(outcomes) == 1:
+        return next(iter(outcomes.values()))
+    said = (_on_host(host, outcome.error) for host, outcome in outcomes.items() if outcome.error)
+    error = next(said, None)
+    steps = tuple(step for outcome in outcomes.values() for step in outcome.steps)
+    some = any(step.status is StepStatus.DONE for step in steps)
+    return Outcome(
+        operation=Operation.DELETE,
+        sliver=ref,
+        status=(Status.PARTIAL if some else Status.FAILED) if error else Status.DONE,
+        steps=steps,
+        error=error,
+        left=tuple(
+            f"{what} ({host})" for host, outcome in outcomes.items() for what in outcome.left
+        ),
+        warnings=tuple(text for outcome in outcomes.values() for text in outcome.warnings),
+    )
+
+
+def _on_host(host: str, error: ErrorReport) -> ErrorReport:
+    return error.model_copy(update={"message": f"host {host}: {error.message}"})
 
 
 class Refusals:

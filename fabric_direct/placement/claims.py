@@ -5,6 +5,7 @@
     take      after planning, before the server exists: everyone who places counts the claim
     settle    the server exists: the host's inventory shows it; only the chosen host is remembered
     drop      the sliver is deleted
+    remember  the sliver names its host: nothing is claimed, its host is remembered
 
 Claims are stored in SQLite, ``<state_dir>/placement.sqlite``. Placing takes place within
 :meth:`Claims.changing`, so that threads and processes of the machine place one after the other.
@@ -122,6 +123,12 @@ class Claims:
             *(now + self._lifetime, sliver, host, now),
         )
         return changed == 1
+
+    def remember(self, sliver: str, host: str) -> None:
+        """Remember the host of a sliver that names it; nothing is claimed there."""
+        nothing = Claim(sliver, host, 0, 0, 0)
+        with self._database.changing() as db:
+            Book(db, lifetime=0, clock=lambda: 0.0).take([nothing])
 
     def settle(self, sliver: str) -> None:
         """End a claim, if there is one: the sliver is visible on its host."""

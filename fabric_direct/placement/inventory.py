@@ -5,7 +5,7 @@ none.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -48,7 +48,7 @@ class Inventory:
         return depleted(self.hosts, [claim for claim in claims if claim.sliver not in own])
 
 
-def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
+def host_states(site: Site, drivers_of: DriversOf, only: Collection[str] = ()) -> Inventory:
     """Return the state of each host of the site; hosts are read in parallel.
 
     For a cloud, these are the hosts that the site names, or all of the cloud's if it names none. Devices
@@ -57,13 +57,14 @@ def host_states(site: Site, drivers_of: DriversOf) -> Inventory:
     :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the limits
         of the operation (:meth:`HostDrivers.within`); a host that does not answer within them is left
         out.
+    :param only: the hosts to read; all if empty. Nobody waits for another one.
     :raises FabricDirectError: if a cloud does not answer, or denies access
         (:class:`~fabric_direct.errors.Denied`).
     """
     began = time.time()
     some = drivers_of(next(iter(site.hosts), "")).compute
     told = {each.host: each for each in some.inventory()} if some.cloud else None
-    names = site.hosts or told or {}
+    names = [name for name in site.hosts or told or {} if name in only or not only]
 
     def read(name: str) -> HostState | FabricDirectError:
         try:

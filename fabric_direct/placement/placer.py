@@ -8,7 +8,7 @@ from typing import Any
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
-from fabric_direct.model import NodeSliver
+from fabric_direct.model import AUTO, NodeSliver
 from fabric_direct.placement.claims import Claims, claim_of
 from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanation
@@ -49,8 +49,8 @@ class Placer:
         """
         self._site, self._claims, self._drivers_of = site, claims, drivers_of
 
-    def _view(self) -> Inventory:
-        return host_states(self._site, self._drivers_of)
+    def _view(self, only: Collection[str] = ()) -> Inventory:
+        return host_states(self._site, self._drivers_of, only)
 
     def hosts(self) -> tuple[HostState, ...]:
         """Return the hosts that answer, without what is claimed."""
@@ -126,12 +126,9 @@ class Placer:
         :param without: hosts to exclude.
         :raises NoHost: if no host can take it.
         """
-        view = self._view()
-        hosts = tuple(
-            host
-            for host in view.hosts
-            if host.name not in without and (not among or host.name in among)
-        )
+        named = () if sliver.host in {None, AUTO} else (str(sliver.host),)
+        view = self._view(among or named)
+        hosts = tuple(host for host in view.hosts if host.name not in without)
         (request,) = self.requests([sliver], view)
         return self._decide(sliver, request, replace(view, hosts=hosts), claim=claim)
 
@@ -149,7 +146,7 @@ class Placer:
 
         :raises NoHost: if the host lacks the devices.
         """
-        view = self._view()
+        view = self._view((host,))
         hosts = tuple(_for_tenant(each, sliver) for each in view.hosts if each.name == host)
         if sliver.placement.same_numa_node:
             hosts = tuple(self._on_its_node(each, sliver) for each in hosts)

@@ -551,15 +551,6 @@ class TestSeveralHosts:
         assert not substrate(site, "w1").servers
         assert not substrate(site, "w2").records
 
-    def test_one_that_does_not_answer_does_not_stand_in_the_way_of_another(
-        self, pair: Site, vm: MakeVm
-    ) -> None:
-        substrate(pair, "w2").fault("compute.leftovers", at=0, kind="fail")
-
-        with HandlerProcessor(pair) as processor:
-            assert processor.create(vm(host="w1")).result().ok
-            assert processor.probe(vm().ref()).result().ok
-
     def test_what_cannot_be_looked_for_everywhere_is_not_called_deleted(
         self, pair: Site, vm: MakeVm
     ) -> None:

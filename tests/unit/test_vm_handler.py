@@ -509,6 +509,19 @@ class TestDelete:
         assert set(outcome.left) == left
         assert things_of(fakes) == (1, 2, 1)
 
+    @pytest.mark.parametrize("method", ["network.ports", "volume.volumes", "network.unused"])
+    def test_that_cannot_see_what_there_is_does_not_say_that_nothing_is_left(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str
+    ) -> None:
+        created(processor, vm())
+        fakes.fault(method, kind="fail")
+
+        outcome = processor.delete(vm()).result()
+
+        assert outcome.status is Status.FAILED
+        assert [left.startswith("unknown: ") for left in outcome.left] == [True]
+        assert [entry.operation for entry in processor.unfinished()] == [Operation.DELETE]
+
     def test_goes_on_with_the_rest_when_one_thing_cannot_be_removed(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:

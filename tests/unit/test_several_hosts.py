@@ -1,0 +1,354 @@
+"""Sites with several hosts: one that hangs or fails is nobody's trouble but of who needs it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from threading import Event
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.deadline import wait_until
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.errors import DriverError
+from fabric_direct.model import NodeSliver, Operation, Outcome, Status
+from fabric_direct.placement.claims import Claims
+from fabric_direct.processor import HandlerProcessor
+from tests.outcomes import done
+
+MakeVm = Callable[..., NodeSliver]
+ENOUGH = 30.0
+"""Seconds; half of what a call may take. Who waits for a host that hangs is not ready by then."""
+GPU = {"type": "GPU", "id": "gpu"}
+
+
+@pytest.fixture
+def site(fake_site: Site) -> Site:
+    values = fake_site.model_dump() | {
+        "hosts": {"w1": {}, "w2": {}},
+        "fake": {"hosts": {"w1": {"gpus": 1}, "w2": {"gpus": 1}}},
+        "limits": {"busy": 0.1, "search": 2.0},
+    }
+    return Site.model_validate(values)
+
+
+@pytest.fixture
+def w1(site: Site) -> Substrate:
+    return substrate(site, "w1")
+
+
+@pytest.fixture
+def w2(site: Site) -> Substrate:
+    return substrate(site, "w2")
+
+
+@pytest.fixture
+def processor(site: Site, w1: Substrate, w2: Substrate) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
+        yield processor
+        w1.mend()
+        w2.mend()
+
+
+@pytest.fixture
+def hasty(site: Site, processor: HandlerProcessor) -> Iterator[HandlerProcessor]:
+    """A processor that gives a call up soon."""
+    limits = site.limits.model_copy(update={"call": 2.0, "undo": 4.0})
+    with HandlerProcessor(site.model_copy(update={"limits": limits})) as hasty:
+        yield hasty
+
+
+def soon(future: "Future[Outcome]") -> Outcome:
+    return future.result(ENOUGH)
+
+
+def things_of(things: Substrate) -> list[str]:
+    """Return the components that a host has anything of, and ``server``."""
+    return sorted(
+        ["server" for _ in things.servers] + [c for _, c in (*things.ports, *things.volumes)]
+    )
+
+
+def broken(*_: object) -> None:
+    raise DriverError("the claims cannot be written")
+
+
+def leave_volume(things: Substrate, other: Substrate) -> None:
+    """Let a host have a volume of the sliver which is on another one."""
+    key = ("sliver-1", "data")
+    things.volumes[key] = other.volumes[key]
+
+
+class TestWhileAnotherHostHangs:
+    """Nobody waits for it who names another one, or is found on another one."""
+
+    def test_a_sliver_that_names_its_host_lives_there(
+        self, processor: HandlerProcessor, w2: Substrate, vm: MakeVm
+    ) -> None:
+        w2.hang()
+        sliver = vm(host="w1")
+
+        done(soon(processor.plan(sliver)))
+        done(soon(processor.create(sliver)))
+        done(soon(processor.create(sliver)))
+        done(soon(processor.probe(sliver)))
+        done(soon(processor.poa(sliver, "reboot")))
+        done(soon(processor.modify(vm(host="w1", components=sliver.components[:2]))))
+
+    def test_one_that_leaves_its_devices_open_gets_those_of_its_host(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        w2.hang()
+
+        done(soon(processor.create(vm(host="w1", components=()))))
+        done(soon(processor.create(vm(id="other", host="w1", components=(GPU,)))))
+        done(soon(processor.modify(vm(id="other", host="w1", components=(GPU,)))))
+
+        assert set(w1.plugged) == {"other"}
+
+    @pytest.mark.parametrize("host", [None, "auto"])
+    def test_what_names_no_host_is_found_where_it_is(
+        self, processor: HandlerProcessor, w2: Substrate, vm: MakeVm, host: str | None
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        w2.hang()
+        sliver = vm(host=host) if host else vm().ref()
+
+        observed = done(soon(processor.probe(sliver))).observed
+        done(soon(processor.poa(sliver, "reboot")))
+
+        assert observed
+        assert (observed.host, observed.differences) == ("w1", ())
+
+    def test_an_unfinished_modification_is_undone(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        w1.fault("volume.delete", kind="fail")
+        soon(processor.modify(vm(host="w1", components=vm().components[:2])))
+        w2.hang()
+
+        (outcome,) = [soon(future) for future in processor.recover(undo=True)]
+
+        assert outcome.operation is Operation.MODIFY
+        done(outcome)
+
+    def test_a_deletion_that_names_its_host_says_that_it_could_not_look_there(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        w2.hang()
+
+        outcome = soon(processor.delete(vm(host="w1")))
+
+        assert things_of(w1) == []
+        assert outcome.status is Status.PARTIAL
+        assert [left.endswith("(w2)") for left in outcome.left] == [True]
+        assert outcome.error
+        assert outcome.error.message.startswith("host w2: w2 did not answer")
+
+    def test_a_deletion_of_what_was_last_on_one_waits_for_the_others_no_longer(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        w2.hang()
+
+        outcome = soon(processor.delete(vm().ref()))
+
+        assert things_of(w1) == []
+        assert [left.endswith("(w2)") for left in outcome.left] == [True]
+
+    def test_a_deletion_begins_where_it_can(
+        self, processor: HandlerProcessor, site: Site, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        (site.state_dir / "placement.sqlite").unlink()  # nobody knows where it is
+        w2.hang()
+
+        deleting = processor.delete(vm().ref())
+        wait_until("w1 to be cleared", lambda: not w1.servers, timeout=ENOUGH)
+        assert not deleting.done()
+        w2.mend()
+
+        assert [left.endswith("(w2)") for left in soon(deleting).left] == [True]
+
+
+class TestWhereItMayBe:
+    def test_a_sliver_is_not_made_on_a_second_host_while_its_own_hangs(
+        self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.create(vm(host="w1"))))
+        w1.hang()
+
+        outcome = soon(hasty.create(vm(host="w2")))
+
+        assert (outcome.status, outcome.error and outcome.error.kind) == (Status.FAILED, "TimedOut")
+        assert things_of(w2) == []
+
+    @pytest.mark.parametrize("came_to_nothing", ["failed", "deleted"])
+    def test_but_where_nothing_of_it_can_be_on_the_first(
+        self,
+        processor: HandlerProcessor,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        came_to_nothing: str,
+    ) -> None:
+        if came_to_nothing == "failed":
+            w1.fault("compute.create", kind="fail")
+        soon(processor.create(vm(host="w1")))
+        if came_to_nothing == "deleted":
+            done(soon(processor.delete(vm(host="w1"))))
+        w1.hang()
+
+        done(soon(processor.create(vm(host="w2"))))
+
+        assert w2.servers
+
+    def test_what_its_last_host_does_not_have_any_more_is_made_on_another(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        for things in (w1.servers, w1.ports, w1.volumes):
+            things.clear()
+
+        done(soon(processor.create(vm(host="w2"))))
+
+        assert soon(processor.create(vm(host="w1"))).error
+
+    @pytest.mark.parametrize("components", [(), (GPU,)], ids=["whole", "open"])
+    def test_what_is_on_one_host_is_not_made_on_another(
+        self, processor: HandlerProcessor, w2: Substrate, vm: MakeVm, components: tuple[object, ...]
+    ) -> None:
+        done(soon(processor.create(vm(host="w1", components=components))))
+
+        outcome = soon(processor.create(vm(host="w2", components=components)))
+
+        assert outcome.error
+        assert outcome.error.message == "sliver sliver-1 is on w1, not on w2"
+        assert things_of(w2) == []
+
+
+class TestClaimsThatFail:
+    def test_when_a_host_is_to_be_remembered_nothing_is_made(
+        self,
+        processor: HandlerProcessor,
+        w1: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(Claims, "remember", broken)
+
+        outcome = soon(processor.create(vm(host="w1")))
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert things_of(w1) == []
+        assert processor.unfinished() == ()
+
+    def test_when_a_host_is_to_be_forgotten_the_outcome_is_what_it_was(
+        self,
+        processor: HandlerProcessor,
+        w1: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(Claims, "drop", broken)
+        w1.fault("compute.create", kind="fail")
+
+        outcome = soon(processor.create(vm(host="w1")))
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert outcome.error
+        assert "compute.create failed" in outcome.error.message
+        assert outcome.warnings == ("the claims cannot be written",)
+
+
+class TestDeletion:
+    def test_is_not_done_while_a_host_that_does_not_answer_may_have_something(
+        self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        w2.hang()
+
+        outcome = soon(hasty.delete(vm().ref()))
+
+        assert outcome.status is Status.PARTIAL
+        assert [left.endswith("(w2)") for left in outcome.left] == [True]
+        w2.mend()
+        assert [done(soon(future)).operation for future in hasty.recover()] == [Operation.DELETE]
+        assert things_of(w1) + things_of(w2) == []
+        assert hasty.unfinished() == ()
+
+    def test_of_what_was_found_nowhere_is_not_done_either(
+        self, hasty: HandlerProcessor, w2: Substrate, vm: MakeVm
+    ) -> None:
+        w2.hang()
+        outcome = soon(hasty.delete(vm().ref()))
+        assert outcome.status is Status.FAILED
+        assert outcome.left
+        assert hasty.unfinished()
+
+    @pytest.mark.parametrize("failing", ["w1", "w2"])
+    def test_that_fails_on_one_of_two_hosts_names_it_and_is_finished_by_recovery(
+        self,
+        processor: HandlerProcessor,
+        site: Site,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        failing: str,
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        substrate(site, failing).fault("volume.delete", at=0, kind="fail")
+
+        outcome = soon(processor.delete(vm().ref()))
+
+        assert outcome.status is Status.PARTIAL
+        assert outcome.left == (f"/fake/sliver-1.data ({failing})",)
+        assert [entry.operation for entry in processor.unfinished()] == [Operation.DELETE]
+        substrate(site, failing).mend()
+        assert [done(soon(future)).ok for future in processor.recover()] == [True]
+        assert things_of(w1) + things_of(w2) == []
+        assert processor.unfinished() == ()
+
+    def test_names_a_call_that_may_still_take_effect_on_one_and_is_finished_when_it_does(
+        self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        later = Event()
+        done(soon(hasty.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        w1.fault("volume.delete", kind="fail")
+        w2.fault("volume.delete", kind="late", until=later)
+
+        outcome = soon(hasty.delete(vm().ref()))
+
+        unknown = "unknown: volume.delete was given up and may still take effect"
+        assert outcome.left == (
+            "/fake/sliver-1.data (w1)",
+            "/fake/sliver-1.data (w2)",
+            unknown,
+        )
+        later.set()
+        wait_until("the journal to be empty", lambda: not hasty.unfinished(), timeout=ENOUGH)
+        assert things_of(w1) + things_of(w2) == []
+
+    @pytest.mark.parametrize("method", ["network.ports", "volume.volumes"])
+    def test_that_cannot_see_what_there_is_on_one_says_so_and_clears_the_other(
+        self,
+        processor: HandlerProcessor,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        method: str,
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        w2.fault(method, at=0, kind="fail")
+
+        outcome = soon(processor.delete(vm().ref()))
+
+        assert outcome.status is Status.PARTIAL
+        assert not w1.servers
+        assert [left.startswith("unknown: ") for left in outcome.left] == [True]
+        assert processor.unfinished()
