@@ -20,6 +20,7 @@ from fabric_direct.model import (
     PciComponent,
     State,
 )
+from fabric_direct.steps.ports import is_plugged_into
 
 
 def observe_server(
@@ -67,7 +68,8 @@ def _interfaces(
 
 
 def observed_interface(plugged: PluggedPort, port: Port | None) -> ObservedInterface:
-    """Return a NIC as found, with what its port says."""
+    """Return a NIC as found, with what its port says, if it is plugged into that."""
+    port = port if is_plugged_into(plugged, port) else None
     addresses = (port.ipv4, port.ipv6) if port else ()
     return ObservedInterface(
         component=plugged.component,

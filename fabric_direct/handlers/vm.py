@@ -17,7 +17,7 @@ Everything is found by the sliver's stamp. A step that fails takes the earlier o
 removals at the end of modify, and all of delete, have no way back and are recorded instead.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -53,6 +53,7 @@ from fabric_direct.model import (
     State,
     Storage,
     VNic,
+    VNicInterface,
 )
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.bridge import RemoveUnused
@@ -70,6 +71,7 @@ from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, Wr
 from fabric_direct.steps.verify import Await, Verified, Verify
 from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, UnplugVolume
 
+_UNKNOWN = "unknown"
 # Enough for what a guest says while it boots, host keys included.
 CONSOLE_LINES = 2000
 
@@ -104,7 +106,9 @@ class VMHandler:
         refuse_settings(self._drivers, sliver)
         self._stages = self._guest_stages(sliver)
         return Flow.of(
-            self._removals(sliver.id, self._unwanted((), sliver)) if server is None else [],
+            self._removals(sliver.id, _unwanted(self._there(sliver.id), sliver))
+            if server is None
+            else [],
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
@@ -130,14 +134,15 @@ class VMHandler:
         refuse_components(self._drivers, sliver, tenant)
         refuse_settings(self._drivers, sliver)
         refuse_crowd(self._drivers, was, sliver, tenant)
-        gone = self._unwanted(was.components, sliver)
+        there = self._there(sliver.id, was.components, server)
+        gone = _unwanted(there, sliver)
         runs = server.state is State.RUNNING
-        kept = [vnic for vnic in sliver.vnics() if vnic.id in {v.id for v in was.vnics()}]
+        kept = [vnic for vnic in sliver.vnics() if vnic.id in there]
         added = [vnic for vnic in sliver.vnics() if vnic not in kept]
         self._stages = self._guest_stages(sliver)
         return Flow.of(
             self._ports(sliver, added) + self._volumes(sliver),
-            self._unplug_changed(was, sliver),
+            self._unplug_changed(sliver.id, there, kept),
             self._ports(sliver, kept),
             self._plugs(sliver) + self._attachments(sliver, was),
             self._power_cycle(sliver, sliver.devices()) if runs else [],
@@ -227,19 +232,21 @@ class VMHandler:
     def _clean(self, record: DeviceRecord) -> Step:
         return CleanDevice(self._drivers.device(record), record)
 
-    def _unplug_changed(self, was: NodeSliver, sliver: NodeSliver) -> list[Step]:
-        former = {vnic.id: vnic for vnic in was.vnics()}
+    def _unplug_changed(
+        self, sliver_id: str, there: Mapping[str, Component], vnics: Iterable[VNic]
+    ) -> list[Step]:
+        changes = ((there[vnic.id], vnic) for vnic in vnics)
         return [
             ReplugPort(
                 self._compute,
                 self._network,
-                sliver.id,
-                was=former[vnic.id],
+                sliver_id,
+                was=was,
                 wanted=vnic,
                 unplug=self._detach,
             )
-            for vnic in sliver.vnics()
-            if vnic.id in former
+            for was, vnic in changes
+            if isinstance(was, VNic)
         ]
 
     def _unplug(self, sliver: NodeSliver, component: Component) -> Step:
@@ -250,16 +257,20 @@ class VMHandler:
         tenant = partial(self._tenant, sliver)
         return DetachDevice(self._drivers.device(component), tenant, component, self._detach)
 
-    def _unwanted(self, was: Iterable[Component], sliver: NodeSliver) -> list[Component]:
-        """Return what is there and not wanted: by the stamp, or left by an unfinished operation."""
-        there: dict[str, Component] = {
-            p.component: _vnic(p) for p in self._network.ports(sliver.id)
-        }
-        for volume in self._volume.volumes(sliver.id):
+    def _there(
+        self, sliver_id: str, was: Iterable[Component] = (), server: Server | None = None
+    ) -> dict[str, Component]:
+        """Return what there is of the sliver: by the stamp, or left by an unfinished operation.
+
+        What is plugged in counts as much as what is held for it, and is told of by less: its network or
+        volume is not known, unless something else tells of it.
+        """
+        there = dict(_plugged(server)) if server else {}
+        there |= {p.component: _vnic(p) for p in self._network.ports(sliver_id)}
+        for volume in self._volume.volumes(sliver_id):
             there[volume.component] = Storage(id=volume.component, size=volume.size)
-        there |= {c.id: c for c in components_of(self._records(sliver.id))}
-        there |= {c.id: c for c in was}
-        return [c for name, c in there.items() if name not in {w.id for w in sliver.components}]
+        there |= {c.id: c for c in components_of(self._records(sliver_id))}
+        return there | {c.id: c for c in was}
 
     def _removals(self, sliver_id: str, gone: list[Component]) -> list[Step]:
         ports = [ReleasePort(self._network, sliver_id, c.id) for c in gone if isinstance(c, VNic)]
@@ -421,6 +432,19 @@ class VMHandler:
         floating = tuple(p.floating_ip for p in ports if p.floating_ip)
         own = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
         return floating or tuple(str(address.ip) for address in own if address)
+
+
+def _unwanted(there: Mapping[str, Component], sliver: NodeSliver) -> list[Component]:
+    wanted = {component.id for component in sliver.components}
+    return [component for name, component in there.items() if name not in wanted]
+
+
+def _plugged(server: Server) -> Iterator[tuple[str, Component]]:
+    for nic in server.ports:
+        limit = VNicInterface(bandwidth=nic.bandwidth)
+        yield nic.component, VNic(id=nic.component, network=_UNKNOWN, interface=limit)
+    for disk in server.volumes:
+        yield disk.component, Storage(id=disk.component, volume=_UNKNOWN)
 
 
 def _vnic(port: Port) -> VNic:

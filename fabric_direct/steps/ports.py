@@ -7,6 +7,7 @@ from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
 from fabric_direct.steps.removal import Removal
+from fabric_direct.steps.server import the_server
 
 
 class HoldPort(Step):
@@ -53,6 +54,11 @@ def same_place(port: Port, vnic: VNic) -> bool:
     pairs = ((wanted.mac, port.mac), (wanted.ipv4, port.ipv4), (wanted.ipv6, port.ipv6))
     on_it = vnic.network in {port.network, port.network_id}
     return on_it and all(w is None or w == p for w, p in pairs)
+
+
+def is_plugged_into(nic: PluggedPort, port: Port | None) -> bool:
+    """Return whether a NIC is the port's: it has the port's MAC."""
+    return port is not None and nic.mac == port.mac
 
 
 def port_fits(port: Port, vnic: VNic) -> bool:
@@ -102,9 +108,12 @@ class _Plugging(Step):
         self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
 
     def _plugged(self) -> PluggedPort | None:
-        server = self._compute.find(self._sliver)
-        ports = server.ports if server else ()
-        return next((p for p in ports if p.component == self._vnic.id), None)
+        """Return the server's NIC, or None.
+
+        :raises NotFound: if the server is not there: a look that misses it says nothing of its NICs.
+        """
+        nics = the_server(self._compute, self._sliver).ports
+        return next((nic for nic in nics if nic.component == self._vnic.id), None)
 
     def _plug(self) -> None:
         port = the_port(self._network, self._sliver, self._vnic.id)
@@ -165,7 +174,7 @@ class UnplugPort(_Plugging):
 
 
 class ReplugPort(UnplugPort):
-    """A NIC whose port changes is unplugged; a NIC that already fits its port stays."""
+    """A NIC is unplugged if its port changes, or if it is not its port's; one that fits stays."""
 
     def __init__(
         self,
@@ -182,11 +191,11 @@ class ReplugPort(UnplugPort):
         self._wanted = wanted
 
     def check(self) -> Finding:
-        """Look whether a NIC is plugged into a port that will not stay."""
-        port = self._network.find_port(self._sliver, self._wanted.id)
-        if port is not None and same_place(port, self._wanted):
-            return Finding.ALREADY_SO
-        return super().check()
+        """Look whether a NIC is plugged that is not a port's which will stay."""
+        port, plugged = self._network.find_port(self._sliver, self._wanted.id), self._plugged()
+        stays = port is not None and same_place(port, self._wanted)
+        fits = plugged is None or (stays and is_plugged_into(plugged, port))
+        return Finding.ALREADY_SO if fits else Finding.WILL_DELETE
 
 
 def the_port(network: PortHolder, sliver_id: str, component: str) -> Port:

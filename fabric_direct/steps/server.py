@@ -3,10 +3,29 @@
 from collections.abc import Callable
 from functools import partial
 
-from fabric_direct.drivers.contract import ServerMaker, ServerPower, ServerSpec, ServerStamps
+from fabric_direct.drivers.contract import (
+    Server,
+    ServerFinder,
+    ServerMaker,
+    ServerPower,
+    ServerSpec,
+    ServerStamps,
+)
+from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, Stamp, State
 from fabric_direct.steps.base import Step
 from fabric_direct.steps.removal import Removal
+
+
+def the_server(compute: ServerFinder, sliver_id: str) -> Server:
+    """Return the server.
+
+    :raises NotFound: if it is not there.
+    """
+    found = compute.find(sliver_id)
+    if found is None:
+        raise NotFound(f"the server of sliver {sliver_id} is not there")
+    return found
 
 
 class MakeServer(Step):

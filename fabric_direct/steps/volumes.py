@@ -14,6 +14,7 @@ from fabric_direct.errors import NotFound
 from fabric_direct.model import Finding, Storage
 from fabric_direct.steps.base import Step
 from fabric_direct.steps.removal import Removal
+from fabric_direct.steps.server import the_server
 
 
 class MakeVolume(Step):
@@ -64,12 +65,8 @@ class _Plugging(Step):
         self._compute, self._volumes = compute, volumes
         self._sliver, self._storage, self._unplug = sliver_id, storage, unplug
 
-    def _plugged(self) -> bool:
-        return plugged_volume(self._compute, self._sliver, self._storage.id) is not None
-
-    def _plug(self) -> None:
-        volume = the_volume(self._volumes, self._sliver, self._storage)
-        self._compute.attach_volume(self._sliver, self._storage.id, volume)
+    def _plugged(self) -> PluggedVolume | None:
+        return plugged_volume(self._compute, self._sliver, self._storage.id)
 
     def _pull(self) -> None:
         self._compute.detach_volume(self._sliver, self._storage.id, timeout=self._unplug)
@@ -86,7 +83,8 @@ class PlugVolume(_Plugging):
 
     def make(self) -> None:
         """Plug it in."""
-        self._plug()
+        volume = the_volume(self._volumes, self._sliver, self._storage)
+        self._compute.attach_volume(self._sliver, self._storage.id, volume)
 
     def undo(self) -> None:
         """Unplug it."""
@@ -97,6 +95,7 @@ class UnplugVolume(_Plugging):
     """A volume is not plugged into the server."""
 
     form = "unplug disk {}"
+    _before: PluggedVolume | None = None
 
     def check(self) -> Finding:
         """Look for the disk."""
@@ -104,11 +103,15 @@ class UnplugVolume(_Plugging):
 
     def make(self) -> None:
         """Unplug it and wait until the guest has released it."""
+        self._before = self._plugged()
         self._pull()
 
     def undo(self) -> None:
-        """Plug it in again."""
-        self._plug()
+        """Plug the same volume in again."""
+        if self._before:
+            size = self._storage.size or 0
+            was = VolumeValue(self._sliver, self._storage.id, self._before.source, size)
+            self._compute.attach_volume(self._sliver, self._storage.id, was)
 
 
 def the_volume(volumes: VolumeFinder, sliver_id: str, storage: Storage) -> VolumeValue:
@@ -125,7 +128,9 @@ def the_volume(volumes: VolumeFinder, sliver_id: str, storage: Storage) -> Volum
 
 
 def plugged_volume(compute: ServerFinder, sliver_id: str, component: str) -> PluggedVolume | None:
-    """Return the server's disk for this component, or None."""
-    server = compute.find(sliver_id)
-    disks = server.volumes if server else ()
+    """Return the server's disk for this component, or None.
+
+    :raises NotFound: if the server is not there: a look that misses it says nothing of its disks.
+    """
+    disks = the_server(compute, sliver_id).volumes
     return next((d for d in disks if d.component == component), None)

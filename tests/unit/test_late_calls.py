@@ -226,7 +226,7 @@ class TestModify:
         assert things_of(fakes) == before
         assert processor.unfinished() == ()
 
-    @pytest.mark.parametrize("method", CHANGING[:2])
+    @pytest.mark.parametrize("method", CHANGING)
     def test_names_what_may_still_come_and_takes_it_away_when_it_does(
         self,
         processor: HandlerProcessor,
@@ -244,22 +244,6 @@ class TestModify:
         assert_unknown(outcome, method)
         settle(processor, later)
         assert things_of(fakes) == before
-
-    @pytest.mark.parametrize("method", CHANGING[2:])
-    def test_names_what_may_still_be_plugged_in_and_keeps_its_entry(
-        self,
-        processor: HandlerProcessor,
-        fakes: Substrate,
-        vm: MakeVm,
-        later: threading.Event,
-        method: str,
-    ) -> None:
-        done(processor.create(vm()).result())
-        fakes.fault(method, kind="late", until=later)
-
-        assert_unknown(processor.modify(grown(vm)).result(), method)
-
-        assert processor.unfinished()
 
     def test_names_what_comes_after_its_undo_and_before_the_end(
         self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
