@@ -539,8 +539,11 @@ class Operations:
     # --- many slivers
 
     def placer(self) -> Placer:
-        """Return what places many slivers at once, with drivers bounded by the limit of a probe."""
-        deadline = Deadline.within(self._site.limits.probe)
+        """Return what places many slivers at once, with drivers bounded by the limit of a probe.
+
+        A host that hangs takes the limit of a call while the others are read, and none of that.
+        """
+        deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
         return Placer(self._site, self._claims, lambda host: self._bounded(host, deadline))
 
     def end_claim(self, sliver: SliverRef, *, begun: bool) -> None:

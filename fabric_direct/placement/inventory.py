@@ -68,8 +68,9 @@ def host_states(site: Site, drivers_of: DriversOf, only: Collection[str] = ()) -
 
     def read(name: str) -> HostState | FabricDirectError:
         try:
-            devices = drivers_of(name).functions()
-            return _host_state(site, _inventory(name, drivers_of, told), devices)
+            has = _inventory(name, drivers_of, told)
+            # Last: of a driver of devices only the deadline limits a call, and a host may hang.
+            return _host_state(site, has, drivers_of(name).functions())
         except FabricDirectError as error:
             return error
 

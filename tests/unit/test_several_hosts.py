@@ -171,6 +171,19 @@ class TestWhileAnotherHostHangs:
 
         assert [left.endswith("(w2)") for left in soon(deleting).left] == [True]
 
+    def test_slivers_are_placed_on_those_that_answer(
+        self, site: Site, processor: HandlerProcessor, w2: Substrate, vm: MakeVm
+    ) -> None:
+        """What reading the hosts may take, and all that is asked after it, have the same limit."""
+        limits = site.limits.model_copy(update={"call": 2.0, "probe": 2.0})
+        w2.hang()
+
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as hasty:
+            plan = hasty.place([vm(host="auto")])
+
+        assert [assignment.chosen.host for assignment in plan.assignments] == ["w1"]
+        assert [warning.split(":")[0] for warning in plan.warnings] == ["host w2 is left out"]
+
 
 class TestWhereItMayBe:
     def test_a_sliver_is_not_made_on_a_second_host_while_its_own_hangs(
