@@ -46,6 +46,12 @@ def test_a_mounted_file_system_counts_for_the_drive_and_what_is_before_it(drive:
     assert uses() == {"0000:00:10.3": sentence, DRIVE: sentence}
 
 
+def test_a_partition_that_goes_while_it_is_looked_at_is_no_error(drive: Tree) -> None:
+    drive.file("sys/class/block/nvme1n1p2/partition", "2\n")
+
+    assert uses() == {}
+
+
 def test_a_bind_mount_is_no_second_use(drive: Tree) -> None:
     drive.mounts(
         "259:0 / /srv rw - ext4 /dev/nvme1n1 rw",

@@ -71,10 +71,11 @@ def _block(name: str) -> str:
 
 
 def _disk(block: str) -> str:
-    """Return the disk that a partition is of; a disk itself otherwise."""
+    """Return the disk that a partition is of; a disk itself otherwise, or what is gone meanwhile."""
     if not sysfs.value(f"{_block(block)}/partition"):
         return block
-    return os.readlink(_block(block)).split("/")[-2]  # noqa: PTH115 - a str is faster
+    *_, disk, _ = sysfs.parts(_block(block)) or (block, "")
+    return disk
 
 
 def _functions(block: str) -> list[str]:
