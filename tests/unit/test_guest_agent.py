@@ -299,6 +299,17 @@ def test_only_the_keys_that_are_missing_are_added(agent: AgentGuest, domain: Moc
     domain.authorizedSSHKeysSet.assert_called_once_with("ubuntu", [OTHER], APPEND)
 
 
+def test_what_is_no_key_is_neither_added_nor_taken_for_a_comment(
+    agent: AgentGuest, domain: Mock
+) -> None:
+    domain.authorizedSSHKeysGet.return_value = ["# ours", KEY]
+
+    with pytest.raises(NotVerified):
+        agent.add_keys(GUEST, ("ssh-ed25519 nonsense",))
+
+    domain.authorizedSSHKeysSet.assert_not_called()
+
+
 def test_a_key_is_removed_in_the_words_of_the_file(agent: AgentGuest, domain: Mock) -> None:
     domain.authorizedSSHKeysGet.side_effect = [[f"no-pty {KEY} first", OTHER], [OTHER]]
 

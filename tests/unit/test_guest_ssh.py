@@ -287,6 +287,17 @@ def test_a_file_that_is_not_changed_is_no_success(ssh: SshGuest, mocker: MockerF
         ssh.add_keys(GUEST, (KEY,))
 
 
+def test_what_is_no_key_is_neither_added_nor_taken_for_a_comment(
+    ssh: SshGuest, server: Server
+) -> None:
+    before = server.keys.read_text()
+
+    with pytest.raises(NotVerified):
+        ssh.add_keys(GUEST, ("ssh-ed25519 nonsense",))
+
+    assert server.keys.read_text() == before
+
+
 def test_the_interfaces_are_read_without_the_loopback(ssh: SshGuest) -> None:
     def links() -> set[str]:
         return {path.name for path in Path("/sys/class/net").iterdir()}

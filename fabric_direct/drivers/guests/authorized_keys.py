@@ -26,9 +26,9 @@ def keys_in(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def missing(keys: Iterable[str], lines: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the keys that no line lets in, each once."""
-    there = {key_of(line) for line in lines}
-    wanted = {key_of(key): key for key in keys}
+    """Return those of the keys that no line lets in, each once; what is no key is let in by none."""
+    there = {key_of(line) for line in lines} - {None}
+    wanted = {key_of(key) or key: key for key in keys}
     return tuple(key for part, key in wanted.items() if part not in there)
 
 

@@ -160,7 +160,7 @@ class AgentGuest:
         :raises NotVerified: if one of them, read back, is missing.
         """
         append = libvirt.VIR_DOMAIN_AUTHORIZED_SSH_KEYS_SET_APPEND
-        new = missing(keys, self.authorized_keys(guest))
+        new = keys_in(missing(keys, self.authorized_keys(guest)))
         self._set_keys(guest, new, append)
         verify(guest, not missing(keys, self.authorized_keys(guest)), self._uri)
 

@@ -175,7 +175,7 @@ class SshGuest:
         :raises NotVerified: if one of them, read back, is missing.
         """
         lines = self._read_keys(guest)
-        self._write_keys(guest, lines, [*lines, *missing(keys, lines)])
+        self._write_keys(guest, lines, [*lines, *keys_in(missing(keys, lines))])
         verify(guest, not missing(keys, self._read_keys(guest)), KEYS_FILE)
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
