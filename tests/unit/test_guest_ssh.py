@@ -14,7 +14,7 @@ from fabric_direct.config import GuestSettings, Site
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests import ssh as guest_ssh
-from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, unpin
+from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, pinned, unpin
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.errors import (
     DriverError,
@@ -467,6 +467,16 @@ class TestLearning:
         ssh.forget(guest)
 
         assert ssh.pins(guest) == ()
+
+    def test_is_trusted_where_the_guest_listens(
+        self, ssh: SshGuest, server: Server, site: Site
+    ) -> None:
+        ssh.forget(GUEST)
+
+        assert ssh.learn(GUEST, SHOWN.format(key=server.host_key))
+
+        assert [*pinned(site)] == [f"[127.0.0.1]:{server.port}"]
+        assert ssh.ping(GUEST)
 
     @pytest.mark.parametrize(
         "console",

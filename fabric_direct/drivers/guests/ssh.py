@@ -87,19 +87,19 @@ class SshGuest:
         """
         shown = _shown_keys(console)
         for address in guest.addresses if shown else ():
-            pin(self._site, address, shown[0])
+            pin(self._site, host_name(address, PORT), shown[0])
         return bool(self.pins(guest))
 
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the guest's addresses that have a pinned host key."""
         known = pinned(self._site)
-        return tuple(address for address in guest.addresses if known.lookup(address))
+        return tuple(a for a in guest.addresses if known.lookup(host_name(a, PORT)))
 
     def forget(self, guest: GuestAddress) -> None:
         """Remove the pinned host keys of the guest's addresses, and close its connections."""
         self._clients.close(_whom(guest))
         for address in self.pins(guest):
-            unpin(self._site, address)
+            unpin(self._site, host_name(address, PORT))
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether a login to the guest succeeds now."""
@@ -210,8 +210,7 @@ class SshGuest:
         return result.stdout.decode(errors="surrogateescape")
 
     def _pinned_addresses(self, guest: GuestAddress) -> list[str]:
-        keys = pinned(self._site)
-        found = [address for address in guest.addresses if keys.lookup(host_name(address, PORT))]
+        found = list(self.pins(guest))
         if not found:
             raise Unreachable(
                 f"no host key is pinned for guest {guest.instance}",
