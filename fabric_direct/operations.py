@@ -268,7 +268,10 @@ class Operations:
         return self._apply(job, deadline)
 
     def recover(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
-        """Finish or undo an unfinished operation, unless it has ended meanwhile."""
+        """Finish or undo an unfinished operation, unless it has ended meanwhile.
+
+        A creation of what was there before is finished: undoing would delete what it did not make.
+        """
         model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
         whole = entry.sliver.keys() - {"id", "type"}
         sliver = (model if whole else SliverRef).model_validate(entry.sliver)
@@ -278,6 +281,7 @@ class Operations:
             return self.delete(sliver, deadline)
         if entry.operation is Operation.MODIFY:
             return self.modify(self._stamped(sliver, deadline) if undo else sliver, deadline)
+        undo = undo and entry.owns_everything
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
 
     def _stamped(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:

@@ -248,7 +248,8 @@ class HandlerProcessor:
         """Finish the operations that other processes left unfinished, but not those under way.
 
         :param undo: undo them instead: delete a sliver that was being created, restore one that was
-            being modified to its stamp. A deletion is always finished.
+            being modified to its stamp. A deletion is always finished, and so is a creation of a
+            sliver that was there before.
         """
         return [self._recover(entry, undo=undo) for entry in self.unfinished()]
 
@@ -364,10 +365,8 @@ class HandlerProcessor:
                 call.over.add_done_callback(take_away)
 
     def _take_away(self, entry: Unfinished) -> None:
-        """Undo an operation; finish a creation of what was there before: undoing would delete it."""
         if entry == self._journal.of(entry.sliver["id"]):
-            before = entry.operation is Operation.CREATE and not entry.owns_everything
-            self._recover(entry, undo=not before, told=False)
+            self._recover(entry, undo=True, told=False)
 
     @contextmanager
     def _sliver_locked(self, invocation: _Invocation) -> Iterator[None]:

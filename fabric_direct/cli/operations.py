@@ -142,9 +142,9 @@ def poa(settings: Settings, word: str, action: str, data: str | None, resource_t
 def recover(settings: Settings, *, undo: bool) -> None:
     """Finish or undo the operations of a process that was killed.
 
-    With --undo, a sliver that was being created is deleted, and one that was being modified gets its
-    former state back. Deletions are always finished. Slivers that another process is working on are left
-    alone.
+    With --undo, a sliver that was being created is deleted, unless it was there before, and one that was
+    being modified gets its former state back. Deletions are always finished. Slivers that another
+    process is working on are left alone.
     """
     answers = running.run(settings, lambda processor: processor.recover(undo=undo))
     if not answers.outcomes and not settings.as_json:

@@ -404,7 +404,7 @@ class TestRecover:
     def test_what_was_begun_is_undone_if_asked_for(
         self, run: Run, site: Site, fakes: Substrate
     ) -> None:
-        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"}, owns_everything=True)
         assert run("recover", "--undo").exit_code == 0
         assert not fakes.servers
 

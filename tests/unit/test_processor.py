@@ -376,6 +376,20 @@ class TestRecovery:
         assert not fakes.servers
         assert processor.unfinished() == ()
 
+    def test_a_creation_over_what_was_there_before_is_finished_when_undone(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        processor.create(vm()).result()
+        data = vm().model_dump(mode="json", exclude_none=True)
+        processor._journal.begin(Operation.CREATE, data, owns_everything=False)
+
+        (future,) = processor.recover(undo=True)
+
+        assert future.result(20).operation is Operation.CREATE
+        assert future.result().ok
+        assert "sliver-1" in fakes.servers
+        assert processor.unfinished() == ()
+
     def test_a_modification_is_undone_to_what_the_stamp_says(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
