@@ -351,8 +351,11 @@ class HandlerProcessor:
         return outcome
 
     def _watch(self, outcome: Outcome, deadline: Deadline) -> None:
-        """Undo the operation once more when the calls that it names as late have returned."""
-        left = set(outcome.left)
+        """Undo the operation once more when the calls that it names as late have returned.
+
+        An action has no entry in the journal: the one that is there belongs to an earlier operation.
+        """
+        left = set(outcome.left) if outcome.operation is not Operation.POA else set()
         calls = [call for call in deadline.given_up if left.issuperset(named([call]))]
         entry = engine.attempt(self._journal.of, outcome.sliver.id) if calls else None
 

@@ -320,6 +320,23 @@ class TestDeleteAndActions:
         assert_unknown(processor.poa(vm(), "start").result(), "compute.start")
 
 
+def test_a_late_action_undoes_no_operation_that_was_unfinished_before_it(
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+) -> None:
+    done(processor.create(vm()).result())
+    fakes.fault("volume.delete", kind="fail")
+    processor.modify(vm(components=vm().components[:2])).result()
+    unfinished = processor.unfinished()
+    fakes.fault("compute.start", kind="late", until=later)
+
+    assert_unknown(processor.poa(vm(), "start").result(), "compute.start")
+    later.set()
+    for _ in range(2):  # the second one is behind whatever the late call has caused
+        done(processor.poa(vm(), "start").result())
+
+    assert processor.unfinished() == unfinished != ()
+
+
 def test_who_asked_is_told_of_each_operation_once(
     fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
 ) -> None:
