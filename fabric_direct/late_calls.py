@@ -1,6 +1,7 @@
 """Calls that operations gave up: what else may be done to their slivers until they have returned."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -28,16 +29,20 @@ class LateCalls:
             calls = self._by_sliver.get(sliver_id, ())
         return tuple(call for call in calls if not call.over.done())
 
+    def settle(self, sliver_id: str) -> bool:
+        """Wait for those of one sliver; return whether all have returned."""
+        wait([call.over for call in self.of(sliver_id)], self._wait)
+        return not self.of(sliver_id)
+
     @contextmanager
     def kept(self, operation: Operation, sliver_id: str, deadline: Deadline) -> Iterator[None]:
-        """Let an operation run after the calls of earlier ones, and keep those that it gives up.
+        """Let an operation run if no earlier call may still take effect; keep those that it gives up.
 
-        A deletion does not wait for ever: it may end what they wait for, and it tells of them.
+        A deletion runs in any case: it may end what they wait for, and it tells of them.
 
-        :raises SliverBusy: if a call of an earlier operation does not return, unless it is a deletion.
+        :raises SliverBusy: if a call of an earlier operation has not returned, unless it is a deletion.
         """
         deadline.give_up(self.of(sliver_id))
-        deadline.settle(self._wait)
         try:
             if operation is not Operation.DELETE:
                 _refuse_late(sliver_id, deadline)

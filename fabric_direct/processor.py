@@ -101,6 +101,8 @@ class HandlerProcessor:
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
         self._steps = _Threads(self._step_workers, "fabric-direct-step")
         self._late = LateCalls(self.site.limits.busy)
+        self._owed: dict[str, Unfinished] = {}
+        """What is undone before anything else, once the late calls of the sliver have returned."""
         self._operations = Operations(self.site, self._journal, self._steps, self._on_progress)
 
     # --- operations
@@ -254,11 +256,14 @@ class HandlerProcessor:
         return [self._recover(entry, undo=undo) for entry in self.unfinished()]
 
     def _recover(self, entry: Unfinished, *, undo: bool, told: bool = True) -> "Future[Outcome]":
+        return self._put(self._recovery(entry, undo=undo, told=told))
+
+    def _recovery(self, entry: Unfinished, *, undo: bool, told: bool) -> _Invocation:
         def work(deadline: Deadline) -> Outcome:
             return self._operations.recover(entry, deadline, undo=undo)
 
         ref = SliverRef(id=entry.sliver["id"], type=entry.sliver["type"])
-        return self._submit(entry.operation, ref, work, told=told)
+        return _Invocation(entry.operation, ref, work, Future(), told)
 
     # --- order
 
@@ -280,18 +285,15 @@ class HandlerProcessor:
         return all(future.done() for future in pending)
 
     def _submit(
-        self,
-        operation: Operation,
-        sliver: SliverRef,
-        work: Callable[[Deadline], Outcome],
-        *,
-        told: bool = True,
+        self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
     ) -> "Future[Outcome]":
-        invocation = _Invocation(operation, sliver, work, Future(), told)
+        return self._put(_Invocation(operation, sliver, work, Future()))
+
+    def _put(self, invocation: _Invocation) -> "Future[Outcome]":
         with self._queue.lock:
             self._refuse_closed()
             self._pending.add(invocation.future)
-            self._queue.put(sliver.id, lambda: self._begin(invocation))
+            self._queue.put(invocation.sliver.id, lambda: self._begin(invocation))
         invocation.future.add_done_callback(self._forget)
         return invocation.future
 
@@ -330,21 +332,31 @@ class HandlerProcessor:
         return outcome
 
     def _outcome(self, invocation: _Invocation) -> Outcome:
-        limit = self._limit(invocation.operation)
-
-        def work() -> Outcome:
-            with self._sliver_locked(invocation):
-                return self._after_late_calls(invocation, Deadline.within(limit))
-
-        outcome = engine.attempt(work)
+        outcome = engine.attempt(self._work, invocation)
         if isinstance(outcome, Exception):
             late = named(self._late.of(invocation.sliver.id))
             return failed(invocation.operation, invocation.sliver, outcome, late)
         return outcome
 
-    def _after_late_calls(self, invocation: _Invocation, deadline: Deadline) -> Outcome:
+    def _work(self, invocation: _Invocation) -> Outcome:
+        limit = self._limit(invocation.operation)
         if invocation.operation in _READING:
-            return invocation.work(deadline)
+            return invocation.work(Deadline.within(limit))
+        self._undo_late(invocation)
+        with self._sliver_locked(invocation.sliver.id):
+            return self._keep_late(invocation, Deadline.within(limit))
+
+    def _undo_late(self, invocation: _Invocation) -> None:
+        """Wait for the late calls of the sliver, and undo what they made before anything is built on it.
+
+        A deletion takes it away itself.
+        """
+        sliver = invocation.sliver.id
+        owed = self._owed.pop(sliver, None) if self._late.settle(sliver) else None
+        if owed and invocation.told and invocation.operation is not Operation.DELETE:
+            self._invoke(self._recovery(owed, undo=True, told=False))
+
+    def _keep_late(self, invocation: _Invocation, deadline: Deadline) -> Outcome:
         with self._late.kept(invocation.operation, invocation.sliver.id, deadline):
             outcome = invocation.work(deadline)
         self._watch(outcome, deadline)
@@ -364,6 +376,7 @@ class HandlerProcessor:
                 engine.attempt(self._take_away, entry)
 
         if isinstance(entry, Unfinished) and _remembered(entry):
+            self._owed[outcome.sliver.id] = entry
             for call in calls:
                 call.over.add_done_callback(take_away)
 
@@ -372,12 +385,8 @@ class HandlerProcessor:
             self._recover(entry, undo=True, told=False)
 
     @contextmanager
-    def _sliver_locked(self, invocation: _Invocation) -> Iterator[None]:
-        """Hold the lock of the sliver against other processes, unless nothing is changed."""
-        if invocation.operation in _READING:
-            yield
-            return
-        sliver = invocation.sliver.id
+    def _sliver_locked(self, sliver: str) -> Iterator[None]:
+        """Hold the lock of a sliver against other processes."""
         path = sliver_lock(self.site.state_dir, sliver)
         with exclusive(path, f"sliver {sliver}", timeout=self.site.limits.busy):
             yield

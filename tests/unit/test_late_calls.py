@@ -127,6 +127,21 @@ class TestCreate:
         settle(processor, later)
         done(processor.create(vm()).result())
 
+    def test_what_comes_while_the_next_one_waits_is_taken_away_before_it(
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
+    ) -> None:
+        """Its server has the ports of the first creation, which are gone."""
+        with HandlerProcessor(hasty(fake_site, busy=30.0)) as processor:
+            fakes.fault("compute.create", kind="late", until=later)
+            processor.create(vm()).result()
+            done(processor.create(vm(id="other")).result())  # gets the addresses of those ports
+
+            again = processor.create(vm())
+            later.set()
+
+            done(again.result())
+            assert processor.unfinished() == ()
+
     def test_a_call_that_never_returns_keeps_its_entry_and_delete_says_so(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
