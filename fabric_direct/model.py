@@ -625,9 +625,10 @@ class ErrorReport(Frozen):
 class Outcome(Frozen):
     """The result of one operation on one sliver.
 
-    ``done``: completed, and verified by reading it back. ``failed``: nothing was done, and nothing is
-    left behind. ``refused``: the input is invalid, and nothing was changed. ``partial``: ``steps`` say
-    what was done, ``error`` what failed, ``left`` what is left behind.
+    ``done``: completed, and verified by reading it back. ``failed``: nothing was done, or it was taken
+    back; ``left`` says what a deletion could not remove, or what a call may still make. ``refused``: the
+    input is invalid, and nothing was changed. ``partial``: ``steps`` say what was done, ``error`` what
+    failed, ``left`` what is left behind.
     """
 
     operation: Operation

@@ -93,16 +93,22 @@ _ENDED = {
 
 def failure(of: "Outcome", err: Console) -> None:
     """Print a failed outcome: the error and what is left behind."""
-    ended = _ENDED[of.status.value] if of.operation.value in _DONE else of.status.value
-    if ended == _ENDED["failed"] and not of.steps:
-        ended = "failed, nothing was changed"
-    say(err, f"{of.sliver.id}: {of.operation.value} {ended} ({of.seconds:.1f} s)", "bold red")
+    say(err, f"{of.sliver.id}: {of.operation.value} {_ended(of)} ({of.seconds:.1f} s)", "bold red")
     if of.error:
         say(err, f"  {of.error.kind}: {of.error.message}")
     for left in of.left:
-        say(err, f"  still there: {left}", "red")
+        say(err, f"  {left}" if left.startswith("unknown: ") else f"  still there: {left}", "red")
     if of.left:
         say(err, "  Run the command again, or delete the sliver: either continues from there.")
+
+
+def _ended(of: "Outcome") -> str:
+    status = of.status.value
+    if of.operation.value not in _DONE or (status == "failed" and of.left):
+        return status
+    if status == "failed" and not of.steps:
+        return "failed, nothing was changed"
+    return _ENDED[status]
 
 
 def plan(of: "Outcome", out: Console) -> None:

@@ -247,7 +247,8 @@ def _record(
     """Record an outcome; an operation that was cancelled before it began is left to the next process."""
     if not future.cancelled():
         outcome = future.result()
-        record(sliver, statuses[outcome.status], outcome.error.kind if outcome.error else "")
+        status = Status.PARTIAL if outcome.left else outcome.status
+        record(sliver, statuses[status], outcome.error.kind if outcome.error else "")
 
 
 @contextmanager

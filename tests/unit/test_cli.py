@@ -259,6 +259,25 @@ class TestCreate:
         assert "vm1: create partly done" in result.stderr
         assert "still there: " in result.stderr
 
+    def test_a_deletion_that_removed_nothing_does_not_say_that_nothing_is_left(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write())
+        fakes.fault("compute.delete", kind="fail")
+        result = run("delete", "vm1")
+        assert result.exit_code == 1
+        assert "vm1: delete failed (" in result.stderr
+        assert "still there: " in result.stderr
+
+    def test_what_may_be_left_is_not_called_there(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write())
+        fakes.fault("compute.leftovers", at=0, kind="fail")
+        result = run("delete", "vm1")
+        assert "  unknown: compute.leftovers failed" in result.stderr
+        assert "still there: " not in result.stderr
+
 
 class TestModifyAndDelete:
     def test_modify_prints_what_is_there_now(self, run: Run, write: Write) -> None:

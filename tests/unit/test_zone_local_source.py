@@ -402,6 +402,7 @@ class TestDeleting:
 
         await own.delete(reservation, deadline=10)
         (instance,) = await until(own, reservation, InstanceStatus.PARTIAL, InstanceStatus.FAILED)
+        assert instance.status is InstanceStatus.PARTIAL
         assert instance.error == "DriverError"
 
         hosts[host].mend()
