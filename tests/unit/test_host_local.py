@@ -13,7 +13,7 @@ import pytest
 from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.hosts import agent
-from fabric_direct.drivers.hosts.agent import frames, serve
+from fabric_direct.drivers.hosts.agent import files, frames, serve
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
@@ -41,16 +41,14 @@ class TestCalls:
     def test_a_file_is_replaced_and_read(self, host: LocalHost, tmp_path: Path) -> None:
         path = tmp_path / "new" / "file"
         for content in (b"one", b"\0\xff"):
-            host.write_file(str(path), content, 0o640, timeout=LIMIT)
+            files.replace(str(path), content, 0o640)
             assert host.read_file(str(path), timeout=LIMIT) == content
         assert path.stat().st_mode & 0o777 == 0o640
 
-    def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left(
-        self, host: LocalHost, tmp_path: Path
-    ) -> None:
+    def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left(self, tmp_path: Path) -> None:
         (tmp_path / "file").mkdir()
-        with pytest.raises(DriverError, match="EISDIR"):
-            host.write_file(str(tmp_path / "file"), b"new", timeout=LIMIT)
+        with pytest.raises(IsADirectoryError):
+            files.replace(str(tmp_path / "file"), b"new", 0o600)
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
     def test_files_that_are_there_are_told(self, host: LocalHost, tmp_path: Path) -> None:

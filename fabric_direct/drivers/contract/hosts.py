@@ -100,9 +100,6 @@ class HostDriver(Protocol):
     def read_file(self, path: str, *, timeout: float) -> bytes:
         """Return the content of a file."""
 
-    def write_file(self, path: str, content: bytes, mode: int = 0o600, *, timeout: float) -> None:
-        """Replace a file atomically, and create its directory."""
-
     def netlink(self, netns: str | None = None) -> AbstractContextManager[Any]:
         """Return a pyroute2 ``IPRoute`` on the worker's kernel, for one thread and one ``with`` block.
 

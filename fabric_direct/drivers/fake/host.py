@@ -42,17 +42,6 @@ class FakeHost(Fake):
         """Return a file's content."""
         return the(self.substrate.files, path)
 
-    def write_file(
-        self,
-        path: str,
-        content: bytes,
-        mode: int = 0o600,  # noqa: ARG002
-        *,
-        timeout: float,  # noqa: ARG002
-    ) -> None:
-        """Keep a file's content."""
-        self.substrate.files.update({path: content})
-
     def netlink(self, netns: str | None = None) -> AbstractContextManager[Any]:  # noqa: ARG002
         """Refuse: there is no kernel in memory."""
         raise Unsupported("a host in memory has no kernel", where=self.host)

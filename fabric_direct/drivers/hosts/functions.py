@@ -68,8 +68,3 @@ class HostFunctions:
     def read_file(self, path: str, *, timeout: float) -> bytes:
         """Return the content of a file."""
         return b64decode(self.call("files.read", timeout=timeout, path=path))
-
-    def write_file(self, path: str, content: bytes, mode: int = 0o600, *, timeout: float) -> None:
-        """Replace a file atomically, and create its directory."""
-        given = b64encode(content).decode()
-        self.call("files.write", timeout=timeout, path=path, content=given, mode=mode)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from pathlib import Path
 
-__all__ = ["read", "resolve", "there", "write"]
+__all__ = ["read", "resolve", "there"]
 
 # Bytes of a file that is read: it is held in memory, and sent in Base64.
 LARGEST = 32 * 1024**2
@@ -24,11 +24,6 @@ def read(path: str) -> str:
     if len(content) > LARGEST:
         raise OSError(errno.EFBIG, f"more than {LARGEST} bytes", path)
     return b64encode(content).decode()
-
-
-def write(path: str, content: str, mode: int) -> None:
-    """Replace a file by this content, given in Base64, and make its directory."""
-    replace(path, b64decode(content), mode)
 
 
 def resolve(path: str) -> str | None:
