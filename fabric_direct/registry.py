@@ -55,6 +55,11 @@ def server_driver(site: Site) -> str:
     return site.driver_for("VM") or "libvirt"
 
 
+def has_flavors(site: Site) -> bool:
+    """Return whether the site's VMs have flavors beside their capacities."""
+    return "flavor" not in driver("compute", server_driver(site)).unserved
+
+
 def host_drivers(site: Site, host: str) -> HostDrivers:
     """Return the drivers of a host as configured by the site; none is connected yet.
 

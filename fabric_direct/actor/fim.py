@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from fabric_direct import registry
 from fabric_direct.actor.names import (
     MANAGEMENT,
     component_id,
@@ -103,7 +104,7 @@ def vm(site: Site, unit: Unit, node: Node) -> NodeSliver:
         name=host_name(_text(node.get_name(), "resource_name")),
         host=_host(site, node),
         image=_text(node.get_image_ref(), "image_ref"),
-        flavor=flavor,
+        flavor=flavor if registry.has_flavors(site) else None,
         capacities=capacities,
         ssh_keys=_ssh_keys(unit),
         boot_script=_script(node),

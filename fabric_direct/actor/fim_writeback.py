@@ -22,7 +22,6 @@ from fabric_direct.actor.sliver import Component, Labels, Node, Sliver
 from fabric_direct.errors import NotVerified
 from fabric_direct.model import (
     Capacities,
-    NodeSliver,
     Observed,
     ObservedDevice,
     ObservedInterface,
@@ -31,12 +30,12 @@ from fabric_direct.model import (
 log = logging.getLogger(__name__)
 
 
-def write_made(node: Node, wanted: NodeSliver, found: Observed | None) -> None:
-    """Write the observed values of a created VM.
+def write_made(node: Node, capacities: Capacities, flavor: str, found: Observed | None) -> None:
+    """Write the size and the observed values of a created VM.
 
     :raises NotVerified: if it was not read back.
     """
-    _write_size(node, wanted.capacities, str(wanted.flavor))
+    _write_size(node, capacities, flavor)
     _write_node(node, found, _labels(node))
 
 

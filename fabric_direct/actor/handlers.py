@@ -181,7 +181,8 @@ class VMHandler(_Handler):
     def _make(self, unit: Unit, node: Node) -> None:
         wanted = fim.vm(self._site, unit, node)
         outcome = self._ended(self._processor().create(wanted))
-        error = engine.attempt(fim_writeback.write_made, node, wanted, outcome.observed)
+        size = fim.size(self._site, node)
+        error = engine.attempt(fim_writeback.write_made, node, *size, outcome.observed)
         if error is not None:
             self._ended(self._processor().delete(wanted))
             raise error

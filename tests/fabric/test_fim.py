@@ -79,6 +79,12 @@ def test_a_plain_vm(site: Site) -> None:
     )
 
 
+def test_a_vm_has_no_flavor_where_there_are_none(configured: Configured) -> None:
+    wanted = read(configured(drivers={"VM": "libvirt"}), vm())
+
+    assert (wanted.flavor, wanted.capacities) == (None, Size(core=2, ram=4, disk=10))
+
+
 def test_a_worker_is_known_by_the_part_before_the_first_dot(configured: Configured) -> None:
     site = configured(hosts={"renc-w1": {}, "renc-w2": {}})
     sliver = vm(label_allocations=Labels(instance_parent="renc-w1.fabric-testbed.net"))

@@ -12,7 +12,6 @@ from fabric_direct.model import (
     Capacities as Size,
 )
 from fabric_direct.model import (
-    NodeSliver,
     Observed,
     ObservedDevice,
     ObservedInterface,
@@ -55,8 +54,7 @@ SIZE = Size(core=2, ram=4, disk=10)
 def made(
     node: Any, capacities: Size = SIZE, flavor: str = "fabric.c2.m4.d10", **values: Any
 ) -> None:
-    wanted = NodeSliver(id="r1", name="n", image="i", capacities=capacities, flavor=flavor)
-    fim_writeback.write_made(node, wanted, found(**values))
+    fim_writeback.write_made(node, capacities, flavor, found(**values))
 
 
 def test_the_instance_is_the_libvirt_domain() -> None:

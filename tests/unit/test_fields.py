@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.contract import Image, Tenant
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.model import SmartNic, VNicInterface
+from fabric_direct.model import NodeSliver, SmartNic, VNicInterface
 from fabric_direct.registry import driver
 from tests import fields_table
 
@@ -49,6 +49,23 @@ def test_a_network_driver_refuses_what_it_does_not_serve(site: Site, name: str, 
         driver("network", name)(site, "localhost").check("red", interface)
 
     assert caught.value.field == f"interface.{field}"
+
+
+def test_a_flavor_is_refused_where_there_are_none(site: Site) -> None:
+    sliver = NodeSliver.model_validate(
+        {
+            "id": "s1",
+            "name": "node",
+            "image": "tiny",
+            "flavor": "m1.nosuch",
+            "capacities": {"core": 1, "ram": 1, "disk": 1},
+        }
+    )
+
+    with pytest.raises(InvalidSliver, match="is not available on libvirt") as caught:
+        driver("compute", "libvirt")(site, "localhost").check(sliver, Image.of(site, "tiny"))
+
+    assert caught.value.field == "flavor"
 
 
 @pytest.mark.parametrize("name", ["hostdev", "fake"])

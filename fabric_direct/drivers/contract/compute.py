@@ -20,13 +20,16 @@ class ComputeDriver(ServerMaker, ServerPower, ServerStamps, PortPlugging, Volume
     cloud: ClassVar[bool]
     """Whether it serves all workers at once: a cloud finds a server wherever it is, and may be left to
     choose its worker."""
+    unserved: ClassVar[tuple[str, ...]]
+    """Fields of a sliver that ``check`` refuses."""
 
     def check(self, sliver: NodeSliver, image: Image) -> None:
         """Raise InvalidSliver unless the host can run this sliver from this image.
 
         :raises InvalidSliver: with the field: ``image`` if it is missing or not an image,
             ``capacities.disk`` if the image is larger than the disk, ``capacities.…`` if the host is too
-            small, ``flavor`` if none fits, ``host`` if the host is not available.
+            small, ``flavor`` if none fits, ``host`` if the host is not available, and those that are not
+            served.
         """
 
     def inventory(self) -> tuple[HostInventory, ...]:

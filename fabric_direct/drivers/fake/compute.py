@@ -1,7 +1,7 @@
 """Servers in memory."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fabric_direct.drivers.contract import (
     HostInventory,
@@ -28,6 +28,7 @@ class FakeCompute(Fake):
     kind = "compute"
 
     cloud = False
+    unserved: ClassVar[tuple[str, ...]] = ()
 
     def check(self, sliver: NodeSliver, image: Image) -> None:
         """Refuse what is larger than the substrate or what is free of it, and an unknown image."""

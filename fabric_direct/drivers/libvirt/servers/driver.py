@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import ClassVar
 from xml.etree import ElementTree
 
 import libvirt
@@ -20,6 +21,7 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.contract.capacity import refuse_size
+from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.guests.cloudinit import nocloud_seed
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
 from fabric_direct.drivers.libvirt.servers import domain_xml, lookup
@@ -63,6 +65,7 @@ class LibvirtCompute:
     """
 
     cloud = False
+    unserved: ClassVar[tuple[str, ...]] = ("flavor",)
 
     def __init__(self, site: Site, host: str) -> None:
         self._host, self._site, self._settings = host, site.site, site
@@ -82,9 +85,11 @@ class LibvirtCompute:
     def check(self, sliver: NodeSliver, image: Image) -> None:
         """Raise InvalidSliver unless the host is large enough and the image can back a root disk.
 
-        :raises InvalidSliver: with the capacity that is too small; with the field ``image`` if it does
-            not exist, or is neither qcow2 nor raw; with ``capacities.disk`` if the image is larger.
+        :raises InvalidSliver: with the field ``flavor`` if it has one; with the capacity that is too
+            small; with ``image`` if it does not exist, or is neither qcow2 nor raw; with
+            ``capacities.disk`` if the image is larger.
         """
+        refuse_fields(sliver, self.unserved, "on libvirt")
         refuse_size(self.capacity(), sliver.capacities, self._host)
         with translated(f"look at image {image.name}", self._uri):
             self._backing(image, sliver.capacities.disk)

@@ -77,6 +77,7 @@ class OpenStackCompute(CloudDriver):
     """
 
     cloud: ClassVar[bool] = True
+    unserved: ClassVar[tuple[str, ...]] = ()
 
     @contextmanager
     def _on(self, doing: str, sliver_id: str) -> Iterator[SliverServer]:
