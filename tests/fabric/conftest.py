@@ -1,7 +1,9 @@
 """A site of the actor's, in memory."""
 
+import gc
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import DeviceState, PciAddress
 from tests.conftest import FAKE_DRIVERS
+
+# A client of Kafka that a forked process collects crashes it: its threads are the parent's.
+os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 SITE: dict[str, Any] = {
     "site": "TEST",

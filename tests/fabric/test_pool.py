@@ -1,9 +1,11 @@
 """The handlers in forked workers, as the actor's own processor runs them."""
 
+import gc
 import logging
 import multiprocessing
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
@@ -25,6 +27,26 @@ def work(operation: str, properties: dict[str, str], unit: Any, *data: Any) -> A
     """Do in a worker what the actor's pool does: make a handler, call it once."""
     made = import_module(MODULE).VMHandler(logging.getLogger("worker"), properties, None)
     return getattr(made, operation)(*([unit] if unit else []), *data)
+
+
+class Circle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_a_worker_does_not_collect_what_was_its_parents() -> None:
+    gc.disable()
+    try:
+        circle = weakref.ref(Circle())
+        child = FORK.Process(target=lambda: sys.exit(gc.collect() < 0 or circle() is None))
+        child.start()
+        child.join()
+    finally:
+        gc.enable()
+
+    assert child.exitcode == 0
 
 
 @pytest.fixture
