@@ -110,11 +110,14 @@ class Journal:
 
         :raises DriverError: if the journal cannot be written.
         """
-        self._ended[sliver_id] = self.of(sliver_id)
-        with self._translated(), suppress(FileNotFoundError):
-            self._file(sliver_id).unlink()
-            files.sync(self._path)
-        del self._ended[sliver_id]
+        try:
+            with self._translated(), suppress(FileNotFoundError):
+                self._file(sliver_id).unlink()
+                files.sync(self._path)
+        except DriverError:
+            self._ended[sliver_id] = self.of(sliver_id)
+            raise
+        self._ended.pop(sliver_id, None)
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Return the latest unfinished operation of each sliver.

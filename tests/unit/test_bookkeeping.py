@@ -237,3 +237,19 @@ def test_a_lock_whose_file_stays_changes_no_outcome(
 
     assert [*(fake_site.state_dir / "locks").iterdir()]
     done(processor.delete(REF).result())
+
+
+def test_an_entry_that_cannot_be_read_when_its_operation_ends_is_removed(
+    processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = Journal.end
+
+    def unread(journal: Journal, sliver_id: str) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_bytes", full)
+            end(journal, sliver_id)
+
+    monkeypatch.setattr(Journal, "end", unread)
+
+    assert done(processor.create(vm()).result()).warnings == ()
+    assert processor.unfinished() == ()
