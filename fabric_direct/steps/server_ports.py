@@ -70,6 +70,7 @@ class PlugServerPort(_ServerPort):
         super().__init__(compute, network, holder, vnic.id, unplug)
         self._interface, self._server = vnic.interface, server
         self._before: Plug | None = None
+        self._begun = False
 
     def check(self) -> Finding:
         """Look for the NIC in the server, and compare its bandwidth."""
@@ -83,6 +84,7 @@ class PlugServerPort(_ServerPort):
         """Plug it in, or change the bandwidth of one that is plugged in."""
         there = self._there()
         self._before = there if there and there.whole else None
+        self._begun = True
         if self._before:
             self._limit(self._interface.bandwidth)
         else:
@@ -92,7 +94,7 @@ class PlugServerPort(_ServerPort):
         """Unplug it, or give it its former bandwidth."""
         if self._before:
             self._limit(self._before.nic.bandwidth)
-        elif plug := self._there():
+        elif self._begun and (plug := self._there()):
             self._pull(plug)
 
     def _there(self) -> Plug | None:
