@@ -1,5 +1,7 @@
 """Checks before anything is changed: what a host cannot serve, and what a modification cannot change."""
 
+from collections.abc import Collection
+
 from fabric_direct.drivers.contract import HostDrivers, Server, Tenant
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
@@ -45,15 +47,25 @@ def _refuse_component(
         raise InvalidSliver("names no function", field="bdf")
 
 
-def refuse_crowd(drivers: HostDrivers, was: NodeSliver, sliver: NodeSliver, tenant: Tenant) -> None:
-    """Raise InvalidSliver unless the running server has a free root port for each new component."""
-    former = {component.id for component in was.components}
+def refuse_crowd(
+    drivers: HostDrivers,
+    was: NodeSliver,
+    sliver: NodeSliver,
+    tenant: Tenant,
+    plugged: Collection[str] = (),
+) -> None:
+    """Raise InvalidSliver unless the running server has a free root port for each new component.
+
+    :param plugged: NICs and disks that are there already: an unfinished modification left them.
+    """
+    former = {component.id for component in was.components} | set(plugged)
     added = [component for component in sliver.components if component.id not in former]
     devices = [device for device in sliver.devices() if device in added]
     if not devices:
         return
     free = drivers.device(devices[0]).free_ports(tenant)
-    needed = len(added) - len(devices) + sum(len(device.bdf) for device in devices)
+    there = {f.host_address for d in devices for f in drivers.device(d).plugged(tenant)}
+    needed = len(added) - len(devices) + sum(len(set(d.bdf) - there) for d in devices)
     if free is not None and needed > free:
         raise InvalidSliver(
             f"too few free PCIe root ports: {needed} needed, {free} free",

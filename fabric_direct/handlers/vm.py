@@ -133,7 +133,7 @@ class VMHandler:
         tenant = self._tenant(sliver, server)
         refuse_components(self._drivers, sliver, tenant)
         refuse_settings(self._drivers, sliver)
-        refuse_crowd(self._drivers, was, sliver, tenant)
+        refuse_crowd(self._drivers, was, sliver, tenant, dict(_plugged(server)))
         there = self._there(sliver.id, was.components, server)
         gone = _unwanted(there, sliver)
         runs = server.state is State.RUNNING

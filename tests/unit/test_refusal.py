@@ -210,6 +210,15 @@ class TestTheRootPortsOfARunningServer:
 
         assert (refusal.value.field, refusal.value.where) == ("components", "localhost")
 
+    def test_are_not_needed_for_what_an_unfinished_modification_left(
+        self, drivers: HostDrivers, fakes: Substrate
+    ) -> None:
+        fakes.plugged["s"] += (PluggedDevice("gpu", "ua-s-gpu-0", GPU),)
+        nics = [VNic(id=name, network="red") for name in ("left", "new")]
+        wanted = self.grown(Gpu(id="gpu", bdf=(GPU,)), *nics)
+
+        refuse_crowd(drivers, self.WAS, wanted, TENANT, {"left"})
+
     def test_may_be_used_up(self, drivers: HostDrivers) -> None:
         refuse_crowd(drivers, self.WAS, self.grown(Gpu(id="gpu", bdf=(GPU, AUDIO))), TENANT)
 
