@@ -10,11 +10,12 @@ from fabric_direct.config import Site
 from fabric_direct.documents.reasons import problems
 from fabric_direct.documents.tree import Tree
 from fabric_direct.drivers.contract import HostDrivers, Server, TuningDriver
+from fabric_direct.drivers.contract.tuning import node_set
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.handlers.observation import tenant_of
-from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey
+from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +119,24 @@ def _numainfo(target: Target, _: Nothing) -> dict[str, Any]:
 def _cpupin(target: Target, data: CpuPin) -> dict[str, Any]:
     pins = {pin.vcpu: pin.cpu for pin in data.vcpu_cpu_map}
     _tuning(target).pin_cpus(_domain(target), pins)
-    return _cpuinfo(target, Nothing())
+    found = _cpuinfo(target, Nothing())
+    has = {vcpu["vcpu"]: vcpu["affinity"] for vcpu in found["vcpus"]}
+    _verify(all(has.get(vcpu) == [cpu] for vcpu, cpu in pins.items()), "the CPUs were pinned")
+    return found
 
 
 def _numatune(target: Target, data: NumaTune) -> dict[str, Any]:
-    _tuning(target).set_numa_nodes(_domain(target), frozenset(data.node_set))
-    return _numainfo(target, Nothing())
+    wanted = frozenset(data.node_set)
+    _tuning(target).set_numa_nodes(_domain(target), wanted)
+    found = _numainfo(target, Nothing())
+    _verify(node_set(found["node_set"]) == wanted, "the NUMA nodes were set")
+    return found
+
+
+def _verify(so: bool, done: str) -> None:
+    """Raise NotVerified unless what was done is so when it is read back."""
+    if not so:
+        raise NotVerified(f"{done}, but are not so when read back")
 
 
 def _tuning(target: Target) -> TuningDriver:
@@ -170,7 +183,7 @@ def _start(target: Target, _: Nothing) -> dict[str, Any]:
 def _stop(target: Target, _: Nothing) -> dict[str, Any]:
     timeout = target.site.limits.detach
     target.drivers.compute.stop(target.server.sliver, timeout=timeout)
-    return _state(target)
+    return _state(target, State.STOPPED)
 
 
 def _reboot(target: Target, data: Reboot) -> dict[str, Any]:
@@ -185,7 +198,11 @@ def _resize(target: Target, data: Resize) -> dict[str, Any]:
     size = {"capacities": data.capacities or was.capacities, "flavor": flavor}
     wanted = target.server.stamp.model_copy(update={"sliver": was.model_copy(update=size)})
     target.drivers.compute.resize(wanted)
-    return _answering(target)
+    was_on = target.server.state is State.RUNNING
+    answer = _answering(target) if was_on else _state(target, target.server.state)
+    found = target.drivers.compute.find(target.server.sliver)
+    _verify(found is not None and found.stamp == wanted, "the size and the stamp were changed")
+    return answer
 
 
 def _answering(target: Target) -> dict[str, Any]:
@@ -196,7 +213,7 @@ def _answering(target: Target) -> dict[str, Any]:
         wanted = [port for port in ports if port.component in plugged]
         limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
         target.guest.wait_ready(wanted, timeout=limit)
-    return _state(target)
+    return _state(target, State.RUNNING)
 
 
 def _restore_devices(target: Target) -> None:
@@ -210,9 +227,16 @@ def _restore_devices(target: Target) -> None:
             driver.attach(tenant, component)
 
 
-def _state(target: Target) -> dict[str, Any]:
+def _state(target: Target, wanted: State) -> dict[str, Any]:
+    """Return the state of the server, read back.
+
+    :raises NotVerified: if it is not what is wanted.
+    """
     found = target.drivers.compute.find(target.server.sliver)
-    return {"state": found.state.value if found else "absent"}
+    state = found.state if found else State.ABSENT
+    if state is not wanted:
+        raise NotVerified(f"the server is {state.value}, not {wanted.value}, when read back")
+    return {"state": state.value}
 
 
 def _addkey(target: Target, data: Keys) -> dict[str, Any]:

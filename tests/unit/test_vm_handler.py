@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import (
     Finding,
@@ -18,6 +19,7 @@ from fabric_direct.model import (
     StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
+from tests.outcomes import done
 from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]
@@ -671,7 +673,7 @@ class TestActions:
 
         outcome = processor.poa(vm(), "numatune", {"node_set": ["1"]}).result()
 
-        assert outcome.data["node_set"] == [1]
+        assert outcome.data["node_set"] == "1"
 
     def test_add_and_remove_keys(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
@@ -694,6 +696,46 @@ class TestActions:
         fakes.fault("guest.add_keys", kind="lie")
 
         outcome = processor.poa(vm(), "addkey", {"keys": [{"key": vm().ssh_keys[0]}]}).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "NotVerified"
+
+    @pytest.mark.parametrize(
+        ("action", "data", "method"),
+        [
+            ("stop", {}, "compute.stop"),
+            ("resize", {"capacities": {"core": 2, "ram": 2, "disk": 1}}, "compute.resize"),
+            ("cpupin", {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 3}]}, "tuning.pin_cpus"),
+            ("numatune", {"node_set": [1]}, "tuning.set_numa_nodes"),
+        ],
+    )
+    def test_that_did_nothing_are_not_called_done(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        action: str,
+        data: dict[str, object],
+        method: str,
+    ) -> None:
+        created(processor, vm())
+        fakes.fault(method, kind="lie")
+
+        outcome = processor.poa(vm(), action, data).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "NotVerified"
+
+    def test_a_start_that_did_nothing_is_not_called_done_where_no_guest_is_asked(
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        site = fake_site.model_copy(update={"guest": "none"})
+        with HandlerProcessor(site) as processor:
+            created(processor, vm())
+            done(processor.poa(vm(), "stop").result())
+            fakes.fault("compute.start", kind="lie")
+
+            outcome = processor.poa(vm(), "start").result()
 
         assert outcome.error
         assert outcome.error.kind == "NotVerified"
@@ -721,6 +763,17 @@ class TestActions:
         observed = processor.probe(vm(capacities=larger)).result().observed
         assert observed
         assert observed.differences == ()
+
+    def test_resize_a_server_that_is_off(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, vm())
+        done(processor.poa(vm(), "stop").result())
+
+        larger = {"capacities": {"core": 2, "ram": 2, "disk": 1}}
+        answer = done(processor.poa(vm(), "resize", larger).result())
+
+        assert (answer.data, fakes.servers["sliver-1"].cores) == ({"state": "stopped"}, 2)
 
     def test_read_the_console(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         created(processor, vm())

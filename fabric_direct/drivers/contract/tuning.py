@@ -17,7 +17,8 @@ class TuningDriver(Protocol):
     def numa_info(self, instance: str) -> dict[str, Any]:
         """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
 
-        ``memory`` and ``free`` are in MiB, of the host's nodes. ``usage`` is the server's memory on each
+        ``memory`` and ``free`` are in MiB, of the host's nodes. ``node_set`` is in libvirt's form; see
+        :func:`node_set`. ``usage`` is the server's memory on each
         node in MiB, by kind: ``{0: {"Private": 1.5, "Heap": …, "Stack", "Huge"}}``; it is empty while
         the server does not run, and None, with a warning, if it cannot be read.
         """
@@ -33,3 +34,9 @@ class TuningDriver(Protocol):
 
         :raises InvalidSliver: if a node does not exist.
         """
+
+
+def node_set(text: str) -> frozenset[int]:
+    """Read libvirt's form of a set of nodes, for example ``0-1,3``."""
+    ranges = [part.partition("-") for part in text.split(",") if part]
+    return frozenset(n for low, _, high in ranges for n in range(int(low), int(high or low) + 1))

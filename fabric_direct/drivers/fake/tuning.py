@@ -30,9 +30,10 @@ class FakeTuning(Fake):
             {"node": n, "memory": half, "free": half, "cpus": [c for c in cpus if c % 2 == n]}
             for n in (0, 1)
         ]
-        node_set = sorted(self.substrate.nodes.get(instance, frozenset()))
-        usage = {node: {"Private": server.ram} for node in node_set[:1] or (0,)}
-        return {"nodes": nodes, "node_set": node_set, "mode": "strict", "usage": usage}
+        chosen = sorted(self.substrate.nodes.get(instance, frozenset()))
+        usage = {node: {"Private": server.ram} for node in chosen[:1] or (0,)}
+        text = ",".join(map(str, chosen))
+        return {"nodes": nodes, "node_set": text, "mode": "strict", "usage": usage}
 
     def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
         """Pin virtual CPUs."""

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.contract.tuning import node_set
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.servers.lookup import CELLS, scope, scopes
@@ -127,7 +128,7 @@ class LibvirtTuning:
 
     def _verify_nodes(self, domain: libvirt.virDomain, wanted: frozenset[int], flag: int) -> None:
         found = domain.numaParameters(flag)[_NODESET]
-        if _node_set(found) != wanted:
+        if node_set(found) != wanted:
             raise NotVerified(f"memory is taken from the nodes {found!r}", where=self._uri)
 
     def _usage(self, instance: str) -> dict[int, dict[str, float]] | None:
@@ -208,9 +209,3 @@ def _refuse_unknown(what: str, asked: Iterable[int], known: set[int]) -> None:
             field = "nodes" if what == "NUMA node" else "pins"
             why = f"known: {', '.join(str(n) for n in sorted(known))}"
             raise InvalidSliver(f"there is no {what} {number}", why=why, field=field)
-
-
-def _node_set(text: str) -> frozenset[int]:
-    """Read libvirt's form of a set, for example ``0-1,3``."""
-    ranges = [part.partition("-") for part in text.split(",") if part]
-    return frozenset(n for low, _, high in ranges for n in range(int(low), int(high or low) + 1))
