@@ -7,6 +7,7 @@ from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,
     GuestInterface,
+    Server,
 )
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.drivers.fake.substrate import Fake, public_key
@@ -86,8 +87,7 @@ class FakeGuest(Fake):
         timeout: float,  # noqa: ARG002
     ) -> CommandResult:
         """Run a command; see :mod:`.inside` for those that do something."""
-        server = self.substrate.servers.get(guest.sliver)
-        volumes = server.volumes if server else ()
+        volumes = self._server(guest).volumes
         return self._inside(guest).run(argv, stdin, volumes)
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
@@ -104,7 +104,17 @@ class FakeGuest(Fake):
             self._keys(guest).pop(public_key(line), None)
 
     def _keys(self, guest: GuestAddress) -> dict[str, str]:
+        self._server(guest)
         return self.substrate.keys.setdefault(guest.sliver, {})
+
+    def _server(self, guest: GuestAddress) -> Server:
+        """Return the guest's server.
+
+        :raises Unreachable: if it is not there.
+        """
+        if guest.sliver not in self.substrate.servers:
+            raise Unreachable(f"{guest.instance} does not answer", why="there is no such server")
+        return self.substrate.servers[guest.sliver]
 
     def _runs(self, guest: GuestAddress) -> bool:
         server = self.substrate.servers.get(guest.sliver)
