@@ -27,6 +27,8 @@ class Deadline:
 
     def __init__(self, at: float, whole: "Deadline | None" = None) -> None:
         self._at, self._whole = at, whole
+        self.changing: list[Call[Any]] = []
+        """The calls of drivers that may change something."""
         self.given_up: list[Call[Any]] = []
         """All of them, also those that have returned since."""
 
@@ -207,10 +209,13 @@ class _Bounded:
     def _call(self, attribute: str, function: Callable[[], T], limit: float) -> T:
         limit = self._deadline.remaining(limit)
         call = _begin(limit, f"{self._name}.{attribute}", function)
+        if attribute in self._reading:
+            return call.result(limit)
+        self._deadline.changing.append(call)
         try:
             return call.result(limit)
         finally:
-            if call.given_up.is_set() and attribute not in self._reading:
+            if call.given_up.is_set():
                 self._deadline.give_up([call])
 
 

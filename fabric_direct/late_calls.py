@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from fabric_direct.deadline import Call, Deadline
-from fabric_direct.errors import SliverBusy
+from fabric_direct.errors import NotFound, Refused, SliverBusy, Unsupported
 from fabric_direct.model import Operation
 
 
@@ -69,3 +69,13 @@ def _refuse_late(sliver_id: str, deadline: Deadline) -> None:
 def named(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
     """Return a sentence for each of the calls, for what is left: nobody knows of it."""
     return tuple(sorted(f"unknown: {c.what} was given up and may still take effect" for c in calls))
+
+
+def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
+    """Return a sentence for each of the calls that may have taken effect, for what is left."""
+    known = (call for call in calls if not call.given_up.is_set() and _may_have_worked(call))
+    return tuple(sorted({f"unknown: {call.what} may have taken effect" for call in known}))
+
+
+def _may_have_worked(call: Call[Any]) -> bool:
+    return not isinstance(call.over.exception(), Refused | Unsupported | NotFound)

@@ -626,9 +626,9 @@ class Outcome(Frozen):
     """The result of one operation on one sliver.
 
     ``done``: completed, and verified by reading it back. ``failed``: nothing was done, or it was taken
-    back; ``left`` says what a deletion could not remove, or what a call may still make. ``refused``: the
-    input is invalid, and nothing was changed. ``partial``: ``steps`` say what was done, ``error`` what
-    failed, ``left`` what is left behind.
+    back; ``left`` says what a deletion could not remove, what an action may have done, or what a call
+    may still make. ``refused``: the input is invalid, and nothing was changed. ``partial``: ``steps``
+    say what was done, ``error`` what failed, ``left`` what is left behind.
     """
 
     operation: Operation

@@ -23,7 +23,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Entry, Journal, Unfinished
-from fabric_direct.late_calls import named
+from fabric_direct.late_calls import in_effect, named
 from fabric_direct.locate_sliver import (
     Answer,
     Placing,
@@ -306,13 +306,14 @@ class Operations:
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
     ) -> Outcome:
-        """Carry out an operational action."""
+        """Carry out an operational action; one that fails is not undone, but what it called is named."""
         reads = ReadCache()
         handler = self._handler(sliver, deadline, reads)
         with reads.active():
             answer = engine.attempt(handler.act, sliver, action, data)
         if isinstance(answer, Exception):
-            return failed(Operation.POA, sliver, answer, named(deadline.given_up))
+            left = named(deadline.given_up) + in_effect(deadline.changing)
+            return failed(Operation.POA, sliver, answer, left)
         return Outcome(
             operation=Operation.POA,
             sliver=sliver.ref(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -725,6 +726,36 @@ class TestActions:
 
         assert outcome.error
         assert outcome.error.kind == "NotVerified"
+
+    @pytest.mark.parametrize(
+        ("method", "kind", "left"),
+        [
+            ("compute.stop", "after", ("unknown: compute.stop may have taken effect",)),
+            ("compute.find", "fail", ()),
+        ],
+    )
+    def test_that_fail_name_what_they_may_have_done(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        method: str,
+        kind: Any,
+        left: tuple[str, ...],
+    ) -> None:
+        created(processor, vm())
+        fakes.fault(method, kind=kind)
+
+        outcome = processor.poa(vm(), "stop").result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, left)
+
+    def test_that_are_refused_did_nothing(self, processor: HandlerProcessor, vm: MakeVm) -> None:
+        created(processor, vm())
+
+        outcome = processor.poa(vm(), "numatune", {"node_set": [7]}).result()
+
+        assert (outcome.status, outcome.left) == (Status.REFUSED, ())
 
     def test_a_start_that_did_nothing_is_not_called_done_where_no_guest_is_asked(
         self, fake_site: Site, fakes: Substrate, vm: MakeVm
