@@ -15,7 +15,7 @@ INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-functional test-all bench lint build constraints system lab clean
+.PHONY: help demo test test-unit test-trust test-functional test-all bench lint build constraints system lab clean
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker test-worker-facts bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
@@ -86,6 +86,9 @@ bench-worker: worker ## the figures on that worker (10 min)
 # Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest.
 test-unit: .venv/installed ## the tests that need no daemon (2 min)
 	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
+
+test-trust: .venv/installed ## every call that can fail, and what the outcome says then; docs/reliability.md (3 min)
+	$(PYTHON) -m tests.trust
 
 test-all: ## all that CI runs: tests, demos, checks, the wheel (70 min)
 	.ci/run

@@ -1,0 +1,1 @@
+"""What the library promises, tried at every point where it could break."""

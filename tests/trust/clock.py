@@ -1,0 +1,91 @@
+"""Time that passes at once: who waits for a call that hangs does not wait in earnest.
+
+So a call may hang until the limit that a real site has, on a busy machine as on an idle one.
+"""
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, cast
+from unittest.mock import patch
+
+from fabric_direct import deadline, late_calls
+
+_IN_EARNEST = 60.0
+"""Seconds after which something hangs that was not told to."""
+
+
+class Clock:
+    """The machine's clock, and what was skipped."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.skipped
+
+    def sleep(self, seconds: float) -> None:
+        self.skipped += seconds
+        time.sleep(0)
+
+    def wait(self, futures: Collection["Over"], timeout: float) -> None:
+        """Wait for calls; if one of them hangs and will not return, skip the time instead."""
+        for future in futures:
+            (future.ended if future.returns else future.known).wait(_IN_EARNEST)
+        if not all(future.done() for future in futures):
+            self.skipped += timeout
+
+
+class Over(Future[Any]):
+    """The future of a call that may be told to hang."""
+
+    clock: Clock
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = threading.Event()
+        """Set when it is done, or hangs."""
+        self.ended = threading.Event()
+        """Set when it is done."""
+        self.returns = False
+        """Whether it will return, though it hangs longer than its caller waits."""
+        self.add_done_callback(self._end)
+
+    def _end(self, _: Future[Any]) -> None:
+        self.known.set()
+        self.ended.set()
+
+    def result(self, timeout: float | None = None) -> Any:
+        if timeout is not None and not self.done():
+            self.known.wait(_IN_EARNEST)
+            if not self.done():
+                self.clock.skipped += timeout
+                raise TimeoutError
+        return super().result()
+
+
+def hang(*, returns: bool = False) -> Over:
+    """Let the current call hang until its caller has given it up."""
+    call = deadline.current_call()
+    assert call is not None
+    over = cast(Over, call.over)
+    over.returns = returns
+    over.known.set()
+    call.given_up.wait()
+    return over
+
+
+@contextmanager
+def skipping() -> Iterator[Clock]:
+    """Let time be skipped while the block runs."""
+    clock = Clock()
+    over = type("_Over", (Over,), {"clock": clock})
+    with (
+        patch.object(deadline, "time", clock),
+        patch.object(deadline, "wait", clock.wait),
+        patch.object(deadline, "Future", over),
+        patch.object(late_calls, "wait", clock.wait),
+    ):
+        yield clock

@@ -1,0 +1,205 @@
+"""The operations that the matrix tries: each on slivers that have every kind of thing."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import HostDevice, PciFunction, Volume
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake.substrate import _substrates
+from fabric_direct.model import DeviceState, NodeSliver, Outcome, PciAddress, SliverRef
+from fabric_direct.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.processor import HandlerProcessor
+
+_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN"
+_OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmM b"
+_TYPES = ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "NVME", "L2Bridge")
+_DRIVERS = dict.fromkeys(_TYPES, "fake") | {"FPGA": "fake-cold"}
+_ADDRESSES = [f"{bus}:00.{n}" for bus in range(25, 31) for n in (0, 1)]
+
+
+def _device(kind: str, name: str, *bdf: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "id": name, "bdf": bdf, **more}
+
+
+def _nic(name: str, network: str, **interface: Any) -> dict[str, Any]:
+    return {"type": "vNIC", "id": name, "network": network, "interface": interface}
+
+
+_MANAGED = _nic("nic1", "red", mac="52:54:00:00:01:01", floating_ip=True, bandwidth=100)
+_PLAIN = _nic("nic2", "blue", mac="52:54:00:00:01:02", port_security=False)
+_SET = _nic("nic3", "blue", mac="52:54:00:00:01:03", ipv4="10.20.2.77/24", auto_config=True)
+_DATA = {"type": "Storage", "id": "data", "size": 1, "mount": "/data"}
+_MORE = {"type": "Storage", "id": "more", "size": 2}
+_OTHERS = {"type": "Storage", "id": "other", "volume": "shared"}
+_GPU = _device("GPU", "gpu", "25:00.0", "25:00.1")
+_ANY_GPU = {"type": "GPU", "id": "gpu", "model": "A30"}
+_NVME = _device("NVME", "nvme", "26:00.0")
+_SMART = _device("SmartNIC", "smart", "27:00.0", interfaces=[{"mac": "52:54:00:00:02:01"}])
+_VF = _device("SharedNIC", "vf", "28:00.0", interface={"mac": "52:54:00:00:02:02", "bandwidth": 10})
+_FPGA = _device("FPGA", "fpga", "29:00.0")
+
+_WHOLE = (_MANAGED, _PLAIN, _DATA, _OTHERS, _GPU, _SMART, _VF, _FPGA)
+_CHANGED = (
+    _MANAGED | {"interface": {**_MANAGED["interface"], "bandwidth": 200}},
+    _PLAIN | {"network": "red"},
+    _SET,
+    _DATA,
+    _MORE,
+    _SMART,
+    _VF | {"interface": {**_VF["interface"], "bandwidth": 20}},
+    _NVME,
+)
+
+
+def node(*components: dict[str, Any], **values: Any) -> NodeSliver:
+    """Return a virtual machine with keys and a boot script."""
+    defaults = {
+        "id": "sliver-1",
+        "name": "node",
+        "image": "tiny",
+        "capacities": {"core": 2, "ram": 2, "disk": 1},
+        "ssh_keys": (_KEY,),
+        "boot_script": "#!/bin/sh\ntrue\n",
+        "components": components,
+    }
+    return NodeSliver.model_validate(defaults | values)
+
+
+def bridge(**network: Any) -> NetworkSliver:
+    """Return a network that is a sliver."""
+    settings = {"strategy": "vlan", "vlan": 101, "uplink": "eth0", "subnet": "10.30.0.0/24"}
+    values = {"id": "net-1", "name": "lab", "network": settings | network}
+    return NetworkSliver.model_validate(values)
+
+
+def ports(*names: str, **interface: Any) -> VNicPortsSliver:
+    """Return ports in the server of another sliver."""
+    found = [{"id": name, "server": "vm-1", "interface": interface} for name in names]
+    return VNicPortsSliver.model_validate({"id": "ports-1", "network": "red", "ports": found})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An operation on a sliver."""
+
+    operation: str
+    sliver: SliverRef
+    action: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def ask(self, processor: HandlerProcessor) -> "Future[Outcome]":
+        """Ask a processor for it."""
+        if self.action:
+            return processor.poa(self.sliver, self.action, self.data)
+        return getattr(processor, self.operation)(self.sliver)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An operation, and what is done before it."""
+
+    name: str
+    request: Request
+    before: tuple[Request, ...] = ()
+    hosts: tuple[str, ...] = ("w1",)
+
+    def site(self, state_dir: Path) -> Site:
+        """Return the site; its state is kept in a directory."""
+        devices = [{"type": "GPU", "bdf": "25:00.0"}]
+        networks = {
+            name: {"strategy": "flat_dhcp", "subnet": f"10.20.{number}.0/24"}
+            for number, name in enumerate(("red", "blue"), 1)
+        }
+        return Site.model_validate(
+            {
+                "site": "TEST",
+                "state_dir": state_dir,
+                "drivers": _DRIVERS,
+                "guest": "fake",
+                "networks": networks,
+                "fake": {"hosts": {host: {"gpus": 1} for host in self.hosts}},
+                "hosts": {host: {"devices": devices} for host in self.hosts},
+            }
+        )
+
+    def substrates(self, site: Site) -> dict[str, Substrate]:
+        """Return the hosts, with devices and a volume of others."""
+        return {host: _equip(substrate(site, host)) for host in self.hosts}
+
+
+def forget(site: Site) -> None:
+    """Free the memory of a site's hosts."""
+    for host in site.hosts:
+        _substrates.pop((str(site.state_dir), host), None)
+
+
+def _equip(things: Substrate) -> Substrate:
+    for address in map(PciAddress.parse, _ADDRESSES):
+        function = PciFunction(address, "10de", "1db6")
+        things.devices[address] = HostDevice(function, DeviceState.FREE)
+    things.existing["shared"] = Volume("", "", "/fake/shared", 3)
+    return things
+
+
+_VM = node(*_WHOLE)
+_SERVER = node(_nic("eth", "blue"), id="vm-1")
+_CREATED = Request("create", _VM)
+_STOPPED = Request("poa", _VM, "stop")
+_WITH_SERVER = (Request("create", _SERVER),)
+_PLUGGED = (*_WITH_SERVER, Request("create", ports("p1", "p2")))
+_BRIDGED = (Request("create", bridge()),)
+_LINES = {"keys": [{"key": _OTHER_KEY}]}
+
+_ACTIONS: dict[str, tuple[dict[str, Any], tuple[Request, ...]]] = {
+    "addkey": (_LINES, ()),
+    "console": ({}, ()),
+    "cpuinfo": ({}, ()),
+    "cpupin": ({"vcpu_cpu_map": [{"vcpu": 0, "cpu": 3}, {"vcpu": 1, "cpu": 4}]}, ()),
+    "numainfo": ({}, ()),
+    "numatune": ({"node_set": [1]}, ()),
+    "reboot": ({}, ()),
+    "removekey": (_LINES, (Request("poa", _VM, "addkey", _LINES),)),
+    "rescan": ({"bdf": ["25:00.0"]}, ()),
+    "resize": ({"capacities": {"core": 4, "ram": 4, "disk": 1}}, ()),
+    "stamp": ({}, ()),
+    "start": ({}, (_STOPPED,)),
+    "stop": ({}, ()),
+}
+"""What each action is given, and what is done before it."""
+
+
+def _action(name: str) -> Scene:
+    data, before = _ACTIONS[name]
+    return Scene(f"action {name}", Request("poa", _VM, name, data), (_CREATED, *before))
+
+
+_OPERATIONS = (
+    Scene("VM: create", _CREATED),
+    Scene(
+        "VM: create, placed",
+        Request("create", node(_MANAGED, _DATA, _ANY_GPU, host="auto")),
+        hosts=("w1", "w2"),
+    ),
+    Scene("VM: create, again", _CREATED, (_CREATED, _STOPPED)),
+    Scene("VM: modify", Request("modify", node(*_CHANGED)), (_CREATED,)),
+    Scene("VM: delete", Request("delete", _VM.ref()), (_CREATED,)),
+    Scene("L2Bridge: create", Request("create", bridge())),
+    Scene(
+        "L2Bridge: modify",
+        Request("modify", bridge(dns=["9.9.9.9"])),
+        (Request("create", bridge()),),
+    ),
+    Scene("L2Bridge: delete", Request("delete", bridge().ref()), (Request("create", bridge()),)),
+    Scene("vNICPorts: create", Request("create", ports("p1", "p2")), _WITH_SERVER),
+    Scene("vNICPorts: modify", Request("modify", ports("p2", "p3", bandwidth=50)), _PLUGGED),
+    Scene("vNICPorts: delete", Request("delete", ports().ref()), _PLUGGED),
+)
+
+
+def scenes(actions: Callable[[str], tuple[str, ...]]) -> tuple[Scene, ...]:
+    """Return all operations, with each action that the handler of virtual machines names."""
+    return (*_OPERATIONS, *map(_action, actions("VM")))
