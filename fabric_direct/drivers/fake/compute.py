@@ -82,6 +82,7 @@ class FakeCompute(Fake):
         for plugged in self.substrate.plugged.pop(sliver_id, ()):
             self.substrate.own(plugged.host_address, None)
         self.substrate.servers.pop(sliver_id, None)
+        self.substrate.pending.discard(sliver_id)
         for key in [k for k, p in self.substrate.plugs.items() if p.server == sliver_id]:
             del self.substrate.plugs[key]
         self.substrate.keys.pop(sliver_id, None)
