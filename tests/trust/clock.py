@@ -66,15 +66,20 @@ class Over(Future[Any]):
         return super().result()
 
 
-def hang(*, returns: bool = False) -> Over:
-    """Let the current call hang until its caller has given it up."""
+def current() -> Over:
+    """Return the future of the current call."""
     call = deadline.current_call()
     assert call is not None
-    over = cast(Over, call.over)
+    return cast(Over, call.over)
+
+
+def hang(*, returns: bool) -> None:
+    """Let the current call hang until its caller has given it up."""
+    call, over = deadline.current_call(), current()
+    assert call is not None
     over.returns = returns
     over.known.set()
     call.given_up.wait()
-    return over
 
 
 @contextmanager

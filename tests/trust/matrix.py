@@ -6,6 +6,7 @@ A point is a call, a fault, and an operation. For each, on a site of its own:
 2. The outcome is compared with what there is. Where the process was killed there is no outcome.
 3. The same operation is asked for again, and must converge.
 4. The sliver is deleted, and nothing may be left, not even in the journal.
+5. Where the process was killed: the operation is undone instead (``recover``), and the sliver deleted.
 """
 
 import os
@@ -26,7 +27,7 @@ from fabric_direct.model import Operation, Outcome
 from fabric_direct.processor import HandlerProcessor
 from tests.trust.clock import Clock, skipping
 from tests.trust.scenes import Request, Scene, forget, scenes
-from tests.trust.tap import Call, Tap, books, carry, take_over
+from tests.trust.tap import READS, Call, Tap, books, carry, take_over
 from tests.trust.things import Thing, Things, differing, things_of
 
 SCENES = {scene.name: scene for scene in scenes(lambda _: actions.NAMES)}
@@ -127,8 +128,17 @@ class Stage:
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             take_over(self.hosts, self._folder / "carried")
+            shutil.copytree(self.site.state_dir, self._folder / "then", dirs_exist_ok=True)
         self.processor = self._processor()
         return os.WIFSIGNALED(status)
+
+    def rewind(self) -> None:
+        """Go back to the moment after the process was killed."""
+        self.end()
+        take_over(self.hosts, self._folder / "carried")
+        shutil.rmtree(self.site.state_dir)
+        shutil.copytree(self._folder / "then", self.site.state_dir)
+        self.processor = self._processor()
 
     def things(self) -> Things:
         """Return what there is."""
@@ -226,6 +236,7 @@ class _Trial:
         self._settle()
         self._again()
         self._delete()
+        self._recover()
         found = (self._wrong, self._unnamed, self._not_converged, self._slow)
         return Verdict(self._point, *map(tuple, found))
 
@@ -360,6 +371,23 @@ class _Trial:
             self._not_converged.append(f"deleted: {outcome.status} {said} {_names(left)}")
         if self._stage.journal():
             self._not_converged.append("deleted, but still in the journal")
+
+    def _recover(self) -> None:
+        """Undo what the killed process left unfinished, instead; then delete the sliver.
+
+        Before a call that only reads, all is as it was after the call before it.
+        """
+        reads = self._point.call.faults() == READS
+        killed = self._point.fault.startswith("killed") and not reads
+        if not killed or self._request.operation == "poa":
+            return
+        self._stage.rewind()
+        outcomes = [future.result() for future in self._stage.processor.recover(undo=True)]
+        now = self._stage.things()
+        unlike = min(differing(now, self._before), differing(now, self._after), key=len)
+        if unlike or self._stage.journal() or not all(outcome.ok for outcome in outcomes):
+            self._not_converged.append(f"recovered: {_names(unlike)}")
+        self._delete()
 
     def _of_ours(self) -> set[Thing]:
         return {thing for thing in self._stage.things() if thing[1] == self._request.sliver.id}

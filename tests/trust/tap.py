@@ -22,7 +22,7 @@ from fabric_direct.database import Database
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import DriverError
-from tests.trust.clock import Over, hang
+from tests.trust.clock import Over, current, hang
 
 READS = ("fails", "never ends", "killed before")
 """What can go wrong with a call that only reads: it has no effect that could come late."""
@@ -108,7 +108,8 @@ class Tap:
         if fault == "does nothing":
             return None
         if fault in {"late", "later", "never ends"}:
-            self.hung = hang(returns=fault == "late")
+            self.hung = current()
+            hang(returns=fault == "late")
         if fault in {"later", "never ends"}:
             self.release.wait()
         if fault == "killed before":
