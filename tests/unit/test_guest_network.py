@@ -296,6 +296,39 @@ class TestNetplan:
         assert Netplan().keeps(root, link(vlan=vlan))
         assert not Netplan().keeps(root, link(V4, vlan=vlan))
 
+    @pytest.mark.parametrize(
+        "content",
+        [b"[" * 20_000, b"# " + b"x" * 40_000, b"a: \x01"],
+        ids=["deep", "long", "control"],
+    )
+    def test_a_configuration_of_the_guest_that_cannot_be_read_is_an_error_of_ours(
+        self, told: ScriptedGuest, root: Root, content: bytes
+    ) -> None:
+        told.scripts[scripts.NETPLAN] = content
+
+        with pytest.raises(DriverError, match="no YAML"):
+            Netplan().keep(root, link())
+
+    def test_merges_in_the_guests_configuration_do_not_multiply(
+        self, told: ScriptedGuest, root: Root
+    ) -> None:
+        doubled = [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 64)]
+        lines = ["a0: &a0 {k: v}", *doubled, "network: {ethernets: {nic: {set-name: eth1}}}"]
+        told.scripts[scripts.NETPLAN] = "\n".join(lines).encode()
+
+        Netplan().keep(root, link())
+
+        assert list(plan_of(told)["ethernets"]) == ["nic"]
+
+    def test_a_date_in_the_guests_configuration_is_text(
+        self, told: ScriptedGuest, root: Root
+    ) -> None:
+        told.scripts[scripts.NETPLAN] = b"network: {version: 2001-99-99}"
+
+        Netplan().keep(root, link())
+
+        assert "eth1" in plan_of(told)["ethernets"]
+
     def test_that_is_no_yaml_is_an_error_of_the_guest(
         self, told: ScriptedGuest, root: Root
     ) -> None:

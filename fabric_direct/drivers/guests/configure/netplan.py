@@ -12,6 +12,10 @@ from fabric_direct.drivers.guests.scripts import NETPLAN
 from fabric_direct.errors import DriverError
 
 
+# Characters of all files together: a guest may write anything, and reading takes its time.
+_LONGEST = 32_768
+
+
 class Netplan(FileManager):
     """A :class:`~fabric_direct.drivers.guests.configure.network.Manager` by a YAML file."""
 
@@ -75,8 +79,12 @@ def _definitions(text: str, kind: str) -> Iterator[tuple[Any, Any]]:
 
 def _loaded(text: str) -> list[dict[Any, Any]]:
     try:
-        return [_mapping(document) for document in yaml.safe_load_all(text)]
-    except yaml.YAMLError as error:
+        if len(text) > _LONGEST:
+            raise yaml.YAMLError(f"it has more than {_LONGEST} characters")
+        # All values as texts. The usual loader merges `<<` by copying: a few lines become gigabytes.
+        documents = yaml.load_all(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes no objects
+        return [_mapping(document) for document in documents]
+    except (yaml.YAMLError, RecursionError) as error:
         raise DriverError(
             "netplan's configuration in the guest is no YAML", why=str(error)
         ) from error
