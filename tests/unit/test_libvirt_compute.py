@@ -522,6 +522,23 @@ def test_a_name_that_a_foreign_domain_has_is_refused_before_anything_is_made(
     assert foreign.mock_calls == [call.name()]
 
 
+@pytest.mark.parametrize("stamp", ["", "{", '{"sliver": {"newer": 1}}', "[" * 5000])
+def test_a_domain_whose_stamp_cannot_be_read_is_left_alone_and_hides_no_other(
+    compute: LibvirtCompute, domain: FakeDomain, connection: MagicMock, stamp: str
+) -> None:
+    namespace = f"<stamp xmlns='{STAMP_NAMESPACE}' site='{SITE}'>{stamp}</stamp>"
+    domain.metadata.side_effect = lambda *_: namespace
+    bad = MagicMock()
+    bad.XMLDesc.return_value = f"<domain><metadata>{namespace}</metadata></domain>"
+    bad.info.return_value = domain.info()
+    connection.listAllDomains.return_value = [bad, domain]
+
+    with pytest.raises(NotOurs):
+        compute.find("s-1")
+
+    assert [server.sliver for server in compute.servers()] == ["s-1"]
+
+
 def test_a_domain_of_our_uuid_without_our_stamp_is_left_alone(
     compute: LibvirtCompute, domain: FakeDomain, fake_store: MagicMock
 ) -> None:

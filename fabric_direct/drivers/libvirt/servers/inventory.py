@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import libvirt
-from pydantic import ValidationError
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostInventory, HostNode
@@ -58,10 +57,7 @@ def _domains(connection: libvirt.virConnect) -> Iterator[ElementTree.Element]:
 
 def _sliver(domain: ElementTree.Element, site: str) -> NodeSliver | None:
     """Return the site's sliver in a domain's stamp; None if it has no stamp that can be read."""
-    try:
-        stamp = lookup.stamp_in(domain, site)
-    except ValidationError:
-        return None
+    stamp = lookup.stamp_in(domain, site)
     return stamp.sliver if stamp else None
 
 

@@ -5,6 +5,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree
 
 import libvirt
+from pydantic import ValidationError
 
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
@@ -102,7 +103,7 @@ def check_stamp(stamp: Stamp | None, name: str, sliver_id: str) -> None:
 
 
 def read_stamp(domain: libvirt.virDomain, site: str) -> Stamp | None:
-    """Return the domain's stamp, or None if it bears none of the site."""
+    """Return the domain's stamp, or None if it bears none of the site, or none that can be read."""
     with Ignoring(libvirt.VIR_ERR_NO_DOMAIN_METADATA):
         xml = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, STAMP_NAMESPACE)
         return _stamp(ElementTree.fromstring(xml), site)
@@ -110,7 +111,7 @@ def read_stamp(domain: libvirt.virDomain, site: str) -> Stamp | None:
 
 
 def stamp_in(root: ElementTree.Element, site: str | None = None) -> Stamp | None:
-    """Return the stamp in a domain's whole XML, or None if it bears none.
+    """Return the stamp in a domain's whole XML, or None if it bears none that can be read.
 
     :param site: the site whose stamp counts; any site's if absent.
     """
@@ -121,7 +122,10 @@ def stamp_in(root: ElementTree.Element, site: str | None = None) -> Stamp | None
 def _stamp(element: ElementTree.Element, site: str | None) -> Stamp | None:
     if site not in {None, element.get("site")}:
         return None
-    return Stamp.model_validate_json(element.text or "")
+    try:
+        return Stamp.model_validate_json(element.text or "")
+    except ValidationError:
+        return None
 
 
 def scope(domain: libvirt.virDomain) -> int:
