@@ -298,7 +298,7 @@ class TestNetplan:
 
     @pytest.mark.parametrize(
         "content",
-        [b"[" * 20_000, b"# " + b"x" * 40_000, b"a: \x01"],
+        [b"[" * 20_000, b"# " + b"x" * 300_000, b"a: \x01"],
         ids=["deep", "long", "control"],
     )
     def test_a_configuration_of_the_guest_that_cannot_be_read_is_an_error_of_ours(

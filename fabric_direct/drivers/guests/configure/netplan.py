@@ -11,9 +11,10 @@ from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.scripts import NETPLAN
 from fabric_direct.errors import DriverError
 
-
 # Characters of all files together: a guest may write anything, and reading takes its time.
-_LONGEST = 32_768
+_LONGEST = 262_144
+_DEEPEST = 32
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 class Netplan(FileManager):
@@ -79,15 +80,25 @@ def _definitions(text: str, kind: str) -> Iterator[tuple[Any, Any]]:
 
 def _loaded(text: str) -> list[dict[Any, Any]]:
     try:
-        if len(text) > _LONGEST:
-            raise yaml.YAMLError(f"it has more than {_LONGEST} characters")
+        _refuse_too_much(text)
         # All values as texts. The usual loader merges `<<` by copying: a few lines become gigabytes.
-        documents = yaml.load_all(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes no objects
-        return [_mapping(document) for document in documents]
-    except (yaml.YAMLError, RecursionError) as error:
+        return [_mapping(document) for document in yaml.load_all(text, Loader=_LOADER)]
+    except (yaml.YAMLError, UnicodeError) as error:
         raise DriverError(
             "netplan's configuration in the guest is no YAML", why=str(error)
         ) from error
+
+
+def _refuse_too_much(text: str) -> None:
+    """Raise YAMLError if it is too long, or nested so deeply that a loader's recursion would fail."""
+    if len(text) > _LONGEST:
+        raise yaml.YAMLError(f"it has more than {_LONGEST} characters")
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _mapping(value: Any) -> dict[Any, Any]:
