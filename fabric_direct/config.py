@@ -4,16 +4,17 @@ Errors name file, line and field. JSON Schema for editors: ``fabric-direct schem
 """
 
 import os
-from itertools import combinations
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
 from fabric_direct.errors import InvalidSite, NotFound
 from fabric_direct.model import (
     AUTO,
+    Capacities,
     Frozen,
     ImageName,
     LinkName,
@@ -175,6 +176,15 @@ class Limits(Frozen):
     """Waiting for another process that is working on the same sliver."""
 
 
+def _flavor(name: str) -> str:
+    core, ram, disk = (int(part[1:]) for part in name.split(".")[1:])
+    try:
+        Capacities(core=core, ram=ram, disk=disk)
+    except ValidationError:
+        raise ValueError("is a size that no VM can have") from None
+    return name
+
+
 class ActorSettings(Frozen):
     """Settings for the handlers of the FABRIC AM actor."""
 
@@ -183,9 +193,14 @@ class ActorSettings(Frozen):
     floating_ip: bool | None = None
     """Whether that NIC gets a floating IP, unless the sliver declines; if absent, only in a cloud.
     Without one, the management address is the NIC's global IPv6 address, or else its IPv4 address."""
-    max_flavor: Annotated[str, StringConstraints(pattern=r"^fabric\.c\d+\.m\d+\.d\d+$")] | None = (
-        None
-    )
+    max_flavor: (
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^fabric\.c\d{1,9}\.m\d{1,9}\.d\d{1,9}$"),
+            AfterValidator(_flavor),
+        ]
+        | None
+    ) = None
     """The largest size of a VM; larger requests get this size."""
     network_prefix: Name = "dataplane"
     """L2Bridge services use the network ``<prefix>-<vlan>``."""
@@ -323,8 +338,11 @@ class Site(Frozen):
     @model_validator(mode="after")
     def _no_overlap(self) -> Self:
         blocks = [(name, block) for name, each in self.networks.items() for block in each.blocks()]
-        for (earlier, one), (name, other) in combinations(blocks, 2):
-            if one.overlaps(other):
+        # Of blocks that overlap, one begins with the other or within it: two neighbours do, too.
+        ordered = sorted(blocks, key=lambda each: (each[1].version, each[1]))
+        for one, other in pairwise(ordered):
+            if one[1].overlaps(other[1]):
+                earlier, name = sorted((one[0], other[0]), key=[*self.networks].index)
                 raise ValueError(f"networks: {name} overlaps with {earlier}")
         return self
 

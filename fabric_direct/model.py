@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -113,10 +114,14 @@ Mac = Annotated[
 ]
 
 
+# What ends a line for any reader, and other control characters but the tab.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+
+
 def _public_key(text: str) -> str:
     """Check an OpenSSH public key line: the base64 part must begin with the name of the algorithm."""
     words = text.strip().split(None, 2)
-    if "\n" in text.strip() or len(words) < 2:
+    if _CONTROL.search(text.strip()) or len(words) < 2:
         raise ValueError("must be one line: algorithm, base64 key, optional comment")
     try:
         blob = base64.b64decode(words[1], validate=True)
@@ -419,8 +424,8 @@ class NodeSliver(SliverRef):
 
 def refuse_twice(what: str, values: list[str]) -> None:
     """Raise ValueError if a value occurs twice, naming the first one."""
-    for value in values:
-        if values.count(value) > 1:
+    for value, number in Counter(values).items():
+        if number > 1:
             raise ValueError(f"{what} {value} is given twice")
 
 

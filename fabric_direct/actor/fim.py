@@ -57,7 +57,9 @@ _KEY: TypeAdapter[str] = TypeAdapter(SshPublicKey)
 SSH_KEYS, PROJECT = "user.ssh.key", "project_id"
 # Ports of this model come with the network service, not with the VM.
 PORT_OF_A_SERVICE = "OpenStack-vNIC"
-_SIZE = re.compile(r"fabric\.c(\d+)\.m(\d+)\.d(\d+)")
+# Python refuses to read numbers of thousands of digits.
+_SIZE = re.compile(r"fabric\.c(\d{1,9})\.m(\d{1,9})\.d(\d{1,9})")
+_VLAN = re.compile(r"\d{1,9}")
 _RESERVATION = re.compile(r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})-.")
 _PREFIX = {"ipv4": 24, "ipv6": 64}
 _DEVICES: dict[str, type[Gpu | Nvme | Fpga]] = {"GPU": Gpu, "NVME": Nvme, "FPGA": Fpga}
@@ -391,7 +393,7 @@ def _configures(sliver: Sliver) -> bool:
 def _vlan(labels: Labels | None) -> object:
     """Return the VLAN id, which FIM has as text; None for 0, which is untagged."""
     vlan = label(labels, "vlan")
-    number = int(vlan) if isinstance(vlan, str) and vlan.isdecimal() else vlan
+    number = int(vlan) if isinstance(vlan, str) and _VLAN.fullmatch(vlan) else vlan
     return number or None
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -11,6 +12,8 @@ from pydantic_core import ErrorDetails
 from fabric_direct.documents.tree import Path, Problem, Tree, dotted
 
 _MOST = 20
+# Errors that are put into words: a document of 1 MiB has a hundred thousand, each of which takes its time.
+_EXPLAINED = 1000
 Schema = dict[str, Any]
 
 
@@ -18,21 +21,29 @@ def as_text(found: list[Problem], source: str) -> str:
     """Return a line for each problem, at most 20: ``file:line: field: what``."""
     lines = [f"{source}:{p.line}: {f'{p.field}: ' if p.field else ''}{p.text}" for p in found]
     more = len(lines) - _MOST
-    return "\n".join(lines[:_MOST] + ([f"{source}: and {more} more"] if more > 0 else []))
+    least = "at least " if len(found) >= _EXPLAINED else ""
+    return "\n".join(lines[:_MOST] + ([f"{source}: and {least}{more} more"] if more > 0 else []))
 
 
 def problems(
     invalid: ValidationError, model: type[BaseModel], tree: Tree, *, secret: bool = False
 ) -> list[Problem]:
-    """Return the errors in the order of the document.
+    """Return the errors in the order of the document, at most the first 1000 that pydantic found.
 
     :param secret: whether the texts in it may be secrets; none of them is repeated then.
     """
-    root = model.model_json_schema()
+    root = _schema(model)
     details = [d for d in invalid.errors(include_url=False) if not _follows_from_another(d)]
+    details = details[:_EXPLAINED]
     if secret:
         details = [_without_text(detail) for detail in details]
     return sorted((_problem(d, root, tree) for d in details), key=lambda problem: problem.line)
+
+
+@lru_cache(maxsize=16)
+def _schema(model: type[BaseModel]) -> Schema:
+    """Return a model's JSON Schema, which takes longer than all else of a refusal."""
+    return model.model_json_schema()
 
 
 class _Text(str):

@@ -24,6 +24,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
+# Half a character, as Python makes of bytes of a command line that are no UTF-8.
+_LONE = re.compile(r"[\ud800-\udfff]")
 _SURROGATES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
 
 
@@ -83,6 +85,9 @@ def read(text: str, source: str) -> Tree:
     """
     if len(text) > LIMIT:
         raise Malformed(1, (), f"the document has more than {LIMIT // 1024} KiB")
+    if lone := _LONE.search(text):
+        line = text.count("\n", 0, lone.start()) + 1
+        raise Malformed(line, (), "the document contains an invalid character")
     if source.endswith(".json"):
         text = _SURROGATES.sub(_character, text)
     try:

@@ -43,6 +43,13 @@ networks:
   a: {strategy: flat_dhcp, subnet: 10.0.0.0/24}
   b: {strategy: flat_dhcp, subnet: 10.0.0.0/25}
 """
+AROUND = """\
+site: x
+networks:
+  a: {strategy: flat_dhcp, subnet: 10.0.3.0/24}
+  b: {strategy: flat_dhcp, subnet: 10.1.0.0/24, subnet6: "fd00::/64"}
+  c: {strategy: flat_dhcp, subnet: 10.0.0.0/22}
+"""
 NIC1 = "{id: nic1, type: vNIC, network: red}"
 
 
@@ -375,7 +382,20 @@ class TestFieldsThatAreRefused:
                 "networks.n.bridge",
                 "must be 1 to 15 letters",
             ),
+            (
+                f"site: x\nactor: {{max_flavor: fabric.c{'9' * 5000}.m1.d1}}",
+                2,
+                "actor.max_flavor",
+                "must match",
+            ),
+            (
+                "site: x\nactor: {max_flavor: fabric.c0.m1.d1}",
+                2,
+                "actor.max_flavor",
+                "is a size that no VM can have",
+            ),
             (OUTSIDE, 7, "networks.n.pool", "is not in 10.0.0.0/24"),
+            (AROUND, 2, "networks", "c overlaps with a"),
             (OVERLAP, 2, "networks", "b overlaps with a"),
         ],
     )
@@ -394,6 +414,15 @@ class TestFieldsThatAreRefused:
         fields = [line.split(": ")[1] for line in str(error).splitlines()]
         assert fields == ["name", "capacities.core", "components[1].interface.mac"]
         assert error.field == "name"
+
+    def test_of_very_many_things_that_are_wrong_only_some_are_put_into_words(self) -> None:
+        text = VM + "".join(f"x{n}: 1\n" for n in range(3000))
+        assert str(refusal(text)).endswith("vm.yaml: and at least 980 more")
+
+    @pytest.mark.parametrize("source", ["vm.yaml", "vm.json"])
+    def test_half_a_character_is_refused_with_its_line(self, source: str) -> None:
+        error = refusal(VM + "owner: \udcff", source)
+        assert str(error) == f"{source}:12: the document contains an invalid character"
 
     def test_many_things_that_are_wrong_are_counted(self) -> None:
         text = VM + "".join(f"x{n}: 1\n" for n in range(50))

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.model import NodeSliver, Outcome, PciAddress, SliverRef, State, Status
+from fabric_direct.model import (
+    NodeSliver,
+    Outcome,
+    PciAddress,
+    SliverRef,
+    State,
+    Status,
+    refuse_twice,
+)
+from tests.conftest import KEY
 
 MakeVm = Callable[..., NodeSliver]
 
@@ -204,6 +213,31 @@ class TestRefused:
         with pytest.raises(ValidationError) as caught:
             vm(colour="red")
         assert caught.value.errors()[0]["loc"] == ("colour",)
+
+
+@pytest.mark.parametrize("sign", list("\n\r\x00\x0b\x0c\x1b\x7f\x85\u2028\u2029"))
+def test_a_key_with_a_control_character_is_refused(vm: MakeVm, sign: str) -> None:
+    with pytest.raises(ValidationError, match="must be one line"):
+        vm(ssh_keys=(f"{KEY}{sign}command=x",))
+
+
+class Counted(str):
+    """A text that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return super().__eq__(other)
+
+
+def test_many_values_are_not_each_compared_with_all_others() -> None:
+    values: list[str] = [Counted(str(n)) for n in range(1000)]
+
+    refuse_twice("mac", values)
+
+    assert Counted.compared < 10 * len(values)
 
 
 def test_the_stamp_has_the_boot_scripts_digest_only(vm: MakeVm) -> None:
