@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# A link that somebody else put in a file's place leads to a file that is not ours.
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+
 
 def replace(path: Path, text: str) -> None:
     """Replace a file of mode 0600 in one step; the new content is on the disk on return.
@@ -13,8 +16,8 @@ def replace(path: Path, text: str) -> None:
     :raises OSError: if the file cannot be written; the old one is still there then.
     """
     new = path.with_name(f".{path.name}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
         file.flush()
         os.fsync(descriptor)

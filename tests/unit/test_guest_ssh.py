@@ -498,3 +498,33 @@ class TestLearning:
         (key,) = ssh.keys
 
         assert key.split()[:2] == identity.split()[:2]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"192.0.2.7 ssh-rsa A\n",
+        b"192.0.2.7 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAAA==\n",
+        b"\xff\xfe x y\n",
+    ],
+)
+def test_a_file_of_pinned_keys_that_cannot_be_read_is_named(bare: Site, content: bytes) -> None:
+    known_hosts(bare).parent.mkdir(parents=True, exist_ok=True)
+    known_hosts(bare).write_bytes(content)
+
+    with pytest.raises(DriverError, match="known host keys"):
+        pinned(bare)
+
+
+def test_lines_that_are_no_text_stay_when_a_key_is_pinned(bare: Site) -> None:
+    known_hosts(bare).parent.mkdir(parents=True, exist_ok=True)
+    known_hosts(bare).write_bytes(b"# \xff\n")
+
+    pin(bare, "192.0.2.7", KEY)
+
+    assert known_hosts(bare).read_bytes() == f"# \xff\n192.0.2.7 {KEY}\n".encode("latin-1")
+
+
+def test_what_is_no_key_of_its_algorithm_is_not_pinned(bare: Site) -> None:
+    with pytest.raises(Refused):
+        pin(bare, "192.0.2.7", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAAA==")

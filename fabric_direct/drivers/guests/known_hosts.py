@@ -13,11 +13,13 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
 from fabric_direct import files
 from fabric_direct.config import Site
-from fabric_direct.errors import Refused
+from fabric_direct.errors import DriverError, Refused
 from fabric_direct.locks import exclusive
 
 # Seconds to wait for another process that writes the file; it takes milliseconds.
 BUSY = 10.0
+# Characters of an error about a line that are told.
+_WORDS = 200
 
 
 def known_hosts(site: Site) -> Path:
@@ -27,8 +29,27 @@ def known_hosts(site: Site) -> Path:
 
 def pinned(site: Site) -> HostKeys:
     """Return the site's pinned keys; none if there is no file yet."""
-    path = known_hosts(site)
-    return HostKeys(str(path)) if path.exists() else HostKeys()
+    keys = HostKeys()
+    add_keys(keys, known_hosts(site))
+    return keys
+
+
+def add_keys(keys: HostKeys, path: Path) -> None:
+    """Add the keys of a known_hosts file, if there is one.
+
+    :raises DriverError: if it cannot be read, or a line has no key.
+    """
+    try:
+        if path.exists():
+            keys.load(str(path))
+    except (OSError, SSHException, InvalidHostKey, ValueError) as error:
+        words = f"{type(error).__name__}: {error}"[:_WORDS]
+        raise DriverError(
+            "cannot read the known host keys",
+            where=str(path),
+            why=words,
+            remedy="remove the line that is no host key",
+        ) from error
 
 
 def pin(site: Site, address: str, key: str) -> None:
@@ -58,7 +79,7 @@ def unpin(site: Site, address: str) -> None:
 def _is_entry(line: str) -> bool:
     try:
         return "\n" not in line and HostKeyEntry.from_line(line) is not None
-    except (InvalidHostKey, SSHException):
+    except (InvalidHostKey, SSHException, ValueError):
         return False
 
 
@@ -67,7 +88,8 @@ def _changing(site: Site, address: str) -> Iterator[list[str]]:
     """Give the lines of all other addresses, to be added to; then replace the file in one step."""
     path = known_hosts(site)
     with exclusive(path.with_name(f"{path.name}.lock"), str(path), timeout=BUSY):
-        lines = path.read_text().splitlines() if path.exists() else []
+        # As they are, whoever wrote them: what is no UTF-8 is kept.
+        lines = path.read_text(errors="surrogateescape").splitlines() if path.exists() else []
         others = [line for line in lines if line.split(maxsplit=1)[:1] != [address]]
         yield others
         if others != lines:

@@ -7,7 +7,7 @@ import paramiko
 from paramiko.hostkeys import HostKeyEntry, HostKeys
 
 from fabric_direct.config import Host, Site
-from fabric_direct.drivers.guests.known_hosts import known_hosts
+from fabric_direct.drivers.guests.known_hosts import add_keys, known_hosts
 
 SYSTEM = Path("/etc/ssh/ssh_known_hosts")
 USER = Path("~/.ssh/known_hosts")
@@ -45,8 +45,7 @@ def trusted(site: Site, host: Host, name: str) -> HostKeys:
             keys.add(name, entry.key.get_name(), entry.key)
         return keys
     for path in places(site):
-        if path.exists():
-            keys.load(str(path))
+        add_keys(keys, path)
     return keys
 
 
