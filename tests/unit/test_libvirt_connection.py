@@ -2,11 +2,14 @@
 
 import threading
 from unittest.mock import Mock
+from xml.etree import ElementTree
 
 import libvirt
+import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.drivers.libvirt.connection import connections as module
+from fabric_direct.errors import DriverError
 
 
 def test_a_host_that_does_not_answer_holds_up_nobody_who_wants_another(
@@ -46,3 +49,12 @@ def test_one_connection_is_opened_for_all_that_want_it_at_once(mocker: MockerFix
         thread.join()
 
     opened.assert_called_once_with("test:one")
+
+
+@pytest.mark.parametrize("text", ["", "<domain>", "<a b='&#0;'/>", "<a id='x'/>"])
+def test_xml_that_cannot_be_read_is_an_error_of_ours(text: str) -> None:
+    with (
+        pytest.raises(DriverError, match="cannot look: libvirt's answer is invalid"),
+        module.translated("look", ""),
+    ):
+        int(ElementTree.fromstring(text).attrib["id"])

@@ -377,3 +377,10 @@ def test_a_vlans_name_is_one_that_linux_takes(uplink_name):
 def test_names_of_long_uplinks_differ():
     names = {vlan.vlan_name("enp12s0f1np1d3", n) for n in range(1, 4095)}
     assert len(names) == 4094
+
+
+@pytest.mark.parametrize("mac", [b"", b"\0", bytes(3)], ids=["empty", "short", "cut"])
+def test_an_answer_that_cannot_be_read_is_an_error_of_ours(kernel, uplink, mac):
+    kernel.links[NIC] = link(NIC, text(IFNAME, "ens6f1") + nla(VFINFO_LIST, nla(1, nla(1, mac))))
+    with pytest.raises(DriverError, match="the kernel's answer is invalid"):
+        uplink.vfs("ens6f1")

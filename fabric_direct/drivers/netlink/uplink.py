@@ -6,6 +6,7 @@ message that sets the bridge mode is RTM_SETLINK of the family AF_BRIDGE, byte f
 """
 
 import errno
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from socket import AF_BRIDGE
 from typing import Any
 
 from pyroute2.netlink import NLA_F_NESTED
-from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.exceptions import NetlinkDecodeError, NetlinkError
 from pyroute2.netlink.rtnl import RTM_SETLINK
 
 from fabric_direct.config import Site
@@ -35,6 +36,8 @@ _INVALID_VF = (
     "see that the uplink is up (many NICs accept a rate only then), that no rate is above its speed, "
     "and that no value is out of range"
 )
+# Errors of reading an answer of another form: that of another machine comes from there.
+_NONSENSE = (AttributeError, LookupError, TypeError, ValueError, struct.error, NetlinkDecodeError)
 # A driver that does not know a setting reports all bits set.
 _UNKNOWN = 0xFFFFFFFF
 
@@ -59,6 +62,9 @@ def session(
         raise _translate(error, what, where) from error
     except OSError as error:
         raise DriverError(f"cannot {what}", where=where, why=str(error)) from error
+    except _NONSENSE as error:
+        why = f"the kernel's answer is invalid: {type(error).__name__}: {error}"
+        raise DriverError(f"cannot {what}", where=where, why=why) from error
 
 
 def _translate(error: NetlinkError, what: str, where: str) -> FabricDirectError:

@@ -8,6 +8,7 @@ import atexit
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from xml.etree import ElementTree
 
 import libvirt
 
@@ -68,6 +69,8 @@ def connect(uri: str) -> libvirt.virConnect:
 def translated(what: str, where: str) -> Iterator[None]:
     """Turn libvirt's errors into ours: the code chooses the class, the message is kept as the reason.
 
+    XML of libvirt's that cannot be read is an error of ours, too.
+
     :param what: what is being done, as an infinitive: ``start the domain``.
     :param where: the URI it is done at.
     """
@@ -75,6 +78,9 @@ def translated(what: str, where: str) -> Iterator[None]:
         yield
     except libvirt.libvirtError as error:
         raise _translate(error, what, where) from error
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        why = f"libvirt's answer is invalid: {type(error).__name__}: {error}"
+        raise DriverError(f"cannot {what}", where=where, why=why) from error
 
 
 class Ignoring:
