@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.hosts import agent
 from fabric_direct.drivers.hosts.agent import files, frames, serve
 from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.hosts.functions import HostFunctions
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
 
@@ -202,3 +204,30 @@ class TestHostDriver:
             for name in ("one", "other")
         )
         assert (one is other) is pinned
+
+
+class Strange(HostFunctions):
+    """A worker that answers in another form."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__("w1")
+        self._answer = answer
+
+    def _ask(self, function: str, arguments: dict[str, Any], timeout: float) -> dict[str, Any]:
+        return {"answer": self._answer}
+
+
+@pytest.mark.parametrize("answer", [None, 1, [], {}, "ä", {"code": 0, "stdout": "x", "stderr": 1}])
+def test_an_answer_of_another_form_is_an_error_of_ours(answer: object) -> None:
+    with pytest.raises(DriverError, match=r"commands\.run gave an invalid answer"):
+        Strange(answer).run(("true",), timeout=1)
+    with pytest.raises(DriverError, match=r"files\.read gave an invalid answer"):
+        Strange(answer).read_file("/x", timeout=1)
+
+
+def test_a_frame_that_is_nested_too_deeply_is_no_frame() -> None:
+    document = b"[" * 100_000
+    frame = BytesIO(len(document).to_bytes(4, "big") + document)
+
+    with pytest.raises(ValueError, match="nested too deeply"):
+        frames.receive(frame.read)

@@ -92,10 +92,19 @@ def test_a_caller_gets_the_reply_to_its_request(worker: Worker) -> None:
         lambda _: {"id": [], "answer": 1},
         lambda request: {"id": request["id"]},
         lambda request: {"id": request["id"], "error": "no"},
+        lambda request: {"id": request["id"], "error": ["OSError", [], "no"]},
         lambda request: [request["id"], "answer"],
         lambda _: "no",
     ],
-    ids=["no id", "id is no number", "no answer", "error is no list", "list", "text"],
+    ids=[
+        "no id",
+        "id is no number",
+        "no answer",
+        "error is no list",
+        "its number is a list",
+        "list",
+        "text",
+    ],
 )
 def test_what_is_no_reply_ends_the_relay_and_its_callers(
     worker: Worker, reply: Callable[[dict[str, Any]], object]

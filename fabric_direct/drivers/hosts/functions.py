@@ -2,6 +2,8 @@
 
 import errno
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fabric_direct.drivers.contract import CommandResult
@@ -63,8 +65,22 @@ class HostFunctions:
         found = self.call(
             "commands.run", timeout=timeout + ANSWER, argv=list(argv), stdin=given, limit=timeout
         )
-        return CommandResult(found["code"], b64decode(found["stdout"]), b64decode(found["stderr"]))
+        with self._understood("commands.run"):
+            out, err = b64decode(found["stdout"]), b64decode(found["stderr"])
+            return CommandResult(int(found["code"]), out, err)
 
     def read_file(self, path: str, *, timeout: float) -> bytes:
         """Return the content of a file."""
-        return b64decode(self.call("files.read", timeout=timeout, path=path))
+        found = self.call("files.read", timeout=timeout, path=path)
+        with self._understood("files.read"):
+            return b64decode(found)
+
+    @contextmanager
+    def _understood(self, function: str) -> Iterator[None]:
+        """Turn the errors of reading an answer of another form into ours."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise DriverError(
+                f"{function} gave an invalid answer", where=self._host, why=type(error).__name__
+            ) from error

@@ -174,7 +174,9 @@ def _greeted(greeting: Any) -> tuple[tuple[int, ...], int]:
 def _numbered(reply: Any) -> tuple[int, dict[str, Any]]:
     """Return the number of the request that a reply is for, and the reply."""
     match reply:
-        case {"id": int(number), "answer": _} | {"id": int(number), "error": [_, _, _]}:
+        case {"id": int(number), "answer": _}:
+            return number, reply
+        case {"id": int(number), "error": [str(), None | int(), str()]}:
             return number, reply
     raise ValueError("a reply has no number, or neither an answer nor an error")
 

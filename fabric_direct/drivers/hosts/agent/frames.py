@@ -28,13 +28,16 @@ def receive(read: Callable[[int], bytes]) -> Any:
     """Return the next document, or None at the end of the stream.
 
     :param read: returns at most so many bytes, and none at the end.
-    :raises ValueError: if it is larger than :data:`LARGEST`, or not JSON.
+    :raises ValueError: if it is larger than :data:`LARGEST`, or not JSON that can be read.
     """
     length = int.from_bytes(_exactly(read, _LENGTH), "big")
     if length > LARGEST:
         raise ValueError(f"{length} bytes are more than {LARGEST}")
     document = _exactly(read, length)
-    return json.loads(document) if document else None
+    try:
+        return json.loads(document) if document else None
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def _exactly(read: Callable[[int], bytes], length: int) -> bytes:
