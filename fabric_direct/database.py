@@ -4,6 +4,7 @@ They are opened for each call, so that no connection crosses a fork. :meth:`Data
 transaction that excludes other writers.
 """
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -64,6 +65,7 @@ class Database:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 os.mknod(self._path, 0o600)
+            _refuse_link(self._path)
         except OSError as error:
             raise unusable(f"create {self._what}", self._path, error) from error
 
@@ -76,3 +78,9 @@ class Database:
             kind = TimedOut if code == sqlite3.SQLITE_BUSY else DriverError
             where, why = str(self._path), str(error)
             raise kind(f"cannot use {self._what}", where=where, why=why) from error
+
+
+def _refuse_link(path: Path) -> None:
+    """Raise OSError if another file would be written instead: SQLite follows links."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link")

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from fabric_direct.documents.tree import Path, Problem, Tree, dotted
 
 _MOST = 20
-# Errors that are put into words: a document of 1 MiB has a hundred thousand, each of which takes its time.
+# Errors that are put into words: a document of 1 MiB may have a hundred thousand.
 _EXPLAINED = 1000
 Schema = dict[str, Any]
 

@@ -5,6 +5,7 @@ Purpose and expiry are part of the encrypted content. The content is compressed,
 wraps a child's blob is hardly longer than the child's.
 """
 
+import errno
 import json
 import os
 import time
@@ -51,7 +52,7 @@ class Seal:
         """
         try:
             packed = self._fernet.decrypt(blob.encode())
-        except InvalidToken as error:
+        except (InvalidToken, UnicodeEncodeError) as error:
             raise _foreign(purpose) from error
         sealed_for, end, value = json.loads(zlib.decompress(packed))
         if sealed_for != purpose:
@@ -91,6 +92,8 @@ def _keys(path: Path) -> list[bytes]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         _make(path)
+    if path.stat().st_uid not in {0, os.geteuid()}:
+        raise PermissionError(errno.EPERM, "it is another user's, who can read what it seals")
     return path.read_bytes().split()
 
 

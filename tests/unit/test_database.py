@@ -71,3 +71,19 @@ def test_a_folder_that_cannot_be_made_is_told_in_plain_words(tmp_path: Path) -> 
         database(tmp_path / "file/state/count.sqlite").reading(),
     ):
         pass
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_in_its_place_is_refused_and_not_followed(tmp_path: Path, there: bool) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if there:
+        elsewhere.touch()
+    (tmp_path / "count.sqlite").symlink_to(elsewhere)
+
+    with (
+        pytest.raises(DriverError, match="symbolic link"),
+        database(tmp_path / "count.sqlite").changing(),
+    ):
+        pass
+
+    assert (elsewhere.read_bytes() if there else elsewhere.exists()) == (b"" if there else False)

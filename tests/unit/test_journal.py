@@ -3,6 +3,7 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -269,3 +270,18 @@ def test_a_full_disk_leaves_the_entry_that_was_there(
     with pytest.raises(DriverError, match="No space left on device"):
         journal.begin(Operation.MODIFY, SLIVER)
     assert [found.operation for found in journal.unfinished()] == [Operation.CREATE]
+
+
+@pytest.mark.parametrize("name", ["s-1.json", ".s-1.json.new"])
+def test_a_link_in_an_entrys_place_does_not_lead_to_somebody_elses_file(
+    tmp_path: Path, name: str
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / name).symlink_to(theirs)
+
+    with suppress(DriverError):
+        Journal(tmp_path).begin(Operation.CREATE, {"id": "s-1", "type": "VM"})
+
+    assert theirs.read_text() == "theirs"

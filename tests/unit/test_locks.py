@@ -105,3 +105,15 @@ def test_a_folder_that_cannot_be_made_is_told_in_plain_words(tmp_path: Path) -> 
         exclusive(tmp_path / "file/locks/a", "sliver a", timeout=0),
     ):
         pass
+
+
+def test_a_link_in_its_place_is_refused_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
+
+    with (
+        pytest.raises(DriverError, match="cannot lock a"),
+        exclusive(tmp_path / "a", "a", timeout=0),
+    ):
+        pass
+
+    assert not (tmp_path / "elsewhere").exists()

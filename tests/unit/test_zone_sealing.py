@@ -1,6 +1,7 @@
 """Sealed blobs: of use to their own zone, for their purpose, until their end, and to nobody else."""
 
 import base64
+import os
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,7 @@ def test_one_that_was_altered_anywhere_is_refused(data: st.DataObject) -> None:
         Seal([KEY]).open(base64.urlsafe_b64encode(raw).decode(), "offer")
 
 
-@pytest.mark.parametrize("blob", ["", "x", "gAAAA", "=" * 100, "A" * 16_384])
+@pytest.mark.parametrize("blob", ["", "x", "gAAAA", "=" * 100, "A" * 16_384, "\ud800", "ä"])
 def test_what_is_no_blob_is_refused(blob: str) -> None:
     with pytest.raises(Conflict, match="not this zone's"):
         Seal([KEY]).open(blob, "offer")
@@ -124,3 +125,25 @@ class TestTheKey:
 
         with pytest.raises(InvalidSite, match="cannot read the zone's key"):
             seal_of(tmp_path)
+
+
+def test_a_key_that_another_user_planted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal_of(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 4711)
+    if os.getuid() == 0:
+        os.chown(tmp_path / "zone" / "key", 4712, -1)
+
+    with pytest.raises(InvalidSite, match="another user's"):
+        seal_of(tmp_path)
+
+
+def test_a_link_to_nowhere_in_the_keys_place_is_refused_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "zone").mkdir()
+    (tmp_path / "zone" / "key").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(InvalidSite):
+        seal_of(tmp_path)
+
+    assert not (tmp_path / "elsewhere").exists()
