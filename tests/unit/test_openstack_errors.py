@@ -19,6 +19,7 @@ from fabric_direct.drivers.openstack.client.errors import (
     words,
 )
 from fabric_direct.drivers.openstack.client.session import cloud
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
@@ -449,3 +450,23 @@ def test_every_error_is_ours(api: OpenStackApi) -> None:
 
     with pytest.raises(FabricDirectError), translated("list the ports"):
         list(cloud(api.settings).network.ports())
+
+
+@pytest.mark.parametrize("answer", [1, [], {}, {"ports": 1}, {"ports": [1]}], ids=str)
+def test_an_answer_of_another_form_is_an_error_of_ours(api: OpenStackApi, answer: Any) -> None:
+    api.answer("GET", "network", "/ports", answer)
+    api.answer("GET", "network", "/floatingips", {"floatingips": []})
+
+    with pytest.raises(DriverError, match="the API's answer is invalid"):
+        OpenStackNetwork(api.site(), "").ports("s")
+
+
+def test_a_creation_whose_answer_cannot_be_read_is_looked_for(api: OpenStackApi) -> None:
+    api.answer("POST", "network", "/ports", {"port": 1}, status=201)
+    network = cloud(api.settings).network
+
+    def make() -> str:
+        with translated("make it"):
+            return str(network.create_port(name="x"))
+
+    assert make_once(make, lambda: "found", timeout=1) == "found"

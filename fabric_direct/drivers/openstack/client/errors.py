@@ -1,6 +1,7 @@
 """The cloud's errors as ours, and what to do when it is unclear whether a request was carried out."""
 
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -30,6 +31,9 @@ from fabric_direct.errors import (
 
 T = TypeVar("T")
 _NATIVE = (sdk.SDKException, keystone.ClientException, requests.RequestException)
+
+# Errors of reading an answer of another form: openstacksdk takes its form for granted.
+_NONSENSE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _CREDENTIALS = "check the credentials of the cloud in clouds.yaml"
 _RIGHTS = "it needs an administrator's right, or a policy that lets this user do it"
@@ -80,6 +84,17 @@ def translated(what: str, where: str = "") -> Iterator[None]:
     except FabricDirectError as error:
         error.where = error.where or where
         raise
+    except _NONSENSE as error:
+        if not _in_library(error):
+            raise
+        why = f"the API's answer is invalid: {type(error).__name__}"
+        raise DriverError(f"cannot {what}", where=where, why=why) from error
+
+
+def _in_library(error: Exception) -> bool:
+    """Return whether openstacksdk or keystoneauth raised an error; one of our own is a mistake."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_globals["__name__"].split(".")[0] in {"openstack", "keystoneauth1"}
 
 
 def if_there(get: Callable[[str], T], name: str) -> T | None:
@@ -140,13 +155,14 @@ def _host(error: Exception) -> str:
 def unclear(error: BaseException | None) -> bool:
     """Return whether the request may have been carried out although it failed.
 
-    It may have been if the response did not arrive or broke off, or if the API failed (5xx). It was not
-    if nothing could be sent, or the API refused.
+    It may have been if the response did not arrive, broke off or cannot be read, or if the API failed
+    (5xx). It was not if nothing could be sent, or the API refused.
 
     :param error: a native error, or ours that was translated from one.
     """
     if isinstance(error, FabricDirectError):
-        return unclear(error.__cause__)
+        unread = type(error) is DriverError and isinstance(error.__cause__, _NONSENSE)
+        return unread or unclear(error.__cause__)
     status = status_of(error)
     if status is not None:
         return status >= 500
