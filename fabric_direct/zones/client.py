@@ -72,6 +72,7 @@ class ZoneClient:
             sent unencrypted over a network.
         """
         self.name = name
+        _refuse_no_address(name, settings.url)
         self._http = httpx.AsyncClient(
             base_url=settings.url,
             headers={"Accept": _JSON, "Accept-Encoding": "identity", **_bearer(name, settings)},
@@ -214,6 +215,15 @@ def _bearer(name: str, settings: ChildZone) -> dict[str, str]:
     if not is_token(token):
         raise InvalidSite(f"the first line of {settings.token_file} is not a bearer token", **said)
     return {"Authorization": f"Bearer {token}"}
+
+
+def _refuse_no_address(name: str, address: str) -> None:
+    try:
+        httpx.URL(address)
+    except httpx.InvalidURL as error:
+        raise InvalidSite(
+            "is no address", where=f"zone {name}", why=str(error), field="url"
+        ) from error
 
 
 def _refuse_in_clear(name: str, address: str) -> None:

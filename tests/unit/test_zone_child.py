@@ -451,3 +451,9 @@ class TestTls:
 
         with pytest.raises(InvalidSite, match=r"^ca_file: .*zone west"):
             ChildSource("west", ChildZone(url="https://127.0.0.1:1", ca_file=tmp_path / "ca.pem"))
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a:x", "http://a b\x01"])
+def test_a_url_that_names_no_address_is_refused(url: str) -> None:
+    with pytest.raises(InvalidSite, match="url: is no address"):
+        ChildSource("a", ChildZone(url=url))
