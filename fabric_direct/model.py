@@ -38,7 +38,8 @@ from pydantic_core import CoreSchema, core_schema
 class Frozen(BaseModel):
     """Base of the models: immutable, without unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A traceback shows the cause of a refusal, too: it must not repeat a key or a boot script.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -1,0 +1,102 @@
+"""Hostile inputs for every parser: arbitrary ones, and valid ones with changes.
+
+:func:`run` feeds them by the number and counts. The unit tests feed the same parsers a few inputs that
+hypothesis chooses: it is handed to them as their :class:`random.Random`.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fabric_direct.errors import FabricDirectError
+from tests.trust import hostile_cloud, hostile_hosts, hostile_texts
+from tests.trust.hostile_inputs import Parser
+
+SLOW = 1.0
+"""Seconds that no input may take."""
+_SHOWN = 20
+"""Crashes, and slow inputs, of which each parser keeps the words."""
+
+
+@dataclass
+class Figures:
+    """What came of the inputs of one parser."""
+
+    inputs: int = 0
+    refused: int = 0
+    """How many ended with one of the library's own errors; the others were accepted."""
+    crashes: int = 0
+    """How many ended with any other error."""
+    slow: int = 0
+    """How many took longer than :data:`SLOW` seconds."""
+    seconds: float = 0.0
+    examples: list[str] = field(default_factory=list)
+    """The first crashes and slow inputs, by the seed that makes them again."""
+
+    @property
+    def rate(self) -> float:
+        """Inputs per second."""
+        return self.inputs / self.seconds if self.seconds else 0.0
+
+
+def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
+    """Return all parsers.
+
+    :param folder: for files that some of them read.
+    :param stack: closes at its end what some of them open.
+    """
+    return (
+        *hostile_texts.parsers(folder),
+        *hostile_hosts.parsers(folder),
+        *hostile_cloud.parsers(folder, stack),
+    )
+
+
+def run(inputs: int, *, seed: int = 0) -> dict[str, Figures]:
+    """Feed the parsers so many inputs in all and return the figures of each.
+
+    Parsers that are ten times as slow as others get a tenth of their inputs.
+
+    :param seed: another one gives other inputs.
+    """
+    with TemporaryDirectory(prefix="fabric-direct-") as folder, ExitStack() as stack:
+        known = parsers(Path(folder), stack)
+        shares = sum(parser.share for parser in known)
+        return {p.name: fed(p, inputs * p.share // shares, seed) for p in known}
+
+
+def fed(parser: Parser, inputs: int, seed: int) -> Figures:
+    """Feed one parser and return its figures."""
+    figures, begun = Figures(), time.monotonic()
+    for number in range(inputs):
+        feed(parser, f"{parser.name} {seed} {number}", figures)
+    figures.seconds = time.monotonic() - begun
+    return figures
+
+
+def feed(parser: Parser, seed: str, figures: Figures) -> None:
+    """Feed the input that a seed makes, and count what came of it."""
+    given = parser.make(Random(seed))  # noqa: S311 - it makes inputs, no secrets
+    begun = time.monotonic()
+    error = _error_of(parser.parse, given)
+    took = time.monotonic() - begun
+    crash, slow = not isinstance(error, FabricDirectError | None), took > SLOW
+    figures.inputs += 1
+    figures.refused += isinstance(error, FabricDirectError)
+    figures.crashes += crash
+    figures.slow += slow
+    if (crash or slow) and len(figures.examples) < _SHOWN:
+        figures.examples.append(f"{seed}: {took:.1f} s, {type(error).__name__}: {error}"[:300])
+
+
+def _error_of(parse: Callable[[Any], object], given: object) -> Exception | None:
+    try:
+        parse(given)
+    except Exception as error:  # noqa: BLE001 - it is counted
+        return error
+    return None

@@ -1,0 +1,251 @@
+"""Parsers of what comes over HTTP: a zone's requests, other zones' answers, a cloud's answers."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import httpx
+import responses
+from requests import PreparedRequest
+
+from fabric_direct.config import ChildZone, Site
+from fabric_direct.drivers.openstack.client import session
+from fabric_direct.drivers.openstack.client.stamp import read_stamp, server_metadata
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
+from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
+from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
+from fabric_direct.model import NodeSliver
+from fabric_direct.zones.app import application
+from fabric_direct.zones.client import ZoneClient
+from fabric_direct.zones.wire import SelectRequest
+from fabric_direct.zones.zone import Zone
+from tests.trust.hostile_inputs import (
+    Parser,
+    any_value,
+    as_json,
+    changed,
+    changed_text,
+    documents,
+    texts,
+)
+from tests.trust.hostile_texts import VM
+from tests.unit.openstack_api import NOWHERE, OpenStackApi
+
+_SLIVER = NodeSliver.model_validate_json(json.dumps(VM))
+_NEEDS = {"capacities": {"core": 1, "ram": 1, "disk": 1}, "image": "tiny"}
+_SELECT = {"request_id": "request-1", "kinds": [{"kind": "small", "needs": _NEEDS}]}
+_OFFER = {"kind": "small", "cost": [1], "zone": "a", "blob": "gAAAA", "expires": 60}
+_BOOT = {
+    "request_id": "request-1",
+    "kinds": [{"kind": "small", "sliver": {"id": "s", "name": "n", **_NEEDS}, "numbers": [1]}],
+    "offers": [_OFFER],
+}
+_RESERVATION = "r-0123456789abcdef"
+_INSTANCE = {"name": "n-1", "kind": "small", "zone": "a", "status": "done"}
+_ANSWERS: tuple[Any, ...] = (
+    {
+        "zone": "a",
+        "capabilities": {"zones": [], "hosts": 1, "devices": [{"type": "GPU", "free": 1}]},
+    },
+    {"offers": [_OFFER], "shortages": [{"kind": "small", "missing": 1, "refused": {"x": 1}}]},
+    {"reservation_id": _RESERVATION, "instances": [_INSTANCE]},
+    {"error": "Conflict", "message": "no", "shortages": [{"kind": "small", "missing": 1}]},
+)
+_STATUSES = (200, 200, 200, 200, 201, 202, 301, 302, 400, 401, 403, 404, 409, 413, 418, 422, 500)
+_PATHS = ("/zones/select", "/zones/boot", "/zones", f"/reservations/{_RESERVATION}")
+_KINDS = ("application/json", "application/json", "text/html", "", "application/json; charset=x")
+_ID = "b10bbd3a-9a33-42ad-911f-a35638583092"
+_PORT = {
+    "id": _ID,
+    "name": "sliver-1-nic1",
+    "network_id": _ID,
+    "description": "fabric-direct TEST/sliver-1",
+    "mac_address": "52:54:00:00:00:01",
+    "fixed_ips": [{"subnet_id": _ID, "ip_address": "10.20.1.5"}],
+    "created_at": "2026-01-01T00:00:00Z",
+    "project_id": _ID,
+    "device_id": "",
+    "port_security_enabled": True,
+}
+_SERVER = {
+    "id": _ID,
+    "name": "node",
+    "status": "ACTIVE",
+    "metadata": server_metadata("TEST", _SLIVER.stamp()),
+    "addresses": {},
+    "flavor": {"original_name": "m1", "vcpus": 2, "ram": 4096, "disk": 10},
+    "OS-EXT-SRV-ATTR:host": "w1",
+    "os-extended-volumes:volumes_attached": [{"id": _ID}],
+    "created": "2026-01-01T00:00:00Z",
+    "tags": [],
+}
+_VOLUME = {
+    "id": _ID,
+    "name": "sliver-1-data",
+    "size": 1,
+    "status": "in-use",
+    "metadata": {"fabric-direct:site": "TEST", "fabric-direct:sliver": "sliver-1"},
+    "attachments": [{"server_id": _ID, "device": "/dev/vdb"}],
+    "created_at": "2026-01-01T00:00:00Z",
+}
+_SUBNET = {"id": _ID, "cidr": "10.20.1.0/24", "ip_version": 4, "dns_nameservers": []}
+_PORTS: tuple[Any, ...] = (
+    {
+        "ports": [_PORT],
+        "floatingips": [{"id": _ID, "port_id": _ID, "floating_ip_address": "192.0.2.7"}],
+        "networks": [{"id": _ID, "name": "red", "subnets": [_ID]}],
+        "network": {"id": _ID, "name": "red", "subnets": [_ID]},
+        "subnets": [_SUBNET],
+        "subnet": _SUBNET,
+    },
+    {"NeutronError": {"type": "X", "message": "no", "detail": ""}},
+)
+_SERVERS = (
+    {"servers": [_SERVER], "server": _SERVER, "ports": [_PORT], "volumes": [_VOLUME]},
+    {"computeFault": {"code": 500, "message": "no"}},
+)
+_VOLUMES = (
+    {"volumes": [_VOLUME], "volumeAttachments": [{"volumeId": _ID, "device": "/dev/vdb"}]},
+    {"itemNotFound": {"code": 404, "message": "no"}},
+)
+
+
+def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
+    """Return the parsers.
+
+    :param folder: for the files of a zone and of a cloud.
+    :param stack: ends what they open.
+    """
+    runner = stack.enter_context(asyncio.Runner())
+    cloud = _Cloud(folder, stack)
+    return (
+        Parser("zone request", documents(_SELECT, _BOOT), _Requests(folder, runner), 2),
+        Parser("zone answer", _answer, _Answers(runner), 5),
+        Parser("cloud: server stamp", texts(as_json(_SERVER["metadata"])), _stamp),
+        Parser("cloud: ports", partial(_said, _PORTS), cloud.ports, 1),
+        Parser("cloud: servers", partial(_said, _SERVERS), cloud.servers, 1),
+        Parser("cloud: volumes", partial(_said, _VOLUMES), cloud.volumes, 1),
+    )
+
+
+class _Answer(NamedTuple):
+    status: int
+    kind: str
+    body: str
+
+
+def _said(seeds: tuple[Any, ...], random: Random) -> _Answer:
+    seed = random.choice(seeds)
+    body = random.choice(
+        (
+            as_json(changed(seed, random)),
+            as_json(changed(seed, random)),
+            changed_text(as_json(seed), random),
+            as_json(any_value(random)),
+        )
+    )
+    return _Answer(random.choice(_STATUSES), random.choice(_KINDS), body)
+
+
+# --- zones
+
+
+class _Requests:
+    """A zone that is asked; an answer of 500 is a crash in it."""
+
+    def __init__(self, folder: Path, runner: asyncio.Runner) -> None:
+        zone = Zone(Site(site="TEST", state_dir=folder / "zone"), [])
+        transport = httpx.ASGITransport(application(zone), raise_app_exceptions=True)
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://zone")
+        self._run = runner.run
+        self._run(zone.start())
+
+    def __call__(self, body: str) -> None:
+        content = body.encode(errors="surrogatepass")
+        path = _PATHS[len(body) % len(_PATHS)]
+        headers = {"Content-Type": "application/json"}
+        answer = self._run(self._client.post(path, content=content, headers=headers))
+        assert answer.status_code != 500, answer.text
+
+
+def _answer(random: Random) -> _Answer:
+    return _said(_ANSWERS, random)
+
+
+class _Answers:
+    """A client of a zone that answers so."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._client = ZoneClient("a", ChildZone(url="http://127.0.0.1:1"))
+        self._said = _Answer(200, "", "")
+        transport = httpx.MockTransport(self._reply)
+        self._client._http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1")
+        self._run = runner.run
+        self._request = SelectRequest.model_validate_json(json.dumps(_SELECT))
+
+    def _reply(self, request: httpx.Request) -> httpx.Response:
+        said = self._said
+        headers = {"Content-Type": said.kind, "Location": said.body[:40].encode("ascii", "replace")}
+        content = said.body.encode(errors="surrogatepass")
+        return httpx.Response(said.status, headers=headers, content=content)
+
+    def __call__(self, said: _Answer) -> None:
+        self._said = said
+        asks: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = (
+            lambda: self._client.view(deadline=10),
+            lambda: self._client.select(self._request, deadline=10),
+            lambda: self._client.reservation(_RESERVATION, deadline=10),
+            lambda: self._client.delete(_RESERVATION, deadline=10),
+        )
+        self._run(asks[len(said.body) % len(asks)]())
+
+
+# --- a cloud
+
+
+def _stamp(text: str) -> None:
+    try:
+        metadata = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(metadata, dict):
+        read_stamp(type("Server", (), {"metadata": metadata}))
+
+
+class _Cloud(OpenStackApi):
+    """A cloud that lets in, and answers all else with the same."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(folder)
+        self._said = _Answer(200, "", "{}")
+        mock = stack.enter_context(responses.RequestsMock(assert_all_requests_are_fired=False))
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
+            mock.add_callback(method, re.compile(f"{NOWHERE}/.*"), self.serve)
+        self._site = self.site(state_dir=folder)
+        stack.callback(session._connections.clear)
+
+    def _called(self, request: PreparedRequest, path: str) -> tuple[int, dict[str, str], str]:
+        headers = {"Content-Type": self._said.kind}
+        return self._said.status, headers, self._said.body.encode(errors="replace").decode()
+
+    def ports(self, said: _Answer) -> None:
+        """List the ports of a sliver."""
+        self._said = said
+        OpenStackNetwork(self._site, "").ports("sliver-1")
+
+    def servers(self, said: _Answer) -> None:
+        """List the servers of the site, or find one."""
+        self._said = said
+        compute = OpenStackCompute(self._site, "")
+        compute.servers() if len(said.body) % 2 else compute.find("sliver-1")
+
+    def volumes(self, said: _Answer) -> None:
+        """List the volumes of a sliver."""
+        self._said = said
+        OpenStackVolume(self._site, "").volumes("sliver-1")
