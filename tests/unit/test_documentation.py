@@ -61,9 +61,10 @@ def test_links_lead_somewhere(page):
     assert not missing
 
 
-def test_the_tests_that_the_architecture_names_are_there():
+@pytest.mark.parametrize("page", ["docs/architecture.md", "SECURITY.md"])
+def test_the_tests_that_a_page_names_are_there(page):
     named, file = [], ""
-    for path, *names in TEST.findall(ARCHITECTURE):
+    for path, *names in TEST.findall((ROOT / page).read_text()):
         file = path or file
         named += [(file, name) for name in names if name]
     missing = [
