@@ -115,8 +115,8 @@ Mac = Annotated[
 ]
 
 
-# What ends a line for any reader, and other control characters but the tab.
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+# Line breaks, and all other control characters but the tab.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def _public_key(text: str) -> str:

@@ -60,7 +60,7 @@ def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
 def run(inputs: int, *, seed: int = 0) -> dict[str, Figures]:
     """Feed the parsers so many inputs in all and return the figures of each.
 
-    Parsers that are ten times as slow as others get a tenth of their inputs.
+    A slow parser has a smaller share of them.
 
     :param seed: another one gives other inputs.
     """
@@ -81,10 +81,9 @@ def fed(parser: Parser, inputs: int, seed: int) -> Figures:
 
 def feed(parser: Parser, seed: str, figures: Figures) -> None:
     """Feed the input that a seed makes, and count what came of it."""
-    given = parser.make(Random(seed))  # noqa: S311 - it makes inputs, no secrets
-    begun = time.monotonic()
-    error = _error_of(parser.parse, given)
-    took = time.monotonic() - begun
+    took, error = _timed(parser, seed)
+    if took > SLOW:  # once more: the machine may have been busy
+        took, error = min(_timed(parser, seed), (took, error), key=lambda each: each[0])
     crash, slow = not isinstance(error, FabricDirectError | None), took > SLOW
     figures.inputs += 1
     figures.refused += isinstance(error, FabricDirectError)
@@ -92,6 +91,13 @@ def feed(parser: Parser, seed: str, figures: Figures) -> None:
     figures.slow += slow
     if (crash or slow) and len(figures.examples) < _SHOWN:
         figures.examples.append(f"{seed}: {took:.1f} s, {type(error).__name__}: {error}"[:300])
+
+
+def _timed(parser: Parser, seed: str) -> tuple[float, Exception | None]:
+    given = parser.make(Random(seed))  # noqa: S311 - it makes inputs, no secrets
+    begun = time.monotonic()
+    error = _error_of(parser.parse, given)
+    return time.monotonic() - begun, error
 
 
 def _error_of(parse: Callable[[Any], object], given: object) -> Exception | None:

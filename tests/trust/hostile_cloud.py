@@ -126,7 +126,7 @@ def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
     cloud = _Cloud(folder, stack)
     return (
         Parser("zone request", documents(_SELECT, _BOOT), _Requests(folder, runner), 2),
-        Parser("zone answer", _answer, _Answers(runner), 5),
+        Parser("zone answer", _answer, _Answers(runner), 2),
         Parser("cloud: server stamp", texts(as_json(_SERVER["metadata"])), _stamp),
         Parser("cloud: ports", partial(_said, _PORTS), cloud.ports, 1),
         Parser("cloud: servers", partial(_said, _SERVERS), cloud.servers, 1),

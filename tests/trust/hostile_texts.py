@@ -141,10 +141,10 @@ def parsers(folder: Path) -> tuple[Parser, ...]:
     :param folder: for files that some of them read.
     """
     return (
-        Parser("sliver document", documents(VM, PORTS, BRIDGE), _sliver),
-        Parser("site.yaml", documents(SITE), _site),
-        Parser("FIM virtual machine", _fim, _virtual_machine),
-        Parser("FIM network service", _fim, _network_service),
+        Parser("sliver document", documents(VM, PORTS, BRIDGE), _sliver, 3),
+        Parser("site.yaml", documents(SITE), _site, 3),
+        Parser("FIM virtual machine", _fim, _virtual_machine, 5),
+        Parser("FIM network service", _fim, _network_service, 5),
         Parser("operational action", values(_ACTION), _action),
         Parser("journal", streams(as_json(_ENTRY).encode()), _Journal(folder)),
         Parser("known_hosts", texts(f"192.0.2.7 {KEY}\n"), _KnownHosts(folder)),

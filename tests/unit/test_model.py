@@ -215,7 +215,7 @@ class TestRefused:
         assert caught.value.errors()[0]["loc"] == ("colour",)
 
 
-@pytest.mark.parametrize("sign", list("\n\r\x00\x0b\x0c\x1b\x7f\x85\u2028\u2029"))
+@pytest.mark.parametrize("sign", list("\n\r\x00\x0b\x0c\x1b\x7f\x85"))
 def test_a_key_with_a_control_character_is_refused(vm: MakeVm, sign: str) -> None:
     with pytest.raises(ValidationError, match="must be one line"):
         vm(ssh_keys=(f"{KEY}{sign}command=x",))
