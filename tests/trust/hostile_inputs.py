@@ -77,6 +77,8 @@ _NUMBERS = (0, 1, -1, 255, 65_536, 2**31, -(2**63), 2**64, 10**30, 0.5, 1e308, -
 _EMPTY: tuple[Any, ...] = (None, True, False, [], {}, [[]], [{}], {"": None})
 _DEPTH = 4
 _CUT = 40
+# Characters of a value that may be repeated often.
+_SMALL = 4000
 _BYTES = b"\x00\x01\x7f\x80\xff\n\r\t '\"<>&[]{}:,-#*!|%\\/"
 
 
@@ -119,13 +121,18 @@ def _replace(within: Any, key: Any, random: Random) -> None:
         case 1 if isinstance(within, dict):
             within[random.choice(TEXTS)] = within[key]
         case 2:
-            within[key] = [copy.deepcopy(within[key]) for _ in range(random.choice((1, 2, 200)))]
+            within[key] = [copy.deepcopy(within[key]) for _ in range(_times(within[key], random))]
         case 3 if isinstance(within[key], str):
             within[key] = changed_text(within[key], random)
         case 4 if isinstance(within[key], str):
             within[key] += random.choice(TEXTS)
         case _:
             within[key] = any_value(random)
+
+
+def _times(value: Any, random: Random) -> int:
+    """Return how often a value is repeated: a large one not often, as no channel takes so much."""
+    return random.choice((1, 2, 200 if len(repr(value)) < _SMALL else 2))
 
 
 def changed_text(text: str, random: Random) -> str:
