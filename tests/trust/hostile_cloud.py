@@ -191,7 +191,7 @@ class _Answers:
 
     def _reply(self, request: httpx.Request) -> httpx.Response:
         said = self._said
-        headers = {"Content-Type": said.kind, "Location": said.body[:40].encode("ascii", "replace")}
+        headers = {"Content-Type": said.kind, "Location": ascii(said.body[:40])}
         content = said.body.encode(errors="surrogatepass")
         return httpx.Response(said.status, headers=headers, content=content)
 

@@ -9,6 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
+from xml.etree import ElementTree
 
 import libvirt
 import libvirt_qemu
@@ -32,6 +33,7 @@ from fabric_direct.drivers.libvirt.passthrough.attached import plugged_in
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, claims
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.servers import domain_xml, inventory, lookup, tuning
+from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import Unreachable
@@ -42,7 +44,7 @@ from tests.trust.hostile_texts import KEY, VM
 _SLIVER = NodeSliver.model_validate_json(json.dumps(VM))
 _ADDRESS = PciAddress.parse("0000:25:00.0")
 _STAMP = domain_xml.stamp_xml(_SLIVER.stamp(), "TEST").replace(
-    "<stamp", f"<stamp xmlns='{lookup.STAMP_NAMESPACE}'"
+    "<stamp", f"<stamp xmlns='{STAMP_NAMESPACE}'"
 )
 DOMAIN = f"""<domain type='kvm' id='7'><name>sliver-1-node</name>
 <metadata>{_STAMP}</metadata><memory unit='KiB'>4194304</memory><vcpu>2</vcpu><devices>
@@ -167,7 +169,7 @@ def _domain(text: str) -> None:
 
 
 def _stamp(text: str) -> None:
-    element = domain_xml.ElementTree.Element("stamp", site="TEST")
+    element = ElementTree.Element("stamp", site="TEST")
     element.text = text
     assert lookup._stamp(element, "OTHER") is None
     lookup._stamp(element, "TEST")
@@ -178,7 +180,7 @@ def _capabilities(text: str) -> None:
         getCapabilities=lambda: text, getMemoryStats=lambda _: {"total": 1, "free": 1}
     )
     with translated("read the capabilities", "test"):
-        root = inventory.ElementTree.fromstring(text)
+        root = ElementTree.fromstring(text)
         list(inventory._nodes(root))
         list(inventory._architectures(root, "kvm"))
         tuning._nodes(connection)
