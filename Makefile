@@ -26,11 +26,11 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-unit test-functional ## unit and functional tests, on real libvirt and QEMU (15 min)
+test: test-unit test-functional ## unit and functional tests, on real libvirt and QEMU (10 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 4 --dist loadgroup
-test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (13 min)
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (9 min)
 	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
@@ -49,7 +49,7 @@ endif
 # Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" does the same on a cloud of
 # one's own, which needs that many VLANs and flat networks.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
-test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (35 min)
+test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (25 min)
 	labs/fabric/env fim
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(if $(FABRIC_CLOUD),,$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(DEBIAN))
@@ -90,7 +90,7 @@ test-unit: .venv/installed ## the tests that need no daemon (2 min)
 test-trust: .venv/installed ## every call that can fail, and what the outcome says then; docs/reliability.md (3 min)
 	$(PYTHON) -m tests.trust
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (70 min)
+test-all: ## all that CI runs: tests, demos, checks, the wheel (60 min)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
