@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fabric_direct.drivers.contract import (
@@ -491,6 +491,7 @@ DEVICES = [
 
 class TestNonsense:
     @given(st.one_of(st.binary(), LINES))
+    @example(b"pci /sys/pci0000:00/0000:00:02.3/!")
     def test_is_passed_over(self, answer: bytes) -> None:
         found = guest_of(AnsweringGuest(answer)).devices(DEVICES)
 

@@ -366,7 +366,8 @@ def _mac(text: str) -> str:
 def _is(entry: _Entry, device: PluggedDevice) -> bool:
     """Return whether an entry is the device: below its port, of its slot and function, not a bridge."""
     where, port = device.guest_address, device.guest_port
-    if where is None or entry.kind != "pci" or entry.value.startswith(_BRIDGE):
+    itself = entry.kind == "pci" and entry.name == entry.path[-1]
+    if where is None or not itself or entry.value.startswith(_BRIDGE):
         return False
     first = port or where
     host, outermost, *below = entry.path
