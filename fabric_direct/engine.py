@@ -164,6 +164,7 @@ class _Run:
     def _ensure(self, step: Step) -> Finding:
         finding = step.check()
         if finding is not Finding.ALREADY_SO:
+            step.look()
             self._made.add(step)
             step.make()
             if step.check() is not Finding.ALREADY_SO:

@@ -11,8 +11,9 @@ from fabric_direct.model import Finding
 class Step(ABC):
     """One idempotent change of the substrate, on one subject.
 
-    The engine calls :meth:`check` and, unless there is nothing to do, :meth:`make` and :meth:`check`
-    again. If a later step fails, it calls :meth:`undo`, but only for steps that this operation made.
+    The engine calls :meth:`check` and, unless there is nothing to do, :meth:`look`, :meth:`make` and
+    :meth:`check` again. If a later step fails, it calls :meth:`undo`, but only for steps that this
+    operation made.
     """
 
     undoable: ClassVar[bool] = True
@@ -32,6 +33,10 @@ class Step(ABC):
     @abstractmethod
     def check(self) -> Finding:
         """Return what there is to do, by reading the substrate, not memory."""
+
+    def look(self) -> None:
+        """Remember what :meth:`undo` has to restore. If this fails, the step is not undone."""
+        return
 
     @abstractmethod
     def make(self) -> None:

@@ -58,7 +58,7 @@ class AttachDevice(_Device):
     ) -> None:
         """Make the step; ``was`` is the component before the change, None for a new one."""
         super().__init__(devices, tenant, component, detach)
-        self._was, self._was_plugged, self._begun = was, False, False
+        self._was, self._was_plugged = was, False
 
     def check(self) -> Finding:
         """Compare what the server has by our stamp with what is wanted."""
@@ -66,16 +66,16 @@ class AttachDevice(_Device):
             return Finding.ALREADY_SO if self._is_plugged() else Finding.WILL_CREATE
         return Finding.WILL_CHANGE if self._is_plugged() else Finding.WILL_CREATE
 
+    def look(self) -> None:
+        """Remember whether it is plugged in."""
+        self._was_plugged = self._is_plugged()
+
     def make(self) -> None:
         """Attach it, or repair the differences."""
-        self._was_plugged = self._is_plugged()
-        self._begun = True
         self._devices.attach(self._tenant(), self._component)
 
     def undo(self) -> None:
         """Detach it and, if it is new, clean it; or restore its former settings."""
-        if not self._begun:
-            return
         if self._was is not None and self._was_plugged:
             self._devices.attach(self._tenant(), self._was)
             return

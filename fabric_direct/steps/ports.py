@@ -17,7 +17,6 @@ class HoldPort(Step):
         super().__init__(f"port {vnic.id}")
         self._network, self._sliver, self._vnic = network, sliver_id, vnic
         self._before: Port | None = None
-        self._begun = False
 
     def check(self) -> Finding:
         """Look for the port and compare what the sliver fixes of it."""
@@ -26,19 +25,19 @@ class HoldPort(Step):
             return Finding.WILL_CREATE
         return Finding.ALREADY_SO if port_fits(port, self._vnic) else Finding.WILL_CHANGE
 
-    def make(self) -> None:
-        """Hold the port; a different one held for this vNIC is released first."""
+    def look(self) -> None:
+        """Remember the port that is held."""
         ports = self._network.ports(self._sliver)
         self._before = next((p for p in ports if p.component == self._vnic.id), None)
-        self._begun = True
+
+    def make(self) -> None:
+        """Hold the port; a different one held for this vNIC is released first."""
         if self._before and not same_place(self._before, self._vnic):
             self._network.delete_port(self._sliver, self._vnic.id)
         self._hold(self._vnic.network, self._vnic.interface)
 
     def undo(self) -> None:
         """Release the port and hold the former one again, or restore its settings."""
-        if not self._begun:
-            return
         was = self._before
         if was is None or not same_place(was, self._vnic):
             self._network.delete_port(self._sliver, self._vnic.id)
@@ -132,7 +131,6 @@ class PlugPort(_Plugging):
 
     form = "nic {}"
     _before: PluggedPort | None = None
-    _begun = False
 
     def check(self) -> Finding:
         """Compare the NIC with its port and its bandwidth."""
@@ -142,10 +140,12 @@ class PlugPort(_Plugging):
         fits = plugged.bandwidth == self._vnic.interface.bandwidth
         return Finding.ALREADY_SO if fits else Finding.WILL_CHANGE
 
+    def look(self) -> None:
+        """Remember the NIC that is plugged in."""
+        self._before = self._plugged()
+
     def make(self) -> None:
         """Plug it in, or change the bandwidth of one that is plugged in."""
-        self._before = self._plugged()
-        self._begun = True
         if self._before:
             bandwidth = self._vnic.interface.bandwidth
             self._compute.set_bandwidth(self._sliver, self._vnic.id, bandwidth)
@@ -156,7 +156,7 @@ class PlugPort(_Plugging):
         """Unplug it, or restore its former bandwidth."""
         if self._before:
             self._compute.set_bandwidth(self._sliver, self._vnic.id, self._before.bandwidth)
-        elif self._begun:
+        else:
             self._pull()
 
 

@@ -66,9 +66,12 @@ class StartServer(Step):
         runs = self._state() is State.RUNNING
         return Finding.ALREADY_SO if runs else Finding.WILL_CHANGE
 
+    def look(self) -> None:
+        """Remember the state."""
+        self._was = self._state()
+
     def make(self) -> None:
         """Start it."""
-        self._was = self._state()
         self._compute.start(self._sliver)
 
     def undo(self) -> None:

@@ -70,7 +70,6 @@ class PlugServerPort(_ServerPort):
         super().__init__(compute, network, holder, vnic.id, unplug)
         self._interface, self._server = vnic.interface, server
         self._before: Plug | None = None
-        self._begun = False
 
     def check(self) -> Finding:
         """Look for the NIC in the server, and compare its bandwidth."""
@@ -80,11 +79,13 @@ class PlugServerPort(_ServerPort):
         fits = plug.nic.bandwidth == self._interface.bandwidth
         return Finding.ALREADY_SO if fits else Finding.WILL_CHANGE
 
-    def make(self) -> None:
-        """Plug it in, or change the bandwidth of one that is plugged in."""
+    def look(self) -> None:
+        """Remember the NIC that is plugged in."""
         there = self._there()
         self._before = there if there and there.whole else None
-        self._begun = True
+
+    def make(self) -> None:
+        """Plug it in, or change the bandwidth of one that is plugged in."""
         if self._before:
             self._limit(self._interface.bandwidth)
         else:
@@ -94,7 +95,7 @@ class PlugServerPort(_ServerPort):
         """Unplug it, or give it its former bandwidth."""
         if self._before:
             self._limit(self._before.nic.bandwidth)
-        elif self._begun and (plug := self._there()):
+        elif plug := self._there():
             self._pull(plug)
 
     def _there(self) -> Plug | None:
@@ -114,9 +115,12 @@ class UnplugServerPort(_ServerPort):
         """Look for a NIC of it, in whatever server."""
         return Finding.WILL_DELETE if self._plugs() else Finding.ALREADY_SO
 
+    def look(self) -> None:
+        """Remember where it is plugged in."""
+        self._before = tuple(self._plugs())
+
     def make(self) -> None:
         """Unplug it and wait until the guest has let go."""
-        self._before = tuple(self._plugs())
         for plug in self._before:
             self._pull(plug)
 

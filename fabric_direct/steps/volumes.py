@@ -101,9 +101,12 @@ class UnplugVolume(_Plugging):
         """Look for the disk."""
         return Finding.WILL_DELETE if self._plugged() else Finding.ALREADY_SO
 
+    def look(self) -> None:
+        """Remember the volume that is plugged in."""
+        self._before = self._plugged()
+
     def make(self) -> None:
         """Unplug it and wait until the guest has released it."""
-        self._before = self._plugged()
         self._pull()
 
     def undo(self) -> None:

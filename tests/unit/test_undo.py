@@ -1,17 +1,28 @@
 """A step whose look at what is there fails has made nothing: undoing it changes nothing."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fabric_direct import engine
 from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.contract import HostDevice, PciFunction, Tenant
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeNetwork, Substrate
 from fabric_direct.errors import DriverError
-from fabric_direct.model import DeviceState, Gpu, NodeSliver, PciAddress, VNic, VNicInterface
+from fabric_direct.model import (
+    DeviceState,
+    Finding,
+    Gpu,
+    NodeSliver,
+    PciAddress,
+    VNic,
+    VNicInterface,
+)
 from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.steps.base import Step
+from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.devices import AttachDevice
 from fabric_direct.steps.ports import HoldPort, PlugPort
 from fabric_direct.steps.server_ports import PlugServerPort
@@ -29,11 +40,14 @@ def server(processor: HandlerProcessor, vm: MakeVm) -> NodeSliver:
 
 
 def fails_to_look(fakes: Substrate, step: Step, method: str) -> None:
-    """Let the step's look fail, and undo it."""
+    """Run the step, find that it is not so, and let its look fail: the flow is undone."""
+    step.check = lambda: Finding.WILL_CHANGE  # type: ignore[method-assign]
     fakes.fault(method, kind="fail")
-    with pytest.raises(DriverError):
-        step.make()
-    step.undo()
+    with ThreadPoolExecutor() as pool:
+        deadline = Deadline.within(60)
+        result = engine.run(Flow.of([step]), pool, deadline=deadline, undo_limit=60)
+    assert isinstance(result.error, DriverError)
+    assert result.undone
 
 
 @pytest.mark.usefixtures("server")
