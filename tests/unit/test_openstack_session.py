@@ -403,6 +403,18 @@ def test_neither_password_nor_token_nor_contents_are_ever_logged(
         assert secret not in caplog.text
 
 
+IMPORTED = """
+import sys
+from fabric_direct.config import OpenStackSettings
+from fabric_direct.drivers.openstack.client.session import cloud
+connection = cloud(OpenStackSettings.model_validate_json(sys.argv[1]))
+before = set(sys.modules)
+list(connection.network.ports())
+print(*sys.modules.keys() - before)
+"""
+"""What a first request imports."""
+
+
 def read_ports(settings: OpenStackSettings) -> int:
     """What a pool worker does: lose what nobody holds but a cache of openstacksdk, use the cloud."""
     Proxy._extract_name.cache_clear()
@@ -461,6 +473,13 @@ class TestForks:
 
         assert [child.exitcode for child in children] == [0] * 10
         assert failed == []
+
+    def test_a_request_imports_nothing(self, loopback: LoopbackCloud) -> None:
+        nothing(loopback)
+
+        # Who forks while another thread imports a module has a child that cannot import it.
+        words = [sys.executable, "-c", IMPORTED, loopback.settings.model_dump_json()]
+        assert subprocess.check_output(words).split() == []
 
     def test_a_fork_while_another_thread_holds_the_lock_does_not_stop_the_child(
         self, loopback: LoopbackCloud

@@ -5,6 +5,7 @@ inherited without closing it, and authenticates for itself.
 """
 
 import importlib.metadata
+import netrc
 import threading
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,9 @@ from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, u
 from fabric_direct.errors import InvalidSite, Unreachable
 
 __all__ = ["Cloud", "cloud", "uncached"]
+
+# requests imports it at its first request. A fork in the midst of that has a child that waits for ever.
+_IMPORTED = netrc
 
 _Key = tuple[str, Path | None, float, int]
 
