@@ -92,9 +92,10 @@ def _refuse_other_type(sliver: object, kind: str, attribute: str) -> None:
         raise InvalidSliver(f"must be of type {kind}, is {found}", field="resource_type")
 
 
-def vm(site: Site, unit: Unit, node: Node) -> NodeSliver:
+def vm(site: Site, unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -> NodeSliver:
     """Return a unit's virtual machine.
 
+    :param there: the devices that the VM has, if it was created before.
     :raises InvalidSliver: with FIM's field, if one is missing or invalid.
     :raises InvalidSite: if the site does not name the management network.
     """
@@ -110,7 +111,7 @@ def vm(site: Site, unit: Unit, node: Node) -> NodeSliver:
         capacities=capacities,
         ssh_keys=_ssh_keys(unit),
         boot_script=_script(node),
-        components=(_management(site, node), *_components(unit, node)),
+        components=(_management(site, node), *_components(unit, node, there)),
     )
 
 

@@ -20,7 +20,7 @@ from fabric_direct.actor.sliver import Node, Unit
 from fabric_direct.config import Site
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.journal import Unfinished
-from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Stamp
+from fabric_direct.model import NodeSliver, Operation, Outcome, PciComponent, SliverRef, Stamp
 from fabric_direct.processor import HandlerProcessor
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,9 @@ class _Handler:
 
         :raises NotDone: otherwise, with its error, what is left, and whether the actor's limit ended it.
         """
-        outcome = future.result()
+        return self._done(future.result())
+
+    def _done(self, outcome: Outcome) -> Outcome:
         if not outcome.ok:
             raise NotDone(_why_not(outcome, self._site))
         return outcome
@@ -179,13 +181,22 @@ class VMHandler(_Handler):
             raise error
 
     def _make(self, unit: Unit, node: Node) -> None:
-        wanted = fim.vm(self._site, unit, node)
+        wanted = fim.vm(self._site, unit, node, self._devices(unit, node))
         outcome = self._ended(self._processor().create(wanted))
         size = fim.size(self._site, node)
         error = engine.attempt(fim_writeback.write_made, node, *size, outcome.observed)
         if error is not None:
             self._ended(self._processor().delete(wanted))
             raise error
+
+    def _devices(self, unit: Unit, node: Node) -> tuple[PciComponent, ...]:
+        """Return the devices of a VM that was created before; none if it is not there."""
+        if not (node.label_allocations and node.label_allocations.instance):
+            return ()
+        outcome = self._processor().poa(self._ref(unit), "stamp").result()
+        if outcome.error and outcome.error.kind == "NotFound":
+            return ()
+        return Stamp.model_validate(self._done(outcome).data).sliver.devices()
 
     def _modify(self, unit: Unit) -> None:
         """Modify the components only: all else stays as the server's stamp has it."""

@@ -386,6 +386,40 @@ def test_a_device_that_only_allocations_name_is_known_by_the_stamp_afterwards(
     assert act(handler, unit, "rescan", bdf=["0000:05:00.0"]) == changed("rescan")
 
 
+def test_a_vm_whose_device_only_allocations_name_is_created_again_as_it_is(
+    handler: VMHandler, fakes: Substrate
+) -> None:
+    part = component("NVME", "d1", GPU)
+    part.labels = None
+    unit = slivers.unit(vm(part))
+    handler.create(unit)
+    before = fakes.servers[RESERVATION].stamp
+    part.label_allocations.bdf = ["0000:05:00.0"]
+
+    assert handler.create(unit)[0] == ok("create")
+    assert fakes.servers[RESERVATION].stamp == before
+
+
+def test_a_vm_that_is_gone_is_created_again_by_the_addresses_that_are_there(
+    handler: VMHandler, fakes: Substrate
+) -> None:
+    unit = slivers.unit(vm(component("NVME", "d1", GPU)))
+    handler.create(unit)
+    handler.delete(unit)
+
+    assert handler.create(unit)[0] == ok("create")
+    assert [d.component for d in fakes.plugged[RESERVATION]] == ["d1"]
+
+
+def test_a_vm_whose_stamp_cannot_be_read_is_not_created_again(
+    handler: VMHandler, fakes: Substrate, unit: Any
+) -> None:
+    handler.create(unit)
+    fakes.fault("compute.find", at=0, kind="fail")
+
+    assert "find" in why_not(handler.create(unit)[0], "create")
+
+
 def test_addresses_that_come_later_are_set_by_a_modification(
     handler: VMHandler, fakes: Substrate
 ) -> None:
