@@ -472,7 +472,7 @@ class TestChildrenThatGoWrong:
 
         self.come(tree)
 
-        assert "late" in zones_of(tree.troubled.select(new, small=needs("small", 2)))
+        until(lambda: "late" in zones_of(tree.troubled.select(new, small=needs("small", 2))))
 
     def test_that_end_are_told_to_delete_when_they_are_back(
         self, tree: Tree, new: str, late: ZoneProcess

@@ -8,6 +8,7 @@ again and is what was not so, as ``[was, is]``; ``baseline`` makes it what ``lab
 import json
 import subprocess
 import sys
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -88,11 +89,19 @@ def uses() -> dict[str, str]:
 # ---- as it was
 def restore(wanted: dict[str, str]) -> dict[str, list[str]]:
     """Make it so again; VFs first, as making them makes all of them anew."""
-    left = difference(wanted)
+    left = settled(wanted)
     for kind, restore_one in RESTORE.items():
         for key, (was, now) in left.items():
             if key.split()[0] == kind:
                 restore_one(*key.split()[1:], was=was, now=now)
+    return left
+
+
+def settled(wanted: dict[str, str]) -> dict[str, list[str]]:
+    """What stays different for two seconds: the kernel makes the links of VFs in the background."""
+    end = time.monotonic() + 2
+    while (left := difference(wanted)) and time.monotonic() < end:
+        time.sleep(0.1)
     return left
 
 
