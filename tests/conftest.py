@@ -41,6 +41,7 @@ def fake_site(tmp_path: Path) -> Site:
         state_dir=tmp_path / "state",
         drivers=FAKE_DRIVERS,
         guest="fake",
+        images={"tiny": {}},
         networks={
             "red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"},
             "blue": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},

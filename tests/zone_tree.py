@@ -42,6 +42,7 @@ def fake_site(
         "state_dir": str(folder / name / "state"),
         "drivers": FAKE_DRIVERS,
         "guest": "fake",
+        "images": {"tiny": {}},
         "hosts": {host: {} for host in hosts} or {f"nothing-{name}": {}},
         "fake": {"hosts": hosts},
         "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},

@@ -43,6 +43,7 @@ def _median(code: str, *words: str) -> float:
 def _files(directory: Path) -> tuple[str, str]:
     """Write a site on the fake drivers and a sliver, and return their paths."""
     site = {"site": "X", "state_dir": str(directory), "drivers": FAKE_DRIVERS, "guest": "fake"}
+    site["images"] = {"fabric-guest": {}}
     sliver = {"id": "vm1", "name": "one", "image": "fabric-guest"}
     for name, content in (("site.yaml", site), ("vm.yaml", sliver)):
         (directory / name).write_text(yaml.safe_dump(content))

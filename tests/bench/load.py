@@ -27,6 +27,7 @@ def main() -> None:
                 "state_dir": Path(folder),
                 "drivers": FAKE,
                 "guest": "fake",
+                "images": {"tiny": {}},
                 "fake": {"delay": DELAY},
                 "networks": {"net": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},
             }

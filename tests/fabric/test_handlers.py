@@ -854,10 +854,17 @@ def test_the_logger_may_be_missing(properties: dict[str, str], fakes: Substrate,
     assert VMHandler(None, properties).create(unit)[0] == ok("create")
 
 
+CLOUD: dict[str, Any] = {
+    "openstack": {"cloud": "lab", "external_network": "public"},
+    "hosts": {"localhost": {}},
+    "actor": {"management_network": "mgmt", "floating_ip": True},
+}
+
+
 def test_a_floating_ip_is_the_management_address(
     config: Callable[..., Path], logger: logging.Logger, unit: Any
 ) -> None:
-    path = config(actor={"management_network": "mgmt", "floating_ip": True})
+    path = config(**CLOUD)
     VMHandler(logger, {"config.properties.file": str(path)}).create(unit)
     assert unit.get_sliver().management_ip.startswith("203.0.113.")
 
@@ -865,7 +872,7 @@ def test_a_floating_ip_is_the_management_address(
 def test_who_declines_ipv4_gets_no_floating_ip(
     config: Callable[..., Path], logger: logging.Logger
 ) -> None:
-    path = config(actor={"management_network": "mgmt", "floating_ip": True})
+    path = config(**CLOUD)
     sliver = vm(flags=Flags(ipv4_management=False))
     VMHandler(logger, {"config.properties.file": str(path)}).create(slivers.unit(sliver))
     assert not sliver.management_ip.startswith("203.0.113.")

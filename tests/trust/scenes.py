@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDevice, PciFunction, Volume
+from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.drivers.fake.substrate import _substrates
-from fabric_direct.model import DeviceState, NodeSliver, Outcome, PciAddress, SliverRef
+from fabric_direct.model import NodeSliver, Outcome, SliverRef
 from fabric_direct.networks import NetworkSliver, VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 
@@ -18,7 +18,15 @@ _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0
 _OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmM b"
 _TYPES = ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "NVME", "L2Bridge")
 _DRIVERS = dict.fromkeys(_TYPES, "fake") | {"FPGA": "fake-cold"}
-_ADDRESSES = [f"{bus}:00.{n}" for bus in range(25, 31) for n in (0, 1)]
+_ALLOWED = (
+    {"type": "GPU", "bdf": "25:00.0"},
+    {"type": "GPU", "bdf": "25:00.1"},
+    {"type": "NVME", "bdf": "26:00.0"},
+    {"type": "SmartNIC", "bdf": "27:00.0"},
+    {"type": "SharedNIC", "uplink": "ens1"},
+    {"type": "FPGA", "bdf": "29:00.0"},
+    {"type": "GPU", "model": "A30", "bdf": "40:00.0"},
+)
 
 
 def _device(kind: str, name: str, *bdf: str, **more: Any) -> dict[str, Any]:
@@ -39,7 +47,7 @@ _GPU = _device("GPU", "gpu", "25:00.0", "25:00.1")
 _ANY_GPU = {"type": "GPU", "id": "gpu", "model": "A30"}
 _NVME = _device("NVME", "nvme", "26:00.0")
 _SMART = _device("SmartNIC", "smart", "27:00.0", interfaces=[{"mac": "52:54:00:00:02:01"}])
-_VF = _device("SharedNIC", "vf", "28:00.0", interface={"mac": "52:54:00:00:02:02", "bandwidth": 10})
+_VF = _device("SharedNIC", "vf", "a1:00.0", interface={"mac": "52:54:00:00:02:02", "bandwidth": 10})
 _FPGA = _device("FPGA", "fpga", "29:00.0")
 
 _WHOLE = (_MANAGED, _PLAIN, _DATA, _OTHERS, _GPU, _SMART, _VF, _FPGA)
@@ -109,7 +117,6 @@ class Scene:
 
     def site(self, state_dir: Path) -> Site:
         """Return the site; its state is kept in a directory."""
-        devices = [{"type": "GPU", "bdf": "25:00.0"}]
         networks = {
             name: {"strategy": "flat_dhcp", "subnet": f"10.20.{number}.0/24"}
             for number, name in enumerate(("red", "blue"), 1)
@@ -120,14 +127,16 @@ class Scene:
                 "state_dir": state_dir,
                 "drivers": _DRIVERS,
                 "guest": "fake",
+                "images": {"tiny": {}},
+                "openstack": {"cloud": "none", "external_network": "public"},
                 "networks": networks,
-                "fake": {"hosts": {host: {"gpus": 1} for host in self.hosts}},
-                "hosts": {host: {"devices": devices} for host in self.hosts},
+                "fake": {"hosts": {host: {"gpus": 1, "vfs": 1} for host in self.hosts}},
+                "hosts": {host: {"devices": _ALLOWED} for host in self.hosts},
             }
         )
 
     def substrates(self, site: Site) -> dict[str, Substrate]:
-        """Return the hosts, with devices and a volume of others."""
+        """Return the hosts, with a volume of others."""
         return {host: _equip(substrate(site, host)) for host in self.hosts}
 
 
@@ -138,9 +147,6 @@ def forget(site: Site) -> None:
 
 
 def _equip(things: Substrate) -> Substrate:
-    for address in map(PciAddress.parse, _ADDRESSES):
-        function = PciFunction(address, "10de", "1db6")
-        things.devices[address] = HostDevice(function, DeviceState.FREE)
     things.existing["shared"] = Volume("", "", "/fake/shared", 3)
     return things
 

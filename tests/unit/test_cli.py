@@ -46,6 +46,7 @@ SITE = {
         ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
     ),
     "guest": "fake",
+    "images": {"tiny": {}},
     "networks": {
         "red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"},
         "blue": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},

@@ -19,6 +19,7 @@ SITE: dict[str, Any] = {
         ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
     ),
     "guest": "fake",
+    "images": {"tiny": {}},
     "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"}},
     "hosts": {"w1": {}, "w2": {}, "w3": {}},
     "fake": {"hosts": {"w1": {"cores": 8}, "w2": {"cores": 8, "gpus": 1}, "w3": {"cores": 4}}},

@@ -271,6 +271,7 @@ class TestZones:
             "state_dir": str(tmp_path / "state"),
             "drivers": FAKE_DRIVERS,
             "guest": "fake",
+            "images": {"tiny": {}},
             "zone": {"children": children},
         }
         (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))

@@ -622,7 +622,8 @@ VF, PFS = PciAddress.parse("27:10.1"), tuple(PciAddress.parse(f"41:00.{n}") for 
 @pytest.fixture
 def fake_site(fake_site: Site) -> Site:
     """A site that may pass devices through."""
-    host = Host(devices=(AllowedDevice(type="SharedNIC", bdf=VF),))
+    cards = (AllowedDevice(type="SmartNIC", bdf=address) for address in PFS)
+    host = Host(devices=(AllowedDevice(type="SharedNIC", bdf=VF), *cards))
     return fake_site.model_copy(update={"hosts": {"localhost": host}})
 
 

@@ -157,6 +157,7 @@ SITE: dict[str, Any] = {
         ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
     ),
     "guest": "fake",
+    "images": {"tiny": {}},
     "hosts": {"w1": {}, "w2": {}, "w3": {}},
     "fake": {
         "hosts": {

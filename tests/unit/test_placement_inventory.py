@@ -47,6 +47,7 @@ def make_site(tmp_path: Path) -> MakeSite:
 
     def make(**values: Any) -> Site:
         usual = {"site": "TEST", "state_dir": tmp_path, "drivers": FAKE_DRIVERS, "guest": "fake"}
+        usual["images"] = {"tiny": {}}
         return Site.model_validate({**usual, "hosts": {"w1": {}}, **values})
 
     return make

@@ -46,10 +46,11 @@ def shared(**interface: Any) -> dict[str, Any]:
 @pytest.fixture
 def fake_site(fake_site: Site) -> Site:
     """A site that may pass devices through; those of the FPGAs need a power cycle."""
-    entry = AllowedDevice(type="GPU", bdf=GPU)
+    allowed = {GPU: "GPU", SECOND: "GPU", VF: "SharedNIC", FPGA: "FPGA", OTHER_FPGA: "FPGA"}
+    entries = tuple(AllowedDevice(type=kind, bdf=bdf) for bdf, kind in allowed.items())
     return fake_site.model_copy(
         update={
-            "hosts": {"localhost": Host(devices=(entry,))},
+            "hosts": {"localhost": Host(devices=entries)},
             "drivers": fake_site.drivers | {"FPGA": "fake-cold"},
         }
     )
@@ -226,7 +227,7 @@ class TestCreate:
         outcome = processor.create(make(NIC, GPU_1, id="sliver-2")).result()
 
         assert outcome.error
-        assert outcome.error.field == "components[1]"
+        assert outcome.error.field == "components[1].bdf[0]"
 
     def test_on_a_cloud_needs_a_worker_that_the_site_knows(
         self,

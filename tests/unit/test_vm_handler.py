@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
+from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import (
     Finding,
@@ -24,6 +24,13 @@ from tests.outcomes import done
 from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]
+
+
+@pytest.fixture
+def fake_site(fake_site: Site) -> Site:
+    """A site that has floating IPs."""
+    cloud = OpenStackSettings(cloud="lab", external_network="public")
+    return fake_site.model_copy(update={"openstack": cloud})
 
 
 def things_of(fakes: Substrate) -> tuple[int, int, int]:

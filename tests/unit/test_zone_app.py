@@ -429,6 +429,7 @@ class TestNoHostIsNamed:
             state_dir=tmp_path / "leaf",
             drivers=FAKE_DRIVERS,
             guest="fake",
+            images={"tiny": {}},
             hosts=self.HOSTS,
             fake={"hosts": {"worker-alpha": {"gpus": 1}}},
         )

@@ -47,6 +47,7 @@ def own_site(tmp_path: Path) -> Site:
         state_dir=tmp_path / "leaf",
         drivers=FAKE_DRIVERS,
         guest="fake",
+        images={"tiny": {}},
         hosts={
             "worker-alpha": {"devices": [{"type": "GPU", "bdf": "0000:40:00.0"}]},
             "worker-beta": {},

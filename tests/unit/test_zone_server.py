@@ -39,6 +39,7 @@ def site(path: Path, delay: float = 0.0, **zone: Any) -> Site:
         state_dir=path / "state",
         drivers=FAKE_DRIVERS,
         guest="fake",
+        images={"tiny": {}},
         hosts={"w1": {}},
         limits={"busy": 0.1},
         fake={"delay": delay},

@@ -56,16 +56,18 @@ class FakeCompute(Fake):
     def create(self, spec: ServerSpec) -> Server:
         """Make a running server."""
         sliver = spec.sliver
+        self.substrate.refuse_foreign(_server_name(sliver))
+        self._refuse_image(spec.image)
         self._refuse_full(sliver)
         server = Server(
             sliver=sliver.id,
-            instance=f"{sliver.id}-{sliver.name}",
+            instance=_server_name(sliver),
             state=State.RUNNING,
             cores=sliver.capacities.core,
             ram=sliver.capacities.ram * 1024,
             stamp=sliver.stamp(),
             host=self.host,
-            domain=f"{sliver.id}-{sliver.name}",
+            domain=_server_name(sliver),
             ports=tuple(_plug(port, _interface(spec, port)) for port in spec.ports),
             volumes=tuple(
                 _plug_volume(replace(volume, component=storage.id), number)
@@ -159,7 +161,8 @@ class FakeCompute(Fake):
 
     def detach_volume(self, sliver_id: str, component: str, *, timeout: float) -> None:  # noqa: ARG002
         """Unplug a disk."""
-        self._change(sliver_id, volumes=self._volumes_but(sliver_id, component))
+        if sliver_id in self.substrate.servers:
+            self._change(sliver_id, volumes=self._volumes_but(sliver_id, component))
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
         """Replace the stamp."""
@@ -171,9 +174,11 @@ class FakeCompute(Fake):
         return "\n".join(["booting", f"{server.instance} login:"][-lines:])
 
     def _refuse_image(self, image: Image) -> None:
-        known = self.substrate.images
-        if known is not None and image.name not in known:
-            raise InvalidSliver(f"no image {image.name!r}", field="image")
+        there = self.substrate.images
+        known = self.site.images if there is None else there
+        if image.name not in known:
+            why = f"known: {', '.join(sorted(known)) or 'none'}"
+            raise InvalidSliver(f"no image {image.name!r}", field="image", why=why)
 
     def _refuse_full(self, sliver: NodeSliver) -> None:
         ratios = self.site.placement.allocation
@@ -201,6 +206,10 @@ class FakeCompute(Fake):
     def _volumes_but(self, sliver_id: str, component: str) -> tuple[PluggedVolume, ...]:
         volumes = the(self.substrate.servers, sliver_id).volumes
         return tuple(v for v in volumes if v.component != component)
+
+
+def _server_name(sliver: NodeSliver) -> str:
+    return f"{sliver.id}-{sliver.name}"
 
 
 def _interface(spec: ServerSpec, port: Port) -> VNicInterface:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
+from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.contract import (
     DeviceRecord,
     HostDevice,
@@ -11,8 +12,9 @@ from fabric_direct.drivers.contract import (
     VfSettings,
 )
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
+from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
 from fabric_direct.drivers.fake.substrate import Fake, the
-from fabric_direct.errors import DeviceClaimed, DeviceUnclean, InvalidSliver
+from fabric_direct.errors import DeviceClaimed, DeviceUnclean
 from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic
 
 
@@ -34,18 +36,36 @@ class FakeDevice(Fake):
         :param plugged: the functions that servers have.
         """
         mode = device.bridge_mode or self.substrate.uplinks.get(device.uplink or "")
-        state = DeviceState.UNCLEAN if device.address in self.substrate.records else device.state
-        state = DeviceState.USED if device.address in plugged else state
-        return replace(device, state=state, bridge_mode=mode)
+        return replace(device, state=self._state(device, plugged), bridge_mode=mode)
+
+    def _state(self, device: HostDevice, plugged: set[PciAddress]) -> DeviceState:
+        if device.address in plugged:
+            return DeviceState.USED
+        if device.address in self.substrate.records:
+            return DeviceState.UNCLEAN
+        listed = not self._allow_list() or self._entry(device)
+        return device.state if listed or device.owner else DeviceState.NOT_ALLOWED
+
+    def _allow_list(self) -> tuple[AllowedDevice, ...]:
+        return self.site.hosts[self.host].devices if self.host in self.site.hosts else ()
+
+    def _entry(self, device: HostDevice) -> AllowedDevice | None:
+        """Return the entry of the allow-list that has a device, if the site has such a list."""
+        for entry in self._allow_list():
+            if device.address == entry.bdf or (device.uplink or "") == entry.uplink:
+                return entry
+        return None
 
     def check(self, component: PciComponent, tenant: Tenant) -> None:
-        """Refuse a device that is not in the substrate, or belongs to another sliver."""
+        """Refuse a device that is not in the substrate, not allowed, or another sliver's."""
         refuse_nic_fields(component, self.unserved)
         for number, address in enumerate(component.bdf):
-            device = self.substrate.devices.get(address)
-            if device is None or device.state is DeviceState.NOT_ALLOWED:
-                raise InvalidSliver(f"{address} is not allowed here", field=f"bdf[{number}]")
-            self._refuse_claimed(device, tenant.sliver)
+            field = f"bdf[{number}]"
+            refuse_absent(address in self.substrate.devices, address, self.host, field)
+            device = self.substrate.devices[address]
+            if self._allow_list() or device.state is DeviceState.NOT_ALLOWED:
+                refuse_disallowed(component, address, self._entry(device), self.host, field)
+            self._refuse_claimed(device, tenant.sliver, field)
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the server has."""
@@ -139,9 +159,9 @@ class FakeDevice(Fake):
         return tuple(d for d in self._has(tenant) if d.component != component)
 
     @staticmethod
-    def _refuse_claimed(device: HostDevice, sliver_id: str) -> None:
+    def _refuse_claimed(device: HostDevice, sliver_id: str, field: str = "") -> None:
         if device.owner and device.owner.split("/")[0] != sliver_id:
-            raise DeviceClaimed(f"{device.address} belongs to {device.owner}")
+            raise DeviceClaimed(f"{device.address} belongs to {device.owner}", field=field)
 
 
 class FakeColdDevice(FakeDevice):

@@ -1,9 +1,9 @@
 """Capacity, devices and usage of a host in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fabric_direct.config import AllocationRatios, FakeHost
+from fabric_direct.config import AllocationRatios, AllowedDevice, FakeHost
 from fabric_direct.drivers.contract import (
     HostCapacity,
     HostDevice,
@@ -26,10 +26,20 @@ def capacity(host: FakeHost) -> HostCapacity:
     return HostCapacity(host.cores, host.ram * 1024, host.disk)
 
 
-def devices(host: FakeHost) -> dict[PciAddress, HostDevice]:
-    """Return the host's GPUs, on NUMA nodes 0 and 1 in turn, and its uplink's VFs, on node 0."""
-    found = (*_gpus(host.gpus), *_vfs(host.vfs))
+def devices(host: FakeHost, allowed: Iterable[AllowedDevice] = ()) -> dict[PciAddress, HostDevice]:
+    """Return the host's GPUs, on NUMA nodes 0 and 1 in turn, and its uplink's VFs, on node 0.
+
+    :param allowed: the allow-list of the host: it has the functions that this names, too.
+    """
+    found = (*_listed(allowed), *_gpus(host.gpus), *_vfs(host.vfs))
     return {device.address: device for device in found}
+
+
+def _listed(allowed: Iterable[AllowedDevice]) -> Iterator[HostDevice]:
+    for entry in allowed:
+        if entry.bdf:
+            function = PciFunction(entry.bdf, vendor="1234", product="0001", numa_node=0)
+            yield HostDevice(function, DeviceState.FREE, type=entry.type, model=entry.model)
 
 
 def _gpus(number: int) -> Iterator[HostDevice]:

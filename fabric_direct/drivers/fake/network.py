@@ -1,19 +1,20 @@
 """Ports in memory."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Interface
-from typing import ClassVar
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import ClassVar, TypeVar
 
+from fabric_direct.addresses import candidates, candidates6, check_addresses
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.contract.fields import refuse_fields
+from fabric_direct.drivers.contract.site_checks import known_network, refuse_floating_ip, taken
 from fabric_direct.drivers.fake.substrate import Fake, held
-from fabric_direct.errors import (
-    Conflict,
-    InvalidSliver,
-    PoolExhausted,
-)
+from fabric_direct.errors import Conflict, PoolExhausted
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import SiteNetwork
+
+T = TypeVar("T")
 
 
 class FakeNetwork(Fake):
@@ -22,25 +23,30 @@ class FakeNetwork(Fake):
     kind = "network"
     unserved: ClassVar[tuple[str, ...]] = ("vlan",)
 
-    def check(
-        self,
-        network: str,
-        interface: VNicInterface,
-        sliver_id: str | None = None,  # noqa: ARG002
-    ) -> None:
-        """Refuse an unknown network and an address outside of it."""
+    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
+        """Refuse what no real driver serves, and what another sliver holds."""
         refuse_fields(interface, self.unserved, "in memory", "interface.")
-        known = self._known().get(network)
-        if known is None:
-            raise InvalidSliver(f"no network {network!r}", field="network")
-        if interface.ipv4 and interface.ipv4.ip not in known.subnet:
-            raise InvalidSliver(
-                f"{interface.ipv4} is not in {known.subnet}", field="interface.ipv4"
-            )
+        refuse_floating_ip(self.site, interface)
+        check_addresses(self._settings(network), interface)
+        for field, port in self._clashes(network, interface):
+            if sliver_id not in {None, port.sliver}:
+                raise taken(f"interface.{field}", getattr(port, field), _name(port))
 
-    def _known(self) -> dict[str, SiteNetwork]:
+    def _settings(self, network: str) -> SiteNetwork:
+        """Return a network of the site, or one that is a sliver."""
+        self.substrate.refuse_foreign(network)
         made = {sliver.name: sliver.network for sliver in self.substrate.networks.values()}
-        return self.site.networks | made
+        return known_network(self.site.networks | made, network)
+
+    def _clashes(self, network: str, interface: VNicInterface) -> Iterator[tuple[str, Port]]:
+        """Yield the fields that are set to what a port of the network has, each with that port."""
+        for port in self._on(network):
+            for field in ("mac", "ipv4", "ipv6"):
+                if getattr(interface, field) in {getattr(port, field)} - {None}:
+                    yield field, port
+
+    def _on(self, network: str) -> list[Port]:
+        return [port for port in self.substrate.ports.values() if port.network == network]
 
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port."""
@@ -53,21 +59,28 @@ class FakeNetwork(Fake):
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
-        """Hold the lowest free address, and a MAC."""
+        """Hold the lowest free address of each family, and a MAC."""
+        settings = self._settings(network)
+        check_addresses(settings, interface)
         there = self.substrate.ports.get((sliver_id, component))
         if there:
+            _refuse_other(there, network, interface)
             return self._settle(there, interface)
-        port = Port(
-            sliver=sliver_id,
-            component=component,
-            network=network,
-            source=f"fake-{network}",
-            mac=interface.mac or f"52:54:00:{self._free_mac()}",
-            ipv4=interface.ipv4 or self._free_address(network),
-            ipv6=interface.ipv6,
+        for field, port in self._clashes(network, interface):
+            raise Conflict(f"{getattr(port, field)} is held for {_name(port)}")
+        mac = interface.mac or f"52:54:00:{self._free_mac()}"
+        return self._settle(
+            Port(
+                sliver=sliver_id,
+                component=component,
+                network=network,
+                source=f"fake-{network}",
+                mac=mac,
+                ipv4=interface.ipv4 or self._free_ipv4(network, settings),
+                ipv6=interface.ipv6 or self._free_ipv6(network, settings, mac),
+            ),
+            interface,
         )
-        self._refuse_taken(port)
-        return self._settle(port, interface)
 
     def _settle(self, port: Port, interface: VNicInterface) -> Port:
         floating = f"203.0.113.{len(self.substrate.ports) + 1}" if interface.floating_ip else None
@@ -78,24 +91,22 @@ class FakeNetwork(Fake):
         self.substrate.ports[port.sliver, port.component] = settled
         return settled
 
-    def _refuse_taken(self, port: Port) -> None:
-        for other in self.substrate.ports.values():
-            if other.network == port.network and (other.mac == port.mac or other.ipv4 == port.ipv4):
-                raise Conflict(f"{port.mac} or {port.ipv4} is held for {other.sliver}")
-
     def _free_mac(self) -> str:
         macs = {port.mac for port in self.substrate.ports.values()}
         ends = (f"{n >> 16:02x}:{n >> 8 & 255:02x}:{n & 255:02x}" for n in range(1 << 24))
         return next(end for end in ends if f"52:54:00:{end}" not in macs)
 
-    def _free_address(self, network: str) -> IPv4Interface:
-        subnet = self._known()[network].subnet
-        taken = {p.ipv4.ip for p in self.substrate.ports.values() if p.ipv4}
-        hosts = (IPv4Address(int(subnet[1]) + n) for n in range(1, subnet.num_addresses - 2))
-        free = next((address for address in hosts if address not in taken), None)
-        if free is None:
-            raise PoolExhausted(f"network {network} has no free address")
-        return IPv4Interface(f"{free}/{subnet.prefixlen}")
+    def _free_ipv4(self, network: str, settings: SiteNetwork) -> IPv4Interface:
+        held = {port.ipv4.ip for port in self._on(network) if port.ipv4}
+        free = _first_free(candidates(settings), held, network)
+        return IPv4Interface((free, settings.subnet.prefixlen))
+
+    def _free_ipv6(self, network: str, settings: SiteNetwork, mac: str) -> IPv6Interface | None:
+        if settings.subnet6 is None:
+            return None
+        held = {port.ipv6.ip for port in self._on(network) if port.ipv6}
+        free = _first_free(candidates6(settings.subnet6, mac), held, network)
+        return IPv6Interface((free, settings.subnet6.prefixlen))
 
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Delete the port."""
@@ -112,3 +123,22 @@ class FakeNetwork(Fake):
     def remove_unused(self) -> None:
         """Delete them."""
         self.substrate.unused.clear()
+
+
+def _name(port: Port) -> str:
+    return f"{port.sliver}/{port.component} on {port.network}"
+
+
+def _refuse_other(there: Port, network: str, interface: VNicInterface) -> None:
+    """Raise Conflict unless the port that a NIC holds is the one that is asked for."""
+    asked = {"network": network, **{f: getattr(interface, f) for f in ("mac", "ipv4", "ipv6")}}
+    for field, value in asked.items():
+        if value not in {None, getattr(there, field)}:
+            raise Conflict(f"{_name(there)} holds another port, whose {field} is not {value}")
+
+
+def _first_free(addresses: Iterator[T], held: set[T], network: str) -> T:
+    free = next((address for address in addresses if address not in held), None)
+    if free is None:
+        raise PoolExhausted(f"network {network} has no free address")
+    return free

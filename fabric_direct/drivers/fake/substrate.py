@@ -25,7 +25,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import inventory
 from fabric_direct.drivers.fake.inside import Inside
-from fabric_direct.errors import DriverError, NotFound
+from fabric_direct.errors import DriverError, NotFound, NotOurs
 from fabric_direct.model import PciAddress
 from fabric_direct.networks import NetworkSliver
 
@@ -59,7 +59,9 @@ class Substrate:
     capacity: HostCapacity = field(default_factory=lambda: inventory.capacity(FakeHost()))
     traits: frozenset[str] = frozenset()
     images: set[str] | None = None
-    """Names of the images; None allows any."""
+    """Names of the images that are there; None has those of the site."""
+    foreign: set[str] = field(default_factory=set)
+    """Names of servers and networks that are there without our stamp."""
     servers: dict[str, Server] = field(default_factory=dict)
     ports: dict[Key, Port] = field(default_factory=dict)
     plugs: dict[Key, Plug] = field(default_factory=dict)
@@ -123,6 +125,11 @@ class Substrate:
             self._released.set()
             self._released = threading.Event()
 
+    def refuse_foreign(self, name: str) -> None:
+        """Raise NotOurs if something without our stamp has the name."""
+        if name in self.foreign:
+            raise NotOurs(f"{name} is there without our stamp")
+
     def own(self, address: PciAddress, owner: str | None) -> None:
         """Set the owner of a device."""
         self.devices[address] = replace(self.devices[address], owner=owner)
@@ -179,11 +186,12 @@ def substrate(site: Site, host: str) -> Substrate:
 
 def _equipped(site: Site, host: str) -> Substrate:
     has = site.fake.hosts.get(host, FakeHost())
+    allowed = site.hosts[host].devices if host in site.hosts else ()
     return Substrate(
         delay=site.fake.delay,
         capacity=inventory.capacity(has),
         traits=frozenset(has.traits),
-        devices=inventory.devices(has),
+        devices=inventory.devices(has, allowed),
         uplinks={inventory.UPLINK: "vepa"} if has.vfs else {},
         vfs={inventory.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
     )

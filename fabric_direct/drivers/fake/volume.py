@@ -1,6 +1,7 @@
 """Volumes in memory."""
 
 from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.fake.substrate import Fake, held, the
 from fabric_direct.errors import InvalidSliver
 
@@ -30,7 +31,9 @@ class FakeVolume(Fake):
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
         """Make a volume."""
         volume = Volume(sliver_id, component, f"/fake/{sliver_id}.{component}", size)
-        return self.substrate.volumes.setdefault((sliver_id, component), volume)
+        found = self.substrate.volumes.setdefault((sliver_id, component), volume)
+        verify_size(found, size)
+        return found
 
     def delete(self, sliver_id: str, component: str) -> None:
         """Remove the volume."""

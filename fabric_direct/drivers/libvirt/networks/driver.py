@@ -28,6 +28,7 @@ from fabric_direct.addresses import check_addresses
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.contract.fields import refuse_fields
+from fabric_direct.drivers.contract.site_checks import known_network, taken
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
@@ -35,7 +36,7 @@ from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
 from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.read_cache import read
-from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.errors import InvalidSite
 from fabric_direct.locks import exclusive
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import SiteNetwork
@@ -69,13 +70,9 @@ class LibvirtNetwork:
         check_addresses(self._settings(network), interface)
         with self._within_reach(f"look for network {network}"):
             self._strategy(network).check()
-        taken = () if sliver_id is None else self._pools.taken(network, interface, sliver_id)
-        for field, holder in taken:
-            raise InvalidSliver(
-                f"{getattr(holder, field)} is taken",
-                field=f"interface.{field}",
-                why=f"it is held for {holder}",
-            )
+        clashes = () if sliver_id is None else self._pools.taken(network, interface, sliver_id)
+        for field, holder in clashes:
+            raise taken(f"interface.{field}", getattr(holder, field), str(holder))
 
     @read
     def find_port(self, sliver_id: str, component: str) -> Port | None:
@@ -185,15 +182,7 @@ class LibvirtNetwork:
         return next((held for held in there if held.component == component), None)
 
     def _settings(self, network: str) -> SiteNetwork:
-        known = self._site.networks
-        if network not in known:
-            raise InvalidSliver(
-                f"no network {network!r}",
-                field="network",
-                where="site.yaml: networks",
-                why=f"known: {', '.join(known) or 'none'}",
-            )
-        return known[network]
+        return known_network(self._site.networks, network)
 
     def _strategy(self, network: str) -> Strategy:
         return strategies.strategy(self._host, self._site.site, network, self._settings(network))

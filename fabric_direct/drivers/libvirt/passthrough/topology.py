@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
+from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.errors import DeviceClaimed, DeviceInUse, DeviceUnclean, InvalidSliver
@@ -120,31 +121,13 @@ class Topology:
         allowed = self.allowed()
         for number, address in enumerate(component.bdf):
             field = f"bdf[{number}]"
-            self._refuse_absent(address, field)
-            self._refuse_disallowed(component, address, allowed.get(address), field)
+            refuse_absent(address in self.functions, address, self.host, field)
+            refuse_disallowed(component, address, allowed.get(address), self.host, field)
             self._refuse_partial_group(address, allowed, field)
             self._refuse_claimed(address, taken, field)
             self._refuse_unclean(address, sliver_id, component.id, field)
             if not any(c.address == address for c in self.claims):
                 self._refuse_used(address, field)
-
-    def _refuse_absent(self, address: PciAddress, field: str) -> None:
-        if address not in self.functions:
-            raise InvalidSliver(f"there is no PCI function {address}", field=field, where=self.host)
-
-    def _refuse_disallowed(
-        self, component: PciComponent, address: PciAddress, entry: AllowedDevice | None, field: str
-    ) -> None:
-        if entry and _fits(component, entry):
-            return
-        allows = f"it allows it as {entry.type} {entry.model or ''}".strip() if entry else ""
-        raise InvalidSliver(
-            f"{address} is not allowed as {component.type} {component.model or ''}".strip(),
-            field=field,
-            where=f"site.yaml: hosts.{self.host}.devices",
-            why=allows,
-            remedy="name a device that the site's inventory lists as allowed",
-        )
 
     def _refuse_partial_group(
         self, address: PciAddress, allowed: Container[PciAddress], field: str
@@ -289,11 +272,6 @@ class Topology:
 def _last(record: DeviceRecord) -> str:
     """Return the former owner of a function, as far as its record can be read."""
     return f"{record.sliver}/{record.component}" if record.sliver else "an unknown sliver"
-
-
-def _fits(component: PciComponent, entry: AllowedDevice) -> bool:
-    models = {component.model, entry.model} - {None}
-    return entry.type == component.type and len(models) < 2
 
 
 def _is_own(claim: Claim, own: str, sliver_id: str, component: str) -> bool:

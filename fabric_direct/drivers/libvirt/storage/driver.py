@@ -6,11 +6,12 @@ import libvirt
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.libvirt.connection.connections import translated
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store, owner
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.drivers.read_cache import read
-from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
+from fabric_direct.errors import InvalidSliver, NotFound
 
 
 class LibvirtVolume:
@@ -80,12 +81,7 @@ class LibvirtVolume:
         with translated(f"make the volume of {sliver_id}/{component}", self._uri):
             made = self._store.create(_name(sliver_id, component), size * GIB)
             volume = _volume(sliver_id, component, made)
-        if volume.size != size:
-            raise NotVerified(
-                f"volume {volume.source} has {volume.size} GiB, not {size}",
-                where=self._uri,
-                remedy="delete it first, or ask for the size that it has",
-            )
+        verify_size(volume, size, self._uri)
         return volume
 
     def delete(self, sliver_id: str, component: str) -> None:

@@ -21,6 +21,7 @@ from openstack.network.v2.port import Port as NeutronPort
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.contract.fields import refuse_fields
+from fabric_direct.drivers.contract.site_checks import refuse_floating_ip, taken
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
@@ -50,7 +51,6 @@ from fabric_direct.drivers.openstack.networks.port_records import (
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
-    InvalidSliver,
     NotVerified,
 )
 from fabric_direct.model import VNicInterface
@@ -91,15 +91,9 @@ class OpenStackNetwork(CloudDriver):
 
     def _refuse_impossible(self, interface: VNicInterface) -> None:
         refuse_fields(interface, self.unserved, "in a cloud", "interface.")
-        if not interface.floating_ip:
-            return
-        if self.settings.external_network is None:
-            raise InvalidSliver(
-                "cannot be had: the site names no external network",
-                field="interface.floating_ip",
-                remedy="set openstack.external_network in site.yaml",
-            )
-        self._networks.with_external(str)
+        refuse_floating_ip(self.site, interface)
+        if interface.floating_ip:
+            self._networks.with_external(str)
 
     def _look_for(self, network: str) -> KnownNetwork | None:
         """Return a network; None if it is one of site.yaml that does not exist yet."""
@@ -133,14 +127,10 @@ class OpenStackNetwork(CloudDriver):
         stamp = description(self.site.site, sliver_id)
         ports = self._networks.api.ports(network_id=known.network.id, fixed_ips=asked)
         for port in (port for port in ports if port.description != stamp):
-            taken = {ip_address(address["ip_address"]) for address in port.fixed_ips}
+            held = {ip_address(address["ip_address"]) for address in port.fixed_ips}
             for field, address in _asked(interface):
-                if address.ip in taken:
-                    raise InvalidSliver(
-                        f"{address.ip} is taken",
-                        field=field,
-                        why=f"it is held for {self._networks.owner(port)}",
-                    )
+                if address.ip in held:
+                    raise taken(field, address.ip, self._networks.owner(port))
 
     # --- read
 

@@ -12,6 +12,7 @@ from openstack.exceptions import BadRequestException, NotFoundException
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, words
 from fabric_direct.drivers.openstack.client.name_cache import is_id
@@ -154,13 +155,10 @@ class OpenStackVolume(CloudDriver):
         """
         with self.translated(f"make the volume of {sliver_id}/{component}"):
             found = self._staying(sliver_id, component) or self._make(sliver_id, component, size)
-            volume = self._available(found)
-            if volume.size != size:
-                raise NotVerified(
-                    f"volume {volume.name} has {volume.size} GiB, not {size}",
-                    remedy="delete it first, or ask for the size that it has",
-                )
-            return _volume(volume)
+            available = self._available(found)
+            volume = _volume(available)
+            verify_size(volume, size, available.name)
+            return volume
 
     def delete(self, sliver_id: str, component: str) -> None:
         """Delete the component's volume; it is gone on return.
