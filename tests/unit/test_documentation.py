@@ -42,9 +42,10 @@ def test_the_first_example_prints_what_the_page_shows(page, monkeypatch):
     assert sorted(printed.getvalue().splitlines()) == sorted(found[first + 1][1].splitlines())
 
 
-def test_the_example_of_a_test_passes(tmp_path):
-    (source,) = (text for _, text in blocks("docs/library.md") if "import pytest" in text)
-    (tmp_path / "test_example.py").write_text(source)
+@pytest.mark.parametrize("number", [0, 1], ids=["of one's own code", "of a driver"])
+def test_an_example_of_tests_passes(tmp_path, number):
+    sources = [text for _, text in blocks("docs/library.md") if "import pytest" in text]
+    (tmp_path / "test_example.py").write_text(sources[number])
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
     subprocess.run(program, cwd=tmp_path, env=alone, check=True)

@@ -77,6 +77,7 @@ class DevicePlugging(Protocol):
         its settings) is repaired.
 
         :raises Conflict: as :meth:`DeviceDriver.check` does.
+        :raises Unsupported: if the running domain has no free root port.
         """
 
     def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
@@ -89,6 +90,7 @@ class DevicePlugging(Protocol):
         """Detach the device, remove it from the host's bus, rescan the bus, and attach it again.
 
         :param timeout: seconds that the guest gets to release it.
+        :raises Unsupported: if no rescan finds it, or a running guest does not release it.
         :raises NotVerified: if it does not come back on the bus with the same ids.
         """
 

@@ -64,6 +64,7 @@ class GuestDriver(HostKeys, Protocol):
         """Block until the guest answers.
 
         :raises Unreachable: if it does not within ``timeout`` seconds.
+        :raises Unsupported: if the server has no channel to reach it by.
         """
 
     def boot_finished(self, guest: GuestAddress) -> bool | None:

@@ -29,6 +29,7 @@ class PortPlugging(ServerFinder, Protocol):
         """Plug a NIC in, now and for later starts.
 
         :param sliver_id: the server's sliver; the port may be held for another sliver.
+        :raises Unsupported: if the interface has a bandwidth and the driver cannot limit a NIC.
         """
 
     def detach_port(
@@ -46,6 +47,7 @@ class PortPlugging(ServerFinder, Protocol):
         """Limit a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit.
 
         :param holder: the sliver that holds its port; the server's own if absent.
+        :raises Unsupported: if the driver cannot limit a NIC.
         """
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:

@@ -55,7 +55,9 @@ class PortHolder(Protocol):
         the port security of ``interface``.
 
         :raises PoolExhausted: if no address is free.
-        :raises Conflict: if the MAC or address is held for another NIC.
+        :raises Conflict: if the MAC or address is held for another NIC, or the NIC has another port.
+        :raises NotOurs: if a network of its name exists without our stamp.
+        :raises Unsupported: if the host's kernel cannot carry the network (VLANs).
         """
 
     def delete_port(self, sliver_id: str, component: str) -> None:

@@ -43,4 +43,7 @@ class UplinkDriver(Protocol):
         """Return the settings of all VFs, the index being the VF's number."""
 
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
-        """Change those settings of a VF that are not None and read them back."""
+        """Change those settings of a VF that are not None and read them back.
+
+        :raises Unsupported: if the NIC has no such setting.
+        """

@@ -43,7 +43,10 @@ class VolumeDriver(VolumeFinder, Protocol):
         """
 
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
-        """Create an empty volume of ``size`` GiB."""
+        """Create an empty volume of ``size`` GiB.
+
+        :raises NotVerified: if it exists with another size.
+        """
 
     def delete(self, sliver_id: str, component: str) -> None:
         """Delete the volume; it is gone on return."""

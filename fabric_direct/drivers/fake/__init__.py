@@ -5,13 +5,14 @@ The drivers of one host share a :class:`Substrate`; a process has one for each s
 
     substrate(site, "localhost").fault("volume.create", at=2, kind="fail")
 
-=========  =====================================================================
-``fail``   It fails, and has no effect.
-``after``  It takes effect and fails.
-``late``   It takes effect after its caller gave it up, and the event ``until``, if one is given.
-``hang``   It never returns, and has no effect.
-``lie``    It returns as if done, and has no effect.
-=========  =====================================================================
+===============  =====================================================================
+``fail``         It fails, and has no effect.
+``unsupported``  It raises Unsupported, and has no effect.
+``after``        It takes effect and fails.
+``late``         It takes effect after its caller gave it up, and the event ``until``, if one is given.
+``hang``         It never returns, and has no effect.
+``lie``          It returns as if done, and has no effect.
+===============  =====================================================================
 
 A host can also hang as a whole, until ``mend()``::
 

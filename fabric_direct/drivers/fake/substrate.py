@@ -25,16 +25,16 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import inventory
 from fabric_direct.drivers.fake.inside import Inside
-from fabric_direct.errors import DriverError, NotFound, NotOurs
+from fabric_direct.errors import DriverError, NotFound, NotOurs, Unsupported
 from fabric_direct.model import PciAddress
 from fabric_direct.networks import NetworkSliver
 
 T = TypeVar("T")
 Key = tuple[str, str]
 """Sliver and component."""
-Kind = Literal["fail", "after", "late", "hang", "lie"]
-"""A call fails before it took effect, fails after it did, takes effect after its caller gave it up,
-never ends and has no effect, or returns without having done anything."""
+Kind = Literal["fail", "unsupported", "after", "late", "hang", "lie"]
+"""A call fails before it took effect, raises Unsupported, fails after it took effect, takes effect after
+its caller gave it up, never ends and has no effect, or returns without having done anything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +148,8 @@ class Substrate:
             hangs, released = self._hangs or "hang" in kinds, self._released
         if "fail" in kinds:
             raise DriverError(f"{method} failed", why=f"it was told to, at call {count}")
+        if "unsupported" in kinds:
+            raise Unsupported(f"{method} is not available here")
         if hangs:
             released.wait()
             raise DriverError(f"{method} hung")

@@ -104,6 +104,7 @@ class LibvirtNetwork:
         :raises NotOurs: if a libvirt network or link of its name exists without our stamp.
         :raises NotVerified: if libvirt, read back, does not serve the port.
         :raises SliverBusy: if the network's lock is not released within the limit of a call.
+        :raises Unsupported: if the host's kernel has no VLANs.
         """
         settings = self._settings(network)
         check_addresses(settings, interface)

@@ -1,0 +1,98 @@
+"""What a device driver must do."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fabric_direct.drivers.contract import DeviceDriver, Tenant
+from fabric_direct.errors import DeviceClaimed, InvalidSliver
+from fabric_direct.model import DeviceState, PciComponent
+from fabric_direct.testing.slivers import Slivers
+
+
+class DeviceContract(Slivers):
+    """The suite for a :class:`~fabric_direct.drivers.contract.DeviceDriver`.
+
+    The fixture ``component`` is a device that the site allows and nobody has, ``unlisted`` one that the
+    allow-list does not name. The server of ``tenant`` exists if the driver needs one.
+    """
+
+    @pytest.fixture
+    def tenant(self, sliver: str) -> Tenant:
+        """Return whose domain gets the device."""
+        return Tenant(sliver)
+
+    @pytest.fixture(autouse=True)
+    def nothing_left(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+    ) -> Iterator[None]:
+        """Remove and clean what a test passed through."""
+        yield
+        driver.detach(tenant, component.id, timeout=60)
+        for record in driver.records(tenant.sliver):
+            driver.clean(record)
+
+    def test_a_device_is_passed_through(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+    ) -> None:
+        driver.check(component, tenant)
+        made = driver.attach(tenant, component)
+
+        assert [function.host_address for function in made] == list(component.bdf)
+        assert {function.component for function in made} == {component.id}
+        assert driver.keeps(tenant, component.id)
+        assert driver.differences(component, tenant) == ()
+
+    def test_a_device_passed_through_twice_is_there_once(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+    ) -> None:
+        driver.attach(tenant, component)
+        driver.check(component, tenant)
+        driver.attach(tenant, component)
+
+        addresses = [function.host_address for function in driver.plugged(tenant)]
+        assert addresses == list(component.bdf)
+
+    def test_a_device_is_not_free_until_it_is_clean(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+    ) -> None:
+        assert _states(driver, component) == {DeviceState.FREE}
+        driver.attach(tenant, component)
+        assert _states(driver, component) == {DeviceState.USED}
+
+        driver.detach(tenant, component.id, timeout=60)
+
+        assert not driver.keeps(tenant, component.id)
+        assert _states(driver, component) == {DeviceState.UNCLEAN}
+        for record in driver.records(tenant.sliver):
+            driver.clean(record)
+        assert driver.records(tenant.sliver) == ()
+        assert _states(driver, component) == {DeviceState.FREE}
+
+    def test_a_device_that_a_server_has_is_refused_to_others(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent, other: str
+    ) -> None:
+        driver.attach(tenant, component)
+        (record, *_) = driver.records(tenant.sliver)
+
+        with pytest.raises(DeviceClaimed):
+            driver.check(component, Tenant(other))
+        with pytest.raises(DeviceClaimed):
+            driver.clean(record)
+
+    def test_a_device_that_the_site_does_not_allow_is_refused(
+        self, driver: DeviceDriver, tenant: Tenant, unlisted: PciComponent
+    ) -> None:
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check(unlisted, tenant)
+
+        assert refused.value.field == "bdf[0]"
+
+    def test_detaching_what_is_not_there_is_no_error(
+        self, driver: DeviceDriver, tenant: Tenant
+    ) -> None:
+        driver.detach(tenant, "no-such-device", timeout=1)
+
+
+def _states(driver: DeviceDriver, component: PciComponent) -> set[DeviceState]:
+    return {d.state for d in driver.inventory() if d.address in component.bdf}

@@ -1,0 +1,181 @@
+"""What a network driver must do."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import ClassVar
+
+import pytest
+
+from fabric_direct.addresses import candidates
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import NetworkDriver
+from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
+from fabric_direct.model import VNicInterface
+from fabric_direct.networks import SiteNetwork
+from fabric_direct.testing.slivers import Slivers
+
+MAC, OTHER_MAC = "52:54:00:fd:00:01", "52:54:00:fd:00:02"
+ANY = VNicInterface()
+VALUES = {"vlan": 100, "bandwidth": 10, "floating_ip": True, "port_security": True}
+
+
+def interface(**values: object) -> VNicInterface:
+    """Return an interface that asks for these values."""
+    return VNicInterface.model_validate(values)
+
+
+class NetworkContract(Slivers):
+    """The suite for a :class:`~fabric_direct.drivers.contract.NetworkDriver`."""
+
+    network: ClassVar[str]
+    """A network of the site; nobody else uses it meanwhile."""
+
+    @pytest.fixture
+    def settings(self, site: Site) -> SiteNetwork:
+        """Return the network as the site describes it."""
+        return site.networks[self.network]
+
+    @pytest.fixture
+    def asked(self, settings: SiteNetwork) -> VNicInterface:
+        """Return an interface that asks for a MAC and an address that a driver would not choose."""
+        address = next(islice(candidates(settings), 6, None))
+        return interface(mac=MAC, ipv4=f"{address}/{settings.subnet.prefixlen}")
+
+    @pytest.fixture
+    def foreign(self) -> None:
+        """Make a network of the name that is not ours, and remove it after the test."""
+        pytest.skip("no fixture 'foreign'")
+
+    @pytest.fixture(autouse=True)
+    def nothing_left(self, driver: NetworkDriver, sliver: str, other: str) -> Iterator[None]:
+        """Remove what a test made."""
+        yield
+        for each in (sliver, other):
+            for port in driver.ports(each):
+                driver.delete_port(each, port.component)
+            assert driver.leftovers(each) == ()
+
+    def test_a_port_is_as_it_was_asked_for(
+        self, driver: NetworkDriver, sliver: str, asked: VNicInterface
+    ) -> None:
+        made = driver.create_port(sliver, "nic", self.network, asked)
+
+        assert (made.sliver, made.component, made.network) == (sliver, "nic", self.network)
+        assert (made.mac, made.ipv4) == (asked.mac, asked.ipv4)
+        assert driver.find_port(sliver, "nic") == made
+
+    def test_a_port_has_an_address_of_each_family(
+        self, driver: NetworkDriver, sliver: str, settings: SiteNetwork
+    ) -> None:
+        made = driver.create_port(sliver, "nic", self.network, ANY)
+
+        assert made.mac
+        assert made.ipv4
+        assert made.ipv4.network == settings.subnet
+        assert made.ipv6 is None or made.ipv6.network == settings.subnet6
+        assert (made.ipv6 is None) == (settings.subnet6 is None)
+
+    def test_a_port_made_twice_is_the_same(self, driver: NetworkDriver, sliver: str) -> None:
+        first = driver.create_port(sliver, "nic", self.network, ANY)
+
+        assert driver.create_port(sliver, "nic", self.network, ANY) == first
+        assert driver.ports(sliver) == (first,)
+
+    def test_a_nic_has_no_second_port(
+        self, driver: NetworkDriver, sliver: str, asked: VNicInterface
+    ) -> None:
+        made = driver.create_port(sliver, "nic", self.network, asked)
+
+        with pytest.raises(Conflict):
+            driver.create_port(sliver, "nic", self.network, interface(mac=OTHER_MAC))
+
+        assert driver.ports(sliver) == (made,)
+
+    def test_a_port_is_found_by_its_sliver_and_component(
+        self, driver: NetworkDriver, sliver: str, other: str
+    ) -> None:
+        driver.create_port(other, "nic", self.network, ANY)
+
+        assert driver.find_port(sliver, "nic") is None
+        assert driver.find_port(other, "nic2") is None
+        assert driver.ports(sliver) == ()
+        assert [port.component for port in driver.ports(other)] == ["nic"]
+
+    def test_deleting_a_port_lets_those_of_others_be(
+        self, driver: NetworkDriver, sliver: str, other: str
+    ) -> None:
+        driver.create_port(sliver, "nic", self.network, ANY)
+        kept = driver.create_port(other, "nic", self.network, ANY)
+
+        driver.delete_port(sliver, "nic")
+
+        assert driver.ports(sliver) == ()
+        assert driver.find_port(other, "nic") == kept
+
+    def test_deleting_what_is_not_there_is_no_error(
+        self, driver: NetworkDriver, sliver: str
+    ) -> None:
+        driver.delete_port(sliver, "nic")
+        driver.create_port(sliver, "nic", self.network, ANY)
+        assert driver.leftovers(sliver) != ()
+
+        for _ in range(2):
+            driver.delete_port(sliver, "nic")
+
+        assert driver.find_port(sliver, "nic") is None
+        assert driver.leftovers(sliver) == ()
+
+    def test_an_address_that_is_held_is_refused_to_others_alone(
+        self, driver: NetworkDriver, sliver: str, other: str, asked: VNicInterface
+    ) -> None:
+        driver.create_port(sliver, "nic", self.network, asked)
+        same = interface(ipv4=asked.ipv4)
+
+        driver.check(self.network, same, sliver)
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check(self.network, same, other)
+        with pytest.raises(Conflict):
+            driver.create_port(other, "nic", self.network, same)
+
+        assert refused.value.field == "interface.ipv4"
+        assert driver.ports(other) == ()
+
+    def test_what_the_network_does_not_have_is_refused(
+        self, driver: NetworkDriver, sliver: str, settings: SiteNetwork
+    ) -> None:
+        subnet = settings.subnet
+        length = subnet.prefixlen
+        addresses = {
+            "outside": f"{subnet.broadcast_address + 5}/{length}",
+            "a wrong prefix": f"{subnet[5]}/{length - 1}",
+            "the subnet's own": f"{subnet[0]}/{length}",
+            "the broadcast address": f"{subnet[-1]}/{length}",
+        }
+        for what, address in addresses.items():
+            asked = interface(ipv4=address)
+            with pytest.raises(InvalidSliver) as refused:
+                driver.check(self.network, asked)
+            assert refused.value.field == "interface.ipv4", what
+            with pytest.raises(InvalidSliver):
+                driver.create_port(sliver, "nic", self.network, asked)
+
+    def test_a_network_that_is_not_there_is_refused(self, driver: NetworkDriver) -> None:
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check("no-such-network", ANY)
+
+        assert refused.value.field == "network"
+
+    def test_what_the_driver_does_not_serve_is_refused(self, driver: NetworkDriver) -> None:
+        for field in driver.unserved:
+            with pytest.raises(InvalidSliver) as refused:
+                driver.check(self.network, interface(**{field: VALUES[field]}))
+            assert refused.value.field == f"interface.{field}"
+
+    @pytest.mark.usefixtures("foreign")
+    def test_a_network_that_is_not_ours_is_left_alone(
+        self, driver: NetworkDriver, sliver: str
+    ) -> None:
+        with pytest.raises(NotOurs):
+            driver.check(self.network, ANY)
+        with pytest.raises(NotOurs):
+            driver.create_port(sliver, "nic", self.network, ANY)

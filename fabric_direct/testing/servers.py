@@ -1,0 +1,176 @@
+"""What a compute driver must do."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import ComputeDriver, Image, ServerSpec
+from fabric_direct.errors import InvalidSliver, NotOurs, Unsupported
+from fabric_direct.model import Capacities, NodeSliver, Stamp, State
+from fabric_direct.testing.slivers import Slivers
+
+SIZE, LARGER = Capacities(core=1, ram=1, disk=1), Capacities(core=2, ram=2, disk=2)
+HUGE = Capacities(core=128, ram=1024, disk=100)
+
+
+class ComputeContract(Slivers):
+    """The suite for a :class:`~fabric_direct.drivers.contract.ComputeDriver` without a server."""
+
+    image: ClassVar[str]
+    """An image whose root disk is 1 GiB or less."""
+
+    @pytest.fixture
+    def spec(self, site: Site, sliver: str) -> ServerSpec:
+        """Return the description of a server without NICs."""
+        node = NodeSliver(id=sliver, name="node", image=self.image, capacities=SIZE)
+        return ServerSpec(node, Image.of(site, self.image))
+
+    def test_a_sliver_that_the_host_can_run_passes(
+        self, driver: ComputeDriver, spec: ServerSpec
+    ) -> None:
+        driver.check(spec.sliver, spec.image)
+
+    def test_an_image_that_is_not_there_is_refused(
+        self, driver: ComputeDriver, site: Site, spec: ServerSpec
+    ) -> None:
+        absent = Image.of(site, "no-such-image")
+
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check(spec.sliver.model_copy(update={"image": absent.name}), absent)
+        with pytest.raises(InvalidSliver) as unneeded:
+            driver.image_needs(absent)
+
+        assert refused.value.field == unneeded.value.field == "image"
+
+    def test_what_is_larger_than_the_host_is_refused(
+        self, driver: ComputeDriver, spec: ServerSpec
+    ) -> None:
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check(spec.sliver.model_copy(update={"capacities": HUGE}), spec.image)
+
+        assert refused.value.field.startswith("capacities")
+
+    def test_a_server_that_is_not_there_is_not_found(
+        self, driver: ComputeDriver, sliver: str
+    ) -> None:
+        assert driver.find(sliver) is None
+        assert sliver not in {server.sliver for server in driver.servers()}
+        assert driver.leftovers(sliver) == ()
+        assert driver.plugs(sliver) == ()
+
+    def test_removing_what_is_not_there_is_no_error(
+        self, driver: ComputeDriver, sliver: str
+    ) -> None:
+        driver.delete(sliver)
+        driver.detach_port(sliver, "nic", timeout=1)
+        driver.detach_volume(sliver, "data", timeout=1)
+
+
+class ServerContract(ComputeContract):
+    """The suite for a compute driver with a server; no guest needs to boot."""
+
+    shutdown: ClassVar[float] = 1.0
+    """Seconds that the guest gets to shut down; it need not."""
+
+    @pytest.fixture
+    def foreign(self) -> None:
+        """Make a server of the description's name that is not ours; remove it after the test."""
+        pytest.skip("no fixture 'foreign'")
+
+    @pytest.fixture(autouse=True)
+    def nothing_left(self, driver: ComputeDriver, sliver: str) -> Iterator[None]:
+        """Remove what a test made."""
+        yield
+        driver.delete(sliver)
+        assert driver.leftovers(sliver) == ()
+
+    def test_a_server_is_as_it_was_asked_for(self, driver: ComputeDriver, spec: ServerSpec) -> None:
+        made = driver.create(spec)
+
+        assert (made.sliver, made.state) == (spec.sliver.id, State.RUNNING)
+        assert made.stamp == spec.sliver.stamp()
+        assert made.cores >= SIZE.core
+        assert made.ram >= SIZE.ram * 1024
+        assert driver.find(spec.sliver.id) == made
+        assert made in driver.servers()
+
+    def test_a_server_made_twice_is_the_same(self, driver: ComputeDriver, spec: ServerSpec) -> None:
+        first = driver.create(spec)
+
+        assert driver.create(spec).instance == first.instance
+        assert [s.instance for s in driver.servers() if s.sliver == first.sliver] == [
+            first.instance
+        ]
+
+    def test_a_server_is_stopped_started_and_rebooted(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        driver.create(spec)
+
+        driver.stop(sliver, timeout=self.shutdown)
+        assert _state(driver, sliver) is State.STOPPED
+        driver.start(sliver)
+        assert _state(driver, sliver) is State.RUNNING
+        driver.reboot(sliver, hard=True, timeout=self.shutdown)
+        assert _state(driver, sliver) is State.RUNNING
+
+    def test_a_stamp_is_replaced(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        driver.create(spec)
+        stamp = spec.sliver.model_copy(update={"owner": "climate"}).stamp()
+
+        driver.write_stamp(sliver, stamp)
+
+        found = driver.find(sliver)
+        assert found
+        assert found.stamp == stamp
+
+    def test_a_server_is_resized_or_stays_as_it_is(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        made = driver.create(spec)
+        stamp = spec.sliver.model_copy(update={"capacities": LARGER}).stamp()
+
+        try:
+            driver.resize(stamp)
+        except Unsupported:
+            assert driver.find(sliver) == made
+        else:
+            _is_resized(driver, made.sliver, stamp)
+
+    def test_a_deleted_server_is_gone(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        driver.create(spec)
+        assert driver.leftovers(sliver) != ()
+
+        for _ in range(2):
+            driver.delete(sliver)
+
+        assert driver.find(sliver) is None
+        assert driver.leftovers(sliver) == ()
+
+    @pytest.mark.usefixtures("foreign")
+    def test_a_server_that_is_not_ours_is_left_alone(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        with pytest.raises(NotOurs):
+            driver.create(spec)
+
+        assert driver.find(sliver) is None
+
+
+def _state(driver: ComputeDriver, sliver: str) -> State:
+    found = driver.find(sliver)
+    return found.state if found else State.ABSENT
+
+
+def _is_resized(driver: ComputeDriver, sliver: str, stamp: Stamp) -> None:
+    found = driver.find(sliver)
+    assert found
+    assert (found.stamp, found.state) == (stamp, State.RUNNING)
+    assert found.cores >= LARGER.core
+    assert found.ram >= LARGER.ram * 1024

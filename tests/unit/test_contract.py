@@ -1,0 +1,157 @@
+"""The contract of drivers, on the fakes."""
+
+import pytest
+
+from fabric_direct.config import FakeHost, FakeSettings, Host, Site
+from fabric_direct.drivers.contract import (
+    BridgeDriver,
+    ComputeDriver,
+    DeviceDriver,
+    Image,
+    NetworkDriver,
+    ServerSpec,
+    Tenant,
+    Volume,
+    VolumeDriver,
+)
+from fabric_direct.drivers.fake import (
+    FakeBridge,
+    FakeColdDevice,
+    FakeCompute,
+    FakeDevice,
+    FakeNetwork,
+    FakeVolume,
+)
+from fabric_direct.model import Gpu, NodeSliver, PciAddress
+from fabric_direct.networks import NetworkSliver
+from fabric_direct.testing import (
+    BridgeContract,
+    DeviceContract,
+    NetworkContract,
+    ServerContract,
+    VolumeContract,
+)
+
+HOST = "localhost"
+GPU, UNLISTED = PciAddress.parse("25:00.0"), PciAddress.parse("40:00.0")
+
+
+@pytest.fixture
+def site(fake_site: Site) -> Site:
+    """A site with one GPU that is allowed, one that is not, and a network with IPv6."""
+    red = {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24", "subnet6": "fd20:1::/64"}
+    return Site.model_validate(
+        {
+            **fake_site.model_dump(),
+            "networks": {"red": red},
+            "hosts": {HOST: Host(devices=({"type": "GPU", "bdf": GPU},))},
+            "fake": FakeSettings(hosts={HOST: FakeHost(gpus=1)}),
+        }
+    )
+
+
+class TestNetworks(NetworkContract):
+    network = "red"
+
+    @pytest.fixture
+    def driver(self, site: Site) -> NetworkDriver:
+        return FakeNetwork(site, HOST)
+
+    @pytest.fixture
+    def foreign(self, driver: FakeNetwork) -> None:
+        driver.substrate.foreign.add(self.network)
+
+
+class TestVolumes(VolumeContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> VolumeDriver:
+        return FakeVolume(site, HOST)
+
+    @pytest.fixture
+    def foreign(self, driver: FakeVolume) -> str:
+        driver.substrate.existing["archive"] = Volume("", "", "/fake/archive", 1)
+        return "archive"
+
+
+class TestServers(ServerContract):
+    image = "tiny"
+
+    @pytest.fixture
+    def driver(self, site: Site) -> ComputeDriver:
+        return FakeCompute(site, HOST)
+
+    @pytest.fixture
+    def foreign(self, driver: FakeCompute, sliver: str) -> None:
+        driver.substrate.foreign.add(f"{sliver}-node")
+
+    def test_a_driver_need_not_resize(
+        self, driver: FakeCompute, spec: ServerSpec, sliver: str
+    ) -> None:
+        driver.substrate.fault("compute.resize", kind="unsupported")
+
+        self.test_a_server_is_resized_or_stays_as_it_is(driver, spec, sliver)
+
+
+class TestBridges(BridgeContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> BridgeDriver:
+        return FakeBridge(site, HOST)
+
+    @pytest.fixture
+    def lan(self, sliver: str) -> NetworkSliver:
+        network = {"strategy": "vlan", "vlan": 101, "uplink": "eth0", "subnet": "10.30.0.0/24"}
+        return NetworkSliver.model_validate({"id": sliver, "name": sliver, "network": network})
+
+
+class TestDevices(DeviceContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> DeviceDriver:
+        return FakeDevice(site, HOST)
+
+    @pytest.fixture
+    def tenant(self, site: Site, sliver: str) -> Tenant:
+        size = {"core": 1, "ram": 1, "disk": 1}
+        node = NodeSliver.model_validate(
+            {"id": sliver, "name": "node", "image": "tiny", "capacities": size}
+        )
+        FakeCompute(site, HOST).create(ServerSpec(node, Image.of(site, "tiny")))
+        return Tenant(sliver)
+
+    @pytest.fixture
+    def component(self) -> Gpu:
+        return Gpu(id="gpu", bdf=(GPU,))
+
+    @pytest.fixture
+    def unlisted(self) -> Gpu:
+        return Gpu(id="gpu", bdf=(UNLISTED,))
+
+
+class TestColdDevices(TestDevices):
+    @pytest.fixture
+    def driver(self, site: Site) -> DeviceDriver:
+        return FakeColdDevice(site, HOST)
+
+
+class TestADriverThatLies:
+    """The suites find out."""
+
+    def test_of_deleting_a_volume(self, site: Site) -> None:
+        driver = FakeVolume(site, HOST)
+        driver.substrate.fault("volume.delete", at=0, kind="lie")
+
+        with pytest.raises(AssertionError):
+            VolumeContract().test_deleting_what_is_not_there_is_no_error(driver, "s1")
+
+    def test_of_deleting_a_port(self, site: Site) -> None:
+        driver, suite = FakeNetwork(site, HOST), TestNetworks()
+        driver.substrate.fault("network.delete_port", at=0, kind="lie")
+
+        with pytest.raises(AssertionError):
+            suite.test_deleting_what_is_not_there_is_no_error(driver, "s1")
+
+    def test_of_checking(self, site: Site) -> None:
+        driver, suite = FakeNetwork(site, HOST), TestNetworks()
+        driver.substrate.fault("network.check", at=0, kind="lie")
+
+        with pytest.raises(pytest.fail.Exception):
+            suite.test_a_network_that_is_not_there_is_refused(driver)
