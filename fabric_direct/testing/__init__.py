@@ -24,7 +24,7 @@ pytest.register_assert_rewrite(
 
 from fabric_direct.testing.bridges import BridgeContract  # noqa: E402 - rewritten from here on
 from fabric_direct.testing.devices import DeviceContract  # noqa: E402
-from fabric_direct.testing.networks import NetworkContract  # noqa: E402
+from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
 from fabric_direct.testing.servers import ComputeContract, ServerContract  # noqa: E402
 from fabric_direct.testing.volumes import VolumeContract  # noqa: E402
 
@@ -33,6 +33,7 @@ __all__ = [
     "ComputeContract",
     "DeviceContract",
     "NetworkContract",
+    "NetworkRefusals",
     "ServerContract",
     "VolumeContract",
 ]

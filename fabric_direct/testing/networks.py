@@ -24,16 +24,51 @@ def interface(**values: object) -> VNicInterface:
     return VNicInterface.model_validate(values)
 
 
-class NetworkContract(Slivers):
-    """The suite for a :class:`~fabric_direct.drivers.contract.NetworkDriver`."""
+class NetworkRefusals(Slivers):
+    """The suite for what a :class:`~fabric_direct.drivers.contract.NetworkDriver` refuses."""
 
     network: ClassVar[str]
-    """A network of the site; nobody else uses it meanwhile."""
+    """A network of the site."""
 
     @pytest.fixture
     def settings(self, site: Site) -> SiteNetwork:
         """Return the network as the site describes it."""
         return site.networks[self.network]
+
+    def test_what_the_network_does_not_have_is_refused(
+        self, driver: NetworkDriver, sliver: str, settings: SiteNetwork
+    ) -> None:
+        subnet = settings.subnet
+        length = subnet.prefixlen
+        addresses = {
+            "outside": f"{subnet.broadcast_address + 5}/{length}",
+            "a wrong prefix": f"{subnet[5]}/{length - 1}",
+            "the subnet's own": f"{subnet[0]}/{length}",
+            "the broadcast address": f"{subnet[-1]}/{length}",
+        }
+        for what, address in addresses.items():
+            asked = interface(ipv4=address)
+            with pytest.raises(InvalidSliver) as refused:
+                driver.check(self.network, asked)
+            assert refused.value.field == "interface.ipv4", what
+            with pytest.raises(InvalidSliver):
+                driver.create_port(sliver, "nic", self.network, asked)
+
+    def test_a_network_that_is_not_there_is_refused(self, driver: NetworkDriver) -> None:
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check("no-such-network", ANY)
+
+        assert refused.value.field == "network"
+
+    def test_what_the_driver_does_not_serve_is_refused(self, driver: NetworkDriver) -> None:
+        for field in driver.unserved:
+            with pytest.raises(InvalidSliver) as refused:
+                driver.check(self.network, interface(**{field: VALUES[field]}))
+            assert refused.value.field == f"interface.{field}"
+
+
+class NetworkContract(NetworkRefusals):
+    """The suite for a network driver, with ports; nobody else uses the network meanwhile."""
 
     @pytest.fixture
     def asked(self, settings: SiteNetwork) -> VNicInterface:
@@ -139,37 +174,6 @@ class NetworkContract(Slivers):
 
         assert refused.value.field == "interface.ipv4"
         assert driver.ports(other) == ()
-
-    def test_what_the_network_does_not_have_is_refused(
-        self, driver: NetworkDriver, sliver: str, settings: SiteNetwork
-    ) -> None:
-        subnet = settings.subnet
-        length = subnet.prefixlen
-        addresses = {
-            "outside": f"{subnet.broadcast_address + 5}/{length}",
-            "a wrong prefix": f"{subnet[5]}/{length - 1}",
-            "the subnet's own": f"{subnet[0]}/{length}",
-            "the broadcast address": f"{subnet[-1]}/{length}",
-        }
-        for what, address in addresses.items():
-            asked = interface(ipv4=address)
-            with pytest.raises(InvalidSliver) as refused:
-                driver.check(self.network, asked)
-            assert refused.value.field == "interface.ipv4", what
-            with pytest.raises(InvalidSliver):
-                driver.create_port(sliver, "nic", self.network, asked)
-
-    def test_a_network_that_is_not_there_is_refused(self, driver: NetworkDriver) -> None:
-        with pytest.raises(InvalidSliver) as refused:
-            driver.check("no-such-network", ANY)
-
-        assert refused.value.field == "network"
-
-    def test_what_the_driver_does_not_serve_is_refused(self, driver: NetworkDriver) -> None:
-        for field in driver.unserved:
-            with pytest.raises(InvalidSliver) as refused:
-                driver.check(self.network, interface(**{field: VALUES[field]}))
-            assert refused.value.field == f"interface.{field}"
 
     @pytest.mark.usefixtures("foreign")
     def test_a_network_that_is_not_ours_is_left_alone(

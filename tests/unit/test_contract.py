@@ -1,4 +1,4 @@
-"""The contract of drivers, on the fakes."""
+"""The contract of drivers, on the fakes, and as far as a driver needs no daemon for it."""
 
 import pytest
 
@@ -22,12 +22,14 @@ from fabric_direct.drivers.fake import (
     FakeNetwork,
     FakeVolume,
 )
+from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.model import Gpu, NodeSliver, PciAddress
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.testing import (
     BridgeContract,
     DeviceContract,
     NetworkContract,
+    NetworkRefusals,
     ServerContract,
     VolumeContract,
 )
@@ -60,6 +62,16 @@ class TestNetworks(NetworkContract):
     @pytest.fixture
     def foreign(self, driver: FakeNetwork) -> None:
         driver.substrate.foreign.add(self.network)
+
+
+class TestWhatLibvirtRefuses(NetworkRefusals):
+    """By the site alone: no daemon is asked."""
+
+    network = "red"
+
+    @pytest.fixture
+    def driver(self, site: Site) -> NetworkDriver:
+        return LibvirtNetwork(site, HOST)
 
 
 class TestVolumes(VolumeContract):
