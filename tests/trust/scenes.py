@@ -79,8 +79,9 @@ def node(*components: dict[str, Any], **values: Any) -> NodeSliver:
 
 def bridge(**network: Any) -> NetworkSliver:
     """Return a network that is a sliver."""
-    settings = {"strategy": "vlan", "vlan": 101, "uplink": "eth0", "subnet": "10.30.0.0/24"}
-    values = {"id": "net-1", "name": "lab", "network": settings | network}
+    settings = {"strategy": "vlan", "vlan": 101, "subnet": "10.30.0.0/24"}
+    on = {"physical_network": "physnet1"}
+    values = {"id": "net-1", "name": "lab", "network": settings | on | network}
     return NetworkSliver.model_validate(values)
 
 

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site
+from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import (
     Finding,
@@ -31,7 +31,12 @@ REF = SliverRef(id="net-1", type="L2Bridge")
 
 
 def lab(name: str = "lab", **network: Any) -> NetworkSliver:
-    settings = {"strategy": "vlan", "vlan": 101, "uplink": "eth0", "subnet": "10.30.0.0/24"}
+    settings = {
+        "strategy": "vlan",
+        "vlan": 101,
+        "physical_network": "physnet1",
+        "subnet": "10.30.0.0/24",
+    }
     return NetworkSliver.model_validate(
         {"id": "net-1", "name": name, "network": settings | network}
     )
@@ -39,7 +44,9 @@ def lab(name: str = "lab", **network: Any) -> NetworkSliver:
 
 @pytest.fixture
 def site(fake_site: Site) -> Site:
-    return fake_site.model_copy(update={"drivers": {**fake_site.drivers, "L2Bridge": "fake"}})
+    drivers = {**fake_site.drivers, "L2Bridge": "fake"}
+    cloud = OpenStackSettings(cloud="lab", external_network="public")
+    return fake_site.model_copy(update={"drivers": drivers, "openstack": cloud})
 
 
 @pytest.fixture

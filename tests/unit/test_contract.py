@@ -111,7 +111,12 @@ class TestBridges(BridgeContract):
 
     @pytest.fixture
     def lan(self, sliver: str) -> NetworkSliver:
-        network = {"strategy": "vlan", "vlan": 101, "uplink": "eth0", "subnet": "10.30.0.0/24"}
+        network = {
+            "strategy": "vlan",
+            "vlan": 101,
+            "physical_network": "physnet1",
+            "subnet": "10.30.0.0/24",
+        }
         return NetworkSliver.model_validate({"id": sliver, "name": sliver, "network": network})
 
 

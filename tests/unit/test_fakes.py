@@ -8,7 +8,7 @@ import pytest
 from fabric_direct import registry
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers, Image, ServerSpec, Tenant
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake import FakeBridge, Substrate, substrate
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs, NotVerified, PoolExhausted
 from fabric_direct.model import (
     DeviceState,
@@ -18,6 +18,7 @@ from fabric_direct.model import (
     SharedNic,
     VNicInterface,
 )
+from fabric_direct.networks import NetworkSliver
 from tests.conftest import FAKE_DRIVERS
 
 GPU, OTHER, VF = map(PciAddress.parse, ("25:00.0", "26:00.0", "a1:00.0"))
@@ -165,6 +166,29 @@ class TestANetwork:
             drivers(site).network.check("red", interface())
         with pytest.raises(NotOurs, match="red"):
             drivers(site).network.create_port("s1", "nic", "red", interface())
+
+
+class TestANetworkSliver:
+    ON = {"strategy": "vlan", "vlan": 101, "physical_network": "physnet1", "subnet": "10.30.0.0/24"}
+
+    @pytest.mark.parametrize(
+        ("settings", "field"),
+        [
+            ({"physical_network": None, "uplink": "eth0"}, "physical_network"),
+            ({"router": True}, "router"),
+            ({"pool": ["10.30.0.5", "10.30.0.5"], "dns": ["10.30.0.5"]}, "pool"),
+        ],
+        ids=["no physical network", "a router to nowhere", "no address to give out"],
+    )
+    def test_that_no_cloud_can_make_is_refused(
+        self, make_site: Any, settings: dict[str, Any], field: str
+    ) -> None:
+        network = {"id": "net-1", "name": "lan", "network": self.ON | settings}
+
+        with pytest.raises(InvalidSliver) as refused:
+            FakeBridge(make_site(), "").check(NetworkSliver.model_validate(network))
+
+        assert refused.value.field == f"network.{field}"
 
 
 def node(**values: Any) -> NodeSliver:

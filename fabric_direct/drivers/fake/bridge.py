@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fabric_direct.drivers.contract import Network
+from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.networks import NetworkSliver, VlanNetwork
@@ -16,9 +17,14 @@ class FakeBridge(Fake):
     kind = "bridge"
 
     def check(self, sliver: NetworkSliver) -> None:
-        """Refuse a name that the site has, and to change what is fixed."""
+        """Refuse a name that the site has, what no cloud can make, and to change what is fixed."""
         if sliver.name in self.site.networks:
             raise InvalidSliver(f"{sliver.name} is a network of the site", field="name")
+        cloud = self.site.openstack
+        found = impossibility(sliver.network, cloud.external_network if cloud else None)
+        if found:
+            field, why, remedy = f"network.{found.field}", found.why, found.remedy
+            raise InvalidSliver(found.what, field=field, why=why, remedy=remedy)
         for field in self._fixed(sliver):
             raise InvalidSliver("cannot be changed", field=field)
 

@@ -14,13 +14,13 @@ address of a subnet.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import Any
 
 from openstack.network.v2.network import Network as NeutronNetwork
 from openstack.network.v2.subnet import Subnet
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.contract.provider_networks import gateway, impossibility, pools
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, Refused
 from fabric_direct.networks import FlatNetwork, NetworkSliver, SiteNetwork, VlanNetwork
@@ -78,21 +78,9 @@ def refuse_impossible(desired: DesiredNetwork, external: str | None) -> None:
 
     :param external: the cloud's external network, if the site names one.
     """
-    if desired.settings.physical_network is None:
-        raise desired.refuse(
-            "physical_network",
-            "is missing",
-            why=f"Neutron makes network {desired.name} on a physical network",
-            remedy="name one of the cloud's (bridge_mappings of its agents)",
-        )
-    if desired.settings.router and external is None:
-        raise desired.refuse(
-            "router",
-            "needs an external network",
-            remedy="name it as openstack.external_network in site.yaml",
-        )
-    if not _pools(desired.settings):
-        raise desired.refuse("pool", f"no address of {desired.settings.subnet} can be given out")
+    found = impossibility(desired.settings, external)
+    if found:
+        raise desired.refuse(found.field, found.what, why=found.why, remedy=found.remedy)
 
 
 def provider(settings: SiteNetwork) -> dict[str, Any]:
@@ -116,15 +104,9 @@ def subnets(settings: SiteNetwork) -> list[dict[str, Any]]:
         "gateway_ip": _text(gateway(settings)),
         "is_dhcp_enabled": dhcp,
         "dns_nameservers": [str(address) for address in settings.dns],
-        "allocation_pools": [{"start": str(a), "end": str(b)} for a, b in _pools(settings)],
+        "allocation_pools": [{"start": str(a), "end": str(b)} for a, b in pools(settings)],
     }
     return [*_ipv6(settings, dhcp=dhcp), ipv4]
-
-
-def gateway(settings: SiteNetwork) -> IPv4Address | None:
-    """Return the guests' default gateway: as configured, or the address of the network's router."""
-    first = settings.subnet[1] if settings.router else None
-    return settings.gateway or first
 
 
 def _ipv6(settings: SiteNetwork, *, dhcp: bool) -> list[dict[str, Any]]:
@@ -141,17 +123,6 @@ def _ipv6(settings: SiteNetwork, *, dhcp: bool) -> list[dict[str, Any]]:
             **({"ipv6_ra_mode": mode, "ipv6_address_mode": mode} if dhcp else {}),
         }
     ]
-
-
-def _pools(settings: SiteNetwork) -> list[tuple[IPv4Address, IPv4Address]]:
-    """Return the ranges of addresses that ports may get."""
-    subnet = settings.subnet
-    first, last = settings.pool or (subnet[2], subnet[-2])
-    kept = {subnet[0], subnet[-1], *settings.dns, gateway(settings)}
-    inside = sorted(a for a in kept if a is not None and first <= a <= last)
-    starts = [first, *(address + 1 for address in inside)]
-    ends = [*(address - 1 for address in inside), last]
-    return [(start, end) for start, end in zip(starts, ends, strict=True) if start <= end]
 
 
 def _text(address: object) -> str | None:
