@@ -27,7 +27,7 @@ SITE: dict[str, Any] = {
     "site": "TEST",
     "drivers": FAKE_DRIVERS,
     "guest": "fake",
-    "images": {"default_rocky_9": {}},
+    "images": {"default_rocky_9": {}, "default_centos_8": {}},
     "networks": {
         "mgmt": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"},
         "dataplane-201": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},
