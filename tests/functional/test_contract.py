@@ -1,0 +1,113 @@
+"""The contract of drivers, on this machine's libvirt; no guest boots."""
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import libvirt
+import pytest
+
+from fabric_direct.config import ImageSettings, Site
+from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
+from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.testing import NetworkContract, ServerContract, VolumeContract
+from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
+
+HOST = "localhost"
+
+
+@pytest.fixture(scope="module")
+def site(connection: libvirt.virConnect) -> Iterator[Site]:
+    """A site with a network and a pool of its own, and an image that boots nothing."""
+    room = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
+    room.chmod(0o711)
+    site = Site.model_validate(
+        {
+            "site": f"{TAG}-contract",
+            "state_dir": room / "state",
+            "volume_pool": room / "volumes",
+            "networks": {
+                "red": {
+                    "strategy": "flat_dhcp",
+                    "subnet": f"{subnet(206)}.0/24",
+                    "subnet6": f"fd12:{NUMBER + 1:x}::/64",
+                }
+            },
+        }
+    )
+    store = Store.of(site, HOST)
+    store.create("empty.qcow2", GIB // 2)
+    empty = ImageSettings(path=Path(store.file("empty.qcow2")))
+    yield site.model_copy(update={"images": {"empty": empty}})
+    store.pool().destroy()
+    store.pool().undefine()
+    shutil.rmtree(room)
+
+
+def new_id() -> str:
+    return f"{TAG}-contract-{secrets.token_hex(3)}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="bridges need root")
+class TestNetworks(NetworkContract):
+    network = "red"
+
+    @pytest.fixture
+    def sliver(self) -> str:
+        return new_id()
+
+    @pytest.fixture
+    def driver(self, site: Site) -> LibvirtNetwork:
+        return LibvirtNetwork(site, HOST)
+
+    @pytest.fixture
+    def foreign(self, connection: libvirt.virConnect, site: Site) -> Iterator[None]:
+        name = f"fd-{site.site}-{self.network}"
+        xml = f"<network><name>{name}</name><bridge name='{BRIDGE}alien'/></network>"
+        network = connection.networkDefineXML(xml)
+        yield
+        network.undefine()
+
+
+class TestVolumes(VolumeContract):
+    @pytest.fixture
+    def sliver(self) -> str:
+        return new_id()
+
+    @pytest.fixture
+    def driver(self, site: Site) -> LibvirtVolume:
+        return LibvirtVolume(site, HOST)
+
+    @pytest.fixture
+    def foreign(self, site: Site) -> Iterator[str]:
+        path = Store.of(site, HOST).path / "archive"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "1G"], check=True)
+        yield path.name
+        path.unlink()
+
+
+class TestServers(ServerContract):
+    image = "empty"
+
+    @pytest.fixture
+    def sliver(self) -> str:
+        return new_id()
+
+    @pytest.fixture
+    def driver(self, site: Site) -> LibvirtCompute:
+        return LibvirtCompute(site, HOST)
+
+    @pytest.fixture
+    def foreign(self, connection: libvirt.virConnect, sliver: str) -> Iterator[None]:
+        domain = connection.defineXML(
+            f"<domain type='qemu'><name>{sliver}-node</name><memory unit='MiB'>64</memory>"
+            "<os><type>hvm</type></os></domain>"
+        )
+        yield
+        domain.undefine()
