@@ -15,18 +15,27 @@ pytest.importorskip("fim", reason="fabric-fim is not installed: labs/fabric/env,
 from fabric_direct.actor import VMHandler, VnicNetHandler
 from fabric_direct.actor.site import processor_of
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
-from fabric_direct.model import DeviceState, PciAddress
 from tests.conftest import FAKE_DRIVERS
 
 # A client of Kafka that a forked process collects crashes it: its threads are the parent's.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
+DEVICES = {
+    "25:00.0": "GPU",
+    "25:00.1": "GPU",
+    "26:00.0": "NVME",
+    "41:00.0": "SmartNIC",
+    "41:00.1": "SmartNIC",
+    "a1:00.0": "SharedNIC",
+}
+"""What the site's worker has, by address."""
+ALLOWED = [{"type": kind, "bdf": address} for address, kind in DEVICES.items()]
 SITE: dict[str, Any] = {
     "site": "TEST",
     "drivers": FAKE_DRIVERS,
     "guest": "fake",
+    "hosts": {"localhost": {"devices": ALLOWED}},
     "images": {"default_rocky_9": {}, "default_centos_8": {}},
     "networks": {
         "mgmt": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"},
@@ -75,12 +84,7 @@ def site(properties: dict[str, str]) -> Site:
 
 @pytest.fixture
 def fakes(site: Site) -> Iterator[Substrate]:
-    """What the fake drivers work on, with some devices."""
+    """What the fake drivers work on."""
     things = substrate(site, "localhost")
-    for bus in ("25", "41", "a1"):
-        for number in (0, 1):
-            address = PciAddress.parse(f"0000:{bus}:00.{number}")
-            function = PciFunction(address, "15b3", "101d")
-            things.devices[address] = HostDevice(function, DeviceState.FREE)
     yield things
     things.mend()

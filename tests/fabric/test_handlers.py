@@ -21,7 +21,8 @@ from fabric_direct.model import Operation
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, RESERVATION, bridge, component, interface, port, vm
 
-GPU, NICS = "0000:25:00.0", ["0000:41:00.0", "0000:41:00.1"]
+GPU, OTHER_GPU, NVME = "0000:25:00.0", "0000:25:00.1", "0000:26:00.0"
+NICS, VF = ["0000:41:00.0", "0000:41:00.1"], "0000:a1:00.0"
 OTHER = "16fd2706-8baf-433b-82eb-8c7fada847da"
 
 
@@ -373,12 +374,12 @@ def test_a_device_that_only_allocations_name_is_known_by_the_stamp_afterwards(
     handler: VMHandler, fakes: Substrate
 ) -> None:
     """A creation overwrites the allocations with the addresses in the guest."""
-    part = component("NVME", "d1", GPU)
+    part = component("NVME", "d1", NVME)
     part.labels = None
     unit = slivers.unit(vm(part))
     handler.create(unit)
     part.label_allocations.bdf = ["0000:05:00.0"]
-    unit.set_modified(modified=vm(part, component("GPU", "gpu1", NICS[0])))
+    unit.set_modified(modified=vm(part, component("GPU", "gpu1", OTHER_GPU)))
 
     assert handler.modify(unit)[0] == ok("modify")
     assert [d.component for d in fakes.plugged[RESERVATION]] == ["d1", "gpu1"]
@@ -389,7 +390,7 @@ def test_a_device_that_only_allocations_name_is_known_by_the_stamp_afterwards(
 def test_a_vm_whose_device_only_allocations_name_is_created_again_as_it_is(
     handler: VMHandler, fakes: Substrate
 ) -> None:
-    part = component("NVME", "d1", GPU)
+    part = component("NVME", "d1", NVME)
     part.labels = None
     unit = slivers.unit(vm(part))
     handler.create(unit)
@@ -403,7 +404,7 @@ def test_a_vm_whose_device_only_allocations_name_is_created_again_as_it_is(
 def test_a_vm_that_is_gone_is_created_again_by_the_addresses_that_are_there(
     handler: VMHandler, fakes: Substrate
 ) -> None:
-    unit = slivers.unit(vm(component("NVME", "d1", GPU)))
+    unit = slivers.unit(vm(component("NVME", "d1", NVME)))
     handler.create(unit)
     handler.delete(unit)
 
@@ -427,7 +428,7 @@ def test_addresses_that_come_later_are_set_by_a_modification(
 
     def sliver(**values: Any) -> Any:
         nic = interface("p1", mac="52:54:00:00:00:07", vlan="200", **values)
-        return vm(component("SharedNIC", "nic1", GPU, "ConnectX-6", nic))
+        return vm(component("SharedNIC", "nic1", VF, "ConnectX-6", nic))
 
     unit = slivers.unit(sliver())
     assert handler.create(unit)[0] == ok("create")
@@ -502,10 +503,10 @@ def test_a_pinned_cpu_is_pinned(handler: VMHandler, fakes: Substrate, unit: Any)
 
 
 def test_devices_are_rescanned(handler: VMHandler, fakes: Substrate) -> None:
-    unit = slivers.unit(vm(component("NVME", "d1", GPU)))
+    unit = slivers.unit(vm(component("NVME", "d1", NVME)))
     handler.create(unit)
 
-    assert act(handler, unit, "rescan", bdf=slivers.listed([GPU])) == changed("rescan")
+    assert act(handler, unit, "rescan", bdf=slivers.listed([NVME])) == changed("rescan")
     assert fakes.calls["device.rescan"] == 1
 
 
@@ -513,7 +514,7 @@ def test_a_device_may_be_named_by_its_address_in_the_guest(
     handler: VMHandler, fakes: Substrate
 ) -> None:
     """FABlib sends what was written back to the allocations."""
-    part = component("NVME", "d1", GPU)
+    part = component("NVME", "d1", NVME)
     unit = slivers.unit(vm(part, component("SmartNIC", "nic1", NICS)))
     handler.create(unit)
     part.label_allocations.bdf = ["0000:05:00.0"]
@@ -523,11 +524,11 @@ def test_a_device_may_be_named_by_its_address_in_the_guest(
 
 
 def test_an_address_on_the_host_comes_before_one_in_the_guest(site: Site) -> None:
-    first, second = component("NVME", "d1", GPU), component("NVME", "d2", NICS[0])
+    first, second = component("NVME", "d1", NVME), component("NVME", "d2", NICS[0])
     unit = slivers.unit(vm(first, second))
     was = fim.vm(site, unit, unit.get_sliver())
-    second.label_allocations.bdf = [GPU]
-    assert fim.host_functions(was, unit.get_sliver(), [GPU]) == [GPU]
+    second.label_allocations.bdf = [NVME]
+    assert fim.host_functions(was, unit.get_sliver(), [NVME]) == [NVME]
 
 
 def test_cpuinfo_is_told_by_worker_and_instance(

@@ -19,10 +19,9 @@ from fim.slivers.network_service import NetworkServiceInfo, NetworkServiceSliver
 
 from fabric_direct.actor import VMHandler
 from fabric_direct.actor.site import processor_of
-from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
-from fabric_direct.model import DeviceState, PciAddress
 from tests.fabric import slivers
+from tests.fabric.conftest import ALLOWED
 
 WORKER = "renc-w1.fabric-testbed.net"
 NIC = ["0000:41:00.0", "0000:41:00.1"]
@@ -84,16 +83,12 @@ def two_interfaces() -> NetworkServiceInfo:
 
 @pytest.fixture
 def properties(config: Callable[..., Path]) -> dict[str, str]:
-    return {"config.properties.file": str(config(hosts={WORKER: {}}))}
+    return {"config.properties.file": str(config(hosts={WORKER: {"devices": ALLOWED}}))}
 
 
 @pytest.fixture(autouse=True)
 def fakes(properties: dict[str, str]) -> Substrate:
-    things = substrate(processor_of(properties).site, WORKER)
-    for address in map(PciAddress.parse, NIC):
-        function = PciFunction(address, "15b3", "101d")
-        things.devices[address] = HostDevice(function, DeviceState.FREE)
-    return things
+    return substrate(processor_of(properties).site, WORKER)
 
 
 def answered(answer: tuple[dict[str, Any], Any], target: str, code: int) -> Any:

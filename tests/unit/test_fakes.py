@@ -7,7 +7,14 @@ import pytest
 
 from fabric_direct import registry
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDrivers, Image, ServerSpec, Tenant
+from fabric_direct.drivers.contract import (
+    HostDevice,
+    HostDrivers,
+    Image,
+    PciFunction,
+    ServerSpec,
+    Tenant,
+)
 from fabric_direct.drivers.fake import FakeBridge, Substrate, substrate
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs, NotVerified, PoolExhausted
 from fabric_direct.model import (
@@ -235,7 +242,7 @@ def test_a_volume_of_another_size_is_not_taken_for_it(make_site: Any) -> None:
 
 
 class TestTheAllowList:
-    """``hosts.….devices``: obeyed where the site lists devices, which are then there."""
+    """``hosts.….devices``: nothing else is allowed, and what it names is there."""
 
     @pytest.fixture
     def site(self, make_site: Any) -> Site:
@@ -271,11 +278,23 @@ class TestTheAllowList:
         with pytest.raises(InvalidSliver, match="it allows it as GPU A30"):
             drivers(site).devices[component.type].check(component, Tenant("s1"))
 
-    def test_without_one_all_that_the_substrate_has_is_allowed(self, make_site: Any) -> None:
-        site = make_site(fake={"hosts": {"localhost": {"gpus": 1}}})
-        component = Gpu(id="gpu", bdf=(PciAddress.parse("40:00.0"),))
+    def test_without_one_what_the_site_gives_a_host_in_memory_is_allowed(
+        self, make_site: Any
+    ) -> None:
+        site = make_site(fake={"hosts": {"localhost": {"gpus": 1, "vfs": 1}}})
+        gpu = Gpu(id="gpu", bdf=(PciAddress.parse("40:00.0"),))
 
-        drivers(site).devices["GPU"].check(component, Tenant("s1"))
+        drivers(site).devices["GPU"].check(gpu, Tenant("s1"))
+        drivers(site).devices["SharedNIC"].check(SharedNic(id="vf", bdf=(VF,)), Tenant("s1"))
+
+    def test_without_one_nothing_else_is_allowed(self, make_site: Any) -> None:
+        site = make_site()
+        function = PciFunction(GPU, "10de", "20b7")
+        substrate(site, "localhost").devices[GPU] = HostDevice(function, DeviceState.FREE)
+
+        with pytest.raises(InvalidSliver, match=r"25:00\.0 is not allowed as GPU"):
+            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(GPU,)), Tenant("s1"))
+        assert [d.state for d in drivers(site).functions()] == [DeviceState.NOT_ALLOWED]
 
     def test_what_is_not_there_is_refused(self, site: Site) -> None:
         with pytest.raises(InvalidSliver, match="there is no PCI function") as refused:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fabric_direct import registry
-from fabric_direct.config import Site
+from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import (
     HostDevice,
     HostDrivers,
@@ -147,14 +147,16 @@ def test_a_device_is_not_changed_in_place(changed: Gpu | SharedNic) -> None:
 
 @pytest.fixture
 def drivers(fake_site: Site, fakes: Substrate) -> HostDrivers:
-    return registry.host_drivers(fake_site, "localhost")
+    hosts = {"localhost": Host(devices=(AllowedDevice(type="GPU", bdf=GPU),))}
+    return registry.host_drivers(fake_site.model_copy(update={"hosts": hosts}), "localhost")
 
 
 def test_a_device_that_is_not_allowed_is_named_by_its_component(
     drivers: HostDrivers, fakes: Substrate
 ) -> None:
-    for address, state in ((GPU, DeviceState.FREE), (AUDIO, DeviceState.NOT_ALLOWED)):
-        fakes.devices[address] = HostDevice(PciFunction(address, "10de", "1eb8"), state)
+    for address in (GPU, AUDIO):
+        function = PciFunction(address, "10de", "1eb8")
+        fakes.devices[address] = HostDevice(function, DeviceState.FREE)
 
     with pytest.raises(InvalidSliver, match=r"25:00\.1 is not allowed") as refusal:
         refuse_components(

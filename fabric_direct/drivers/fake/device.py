@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from fabric_direct.config import AllowedDevice
+from fabric_direct.config import AllowedDevice, FakeHost
 from fabric_direct.drivers.contract import (
     DeviceRecord,
     HostDevice,
@@ -13,6 +13,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
+from fabric_direct.drivers.fake.inventory import given
 from fabric_direct.drivers.fake.substrate import Fake, the
 from fabric_direct.errors import DeviceClaimed, DeviceUnclean
 from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic
@@ -43,14 +44,15 @@ class FakeDevice(Fake):
             return DeviceState.USED
         if device.address in self.substrate.records:
             return DeviceState.UNCLEAN
-        listed = not self._allow_list() or self._entry(device)
-        return device.state if listed or device.owner else DeviceState.NOT_ALLOWED
+        return device.state if self._entry(device) or device.owner else DeviceState.NOT_ALLOWED
 
     def _allow_list(self) -> tuple[AllowedDevice, ...]:
-        return self.site.hosts[self.host].devices if self.host in self.site.hosts else ()
+        """Return the site's list or, where it has none, what ``fake.hosts`` gives the host."""
+        listed = self.site.hosts[self.host].devices if self.host in self.site.hosts else ()
+        return listed or given(self.site.fake.hosts.get(self.host, FakeHost()))
 
     def _entry(self, device: HostDevice) -> AllowedDevice | None:
-        """Return the entry of the allow-list that has a device, if the site has such a list."""
+        """Return the entry of the allow-list that names a device, if one does."""
         for entry in self._allow_list():
             if device.address == entry.bdf or (device.uplink or "") == entry.uplink:
                 return entry
@@ -63,8 +65,7 @@ class FakeDevice(Fake):
             field = f"bdf[{number}]"
             refuse_absent(address in self.substrate.devices, address, self.host, field)
             device = self.substrate.devices[address]
-            if self._allow_list() or device.state is DeviceState.NOT_ALLOWED:
-                refuse_disallowed(component, address, self._entry(device), self.host, field)
+            refuse_disallowed(component, address, self._entry(device), self.host, field)
             self._refuse_claimed(device, tenant.sliver, field)
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:

@@ -57,6 +57,13 @@ def _vfs(number: int) -> Iterator[HostDevice]:
         yield HostDevice(function, DeviceState.FREE, type="SharedNIC", uplink=UPLINK)
 
 
+def given(host: FakeHost) -> tuple[AllowedDevice, ...]:
+    """Return what a host is given, as entries of an allow-list."""
+    gpus = (AllowedDevice(type="GPU", model=d.model, bdf=d.address) for d in _gpus(host.gpus))
+    uplinks = (AllowedDevice(type="SharedNIC", uplink=UPLINK),) if host.vfs else ()
+    return (*gpus, *uplinks)
+
+
 def inventory(things: "Substrate", host: str) -> HostInventory:
     """Return the host's capacity, on two NUMA nodes, and what its servers use."""
     has, taken = things.capacity, _taken(things)
