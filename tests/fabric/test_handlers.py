@@ -858,6 +858,14 @@ def test_the_logger_may_be_missing(properties: dict[str, str], fakes: Substrate,
 CLOUD: dict[str, Any] = {
     "openstack": {"cloud": "lab", "external_network": "public"},
     "hosts": {"localhost": {}},
+    "networks": {
+        "mgmt": {
+            "strategy": "flat_dhcp",
+            "subnet": "10.20.1.0/24",
+            "physical_network": "physnet1",
+            "router": True,
+        }
+    },
     "actor": {"management_network": "mgmt", "floating_ip": True},
 }
 

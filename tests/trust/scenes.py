@@ -118,9 +118,10 @@ class Scene:
 
     def site(self, state_dir: Path) -> Site:
         """Return the site; its state is kept in a directory."""
+        routed = {"physical_network": "physnet1", "router": True}
         networks = {
-            name: {"strategy": "flat_dhcp", "subnet": f"10.20.{number}.0/24"}
-            for number, name in enumerate(("red", "blue"), 1)
+            "red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"} | routed,
+            "blue": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},
         }
         return Site.model_validate(
             {

@@ -34,6 +34,14 @@ ALLOWED = [
     {"type": "SharedNIC", "uplink": "ens1"},
 ]
 
+CLOUD = {"cloud": "lab", "external_network": "public"}
+ROUTED = {
+    "strategy": "flat_dhcp",
+    "subnet": "10.20.1.0/24",
+    "physical_network": "physnet1",
+    "router": True,
+}
+
 
 @pytest.fixture
 def make_site(tmp_path: Path) -> Any:
@@ -108,12 +116,23 @@ class TestANetwork:
         with pytest.raises(InvalidSliver, match="has no IPv6"):
             drivers(make_site()).network.check("small", interface(ipv6="fd20:2::5/64"))
 
-    def test_of_a_cloud_with_an_external_network_has_floating_ips(self, make_site: Any) -> None:
-        site = make_site(openstack={"cloud": "lab", "external_network": "public"})
+    def test_that_a_router_connects_has_floating_ips(self, make_site: Any) -> None:
+        site = make_site(openstack=CLOUD, networks={"red": ROUTED})
 
+        drivers(site).network.check("red", interface(floating_ip=True))
         port = drivers(site).network.create_port("s1", "nic", "red", interface(floating_ip=True))
 
         assert port.floating_ip
+
+    @pytest.mark.parametrize("absent", ["physical_network", "router"])
+    def test_that_no_router_connects_has_none(self, make_site: Any, absent: str) -> None:
+        red = {name: value for name, value in ROUTED.items() if name != absent}
+        site = make_site(openstack=CLOUD, networks={"red": red})
+
+        with pytest.raises(InvalidSliver, match="no router") as refused:
+            drivers(site).network.check("red", interface(floating_ip=True))
+
+        assert refused.value.field == "interface.floating_ip"
 
     def test_that_the_site_does_not_have_has_no_port(self, make_site: Any) -> None:
         with pytest.raises(InvalidSliver) as refused:

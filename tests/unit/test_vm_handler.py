@@ -28,9 +28,12 @@ MakeVm = Callable[..., NodeSliver]
 
 @pytest.fixture
 def fake_site(fake_site: Site) -> Site:
-    """A site that has floating IPs."""
+    """A site that has floating IPs on one of its networks."""
     cloud = OpenStackSettings(cloud="lab", external_network="public")
-    return fake_site.model_copy(update={"openstack": cloud})
+    routed = {"physical_network": "physnet1", "router": True}
+    red = fake_site.networks["red"].model_copy(update=routed)
+    networks = fake_site.networks | {"red": red}
+    return fake_site.model_copy(update={"openstack": cloud, "networks": networks})
 
 
 def things_of(fakes: Substrate) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import known_network, refuse_floating_ip, taken
 from fabric_direct.drivers.fake.substrate import Fake, held
-from fabric_direct.errors import Conflict, PoolExhausted
+from fabric_direct.errors import Conflict, InvalidSliver, PoolExhausted
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import SiteNetwork
 
@@ -26,11 +26,22 @@ class FakeNetwork(Fake):
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Refuse what no real driver serves, and what another sliver holds."""
         refuse_fields(interface, self.unserved, "in memory", "interface.")
-        refuse_floating_ip(self.site, interface)
+        self._refuse_floating_ip(network, interface)
         check_addresses(self._settings(network), interface)
         for field, port in self._clashes(network, interface):
             if sliver_id not in {None, port.sliver}:
                 raise taken(f"interface.{field}", getattr(port, field), _name(port))
+
+    def _refuse_floating_ip(self, network: str, interface: VNicInterface) -> None:
+        """Refuse one where no cloud routes it to: a libvirt host has none, whatever the network."""
+        refuse_floating_ip(self.site, interface)
+        settings = self._settings(network)
+        if interface.floating_ip and not (settings.physical_network and settings.router):
+            raise InvalidSliver(
+                f"cannot be had: no router connects network {network} with the external network",
+                field="interface.floating_ip",
+                remedy="set physical_network and router of the network",
+            )
 
     def _settings(self, network: str) -> SiteNetwork:
         """Return a network of the site, or one that is a sliver."""
