@@ -45,6 +45,7 @@ class NetworkRefusals(Slivers):
             "a wrong prefix": f"{subnet[5]}/{length - 1}",
             "the subnet's own": f"{subnet[0]}/{length}",
             "the broadcast address": f"{subnet[-1]}/{length}",
+            **({"the gateway's": f"{settings.gateway}/{length}"} if settings.gateway else {}),
         }
         for what, address in addresses.items():
             asked = interface(ipv4=address)
@@ -59,6 +60,17 @@ class NetworkRefusals(Slivers):
             driver.check("no-such-network", ANY)
 
         assert refused.value.field == "network"
+
+    def test_a_floating_ip_that_no_cloud_gives_is_refused(
+        self, driver: NetworkDriver, site: Site
+    ) -> None:
+        if site.openstack and site.openstack.external_network:
+            pytest.skip("the site has an external network")
+
+        with pytest.raises(InvalidSliver) as refused:
+            driver.check(self.network, interface(floating_ip=True))
+
+        assert refused.value.field == "interface.floating_ip"
 
     def test_what_the_driver_does_not_serve_is_refused(self, driver: NetworkDriver) -> None:
         for field in driver.unserved:

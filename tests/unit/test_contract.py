@@ -41,7 +41,12 @@ GPU, UNLISTED = PciAddress.parse("25:00.0"), PciAddress.parse("40:00.0")
 @pytest.fixture
 def site(fake_site: Site) -> Site:
     """A site with one GPU that is allowed, one that is not, and a network with IPv6."""
-    red = {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24", "subnet6": "fd20:1::/64"}
+    red = {
+        "strategy": "flat_dhcp",
+        "subnet": "10.20.1.0/24",
+        "gateway": "10.20.1.254",
+        "subnet6": "fd20:1::/64",
+    }
     return Site.model_validate(
         {
             **fake_site.model_dump(),

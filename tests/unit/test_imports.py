@@ -1,5 +1,6 @@
 """What is imported for what: nothing before it is needed, for that is most of what a command takes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import fabric_direct
 from tests.conftest import FAKE_DRIVERS
 
 HEAVY = frozenset(
@@ -96,3 +98,13 @@ def test_a_command_on_the_fakes_imports_nothing_heavy(
 )
 def test_the_library_imports_nothing_heavy(code: str) -> None:
     assert not imported(code) & (HEAVY | {"rich", "click"})
+
+
+def test_only_the_contract_suites_need_pytest() -> None:
+    needing = re.compile(r"^\s*(import|from) (pytest|fabric_direct\.testing)\b", re.MULTILINE)
+    root = Path(fabric_direct.__file__).parent
+    found = (
+        path.relative_to(root) for path in root.rglob("*.py") if needing.search(path.read_text())
+    )
+
+    assert {path.parts[0] for path in found} == {"testing"}
