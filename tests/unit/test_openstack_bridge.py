@@ -136,7 +136,7 @@ class TestMaking:
 
         found = bridge.find("n1")
 
-        assert found == Network("n1", source, "lab", ("fd30::/64", "10.30.0.0/24"), 105)
+        assert found == Network("n1", source, "lab", ("10.30.0.0/24", "fd30::/64"), 105)
         assert neutron.asked() == [
             FIND,
             ("GET", "/subnets", {"network_id": source}),

@@ -102,6 +102,7 @@ class Network:
     """Its id at the API."""
     name: str
     subnets: tuple[str, ...] = ()
+    """Its address blocks, IPv4 first."""
     vlan: int | None = None
     users: tuple[str, ...] = ()
     """Whose ports are on it: ``<sliver>/<component>``, or the id of a port that is not ours."""

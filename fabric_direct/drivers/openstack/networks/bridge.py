@@ -68,7 +68,7 @@ class OpenStackBridge(CloudDriver):
             if not _complete(subnets, ports, routers):
                 return None
             users = map(self._networks.owner, self._networks.users(ports, routers))
-        return _network(sliver_id, network, [subnet.cidr for subnet in subnets], users)
+        return _network(sliver_id, network, _cidrs(subnets), users)
 
     def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
         """Return a sentence for each difference between the existing network and the sliver.
@@ -148,6 +148,11 @@ def _network(
         vlan=found.provider_segmentation_id,
         users=tuple(sorted(users)),
     )
+
+
+def _cidrs(subnets: Iterable[Subnet]) -> list[str]:
+    """Return the address blocks, IPv4 first; Neutron lists them in any order."""
+    return [subnet.cidr for subnet in sorted(subnets, key=lambda subnet: subnet.ip_version)]
 
 
 def _complete(subnets: list[Subnet], ports: list[NeutronPort], routers: list[Router]) -> bool:

@@ -1,0 +1,76 @@
+"""The contract of drivers, on what of OpenStack can be scripted: Neutron."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from requests import PreparedRequest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
+from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
+from fabric_direct.networks import NetworkSliver
+from fabric_direct.testing import BridgeContract, NetworkContract
+from tests.unit.neutron import Answer, Neutron
+from tests.unit.openstack_api import OpenStackApi, body
+
+RED = {
+    "strategy": "vlan",
+    "vlan": 101,
+    "physical_network": "physnet1",
+    "subnet": "10.20.1.0/24",
+    "gateway": "10.20.1.254",
+    "subnet6": "fd20::/64",
+}
+
+
+class StrictNeutron(Neutron):
+    """One that gives no address twice that is asked for."""
+
+    def _post(self, kind: str, request: PreparedRequest) -> Answer:
+        (values,) = body(request).values()
+        asked = {ip.get("ip_address") for ip in values.get("fixed_ips", ())} - {None}
+        held = {
+            ip["ip_address"] for port in self.things["ports"].values() for ip in port["fixed_ips"]
+        }
+        if kind == "ports" and asked & held:
+            return 409, {"NeutronError": {"message": "IP address is in use"}}
+        return super()._post(kind, request)
+
+
+@pytest.fixture
+def clouds_folder(kept_connection: Path) -> Path:
+    return kept_connection
+
+
+@pytest.fixture
+def neutron(api: OpenStackApi) -> Neutron:
+    return StrictNeutron(api)
+
+
+@pytest.fixture
+def site(api: OpenStackApi, tmp_path: Path) -> Site:
+    return api.site(state_dir=tmp_path / "state", networks={"red": RED})
+
+
+class TestNetworks(NetworkContract):
+    network = "red"
+
+    @pytest.fixture
+    def driver(self, site: Site, neutron: Neutron) -> OpenStackNetwork:
+        return OpenStackNetwork(site, "worker1")
+
+    @pytest.fixture
+    def foreign(self, neutron: Neutron) -> None:
+        neutron.network("red", "10.20.1.0/24")
+
+
+class TestBridges(BridgeContract):
+    @pytest.fixture
+    def driver(self, site: Site, neutron: Neutron) -> OpenStackBridge:
+        return OpenStackBridge(site, "")
+
+    @pytest.fixture
+    def lan(self, sliver: str) -> NetworkSliver:
+        network: dict[str, Any] = {**RED, "vlan": 102, "gateway": None, "subnet": "10.30.0.0/24"}
+        return NetworkSliver.model_validate({"id": sliver, "name": sliver, "network": network})
