@@ -15,12 +15,16 @@ import responses
 from requests import PreparedRequest
 
 from fabric_direct.config import ChildZone, Site
-from fabric_direct.drivers.openstack.client import session
+from fabric_direct.drivers.contract import Image
+from fabric_direct.drivers.openstack.client import name_cache, session
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, server_metadata
+from fabric_direct.drivers.openstack.networks import neutron
+from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
-from fabric_direct.model import NodeSliver
+from fabric_direct.model import NodeSliver, VNicInterface
+from fabric_direct.networks import NetworkSliver
 from fabric_direct.zones.app import application
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import SelectRequest
@@ -34,10 +38,12 @@ from tests.trust.hostile_inputs import (
     documents,
     texts,
 )
-from tests.trust.hostile_texts import VM
-from tests.unit.openstack_api import NOWHERE, OpenStackApi
+from tests.trust.hostile_texts import BRIDGE, VM
+from tests.unit.openstack_api import NOWHERE, PROJECT, OpenStackApi
 
 _SLIVER = NodeSliver.model_validate_json(json.dumps(VM))
+_GREEN = NetworkSliver.model_validate_json(json.dumps(BRIDGE))
+_NIC = VNicInterface.model_validate({"ipv4": "10.20.1.9/24"}, strict=False)
 _NEEDS = {"capacities": {"core": 1, "ram": 1, "disk": 1}, "image": "tiny"}
 _SELECT = {"request_id": "request-1", "kinds": [{"kind": "small", "needs": _NEEDS}]}
 _OFFER = {"kind": "small", "cost": [1], "zone": "a", "blob": "gAAAA", "expires": 60}
@@ -69,7 +75,7 @@ _PORT = {
     "mac_address": "52:54:00:00:00:01",
     "fixed_ips": [{"subnet_id": _ID, "ip_address": "10.20.1.5"}],
     "created_at": "2026-01-01T00:00:00Z",
-    "project_id": _ID,
+    "project_id": PROJECT,
     "device_id": "",
     "port_security_enabled": True,
 }
@@ -95,20 +101,68 @@ _VOLUME = {
     "created_at": "2026-01-01T00:00:00Z",
 }
 _SUBNET = {"id": _ID, "cidr": "10.20.1.0/24", "ip_version": 4, "dns_nameservers": []}
+_NETWORK = {
+    "id": _ID,
+    "name": "green",
+    "description": "fabric-direct TEST/net-1",
+    "project_id": PROJECT,
+    "provider:segmentation_id": 7,
+    "provider:network_type": "vlan",
+}
+_FLOATING = {
+    "id": _ID,
+    "port_id": None,
+    "floating_ip_address": "192.0.2.7",
+    "floating_network_id": _ID,
+    "project_id": PROJECT,
+}
 _PORTS: tuple[Any, ...] = (
     {
         "ports": [_PORT],
-        "floatingips": [{"id": _ID, "port_id": _ID, "floating_ip_address": "192.0.2.7"}],
-        "networks": [{"id": _ID, "name": "red", "subnets": [_ID]}],
-        "network": {"id": _ID, "name": "red", "subnets": [_ID]},
+        "floatingips": [_FLOATING],
+        "networks": [_NETWORK],
+        "network": _NETWORK,
         "subnets": [_SUBNET],
-        "subnet": _SUBNET,
+        "routers": [],
     },
     {"NeutronError": {"type": "X", "message": "no", "detail": ""}},
 )
 _SERVERS = (
     {"servers": [_SERVER], "server": _SERVER, "ports": [_PORT], "volumes": [_VOLUME]},
     {"computeFault": {"code": 500, "message": "no"}},
+)
+_WORKERS: tuple[Any, ...] = (
+    {
+        "hypervisors": [
+            {
+                "id": _ID,
+                "service": {"host": "w1", "disabled_reason": None},
+                "state": "up",
+                "status": "enabled",
+                "cpu_info": {"arch": "x86_64"},
+            }
+        ],
+        "servers": [_SERVER],
+        "resource_provider_generation": 1,
+        "inventories": {"VCPU": {"total": 4, "reserved": 0, "allocation_ratio": 2.0}},
+        "usages": {"VCPU": 1},
+        "traits": ["COMPUTE_ARCH_X86_64"],
+    },
+    {"forbidden": {"code": 403, "message": "no"}},
+)
+_CHOICES: tuple[Any, ...] = (
+    {
+        "servers": [_SERVER],
+        "flavors": [
+            {"id": "1", "name": "m1", "vcpus": 2, "ram": 4096, "disk": 10, "extra_specs": {}}
+        ],
+        "images": [
+            {"id": _ID, "name": "tiny", "status": "active", "min_ram": 0, "min_disk": 0}
+            | {"virtual_size": 10, "hw_architecture": "x86_64", "trait:X": "required"}
+        ],
+        "services": [{"host": "w1", "binary": "nova-compute", "status": "enabled", "state": "up"}],
+    },
+    {"badRequest": {"code": 400, "message": "no"}},
 )
 _VOLUMES = (
     {"volumes": [_VOLUME], "volumeAttachments": [{"volumeId": _ID, "device": "/dev/vdb"}]},
@@ -131,6 +185,9 @@ def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
         Parser("cloud: ports", partial(_said, _PORTS), cloud.ports, 1),
         Parser("cloud: servers", partial(_said, _SERVERS), cloud.servers, 1),
         Parser("cloud: volumes", partial(_said, _VOLUMES), cloud.volumes, 1),
+        Parser("cloud: networks", partial(_said, _PORTS), cloud.networks, 1),
+        Parser("cloud: workers", partial(_said, _WORKERS), cloud.workers, 1),
+        Parser("cloud: images and flavors", partial(_said, _CHOICES), cloud.choices, 1),
     )
 
 
@@ -141,7 +198,7 @@ class _Answer(NamedTuple):
 
 
 def _said(seeds: tuple[Any, ...], random: Random) -> _Answer:
-    seed = random.choice(seeds)
+    seed = random.choice((seeds[0], seeds[0], *seeds))
     body = random.choice(
         (
             as_json(changed(seed, random)),
@@ -150,7 +207,8 @@ def _said(seeds: tuple[Any, ...], random: Random) -> _Answer:
             as_json(any_value(random)),
         )
     )
-    return _Answer(random.choice(_STATUSES), random.choice(_KINDS), body)
+    status = random.choice(_STATUSES) if random.randrange(3) == 0 else 200
+    return _Answer(status, random.choice(_KINDS), body)
 
 
 # --- zones
@@ -237,7 +295,36 @@ class _Cloud(OpenStackApi):
     def ports(self, said: _Answer) -> None:
         """List the ports of a sliver."""
         self._said = said
+        self.forget()
         OpenStackNetwork(self._site, "").ports("sliver-1")
+
+    def networks(self, said: _Answer) -> None:
+        """Read a network that is a sliver, or check a NIC on any."""
+        self._said = said
+        self.forget()
+        asks: tuple[Callable[[], object], ...] = (
+            lambda: OpenStackBridge(self._site, "").find("net-1"),
+            lambda: OpenStackBridge(self._site, "").differences(_GREEN),
+            lambda: OpenStackNetwork(self._site, "").check("green", _NIC, "sliver-2"),
+        )
+        asks[len(said.body) % len(asks)]()
+
+    def workers(self, said: _Answer) -> None:
+        """Read what the workers have."""
+        self._said = said
+        OpenStackCompute(self._site, "").inventory()
+
+    def choices(self, said: _Answer) -> None:
+        """Check a sliver against images, flavors and workers, or read what an image needs."""
+        self._said = said
+        self.forget()
+        compute, image = OpenStackCompute(self._site, ""), Image("tiny", "user")
+        compute.check(_SLIVER, image) if len(said.body) % 2 else compute.image_needs(image)
+
+    def forget(self) -> None:
+        """Forget what the names of the cloud stood for."""
+        name_cache._names.clear()
+        neutron._caches.clear()
 
     def servers(self, said: _Answer) -> None:
         """List the servers of the site, or find one."""

@@ -148,6 +148,8 @@ def neutron_port(component: str = "nic1", **values: Any) -> dict[str, Any]:
         "status": "ACTIVE",
         "mac_address": "fa:16:3e:00:00:01",
         "description": "fabric-direct TEST/s-1",
+        "network_id": "n",
+        "fixed_ips": [],
         "project_id": PROJECT,
     }
     return given | values

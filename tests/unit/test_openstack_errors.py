@@ -35,7 +35,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
-from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry
+from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry, neutron_port
 
 POLICY = "Policy doesn't allow os_compute_api:os-quota-sets:update to be performed."
 CORES = "Quota exceeded for cores: Requested 4, but already used 18 of 20 cores"
@@ -265,7 +265,7 @@ class TestWhetherItWasCarriedOut:
 
         def hang(_: object) -> tuple[int, Any]:
             gate.wait(60)
-            return 201, {"port": {"id": "p"}}
+            return 201, {"port": neutron_port()}
 
         loopback.answer("POST", "network", "/ports", hang)
         connection = cloud(loopback.settings)
@@ -277,7 +277,7 @@ class TestWhetherItWasCarriedOut:
 
     def test_is_unclear_if_the_answer_broke_off(self, loopback: LoopbackCloud) -> None:
         longer = {"Content-Length": "999", "Connection": "close"}
-        loopback.answer("POST", "network", "/ports", {"port": {"id": "p"}}, headers=longer)
+        loopback.answer("POST", "network", "/ports", {"port": neutron_port()}, headers=longer)
 
         assert unclear(self.failure(cloud(loopback.settings)))
 
@@ -325,7 +325,7 @@ class TestWhetherItWasCarriedOut:
 class TestMakeOnce:
     """A port is made, and looked for by its stamp if the answer got lost."""
 
-    PORT = {"id": "p", "description": "ours"}
+    PORT = neutron_port(description="ours")
 
     @pytest.fixture
     def connection(self, api: OpenStackApi) -> Connection:

@@ -14,7 +14,7 @@ from fabric_direct.drivers.openstack.client.name_cache import Names, names
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, DriverError, InvalidSliver, NotFound
-from tests.unit.openstack_api import PROJECT, OpenStackApi
+from tests.unit.openstack_api import PROJECT, OpenStackApi, neutron_port
 
 OTHERS = "0" * 32
 ID = "6b1e1f0c-5a0f-4a3e-9d1b-0d1c2b3a4f5e"
@@ -242,7 +242,7 @@ class TestAnIdThatIsGone:
     def answer(self, api: OpenStackApi, status: int, message: str) -> None:
         refused = {"NeutronError": {"type": "X", "message": message, "detail": ""}}
         api.answer("POST", "network", "/ports", refused, status=status)
-        api.answer("POST", "network", "/ports", {"port": {"id": "p", "network_id": "n2"}})
+        api.answer("POST", "network", "/ports", {"port": neutron_port(network_id="n2")})
 
     @pytest.mark.parametrize(
         ("status", "message"),

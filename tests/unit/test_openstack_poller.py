@@ -17,7 +17,7 @@ from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, DriverError, TimedOut
-from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, end_waiting
+from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, end_waiting, neutron_port
 
 FORK = multiprocessing.get_context("fork")
 BUILD = {"id": "s1", "tags": ["a"], "status": "BUILD", "created_at": "2026-01-01T00:00:00Z"}
@@ -101,7 +101,7 @@ class TestWaiting:
         assert len(api.calls) == 2
 
     def test_for_a_port_reads_it_by_its_id(self, api: OpenStackApi) -> None:
-        port = {"id": "p", "status": "ACTIVE"}
+        port = neutron_port(status="ACTIVE")
         api.answer("GET", "network", "/ports", {"ports": [port]})
 
         found = wait_for(cloud(api.settings), "port", "p", active, timeout=30, what="port p")
@@ -274,7 +274,7 @@ class TestTogether:
         ]
 
     def test_all_ports_are_read_by_one_list(self, api: OpenStackApi) -> None:
-        ports = [{"id": name, "status": "ACTIVE"} for name in "pq"]
+        ports = [neutron_port(name, status="ACTIVE") for name in "pq"]
         api.answer("GET", "network", "/ports", {"ports": ports})
 
         found = poller._ports(cloud(api.settings), {"q", "p"})
@@ -286,7 +286,7 @@ class TestTogether:
         self, api: OpenStackApi
     ) -> None:
         names = [f"v{number}" for number in range(poller._MANY_VOLUMES)]
-        volumes = [{"id": name, "status": "available"} for name in names]
+        volumes = [{"id": name, "status": "available", "metadata": {}} for name in names]
         api.answer("GET", "volume", "/volumes/detail", {"volumes": volumes})
         for volume in volumes[1:]:
             api.answer("GET", "volume", f"/volumes/{volume['id']}", {"volume": volume})
@@ -305,7 +305,7 @@ class TestTogether:
         self, api: OpenStackApi, pool: ThreadPoolExecutor
     ) -> None:
         gate = Gate(api, servers(ACTIVE))
-        api.answer("GET", "network", "/ports", {"ports": [{"id": "p", "status": "ACTIVE"}]})
+        api.answer("GET", "network", "/ports", {"ports": [neutron_port(status="ACTIVE")]})
         held = pool.submit(wait, api)
         gate.reached()
 

@@ -23,7 +23,7 @@ from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, InvalidSite, Unreachable, Unsupported
-from tests.unit.openstack_api import PASSWORD, TOKEN, LoopbackCloud, OpenStackApi
+from tests.unit.openstack_api import PASSWORD, TOKEN, LoopbackCloud, OpenStackApi, neutron_port
 
 PORTS = ("GET", "network", "/ports", {})
 FORK = multiprocessing.get_context("fork")
@@ -209,7 +209,7 @@ class TestTokens:
 
         def make(request: object) -> tuple[int, Any]:
             made.append(request)
-            return 201, {"port": {"id": "p"}}
+            return 201, {"port": neutron_port()}
 
         api.answer("POST", "network", "/ports", make)
         connection = cloud(api.settings)

@@ -18,7 +18,7 @@ from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
 from fabric_direct.drivers.read_cache import ReadCache
-from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry
+from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry, neutron_port
 
 SERVERS = ("GET", "compute", "/servers/detail", {})
 PORTS = ("GET", "network", "/ports", {})
@@ -45,7 +45,7 @@ class TestTries:
     ) -> None:
         for _ in range(3):
             api.answer(method, "network", "/ports/p", status=status)
-        api.answer(method, "network", "/ports/p", {"port": {"id": "p"}})
+        api.answer(method, "network", "/ports/p", {"port": neutron_port()})
 
         cloud(api.settings).network.request("/ports/p", method)
 
@@ -289,10 +289,10 @@ class TestReadCache:
         api.answer("GET", "compute", "/servers/detail", {"servers": []})
         api.answer("GET", "network", "/ports", {"ports": []})
         api.answer("GET", "network", "/floatingips", {"floatingips": []})
-        api.answer("POST", "network", "/ports", {"port": {"id": "p"}}, status=201)
+        api.answer("POST", "network", "/ports", {"port": neutron_port()}, status=201)
         api.answer("POST", "compute", "/servers", {"server": {"id": "s"}}, status=202)
         api.answer("POST", "compute", "/servers/s/action", status=202)
-        api.answer("PUT", "network", "/ports/p", {"port": {"id": "p"}})
+        api.answer("PUT", "network", "/ports/p", {"port": neutron_port()})
         api.answer("DELETE", "network", "/ports/p", status=204)
         return cloud(api.settings)
 
@@ -310,7 +310,8 @@ class TestReadCache:
         assert api.calls == [SERVERS, PORTS, ADDRESSES]
 
     def test_answers_the_same_as_the_api(self, api: OpenStackApi) -> None:
-        port = {"id": "p", "name": "n", "fixed_ips": [{"ip_address": "10.0.0.2"}]}
+        address = {"subnet_id": "s", "ip_address": "10.0.0.2"}
+        port = neutron_port(name="n", fixed_ips=[address])
         api.answer("GET", "network", "/ports", {"ports": [port]})
         connection = cloud(api.settings)
 
@@ -529,7 +530,7 @@ class TestReadCache:
     ) -> None:
         def change(_: object) -> tuple[int, Any]:
             list(connection.network.ports())
-            return 200, {"port": {"id": "q"}}
+            return 200, {"port": neutron_port("q")}
 
         api.answer("PUT", "network", "/ports/q", change)
         with ReadCache().active():
@@ -543,7 +544,7 @@ class TestReadCache:
     ) -> None:
         def change(_: object) -> tuple[int, Any]:
             list(connection.network.ports())
-            return 200, {"port": {"id": "q"}}
+            return 200, {"port": neutron_port("q")}
 
         api.answer("PUT", "network", "/ports/q", change)
         with ReadCache().active():

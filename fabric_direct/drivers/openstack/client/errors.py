@@ -34,6 +34,7 @@ _NATIVE = (sdk.SDKException, keystone.ClientException, requests.RequestException
 
 # Errors of reading an answer of another form: openstacksdk takes its form for granted.
 _NONSENSE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_LIBRARIES, _OURS = {"openstack", "keystoneauth1"}, __name__.split(".")[0]
 
 _CREDENTIALS = "check the credentials of the cloud in clouds.yaml"
 _RIGHTS = "it needs an administrator's right, or a policy that lets this user do it"
@@ -92,9 +93,13 @@ def translated(what: str, where: str = "") -> Iterator[None]:
 
 
 def _in_library(error: Exception) -> bool:
-    """Return whether openstacksdk or keystoneauth raised an error; one of our own is a mistake."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return frames[-1].f_globals["__name__"].split(".")[0] in {"openstack", "keystoneauth1"}
+    """Return whether openstacksdk or keystoneauth raised an error, or called what did.
+
+    One of our own is a mistake.
+    """
+    frames = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
+    packages = [name.split(".")[0] for name in frames]
+    return next((p in _LIBRARIES for p in reversed(packages) if p in {_OURS, *_LIBRARIES}), False)
 
 
 def if_there(get: Callable[[str], T], name: str) -> T | None:

@@ -25,6 +25,7 @@ from openstack.service_description import ServiceDescription
 
 from fabric_direct import forks
 from fabric_direct.config import OpenStackSettings
+from fabric_direct.drivers.openstack.client.answers import Checked
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, uncached
 from fabric_direct.errors import InvalidSite, Unreachable
@@ -96,7 +97,7 @@ class Cloud(Connection):
 
 
 class _Service:
-    """A service of a connection, discovered at its first use."""
+    """A service of a connection, discovered at its first use; what it returns is checked."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -107,7 +108,7 @@ class _Service:
             return self._service
         if self._name not in instance.services:
             with instance.discovering[self._name], translated(self._use(), instance.name):
-                instance.services[self._name] = self._discover(instance)
+                instance.services[self._name] = Checked(self._discover(instance))
         return instance.services[self._name]
 
     def _discover(self, cloud: Cloud) -> Any:

@@ -8,7 +8,7 @@ read cache serves them. A floating IP whose port is gone counts as a port withou
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from ipaddress import ip_interface
+from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
 from openstack.connection import Connection
@@ -17,6 +17,7 @@ from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 
 from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.openstack.client.answers import invalid
 from fabric_direct.drivers.openstack.client.stamp import component_of, description
 from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork, Neutron, own
 
@@ -124,10 +125,12 @@ def _addressing(port: NeutronPort, known: KnownNetwork) -> dict[str, Any]:
 
 def _addresses(port: NeutronPort, known: KnownNetwork) -> dict[str, Any]:
     """Return the port's first address of each family."""
-    cidrs = {subnet.id: subnet.cidr for subnet in known.subnets}
+    blocks = {subnet.id: ip_network(subnet.cidr) for subnet in known.subnets}
     found: dict[str, Any] = {}
-    for address in (ip for ip in port.fixed_ips if ip["subnet_id"] in cidrs):
-        length = cidrs[address["subnet_id"]].partition("/")[2]
-        interface = ip_interface(f"{address['ip_address']}/{length}")
+    for address in (ip for ip in port.fixed_ips if ip["subnet_id"] in blocks):
+        block = blocks[address["subnet_id"]]
+        if ip_address(address["ip_address"]) not in block:
+            raise invalid(port, "fixed_ips", f"{address['ip_address']} is not in {block}")
+        interface = ip_interface(f"{address['ip_address']}/{block.prefixlen}")
         found.setdefault(f"ipv{interface.version}", interface)
     return found

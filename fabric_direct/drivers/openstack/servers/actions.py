@@ -9,7 +9,7 @@ from openstack.exceptions import SDKException, raise_from_response
 
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.openstack.client.session import uncached
-from fabric_direct.errors import DriverError, TimedOut
+from fabric_direct.errors import DriverError, FabricDirectError
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def act(cloud: Connection, server_id: str, action: dict[str, Any]) -> str:
     """
     response = cloud.compute.post(f"/servers/{server_id}/action", json=action)
     raise_from_response(response)
-    return str(response.headers[_REQUEST_ID])
+    return str(response.headers.get(_REQUEST_ID, ""))
 
 
 def verify(cloud: Connection, server_id: str, request_id: str, what: str) -> None:
@@ -51,7 +51,7 @@ def why(cloud: Connection, server_id: str, action: str) -> str:
 
     Called after a failure, so it raises no other error.
     """
-    with suppress(SDKException), uncached():
+    with suppress(SDKException, FabricDirectError), uncached():
         actions = cloud.compute.server_actions(server_id)
         last = next((a for a in actions if a.action == action), None)
         if last is not None:
@@ -74,7 +74,7 @@ def fault(cloud: Connection, server_id: str) -> str:
         said[:] = [found["message"].strip()] if found else []
         return bool(said)
 
-    with suppress(SDKException, TimedOut):
+    with suppress(SDKException, FabricDirectError):
         wait_until("Nova to say what is wrong", told, timeout=_WRITTEN)
     return "".join(said)
 
@@ -85,7 +85,7 @@ def trouble(cloud: Connection, host: str | None) -> str:
     :param host: the worker; all if absent.
     """
     query = {"host": host} if host else {}
-    with suppress(SDKException), uncached():
+    with suppress(SDKException, FabricDirectError), uncached():
         services = cloud.compute.services(binary="nova-compute", **query)
         return "; ".join(_state(s) for s in services if (s.status, s.state) != ("enabled", "up"))
     return ""

@@ -23,6 +23,7 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.guests.cloudinit import user_data
+from fabric_direct.drivers.openstack.client.answers import Console, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, words
 from fabric_direct.drivers.openstack.client.name_cache import Names
@@ -163,7 +164,8 @@ class OpenStackCompute(CloudDriver):
             # A POST that changes nothing: it invalidates a cache of its own, not the caller's.
             with ReadCache().active():
                 said = server.cloud.compute.get_server_console_output(found.id, length=lines)
-        return "\n".join(str(said["output"] or "").splitlines()[-lines:] if lines > 0 else [])
+            written = read(Console, said, f"the console of server {found.id}").output or ""
+        return "\n".join(written.splitlines()[-lines:] if lines > 0 else [])
 
     # --- create and delete
 

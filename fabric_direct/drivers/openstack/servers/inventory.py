@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from openstack.connection import Connection
 from openstack.exceptions import ForbiddenException, NotFoundException
 from openstack.image.v2.image import Image as GlanceImage
-from openstack.resource import Body, Resource
 
 from fabric_direct.drivers.contract import HostInventory, ImageNeeds
+from fabric_direct.drivers.openstack.client.answers import Hypervisor
 from fabric_direct.drivers.openstack.client.errors import words
 from fabric_direct.drivers.openstack.client.stamp import read_stamp
 from fabric_direct.drivers.openstack.client.transport import uncached
@@ -32,19 +32,6 @@ _ALSO = {"x86_64": ("i686",)}
 _ARCHITECTURES = {"amd64": "x86_64", "i386": "i686", "arm64": "aarch64"}
 _EMULATED = "COMPUTE_ARCH_"
 _TRAIT = "trait:"
-
-
-class _Hypervisor(Resource):
-    """A hypervisor; openstacksdk's own warns of each field that later versions of the API lack."""
-
-    resources_key, base_path, allow_list = "hypervisors", "/os-hypervisors/detail", True
-    # The first in which it has the id that Placement knows it by. From 2.88 on Nova asks each worker for
-    # its uptime before it answers.
-    _max_microversion = "2.53"
-    service = Body("service", type=dict)
-    state = Body("state")
-    status = Body("status")
-    cpu_info = Body("cpu_info", type=dict)
 
 
 class _Stock(NamedTuple):
@@ -64,7 +51,7 @@ def read_inventory(cloud: Connection, site: str, hosts: Iterable[str]) -> tuple[
     wanted = set(hosts)
     # What others take, and what an operator takes out of service, changes by itself.
     with _administrator(), uncached():
-        there = sorted(_Hypervisor.list(cloud.compute), key=_host)
+        there = sorted(cloud.compute._list(Hypervisor), key=_host)
         found = [h for h in there if not wanted or _host(h) in wanted]
         slivers = _slivers(cloud, site)
         read = partial(_host_inventory, cloud, slivers)
@@ -85,7 +72,7 @@ def _administrator() -> Iterator[None]:
         ) from error
 
 
-def _host(hypervisor: _Hypervisor) -> str:
+def _host(hypervisor: Hypervisor) -> str:
     return str(hypervisor.service["host"])
 
 
@@ -99,7 +86,7 @@ def _slivers(cloud: Connection, site: str) -> Mapping[str, dict[str, str | None]
 
 
 def _host_inventory(
-    cloud: Connection, slivers: Mapping[str, dict[str, str | None]], hypervisor: _Hypervisor
+    cloud: Connection, slivers: Mapping[str, dict[str, str | None]], hypervisor: Hypervisor
 ) -> HostInventory | None:
     try:
         stocks = _stocks(cloud, hypervisor.id)
@@ -141,14 +128,14 @@ def _stocks(cloud: Connection, provider: str) -> dict[str, _Stock]:
     }
 
 
-def _why_disabled(hypervisor: _Hypervisor) -> str:
+def _why_disabled(hypervisor: Hypervisor) -> str:
     """Return why Nova places no servers on a worker; empty if it does."""
     if hypervisor.status != "enabled":
         return hypervisor.service.get("disabled_reason") or "disabled in Nova"
     return "" if hypervisor.state == "up" else f"its nova-compute is {hypervisor.state}"
 
 
-def _architectures(hypervisor: _Hypervisor, traits: frozenset[str]) -> Iterator[str]:
+def _architectures(hypervisor: Hypervisor, traits: frozenset[str]) -> Iterator[str]:
     own = (hypervisor.cpu_info or {}).get("arch")
     if own:
         yield own

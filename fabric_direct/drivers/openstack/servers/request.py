@@ -20,6 +20,7 @@ from fabric_direct.drivers.contract import (
     ServerSpec,
     Volume,
 )
+from fabric_direct.drivers.openstack.client.answers import invalid
 from fabric_direct.drivers.openstack.client.stamp import (
     COMPONENT,
     SITE,
@@ -128,6 +129,8 @@ def read_server(
     stamp, flavor = read_stamp(found), found.flavor
     if stamp is None:
         return None
+    if flavor is None:
+        raise invalid(found, "flavor", "it is missing")
     return Server(
         sliver=stamp.sliver.id,
         instance=found.id,
@@ -146,7 +149,7 @@ def read_server(
 def _plugged(found: NovaServer, stamp: Stamp, ports: Iterable[Any]) -> Iterator[PluggedPort]:
     """Yield the server's NICs in the sliver's order, then those that the sliver does not have."""
     order = {vnic.id: number for number, vnic in enumerate(stamp.sliver.vnics())}
-    held = description(found.metadata[SITE], stamp.sliver.id)
+    held = description(found.metadata.get(SITE, ""), stamp.sliver.id)
     plugged = (p for p in ports if p.device_id == found.id and p.description == held)
     mine = {component_of(p, stamp.sliver.id): p for p in plugged}
     for component in sorted(mine, key=lambda name: order.get(name, len(order))):

@@ -8,11 +8,12 @@ from typing import cast
 from openstack.block_storage.v3._proxy import Proxy as Cinder
 from openstack.block_storage.v3.volume import Volume as CinderVolume
 from openstack.connection import Connection
-from openstack.exceptions import BadRequestException, NotFoundException
+from openstack.exceptions import BadRequestException, NotFoundException, raise_from_response
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.contract.site_checks import verify_size
+from fabric_direct.drivers.openstack.client.answers import Messages, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, words
 from fabric_direct.drivers.openstack.client.name_cache import is_id
@@ -238,7 +239,9 @@ class OpenStackVolume(CloudDriver):
         answer = self._cinder().get(
             "/messages", params={"resource_uuid": volume_id}, microversion=_MESSAGES
         )
-        return "; ".join(m["user_message"] for m in answer.json().get("messages", []))
+        raise_from_response(answer)
+        found = read(Messages, answer.json(), f"the messages of volume {volume_id}")
+        return "; ".join(message.user_message for message in found.messages)
 
     def _delete(self, volume: CinderVolume) -> None:
         settled: CinderVolume | None = volume
