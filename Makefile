@@ -16,6 +16,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-trust test-functional test-all bench lint build constraints system lab clean
+.PHONY: test-trust-whole
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker test-worker-facts bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
@@ -87,8 +88,11 @@ bench-worker: worker ## the figures on that worker (10 min)
 test-unit: .venv/installed ## the tests that need no daemon (2 min)
 	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
 
-test-trust: .venv/installed ## every call that can fail, and what the outcome says then; docs/reliability.md (3 min)
-	$(PYTHON) -m tests.trust
+test-trust: .venv/installed ## every call that can fail, and hostile input; TRUST=matrix is one part (3 min)
+	$(PYTHON) -m tests.trust $(TRUST)
+
+test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs (15 min)
+	$(PYTHON) -m tests.trust --whole $(TRUST)
 
 test-all: ## all that CI runs: tests, demos, checks, the wheel (60 min)
 	.ci/run

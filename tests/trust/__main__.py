@@ -1,39 +1,67 @@
-"""`make test-trust`: every part in one run. Each figure but the number of points must be 0."""
+"""`make test-trust`: all parts in one run. What is counted as wrong must be 0 everywhere."""
 
+import argparse
 import logging
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
 
-from tests.trust import page
-from tests.trust.matrix import SCENES, Point, Verdict, judge, points, without_gaps
+from tests.trust import hostile, page
+from tests.trust.matrix import SCENES, Verdict, judge, points, without_gaps
 
+A = TypeVar("A")
+B = TypeVar("B")
 _FIGURES = ("wrong", "unnamed", "not_converged", "late")
+_INPUTS, _ALL_INPUTS = 40_000, 1_000_000
+"""Hostile inputs: half a minute on two cores, and the whole."""
 
 
-def main() -> int:
-    """Try every point, print what was found, and write it into the page."""
-    logging.disable(logging.CRITICAL)
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the parts that are asked for, and print their figures; return 1 if one is not zero, or 0."""
+    asked = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
+    asked.add_argument("part", nargs="*", help=f"all if absent: {', '.join(PARTS)}")
+    asked.add_argument("--whole", action="store_true", help="the whole, not the share of CI")
+    asked.add_argument("--inputs", type=int, help="hostile inputs in all")
+    asked.add_argument("--seed", type=int, default=0, help="another one gives other inputs")
+    args = asked.parse_args(given)
+    if unknown := set(args.part) - PARTS.keys():
+        asked.error(f"there is no part {', '.join(sorted(unknown))}")
+    good = [_timed(name, args) for name in args.part or PARTS]
+    return int(not all(good))
+
+
+def _timed(name: str, args: argparse.Namespace) -> bool:
     began = time.monotonic()
-    chosen = [point for name in SCENES for point in without_gaps(points(name))]
-    verdicts = _judged(chosen)
-    _print(verdicts)
-    page.write(verdicts)
-    print(f"{len(verdicts)} points in {time.monotonic() - began:.0f} s")  # noqa: T201
-    return int(any(verdict.sentences() for verdict in verdicts))
+    good = PARTS[name](args)
+    print(f"{name}: {time.monotonic() - began:.0f} s\n")  # noqa: T201
+    return good
 
 
-def _judged(chosen: Sequence[Point]) -> list[Verdict]:
+def _spread(work: Callable[[A], B], over: Sequence[A], *, chunk: int) -> Iterable[B]:
+    """Work side by side, in as many processes as there are cores."""
     workers = len(os.sched_getaffinity(0))
     forked = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, mp_context=forked) as pool:
-        return list(pool.map(judge, chosen, chunksize=8))
+        return list(pool.map(work, over, chunksize=chunk))
 
 
-def _print(verdicts: Sequence[Verdict]) -> None:
+# --- every call that can fail
+
+
+def _matrix(_: argparse.Namespace) -> bool:
+    """Try every point, and write what was found into the page."""
+    chosen = [point for name in SCENES for point in without_gaps(points(name))]
+    verdicts = list(_spread(judge, chosen, chunk=8))
+    _print_verdicts(verdicts)
+    page.write(verdicts)
+    return not any(verdict.sentences() for verdict in verdicts)
+
+
+def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
     print(f"{'':24}{'points':>8}{'wrong':>8}{'unnamed':>9}{'not converged':>15}{'late':>6}")  # noqa: T201
     for scene in SCENES:
         of = [verdict for verdict in verdicts if verdict.point.scene == scene]
@@ -42,7 +70,38 @@ def _print(verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         for sentence in verdict.sentences():
             print(f"{verdict.point}: {sentence}")  # noqa: T201
+    print(f"{len(verdicts)} points")  # noqa: T201
+
+
+# --- hostile input
+
+
+def _hostile(args: argparse.Namespace) -> bool:
+    """Feed the parsers, and print what came of it."""
+    inputs = args.inputs or (_ALL_INPUTS if args.whole else _INPUTS)
+    lots = hostile.lots(inputs, seed=args.seed)
+    figures = hostile.together(_spread(hostile.run_lot, lots, chunk=1))
+    _print_figures(figures)
+    return not any(each.crashes or each.slow for each in figures.values())
+
+
+def _print_figures(figures: dict[str, hostile.Figures]) -> None:
+    print(f"{'':28}{'inputs':>9}{'refused':>9}{'crashes':>9}{'slow':>6}{'a second':>10}")  # noqa: T201
+    for name, of in figures.items():
+        print(f"{name:28}{of.inputs:9}{of.refused:9}{of.crashes:9}{of.slow:6}{of.rate:10.0f}")  # noqa: T201
+    for of in figures.values():
+        for example in of.examples:
+            print(example)  # noqa: T201
+    print(f"{sum(of.inputs for of in figures.values())} inputs")  # noqa: T201
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
+    "hostile": _hostile,
+    "matrix": _matrix,
+}
+"""Each part prints its figures and returns whether all of them are as they must be."""
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
     sys.exit(main())

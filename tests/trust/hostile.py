@@ -5,9 +5,10 @@ hypothesis chooses: it is handed to them as their :class:`random.Random`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -21,6 +22,8 @@ SLOW = 1.0
 """Seconds that no input may take."""
 _SHOWN = 20
 """Crashes, and slow inputs, of which each parser keeps the words."""
+_LOT = 5_000
+"""Inputs that a process is given at once."""
 
 
 @dataclass
@@ -43,6 +46,12 @@ class Figures:
         """Inputs per second."""
         return self.inputs / self.seconds if self.seconds else 0.0
 
+    def add(self, more: "Figures") -> None:
+        """Add the figures of other inputs."""
+        for name in ("inputs", "refused", "crashes", "slow", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+        self.examples = (self.examples + more.examples)[:_SHOWN]
+
 
 def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
     """Return all parsers.
@@ -57,8 +66,8 @@ def parsers(folder: Path, stack: ExitStack) -> tuple[Parser, ...]:
     )
 
 
-def run(inputs: int, *, seed: int = 0) -> dict[str, Figures]:
-    """Feed the parsers so many inputs in all and return the figures of each.
+def run(inputs: int, *, seed: int | str = 0) -> dict[str, Figures]:
+    """Feed the parsers so many inputs in all, or a few more, and return the figures of each.
 
     A slow parser has a smaller share of them.
 
@@ -67,10 +76,31 @@ def run(inputs: int, *, seed: int = 0) -> dict[str, Figures]:
     with TemporaryDirectory(prefix="fabric-direct-") as folder, ExitStack() as stack:
         known = parsers(Path(folder), stack)
         shares = sum(parser.share for parser in known)
-        return {p.name: fed(p, inputs * p.share // shares, seed) for p in known}
+        return {p.name: fed(p, ceil(inputs * p.share / shares), seed) for p in known}
 
 
-def fed(parser: Parser, inputs: int, seed: int) -> Figures:
+def lots(inputs: int, *, seed: int) -> list[tuple[int, str]]:
+    """Divide a number of inputs among calls of :func:`run_lot`, which other processes can make."""
+    number = ceil(inputs / _LOT)
+    return [(ceil(inputs / number), f"{seed}/{each}") for each in range(number)]
+
+
+def run_lot(lot: tuple[int, str]) -> dict[str, Figures]:
+    """Feed the parsers a lot."""
+    inputs, seed = lot
+    return run(inputs, seed=seed)
+
+
+def together(found: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
+    """Return the sums of figures."""
+    sums: dict[str, Figures] = {}
+    for figures in found:
+        for name, more in figures.items():
+            sums.setdefault(name, Figures()).add(more)
+    return sums
+
+
+def fed(parser: Parser, inputs: int, seed: int | str) -> Figures:
     """Feed one parser and return its figures."""
     figures, begun = Figures(), time.monotonic()
     for number in range(inputs):

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from email import message_from_string
 from random import Random
@@ -23,8 +23,10 @@ from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.model import NodeSliver, PciAddress, Storage
 from tests.conftest import KEY
+from tests.trust import __main__ as program
 from tests.trust import hostile, hostile_cloud, hostile_hosts, hostile_texts
 from tests.trust.hostile_inputs import TEXTS, Parser
+from tests.trust.page import PAGE
 
 QUICK = settings(
     max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -35,6 +37,10 @@ NAMES = (
     "domain stamp", "capabilities XML", "network XML", "netlink reply", "relay frame",
     "relay answer", "guest agent", "guest devices", "guest interfaces", "guest disks",
     "guest netplan", "guest console", "authorized_keys",
+)  # fmt: skip
+OVER_HTTP = (
+    "zone request", "zone answer", "cloud: server stamp", "cloud: ports", "cloud: servers",
+    "cloud: volumes", "cloud: networks", "cloud: workers", "cloud: images and flavors",
 )  # fmt: skip
 # XML has no place for most control characters, whatever they are escaped by.
 PRINTABLE = st.text(st.characters(exclude_categories=["C"]), max_size=40) | st.sampled_from(
@@ -56,8 +62,15 @@ def over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pa
         yield {parser.name: parser for parser in every}
 
 
-def test_every_parser_is_fed_here(parsers: dict[str, Parser]) -> None:
+def test_every_parser_is_fed_here(parsers: dict[str, Parser], over_http: dict[str, Parser]) -> None:
     assert sorted(parsers) == sorted(NAMES)
+    assert sorted(over_http) == sorted(OVER_HTTP)
+
+
+def test_the_page_has_every_parser() -> None:
+    rows = PAGE.read_text()
+
+    assert [name for name in (*NAMES, *OVER_HTTP) if f"\n| {name} |" not in rows] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +82,7 @@ def test_ends_with_no_other_error_than_ours(
     ends_well(parsers[name], random)
 
 
-@pytest.mark.parametrize("name", ["zone request", "zone answer", "cloud: server stamp"])
+@pytest.mark.parametrize("name", OVER_HTTP)
 def test_over_http_ends_with_no_other_error_than_ours(
     over_http: dict[str, Parser], name: str
 ) -> None:
@@ -90,6 +103,32 @@ def test_the_program_counts_inputs_crashes_and_refusals() -> None:
 
     assert (figures.inputs, figures.crashes, figures.refused) == (3, 2, 0)
     assert figures.examples[0].startswith("x 0: 0.0 s, ValueError")
+
+
+def test_lots_have_all_inputs_and_other_ones_each() -> None:
+    lots = hostile.lots(12_000, seed=1)
+
+    assert sum(inputs for inputs, _ in lots) == 12_000
+    assert len({seed for _, seed in lots}) == len(lots) == 3
+
+
+@pytest.mark.parametrize(("parse", "code"), [(str, 0), (int, 1)])
+def test_the_program_fails_if_a_parser_crashes(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    parse: Callable[[str], object],
+    code: int,
+) -> None:
+    monkeypatch.setattr(hostile, "parsers", lambda *_: (Parser("x", lambda _: "x", parse),))
+    monkeypatch.setattr(program, "_spread", lambda work, over, **_: map(work, over))
+
+    assert program.main(["hostile", "--inputs", "6000"]) == code
+    assert capsys.readouterr().out.splitlines()[1].split()[:4] == [
+        "x",
+        "6000",
+        "0",
+        f"{6000 * code}",
+    ]
 
 
 # --- what is rendered is parsed again
