@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from fabric_direct import files
 from fabric_direct.errors import DriverError, TimedOut, unusable
 
 
@@ -63,6 +64,7 @@ class Database:
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.refuse_planted(self._path.parent)
             with suppress(FileExistsError):
                 os.mknod(self._path, 0o600)
             _refuse_link(self._path)

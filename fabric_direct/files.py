@@ -1,5 +1,6 @@
 """Replace small files so that neither a kill nor a crash of the machine leaves half of one."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -23,6 +24,19 @@ def replace(path: Path, text: str) -> None:
         os.fsync(descriptor)
     new.replace(path)
     sync(path.parent)
+
+
+def refuse_planted(directory: Path) -> None:
+    """Raise PermissionError if a directory is a link that another user has put there.
+
+    A link of this user, of root, or of whose directory it is in is followed: it is the operator's.
+
+    :raises OSError: if that cannot be found out.
+    """
+    if directory.is_symlink():
+        operators = {0, os.geteuid(), directory.parent.stat().st_uid}
+        if directory.lstat().st_uid not in operators:
+            raise PermissionError(errno.EPERM, "another user has put a link there", str(directory))
 
 
 def sync(directory: Path) -> None:

@@ -182,6 +182,7 @@ class Journal:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
+            files.refuse_planted(self._path)
             yield
         except OSError as error:
             where, why = str(self._path), str(error)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fabric_direct import forks
+from fabric_direct import files, forks
 from fabric_direct.deadline import wait_until
 from fabric_direct.errors import SliverBusy, TimedOut, unusable
 
@@ -74,6 +74,7 @@ class _File:
     def _open(self) -> int:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.refuse_planted(self._path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptors.append(os.open(self._path, flags, 0o600))
         except OSError as error:

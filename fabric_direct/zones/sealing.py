@@ -17,6 +17,7 @@ from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from fabric_direct import files
 from fabric_direct.errors import Conflict, InvalidSite
 
 _AGAIN = "select again"
@@ -90,6 +91,7 @@ def seal_of(state_dir: Path) -> Seal:
 
 def _keys(path: Path) -> list[bytes]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.refuse_planted(path.parent)
     if not path.exists():
         _make(path)
     if path.stat().st_uid not in {0, os.geteuid()}:

@@ -13,7 +13,7 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
 from fabric_direct import files
 from fabric_direct.config import Site
-from fabric_direct.errors import DriverError, Refused
+from fabric_direct.errors import DriverError, Refused, unusable
 from fabric_direct.locks import exclusive
 
 # Seconds to wait for another process that writes the file; it takes milliseconds.
@@ -59,6 +59,7 @@ def pin(site: Site, address: str, key: str) -> None:
     :param key: ``algorithm base64``.
     :raises Refused: if the key is none.
     :raises SliverBusy: if the file is locked for longer than :data:`BUSY` seconds.
+    :raises DriverError: if it cannot be read or written.
     """
     line = f"{address} {' '.join(key.split()[:2])}"
     if not _is_entry(line):
@@ -71,6 +72,7 @@ def unpin(site: Site, address: str) -> None:
     """Trust no host key at this address any more.
 
     :raises SliverBusy: if the file is locked for longer than :data:`BUSY` seconds.
+    :raises DriverError: if it cannot be read or written.
     """
     with _changing(site, address):
         pass
@@ -84,10 +86,19 @@ def _is_entry(line: str) -> bool:
 
 
 @contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unusable("change the known host keys", path, error) from error
+
+
+@contextmanager
 def _changing(site: Site, address: str) -> Iterator[list[str]]:
     """Give the lines of all other addresses, to be added to; then replace the file in one step."""
     path = known_hosts(site)
-    with exclusive(path.with_name(f"{path.name}.lock"), str(path), timeout=BUSY):
+    lock = exclusive(path.with_name(f"{path.name}.lock"), str(path), timeout=BUSY)
+    with lock, _translated(path):
         # As they are, whoever wrote them: what is no UTF-8 is kept.
         lines = path.read_text(errors="surrogateescape").splitlines() if path.exists() else []
         others = [line for line in lines if line.split(maxsplit=1)[:1] != [address]]

@@ -10,10 +10,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fabric_direct import files
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord
 from fabric_direct.drivers.hosts.agent import record_files
 from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.errors import unusable
 from fabric_direct.model import PciAddress
 
 # Where a host keeps its own records.
@@ -34,7 +36,7 @@ class DeviceRecords:
 
     def __init__(self, site: Site, host: str) -> None:
         self._site, self._host = site, host
-        self._directory = str(site.state_dir / "devices" / host)
+        self._directory = site.state_dir / "devices" / host
 
     def read(self) -> Records:
         """Return all records by address.
@@ -45,7 +47,7 @@ class DeviceRecords:
         :raises Unreachable: if the host does not answer: no device is known to be free then.
         """
         there = _parsed(self._on_host("read"), "on the host")
-        here = _parsed(record_files.read(self._directory), "here")
+        here = _parsed(record_files.read(self._here()), "here")
         both = here.keys() & there.keys()
         return here | there | {address: _join(here[address], there[address]) for address in both}
 
@@ -56,7 +58,7 @@ class DeviceRecords:
         """
         name, text = str(record.address), _FORM.dump_json(record).decode()
         self._on_host("write", name=name, text=text)
-        record_files.write(self._directory, name, text)
+        record_files.write(self._here(), name, text)
 
     def remove(self, address: PciAddress) -> None:
         """Remove a device's record in both places; it is gone on return.
@@ -65,7 +67,19 @@ class DeviceRecords:
         """
         name = str(address)
         self._on_host("remove", name=name)
-        record_files.remove(self._directory, name)
+        record_files.remove(self._here(), name)
+
+    def _here(self) -> str:
+        """Return the directory on this machine.
+
+        :raises DriverError: if another user has put a link in its place.
+        """
+        try:
+            files.refuse_planted(self._directory.parent)
+            files.refuse_planted(self._directory)
+        except OSError as error:
+            raise unusable("use the records of devices", self._directory, error) from error
+        return str(self._directory)
 
     def _on_host(self, function: str, **arguments: str) -> Any:
         driver, limit = host_driver(self._site, self._host), self._site.limits.call
