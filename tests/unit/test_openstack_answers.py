@@ -198,3 +198,12 @@ def test_an_answer_too_deep_to_be_read_is_an_error_of_ours(
     monkeypatch.setattr("requests.Response.json", deep)
     with pytest.raises(DriverError, match="RecursionError"):
         cloud.volumes()
+
+
+def test_what_is_there_in_place_of_an_id_is_not_shown_whole(cloud: Cloud) -> None:
+    cloud.has("volume", id="v" * 70_000, metadata=...)
+
+    with pytest.raises(DriverError) as error:
+        cloud.volumes()
+
+    assert len(str(error.value)) < 300

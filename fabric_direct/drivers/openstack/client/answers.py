@@ -32,6 +32,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, mod
 from fabric_direct.errors import DriverError
 
 F = TypeVar("F", bound="Form")
+# Characters of an id that a message shows: whatever is there instead of one may be long.
+_SHOWN = 64
 
 
 def _is(read: Callable[[str], object]) -> AfterValidator:
@@ -324,7 +326,7 @@ def invalid(found: Resource, field: str, why: str) -> DriverError:
 
 
 def _name(found: Resource) -> str:
-    return f"{type(found).__name__} {found.id}"
+    return f"{type(found).__name__} {str(found.id)[:_SHOWN]}"
 
 
 def read(form: type[F], found: object, what: str) -> F:
