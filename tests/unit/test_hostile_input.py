@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from email import message_from_string
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
@@ -103,6 +104,21 @@ def test_the_program_counts_inputs_crashes_and_refusals() -> None:
 
     assert (figures.inputs, figures.crashes, figures.refused) == (3, 2, 0)
     assert figures.examples[0].startswith("x 0: 0.0 s, ValueError")
+
+
+@pytest.mark.parametrize(("processor", "clock", "slow"), [(0.9, 9, 0), (1.1, 1.1, 1), (0, 11, 1)])
+def test_the_program_counts_what_works_or_waits_for_long(
+    monkeypatch: pytest.MonkeyPatch, processor: float, clock: float, slow: int
+) -> None:
+    calls = {name: iter((0, by, 0, by)) for name, by in (("p", processor), ("c", clock))}
+    times = SimpleNamespace(
+        process_time=lambda: next(calls["p"]), monotonic=lambda: next(calls["c"])
+    )
+    monkeypatch.setattr(hostile, "time", times)
+    figures = hostile.Figures()
+    hostile.feed(Parser("x", lambda _: "x", str), "x", figures)
+
+    assert figures.slow == slow
 
 
 def test_lots_have_all_inputs_and_other_ones_each() -> None:
