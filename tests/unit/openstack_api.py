@@ -50,7 +50,7 @@ from fabric_direct.drivers.openstack.client import name_cache, poller, session
 from fabric_direct.drivers.openstack.networks import neutron
 
 Call = tuple[str, str, str, Any]
-Answer = dict[str, Any] | Callable[[PreparedRequest], tuple[int, Any]] | None
+Answer = dict[str, Any] | str | Callable[[PreparedRequest], tuple[int, Any]] | None
 
 PROJECT = "f388bba2d5d9467c8697fdbfc3993d5e"
 USER = "b10bbd3a9a3342ad911fa35638583092"
@@ -182,7 +182,7 @@ class OpenStackApi:
     ) -> None:
         """Say what is answered; given again for the same request, what is answered next.
 
-        :param json: the body, or a function as the module's docstring says.
+        :param json: the body, a text that is no JSON, or a function as the module's docstring says.
         """
         if service not in _ENDPOINTS:
             raise ValueError(f"there is no service {service!r}, but {sorted(_ENDPOINTS)}")
@@ -220,7 +220,7 @@ class OpenStackApi:
         status, answer, headers = self._next(method, service, rest)
         if callable(answer):
             status, answer = answer(request)
-        return status, headers, "" if answer is None else json.dumps(answer)
+        return status, headers, _text(answer)
 
     def _next(self, method: str, service: str, path: str) -> tuple[int, Answer, dict[str, str]]:
         known = self._answers.get((method, service, path))
@@ -245,6 +245,12 @@ class OpenStackApi:
             "catalog": [_entry(name, self.base + path) for name, path in _ENDPOINTS.items()],
         }
         return 201, {"X-Subject-Token": self.token}, json.dumps({"token": token})
+
+
+def _text(answer: Any) -> str:
+    if answer is None or isinstance(answer, str):
+        return answer or ""
+    return json.dumps(answer)
 
 
 def _unknown() -> tuple[int, dict[str, str], str]:

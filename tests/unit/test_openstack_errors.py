@@ -461,12 +461,15 @@ def test_an_answer_of_another_form_is_an_error_of_ours(api: OpenStackApi, answer
         OpenStackNetwork(api.site(), "").ports("s")
 
 
-def test_a_creation_whose_answer_cannot_be_read_is_looked_for(api: OpenStackApi) -> None:
-    api.answer("POST", "network", "/ports", {"port": 1}, status=201)
+@pytest.mark.parametrize("answer", [{"port": 1}, {"port": {}}, {}, "<html>", '{"port": {'], ids=str)
+def test_a_creation_whose_answer_cannot_be_read_is_looked_for(
+    api: OpenStackApi, answer: Any
+) -> None:
+    api.answer("POST", "network", "/ports", answer, status=201)
     network = cloud(api.settings).network
 
-    def make() -> str:
+    def make() -> object:
         with translated("make it"):
-            return str(network.create_port(name="x"))
+            return network.create_port(name="x")
 
     assert make_once(make, lambda: "found", timeout=1) == "found"

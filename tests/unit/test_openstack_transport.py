@@ -191,6 +191,15 @@ class TestOnTheWire:
         assert list(cloud(loopback.settings).network.ports()) == []
         assert loopback.calls == [PORTS] * 2
 
+    def test_a_read_whose_answer_is_no_json_is_sent_again(
+        self, loopback: LoopbackCloud, hurried: list[float]
+    ) -> None:
+        loopback.answer("GET", "network", "/ports/p", "<html>")
+        loopback.answer("GET", "network", "/ports/p", {"port": {"id": "p"}})
+
+        assert cloud(loopback.settings).network.get_port("p").id == "p"
+        assert methods(loopback) == ["GET"] * 2
+
     def test_a_post_whose_connection_is_cut_is_sent_once(self, loopback: LoopbackCloud) -> None:
         loopback.write_clouds(connect_retries=3)
         loopback.answer("POST", "network", "/ports", self.cut)

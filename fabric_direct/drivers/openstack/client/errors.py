@@ -199,7 +199,7 @@ def make_once(make: Callable[[], T], find: Callable[[], T | None], *, timeout: f
     :raises FabricDirectError: the error of ``make``, if it is clear or the thing was not found.
     """
     try:
-        return make()
+        return _identified(make())
     except (FabricDirectError, *_NATIVE) as error:
         conflict = _kind_of(error)[0] is Conflict
         if not (conflict or unclear(error)):
@@ -208,6 +208,14 @@ def make_once(make: Callable[[], T], find: Callable[[], T | None], *, timeout: f
         if found is None:
             raise
         return found
+
+
+def _identified(made: T) -> T:
+    """Raise DriverError if the response to a creation does not tell the id of what was made."""
+    if getattr(made, "id", made) is None:
+        cause = LookupError("id")
+        raise DriverError("the API's answer is invalid", why="it has no id") from cause
+    return made
 
 
 def _look(find: Callable[[], T | None], timeout: float) -> T | None:

@@ -172,8 +172,8 @@ class Transport(TCPKeepAliveAdapter):
         began = time.monotonic()
         response = super().send(request, timeout=(min(_CONNECT, limit), limit), **how)
         if not how["stream"]:
-            # Read the body here, so that a response that breaks off is retried, too.
-            _ = response.content
+            # Read the body here, so that a response that breaks off, or is no JSON, is retried, too.
+            _refuse_unreadable(response)
         _log.debug(
             "%s %s: %d in %d ms, %s",
             request.method,
@@ -189,6 +189,7 @@ _TRANSIENT = (
     requests.ConnectionError,
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.InvalidJSONError,
 )
 _backoff = wait_random_exponential(multiplier=0.5, max=8.0)
 
@@ -227,6 +228,15 @@ def _reads(request: PreparedRequest) -> bool:
 
 def _path(request: PreparedRequest) -> str:
     return urlsplit(request.url or "").path.rstrip("/")
+
+
+def _refuse_unreadable(response: Response) -> None:
+    """Raise InvalidJSONError if a success has a body that is no JSON.
+
+    openstacksdk would take what a creation made, or what was read, for a thing without an id.
+    """
+    if response.ok and response.content:
+        response.json()
 
 
 def _busy(response: Response) -> bool:
