@@ -56,8 +56,8 @@ class L2BridgeHandler:
         )
 
     def modify(self, sliver: NetworkSliver) -> Flow:
-        """Return what turns the network that is there into the one asked for."""
-        if self._bridge.find(sliver.id) is None:
+        """Return what turns the network that is there into the one asked for, also an incomplete one."""
+        if not self._bridge.leftovers(sliver.id):
             raise NotFound(f"sliver {sliver.id} is not there")
         self._bridge.check(sliver)
         return Flow.of(

@@ -26,6 +26,8 @@ from fabric_direct.errors import (
 from fabric_direct.locks import exclusive
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import NetworkSliver
+from fabric_direct.processor import HandlerProcessor
+from tests.outcomes import done
 from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import OpenStackApi
 
@@ -472,6 +474,21 @@ class TestChanging:
             ("DELETE", f"/routers/{router}"),
             ("PUT", f"/subnets/{subnet}"),
         ]
+        assert bridge.differences(vlan()) == ()
+
+    def test_of_a_router_that_is_half_removed_is_finished_by_the_next_one(
+        self, site: Site, bridge: OpenStackBridge, neutron: Neutron
+    ) -> None:
+        made(bridge, neutron, vlan(router=True))
+        (router,) = neutron.things["routers"]
+        neutron.fault("DELETE", f"/routers/{router}", 500, "no")
+        drivers = {"VM": "openstack", "L2Bridge": "openstack"}
+        cloud = site.model_copy(update={"drivers": drivers, "guest": "none"})
+
+        with HandlerProcessor(cloud) as processor:
+            assert not processor.modify(vlan()).result().ok
+            done(processor.modify(vlan()).result())
+
         assert bridge.differences(vlan()) == ()
 
     def test_a_router_that_floating_ips_need_stays_with_all_its_interfaces(

@@ -982,6 +982,21 @@ class TestDeleting:
         interfaces = [p for p in neutron.things["ports"].values() if p["device_id"] == router]
         assert {p["fixed_ips"][0]["ip_address"] for p in interfaces} == {"10.20.1.1", "fd20::1"}
 
+    def test_a_network_that_is_half_removed_is_completed_by_the_next_port(
+        self, driver: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        driver.create_port("s1", "nic1", "red", Vnic())
+        (router,) = neutron.things["routers"]
+        lost = neutron.things["routers"].clear
+        neutron.fault("DELETE", f"/routers/{router}", 500, "lost", effect=lost)
+        with pytest.raises(FabricDirectError, match="lost"):
+            driver.delete_port("s1", "nic1")
+
+        driver.create_port("s1", "nic1", "red", Vnic())
+
+        (router,) = neutron.things["routers"]
+        assert [p["device_id"] for p in neutron.things["ports"].values()].count(router) == 2
+
     def test_a_network_that_site_yaml_no_longer_names_goes_with_its_last_port(
         self, driver: OpenStackNetwork, neutron: Neutron
     ) -> None:

@@ -179,6 +179,8 @@ class OwnNetworks(Neutron):
             networks, routers = self.stamped(stamp), self.routers(stamp)
             ports = [port for network in networks for port in self.ports(network.id)]
             self._refuse_used(networks, self.users(ports, routers))
+            for network in networks:
+                self._forget(network)
             with self._restoring(networks, routers):
                 self._remove_routers(routers, ports)
                 for network in networks:
@@ -209,6 +211,10 @@ class OwnNetworks(Neutron):
 
     def _remove_network(self, network: NeutronNetwork) -> None:
         self.api.delete_network(network)
+        self._forget(network)
+
+    def _forget(self, network: NeutronNetwork) -> None:
+        """Forget a network, which is not complete any more: the next port on it completes it."""
         self.memory.forget(network.id)
         self.names.forget("network", network.name)
         self.names.forget("network", network.id)
