@@ -1128,6 +1128,21 @@ def test_a_stopped_server_is_started(nova: Nova) -> None:
     assert nova.calls == [BY_TAG, act({"os-start": None}), POLL, POLL]
 
 
+def test_a_start_whose_answer_got_lost_is_waited_for(nova: Nova) -> None:
+    nova.lists([server("SHUTOFF")], [server("SHUTOFF")], [server("SHUTOFF", task="x")], [server()])
+    nova.answers(act({}), _lost)
+    nova.compute().start("s-1")
+    assert nova.calls == [BY_TAG, act({"os-start": None}), BY_TAG, BY_TAG, POLL]
+
+
+def test_a_start_that_is_not_begun_after_a_lost_answer_is_told_so(nova: Nova) -> None:
+    nova.lists([server("SHUTOFF")])
+    nova.answers(act({}), _lost)
+    with pytest.raises(TimedOut):
+        nova.compute(limits={"call": 0.5}).start("s-1")
+    assert [call[0] for call in nova.calls].count("POST") == 1
+
+
 def test_a_running_server_is_not_started(nova: Nova) -> None:
     nova.lists([server()])
     nova.compute().start("s-1")

@@ -10,6 +10,7 @@ from openstack.exceptions import ConflictException
 
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.openstack.client.base import CloudDriver
+from fabric_direct.drivers.openstack.client.errors import make_once
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, sliver_tag
@@ -161,8 +162,15 @@ class ServerLifecycle:
     def _switch(
         self, action: str, server: NovaServer, wanted: str, deadline: Deadline
     ) -> NovaServer:
+        def act() -> NovaServer:
+            return self.act({action: None}, server, deadline)[0]
+
+        def begun() -> NovaServer | None:
+            found = self.the()
+            return found if found.task_state or found.status == wanted else None
+
         try:
-            found, _ = self.act({action: None}, server, deadline)
+            found = self.settled(make_once(act, begun, timeout=self.limits.call), deadline)
         except ConflictException:
             # Someone else, or the guest itself, may have been first.
             found = self.settled(self.now(), deadline)
