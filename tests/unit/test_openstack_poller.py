@@ -127,11 +127,12 @@ class TestWaiting:
         assert wait(api).id == "s1"
         assert len(api.calls) == 3
 
-    def test_goes_on_while_the_api_fails(self, api: OpenStackApi) -> None:
+    @pytest.mark.parametrize("status", [404, 500, 503])
+    def test_goes_on_while_the_api_fails(self, api: OpenStackApi, status: int) -> None:
         def fail(_: object) -> Any:
             raise requests.exceptions.ConnectionError("refused")
 
-        api.answer("GET", "compute", "/servers/detail", status=500)
+        api.answer("GET", "compute", "/servers/detail", status=status)
         api.answer("GET", "compute", "/servers/detail", fail)
         api.answer("GET", "compute", "/servers/detail", servers(ACTIVE))
 

@@ -18,7 +18,7 @@ from fabric_direct import forks
 from fabric_direct.drivers.openstack.client.errors import if_there, translated
 from fabric_direct.drivers.openstack.client.stamp import age
 from fabric_direct.drivers.read_cache import current
-from fabric_direct.errors import Denied, DriverError, TimedOut, Unsupported
+from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
 
 Kind = Literal["server", "volume", "port"]
 T = TypeVar("T")
@@ -91,9 +91,13 @@ class _Waiter:
             self._end(partial(self.answer.set_exception, error))
 
     def fail(self, error: Exception) -> None:
-        """Note that the read failed; end the waiting if trying again cannot help."""
+        """Note that the read failed; end the waiting if trying again cannot help.
+
+        A list that is not found says nothing of what is waited for: the API is not there just now.
+        """
         self.seen = str(error)
-        if not isinstance(error, DriverError) or isinstance(error, Denied | Unsupported):
+        known = isinstance(error, DriverError | NotFound)
+        if not known or isinstance(error, Denied | Unsupported):
             self._end(partial(self.answer.set_exception, error))
 
     def _end(self, tell: Callable[[], None]) -> None:
