@@ -973,7 +973,11 @@ class TestDeleting:
     def test_a_network_that_gets_a_user_meanwhile_stays_with_its_router(
         self, driver: OpenStackNetwork, neutron: Neutron, red: str
     ) -> None:
-        neutron.fault("DELETE", f"/networks/{red}", 409, "There are one or more ports still in use")
+        def come() -> None:
+            neutron.add("ports", network_id=red, device_owner="compute:nova")
+
+        message = "There are one or more ports still in use"
+        neutron.fault("DELETE", f"/networks/{red}", 409, message, effect=come)
 
         driver.delete_port("s0", "nic1")
 
@@ -981,6 +985,14 @@ class TestDeleting:
         (router,) = neutron.things["routers"]
         interfaces = [p for p in neutron.things["ports"].values() if p["device_id"] == router]
         assert {p["fixed_ips"][0]["ip_address"] for p in interfaces} == {"10.20.1.1", "fd20::1"}
+
+    def test_a_conflict_about_a_network_that_has_no_user_is_told(
+        self, driver: OpenStackNetwork, neutron: Neutron, red: str
+    ) -> None:
+        neutron.fault("DELETE", f"/networks/{red}", 409, "try again later")
+
+        with pytest.raises(Conflict, match="try again later"):
+            driver.delete_port("s0", "nic1")
 
     def test_a_network_that_is_half_removed_is_completed_by_the_next_port(
         self, driver: OpenStackNetwork, neutron: Neutron

@@ -189,9 +189,21 @@ class OwnNetworks(Neutron):
                 raise NotVerified("the network is not gone", why=", ".join(left))
 
     def remove_unused(self, stamp: str) -> None:
-        """Delete the network with this stamp unless it has a user, or gets one meanwhile."""
-        with suppress(Conflict, ConflictException):
+        """Delete the network with this stamp unless it has a user, or gets one meanwhile.
+
+        :raises Conflict: if Neutron refuses although it has none.
+        """
+        try:
             self.remove(stamp)
+        except (Conflict, ConflictException):
+            if self._is_unused(stamp):
+                raise
+
+    def _is_unused(self, stamp: str) -> bool:
+        with uncached():
+            networks = self.stamped(stamp)
+            ports = [port for network in networks for port in self.ports(network.id)]
+            return bool(networks) and not self.users(ports, self.routers(stamp))
 
     def _refuse_used(self, networks: list[NeutronNetwork], users: list[NeutronPort]) -> None:
         if users:
