@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from tests.trust import hostile, page
+from tests.trust import hostile, http, page
 from tests.trust.matrix import SCENES, Verdict, judge, points, without_gaps
 
 A = TypeVar("A")
@@ -18,6 +18,8 @@ B = TypeVar("B")
 _FIGURES = ("wrong", "unnamed", "not_converged", "late")
 _INPUTS, _ALL_INPUTS = 40_000, 1_000_000
 """Hostile inputs: half a minute on two cores, and the whole."""
+_REQUESTS = 37
+"""One of so many points of requests to a cloud is tried; of the whole each is."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -95,8 +97,16 @@ def _print_figures(figures: dict[str, hostile.Figures]) -> None:
     print(f"{sum(of.inputs for of in figures.values())} inputs")  # noqa: T201
 
 
+# --- requests to a cloud
+
+
+def _http(args: argparse.Namespace) -> bool:
+    return http.try_all(1 if args.whole else _REQUESTS)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "hostile": _hostile,
+    "http": _http,
     "matrix": _matrix,
 }
 """Each part prints its figures and returns whether all of them are as they must be."""
