@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fabric_direct.handlers.guestconfig.wanted import Nic, nics
 from fabric_direct.model import (
+    Component,
     NodeSliver,
     Observed,
     ObservedInterface,
@@ -51,14 +52,25 @@ def _size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
 
 
 def _missing_and_unwanted(wanted: NodeSliver, found: Observed) -> Iterator[str]:
-    want = {c.id: c.type for c in wanted.components}
-    have = {i.component: "vNIC" for i in found.interfaces}
-    have |= {v.component: "volume" for v in found.volumes}
-    have |= {d.component: "device" for d in found.devices}
-    for component in sorted(want.keys() - have.keys()):
-        yield f"{want[component]} {component} is missing"
-    for component in sorted(have.keys() - want.keys()):
-        yield f"{have[component]} {component} is there and not wanted"
+    want = {(kind_of(c), c.id): c.type for c in wanted.components}
+    have = {("vNIC", i.component) for i in found.interfaces}
+    have |= {("volume", v.component) for v in found.volumes}
+    have |= {("device", d.component) for d in found.devices}
+    for kind, component in sorted(want.keys() - have):
+        yield f"{want[kind, component]} {component} is missing"
+    for kind, component in sorted(have - want.keys()):
+        yield f"{kind} {component} is there and not wanted"
+    functions = {device.id: device.bdf for device in wanted.devices()}
+    for device in found.devices:
+        if device.host_address not in functions.get(device.component, (device.host_address,)):
+            yield f"device {device.component} has {device.host_address}, which is not wanted"
+
+
+def kind_of(component: Component) -> str:
+    """Return what a server has of a component: vNIC, volume or device."""
+    if isinstance(component, VNic):
+        return "vNIC"
+    return "volume" if isinstance(component, Storage) else "device"
 
 
 def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Checks before anything is changed: what a host cannot serve, and what a modification cannot change."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from fabric_direct.drivers.contract import HostDrivers, Server, Tenant
+from fabric_direct.drivers.contract import HostDrivers, Server, Tenant, Volume
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
 from fabric_direct.model import (
@@ -94,6 +94,20 @@ def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
             remedy="delete the sliver and create it again",
         )
     _refuse_other_kinds(was.sliver, sliver)
+
+
+def refuse_other_sizes(volumes: Iterable[Volume], sliver: NodeSliver) -> None:
+    """Raise InvalidSliver if a volume that is there has another size: its data may be wanted."""
+    sizes = {volume.component: volume.size for volume in volumes}
+    for number, component in enumerate(sliver.components):
+        size = component.size if isinstance(component, Storage) else None
+        if size is not None and sizes.get(component.id, size) != size:
+            raise InvalidSliver(
+                f"volume {component.id} is there with {sizes[component.id]} GiB",
+                field=f"components[{number}].size",
+                why="a volume keeps its size, and is not removed for another one",
+                remedy="leave the component out first: that removes the volume with its data",
+            )
 
 
 def _refuse_other_kinds(was: NodeSliver, sliver: NodeSliver) -> None:

@@ -18,11 +18,13 @@ removals at the end of modify, and all of delete, have no way back and are recor
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import (
+    DeviceDriver,
     DeviceRecord,
     GuestAddress,
     GuestDriver,
@@ -39,11 +41,28 @@ from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, NotFound, TimedOut
 from fabric_direct.handlers import actions
 from fabric_direct.handlers.compare import differences
-from fabric_direct.handlers.devices import components_of
+from fabric_direct.handlers.devices import as_records, components_of, unrecorded
+from fabric_direct.handlers.found import (
+    Key,
+    by_key,
+    devices_of,
+    in_the_way_of,
+    misplaced,
+    plugged_in,
+    there_of,
+    unwanted,
+    vnic_of,
+    without,
+)
 from fabric_direct.handlers.guestconfig.stages import GuestStages
 from fabric_direct.handlers.guestconfig.wanted import refuse_settings
 from fabric_direct.handlers.observation import observe_server, plugged_devices, tenant_of
-from fabric_direct.handlers.refusal import refuse_components, refuse_crowd, refuse_fixed
+from fabric_direct.handlers.refusal import (
+    refuse_components,
+    refuse_crowd,
+    refuse_fixed,
+    refuse_other_sizes,
+)
 from fabric_direct.model import (
     Component,
     NodeSliver,
@@ -53,11 +72,16 @@ from fabric_direct.model import (
     State,
     Storage,
     VNic,
-    VNicInterface,
 )
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.bridge import RemoveUnused
-from fabric_direct.steps.devices import AttachDevice, CleanDevice, DetachDevice, PowerCycle
+from fabric_direct.steps.devices import (
+    AttachDevice,
+    CleanDevice,
+    DetachDevice,
+    PowerCycle,
+    RecordDevice,
+)
 from fabric_direct.steps.guest import ForgetGuest, KnowGuest
 from fabric_direct.steps.ports import (
     HoldPort,
@@ -65,13 +89,18 @@ from fabric_direct.steps.ports import (
     ReleasePort,
     ReplugPort,
     UnplugPort,
-    held_by,
 )
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
 from fabric_direct.steps.verify import Await, Verified, Verify
-from fabric_direct.steps.volumes import MakeVolume, PlugVolume, RemoveVolume, UnplugVolume
+from fabric_direct.steps.volumes import (
+    MakeVolume,
+    PlugVolume,
+    RemoveVolume,
+    ReplugVolume,
+    UnplugVolume,
+    the_volume,
+)
 
-_UNKNOWN = "unknown"
 # Enough for what a guest says while it boots, host keys included.
 CONSOLE_LINES = 2000
 
@@ -105,8 +134,9 @@ class VMHandler:
         refuse_components(self._drivers, sliver, self._tenant(sliver, server))
         refuse_settings(self._drivers, sliver)
         self._stages = self._guest_stages(sliver)
+        records = self._records(sliver.id) if server is None else ()
         return Flow.of(
-            self._removals(sliver.id, _unwanted(self._there(sliver.id), sliver))
+            self._removals(sliver, self._held(sliver.id, records).values(), records)
             if server is None
             else [],
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
@@ -130,29 +160,39 @@ class VMHandler:
         server = self._server(sliver)
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
+        refuse_other_sizes(self._volume.volumes(sliver.id), sliver)
         tenant = self._tenant(sliver, server)
         refuse_components(self._drivers, sliver, tenant)
         refuse_settings(self._drivers, sliver)
-        refuse_crowd(self._drivers, was, sliver, tenant, dict(_plugged(server)))
-        there = self._there(sliver.id, was.components, server)
-        gone = _unwanted(there, sliver)
+        refuse_crowd(self._drivers, was, sliver, tenant, [c.id for c in plugged_in(server)])
+        records = self._records(sliver.id)
+        functions, held = self._functions(server, records), self._held(sliver.id, records)
+        missing = unrecorded(functions, records)
+        there = there_of(server, functions, held)
+        gone = unwanted(there, sliver)
+        in_the_way = [*in_the_way_of(sliver, gone), *misplaced(sliver, functions)]
+        later = [component for component in gone if component not in in_the_way]
         runs = server.state is State.RUNNING
-        kept = [vnic for vnic in sliver.vnics() if vnic.id in there]
+        kept = [vnic for vnic in sliver.vnics() if ("vNIC", vnic.id) in there]
         added = [vnic for vnic in sliver.vnics() if vnic not in kept]
         self._stages = self._guest_stages(sliver)
         return Flow.of(
+            self._record(missing),
             self._ports(sliver, added) + self._volumes(sliver),
-            self._unplug_changed(sliver.id, there, kept),
+            [
+                *self._unplug_changed(sliver, there, kept),
+                *(self._unplug(sliver, component) for component in in_the_way),
+            ],
             self._ports(sliver, kept),
             self._plugs(sliver) + self._attachments(sliver, was),
             self._power_cycle(sliver, sliver.devices()) if runs else [],
             self._await_guest(sliver) if runs else [],
             *(self._stages.wanted(sliver, was) if runs else []),
-            [Verify(lambda: self._differences(sliver, gone, runs=runs))],
+            [Verify(lambda: self._differences(sliver, later, runs=runs))],
             *(self._stages.unwanted(was, sliver) if runs else []),
-            [self._unplug(sliver, component) for component in gone],
-            self._power_cycle(sliver, _devices(gone), "power cycle without them") if runs else [],
-            self._removals(sliver.id, gone),
+            [self._unplug(sliver, component) for component in later],
+            self._power_cycle(sliver, devices_of(gone), "power cycle without them") if runs else [],
+            self._removals(sliver, [*gone, *held.values()], (*records, *missing)),
             [WriteStamp(self._compute, server.stamp.of(sliver))],
             [Verified(lambda: self._differences(sliver, runs=runs))],
         )
@@ -166,10 +206,14 @@ class VMHandler:
             RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
         ]
         unused = self._network.unused()
+        server = self._compute.find(ref.id) if self._any_device_driver() else None
+        records = self._records(ref.id)
+        missing = unrecorded(self._functions(server, records), records) if server else ()
         return Flow.of(
+            self._record(missing),
             [RemoveServer(self._compute, ref.id)],
             self._forget(ref),
-            [*ports, *volumes, *map(self._clean, self._records(ref.id))],
+            [*ports, *volumes, *map(self._clean, (*records, *missing))],
             [RemoveUnused(self._network, unused)] if unused else [],
             owns_everything=True,
         )
@@ -224,23 +268,38 @@ class VMHandler:
 
     def _records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
         """Return what is written down of the sliver's devices, on a host that may pass some through."""
-        drivers = tuple(self._drivers.devices.values())
+        driver = self._any_device_driver()
+        return driver.records(sliver_id) if driver else ()
+
+    def _any_device_driver(self) -> DeviceDriver | None:
+        """Return a driver of devices, on a host that may pass some through; each knows those of all."""
         host = self._drivers.host
         allows = host in self._site.hosts and self._site.passes_devices(host)
-        return drivers[0].records(sliver_id) if drivers and allows else ()
+        return next(iter(self._drivers.devices.values()), None) if allows else None
+
+    def _functions(
+        self, server: Server, records: Iterable[DeviceRecord]
+    ) -> tuple[DeviceRecord, ...]:
+        """Return a record for each function that the server has, whether it is written down or not."""
+        driver = self._any_device_driver()
+        plugged = driver.plugged(tenant_of(self._drivers, server)) if driver else ()
+        return tuple(as_records(self._drivers, server.sliver, plugged, records))
+
+    def _record(self, records: Iterable[DeviceRecord]) -> list[Step]:
+        return [RecordDevice(self._drivers.device(record), record) for record in records]
 
     def _clean(self, record: DeviceRecord) -> Step:
         return CleanDevice(self._drivers.device(record), record)
 
     def _unplug_changed(
-        self, sliver_id: str, there: Mapping[str, Component], vnics: Iterable[VNic]
+        self, sliver: NodeSliver, there: Mapping[Key, Component], vnics: Iterable[VNic]
     ) -> list[Step]:
-        changes = ((there[vnic.id], vnic) for vnic in vnics)
-        return [
+        changes = ((there["vNIC", vnic.id], vnic) for vnic in vnics)
+        nics = [
             ReplugPort(
                 self._compute,
                 self._network,
-                sliver_id,
+                sliver.id,
                 was=was,
                 wanted=vnic,
                 unplug=self._detach,
@@ -248,6 +307,11 @@ class VMHandler:
             for was, vnic in changes
             if isinstance(was, VNic)
         ]
+        disks = [
+            ReplugVolume(self._compute, self._volume, sliver.id, storage, self._detach)
+            for storage in sliver.volumes()
+        ]
+        return [*nics, *disks]
 
     def _unplug(self, sliver: NodeSliver, component: Component) -> Step:
         if isinstance(component, VNic):
@@ -257,28 +321,31 @@ class VMHandler:
         tenant = partial(self._tenant, sliver)
         return DetachDevice(self._drivers.device(component), tenant, component, self._detach)
 
-    def _there(
-        self, sliver_id: str, was: Iterable[Component] = (), server: Server | None = None
-    ) -> dict[str, Component]:
-        """Return what there is of the sliver: by the stamp, or left by an unfinished operation.
+    def _held(self, sliver_id: str, records: Iterable[DeviceRecord]) -> dict[Key, Component]:
+        """Return what is held for the sliver, whether a server has it or not."""
+        volumes = self._volume.volumes(sliver_id)
+        return by_key(
+            [
+                *map(vnic_of, self._network.ports(sliver_id)),
+                *(Storage(id=v.component, size=v.size) for v in volumes),
+                *components_of(records),
+            ]
+        )
 
-        What is plugged in counts as much as what is held for it, and is told of by less: its network or
-        volume is not known, unless something else tells of it.
-        """
-        there = dict(_plugged(server)) if server else {}
-        there |= {p.component: _vnic(p) for p in self._network.ports(sliver_id)}
-        for volume in self._volume.volumes(sliver_id):
-            there[volume.component] = Storage(id=volume.component, size=volume.size)
-        there |= {c.id: c for c in components_of(self._records(sliver_id))}
-        return there | {c.id: c for c in was}
-
-    def _removals(self, sliver_id: str, gone: list[Component]) -> list[Step]:
-        ports = [ReleasePort(self._network, sliver_id, c.id) for c in gone if isinstance(c, VNic)]
-        own = [c for c in gone if isinstance(c, Storage) and c.size is not None]
-        volumes = [RemoveVolume(self._volume, sliver_id, c.id) for c in own]
-        ids = {c.id for c in _devices(gone)}
-        had = [record for record in self._records(sliver_id) if record.component in ids]
-        return [*ports, *volumes, *map(self._clean, had)]
+    def _removals(
+        self, sliver: NodeSliver, there: Iterable[Component], records: Iterable[DeviceRecord]
+    ) -> list[Step]:
+        """Return what removes all that is there, held or recorded, and is not the sliver's as it is."""
+        there = tuple(there)
+        nics = {c.id for c in there if isinstance(c, VNic)} - {vnic.id for vnic in sliver.vnics()}
+        own = {(c.id, c.size) for c in there if isinstance(c, Storage) and c.size is not None}
+        disks = {name for name, _ in own - {(s.id, s.size) for s in sliver.volumes()}}
+        functions = {(d.id, address) for d in sliver.devices() for address in d.bdf}
+        return [
+            *(ReleasePort(self._network, sliver.id, name) for name in sorted(nics)),
+            *(RemoveVolume(self._volume, sliver.id, name) for name in sorted(disks)),
+            *(self._clean(r) for r in records if (r.component, r.address) not in functions),
+        ]
 
     def _know_guest(self, sliver: NodeSliver) -> list[Step]:
         driver = self._drivers.guest
@@ -369,8 +436,21 @@ class VMHandler:
         wanted = ref if isinstance(ref, NodeSliver) else server.stamp.sliver
         others = (*components_of(self._records(ref.id)), *wanted.devices())
         found = observe_server(self._drivers, server, self._guest(server), others)
-        unlike = (*differences(wanted, found), *self._device_differences(wanted, server, found))
+        unlike = (
+            *differences(wanted, found),
+            *self._disk_differences(wanted, server),
+            *self._device_differences(wanted, server, found),
+        )
         return found.model_copy(update={"differences": unlike})
+
+    def _disk_differences(self, wanted: NodeSliver, server: Server) -> Iterator[str]:
+        """Yield which disks are other volumes than those that are wanted."""
+        sources = {disk.component: disk.source for disk in server.volumes}
+        for storage in wanted.volumes():
+            with suppress(NotFound):
+                volume = the_volume(self._volume, server.sliver, storage)
+                if sources.get(storage.id, volume.source) != volume.source:
+                    yield f"volume {storage.id} is {sources[storage.id]}, not {volume.source}"
 
     def _device_differences(
         self, wanted: NodeSliver, server: Server, found: Observed
@@ -393,7 +473,7 @@ class VMHandler:
         known = differences(sliver, self.observed)
         others = [d for d in self.observed.differences if d not in known]
         wanted = self._stages.but_bare(sliver) if self._stages else sliver
-        return (*differences(wanted, _without(gone, self.observed), runs=runs), *others)
+        return (*differences(wanted, without(gone, self.observed), runs=runs), *others)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
@@ -434,43 +514,11 @@ class VMHandler:
         return floating or tuple(str(address.ip) for address in own if address)
 
 
-def _unwanted(there: Mapping[str, Component], sliver: NodeSliver) -> list[Component]:
-    wanted = {component.id for component in sliver.components}
-    return [component for name, component in there.items() if name not in wanted]
-
-
-def _plugged(server: Server) -> Iterator[tuple[str, Component]]:
-    for nic in server.ports:
-        limit = VNicInterface(bandwidth=nic.bandwidth)
-        yield nic.component, VNic(id=nic.component, network=_UNKNOWN, interface=limit)
-    for disk in server.volumes:
-        yield disk.component, Storage(id=disk.component, volume=_UNKNOWN)
-
-
-def _vnic(port: Port) -> VNic:
-    return VNic(id=port.component, network=port.network, interface=held_by(port))
-
-
 def _comes_by_itself(port: Port, vnic: VNic) -> bool:
     """Return whether the guest gets the port's address without us; what we set is not waited for."""
     return port.dhcp or not vnic.interface.auto_config
 
 
-def _devices(components: Iterable[Component]) -> list[PciComponent]:
-    return [c for c in components if not isinstance(c, VNic | Storage)]
-
-
 def _described(record: DeviceRecord) -> str:
     state = f"quarantined: {record.quarantined}" if record.quarantined else "not clean yet"
     return f"device {record.address} of {record.component}: {state}"
-
-
-def _without(gone: Iterable[Component], found: Observed) -> Observed:
-    ids = {c.id for c in gone}
-    return found.model_copy(
-        update={
-            "interfaces": tuple(i for i in found.interfaces if i.component not in ids),
-            "volumes": tuple(v for v in found.volumes if v.component not in ids),
-            "devices": tuple(d for d in found.devices if d.component not in ids),
-        }
-    )

@@ -75,9 +75,10 @@ class AttachDevice(_Device):
         self._devices.attach(self._tenant(), self._component)
 
     def undo(self) -> None:
-        """Detach it and, if it is new, clean it; or restore its former settings."""
-        if self._was is not None and self._was_plugged:
-            self._devices.attach(self._tenant(), self._was)
+        """Detach it and, if it is new, clean it; or restore its former settings, if they are known."""
+        if self._was_plugged:
+            if self._was is not None:
+                self._devices.attach(self._tenant(), self._was)
             return
         self._take_back()
         if self._devices.pending(self._tenant()):
@@ -114,6 +115,27 @@ class DetachDevice(_Device):
         self._devices.attach(self._tenant(), self._component)
 
 
+class RecordDevice(Step):
+    """A function that a server has is recorded, so that it will be cleaned."""
+
+    def __init__(self, devices: DeviceCleaning, record: DeviceRecord) -> None:
+        super().__init__(f"record {record.component} {record.address}")
+        self._devices, self._record = devices, record
+
+    def check(self) -> Finding:
+        """Look for a record of the function."""
+        there = (r.address for r in self._devices.records(self._record.sliver))
+        return Finding.ALREADY_SO if self._record.address in there else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Write it."""
+        self._devices.write_record(self._record)
+
+    def is_undone(self) -> bool:
+        """Return True: a record of what a server has stays."""
+        return True
+
+
 class CleanDevice(Step):
     """A function that the sliver has had is fit for the next tenant."""
 
@@ -124,9 +146,10 @@ class CleanDevice(Step):
         self._devices, self._record = devices, record
 
     def check(self) -> Finding:
-        """Look for the function's record."""
-        there = (r.address for r in self._devices.records(self._record.sliver))
-        return Finding.WILL_CHANGE if self._record.address in there else Finding.ALREADY_SO
+        """Look for the function's record, as that of this component."""
+        had = (self._record.address, self._record.component)
+        there = ((r.address, r.component) for r in self._devices.records(self._record.sliver))
+        return Finding.WILL_CHANGE if had in there else Finding.ALREADY_SO
 
     def make(self) -> None:
         """Clean it and delete its record."""

@@ -4,11 +4,11 @@ Where a port is plugged in is asked of the substrate each time: its server may h
 the NIC in it, by who owns the server.
 """
 
-from fabric_direct.drivers.contract import Plug, PortHolder, PortPlugging
+from fabric_direct.drivers.contract import Plug, Port, PortHolder, PortPlugging
 from fabric_direct.errors import NotOurs
 from fabric_direct.model import Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
-from fabric_direct.steps.ports import same_place, the_port
+from fabric_direct.steps.ports import is_plugged_into, same_place, the_port
 
 
 class _ServerPort(Step):
@@ -148,12 +148,15 @@ class MoveServerPort(UnplugServerPort):
         self._vnic, self._server = vnic, server
 
     def check(self) -> Finding:
-        """Look whether a NIC is plugged into a port that will not stay, or where it will not."""
+        """Look whether a NIC is not its port's, or its port or its place will not stay."""
         port = self._network.find_port(self._holder, self._component)
         stays = port is not None and same_place(port, self._vnic)
-        if stays and all(plug.server == self._server for plug in self._plugs()):
+        if stays and all(self._fits(plug, port) for plug in self._plugs()):
             return Finding.ALREADY_SO
         return super().check()
+
+    def _fits(self, plug: Plug, port: Port | None) -> bool:
+        return plug.server == self._server and is_plugged_into(plug.nic, port)
 
 
 class RemoveServerPort(_ServerPort):

@@ -167,7 +167,7 @@ class Stage:
 @contextmanager
 def staged(scene: Scene) -> Iterator[Stage]:
     """Prepare a site of its own for one run of an operation; nothing stays of it."""
-    folder = Path(tempfile.mkdtemp(prefix="fabric-direct-", dir=_memory()))
+    folder = Path(tempfile.mkdtemp(prefix="fabric-direct-", dir=memory()))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         clock, tap = stack.enter_context(skipping()), Tap()
@@ -180,7 +180,8 @@ def staged(scene: Scene) -> Iterator[Stage]:
         yield stage
 
 
-def _memory() -> str | None:
+def memory() -> str | None:
+    """Return a directory in memory, where nothing waits for a disk."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

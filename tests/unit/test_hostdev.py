@@ -382,6 +382,16 @@ class TestWhatIsWrittenDown:
 
         host.calls.write.assert_not_called()
 
+    @pytest.mark.parametrize("known", [{}, {GPU: record(quarantined="it was not reset")}])
+    def test_is_written_of_what_has_none_alone(
+        self, devices: HostdevDevice, host: Worker, known: dict[PciAddress, DeviceRecord]
+    ) -> None:
+        host.records.known = dict(known)
+
+        devices.write_record(record())
+
+        assert host.records.read() == (known or {GPU: record()})
+
     def test_is_told_for_each_sliver(self, devices: HostdevDevice, host: Worker) -> None:
         host.records.known = {GPU: record(), AUDIO: record(AUDIO), DRIVE: record(DRIVE, "drive")}
 

@@ -169,7 +169,7 @@ class TestCreate:
             "device.differences": (1, 2, 3),
             "device.plugged": (1, 2, 3),
             "device.attach": (1, 2),
-            "device.records": (1, 2, 3),
+            "device.records": (1, 2),
         }
     )
     def test_leaves_nothing_when_a_call_fails(

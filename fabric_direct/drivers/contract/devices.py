@@ -117,6 +117,9 @@ class DeviceCleaning(Protocol):
     def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
         """Return the records of the sliver's devices: these are not free yet."""
 
+    def write_record(self, record: DeviceRecord) -> None:
+        """Record a function that a server has; a record that is there stays as it is."""
+
     def clean(self, record: DeviceRecord) -> None:
         """Clean a device that no domain has any more, for the next tenant, and delete its record.
 

@@ -95,7 +95,8 @@ class FakeCompute(Fake):
         return tuple(s.instance for s in self.substrate.servers.values() if s.sliver == sliver_id)
 
     def start(self, sliver_id: str) -> None:
-        """Start the server."""
+        """Start the server, with what waited for it."""
+        self.substrate.pending.discard(sliver_id)
         self._change(sliver_id, state=State.RUNNING)
 
     def stop(self, sliver_id: str, *, timeout: float) -> None:  # noqa: ARG002

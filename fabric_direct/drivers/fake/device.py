@@ -66,7 +66,8 @@ class FakeDevice(Fake):
             refuse_absent(address in self.substrate.devices, address, self.host, field)
             device = self.substrate.devices[address]
             refuse_disallowed(component, address, self._entry(device), self.host, field)
-            self._refuse_claimed(device, tenant.sliver, field)
+            self._refuse_claimed(device, tenant.sliver, component.id, field)
+            self._refuse_unclean(address, tenant.sliver, component.id, field)
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the server has."""
@@ -98,7 +99,8 @@ class FakeDevice(Fake):
         if tenant.domain is None:
             the(self.substrate.servers, tenant.sliver)
         for address in component.bdf:
-            self._refuse_claimed(self.substrate.devices[address], tenant.sliver)
+            self._refuse_claimed(self.substrate.devices[address], tenant.sliver, component.id)
+            self._refuse_unclean(address, tenant.sliver, component.id)
         kept, new = self._but(tenant, component.id), _plugged(tenant, component)
         for address in component.bdf:
             self.substrate.own(address, f"{tenant.sliver}/{component.id}")
@@ -130,6 +132,10 @@ class FakeDevice(Fake):
         """Return the records of the sliver's devices."""
         return tuple(r for r in self.substrate.records.values() if r.sliver == sliver_id)
 
+    def write_record(self, record: DeviceRecord) -> None:
+        """Record a function; a record that is there stays as it is."""
+        self.substrate.records.setdefault(record.address, record)
+
     def clean(self, record: DeviceRecord) -> None:
         """Remove the record of a device that no server has; refuse a device set as dirty."""
         for device in self.substrate.plugged.get(record.sliver, ()):
@@ -160,9 +166,18 @@ class FakeDevice(Fake):
         return tuple(d for d in self._has(tenant) if d.component != component)
 
     @staticmethod
-    def _refuse_claimed(device: HostDevice, sliver_id: str, field: str = "") -> None:
-        if device.owner and device.owner.split("/")[0] != sliver_id:
+    def _refuse_claimed(
+        device: HostDevice, sliver_id: str, component: str, field: str = ""
+    ) -> None:
+        if device.owner not in {None, f"{sliver_id}/{component}"}:
             raise DeviceClaimed(f"{device.address} belongs to {device.owner}", field=field)
+
+    def _refuse_unclean(
+        self, address: PciAddress, sliver_id: str, component: str, field: str = ""
+    ) -> None:
+        record = self.substrate.records.get(address)
+        if record and (record.sliver, record.component) != (sliver_id, component):
+            raise DeviceUnclean(f"{address} is not clean after {record.component}", field=field)
 
 
 class FakeColdDevice(FakeDevice):

@@ -149,6 +149,13 @@ class HostdevDevice:
                 power_off(domain)
             power_on(domain)
 
+    def write_record(self, record: DeviceRecord) -> None:
+        """Record a function that a domain has; a record that is there stays as it is."""
+        host = self._host
+        with host.translated(f"record {record.address}"), host.lock_functions((record.address,)):
+            if record.address not in host.records.read():
+                host.records.write(record)
+
     def clean(self, record: DeviceRecord) -> None:
         """Clean a function that no domain has any more; see :meth:`Release.clean`."""
         self._release.clean(record)
