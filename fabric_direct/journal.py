@@ -167,9 +167,10 @@ class Journal:
             aside = path.with_name(f"{sliver_id}.unreadable-{time.time_ns()}")
             path.rename(aside)
             log.warning("%s is no entry of the journal; it was renamed to %s", path, aside.name)
-        return (
-            any(self._path.glob(f"{sliver_id}.unreadable-*")) or (self._path / sliver_id).exists()
-        )
+        # glob() would compile a pattern for each sliver, and keep it.
+        names = {path.name for path in self._path.iterdir()}
+        begin = f"{sliver_id}.unreadable-"
+        return sliver_id in names or any(name.startswith(begin) for name in names)
 
     def _make(self) -> None:
         if not self._path.exists():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from tests.trust import hostile, http, page
+from tests.trust import anywhere, hostile, http, lives, page
 from tests.trust.matrix import SCENES, Verdict, judge, points, without_gaps
 
 A = TypeVar("A")
@@ -27,6 +27,7 @@ def main(given: Sequence[str] | None = None) -> int:
     asked = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
     asked.add_argument("part", nargs="*", help=f"all if absent: {', '.join(PARTS)}")
     asked.add_argument("--whole", action="store_true", help="the whole, not the share of CI")
+    asked.add_argument("--libvirt", action="store_true", help="lives on this machine's libvirt")
     asked.add_argument("--inputs", type=int, help="hostile inputs in all")
     asked.add_argument("--seed", type=int, default=0, help="another one gives other inputs")
     args = asked.parse_args(given)
@@ -104,10 +105,25 @@ def _http(args: argparse.Namespace) -> bool:
     return http.try_all(1 if args.whole else _REQUESTS)
 
 
+# --- from anywhere, and many lives
+
+
+def _anywhere(args: argparse.Namespace) -> bool:
+    return anywhere.main(10_000 if args.whole else 200)
+
+
+def _lives(args: argparse.Namespace) -> bool:
+    if args.libvirt:
+        return lives.main(200, libvirt=True)
+    return lives.main(2000 if args.whole else 250)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "hostile": _hostile,
     "http": _http,
     "matrix": _matrix,
+    "anywhere": _anywhere,
+    "lives": _lives,
 }
 """Each part prints its figures and returns whether all of them are as they must be."""
 

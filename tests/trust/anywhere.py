@@ -14,7 +14,6 @@ One operation runs at a time, and no call fails: for that there is the matrix.
 import multiprocessing
 import os
 import random
-import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -174,17 +173,15 @@ def any_case(seed: int) -> Case:
     return Case(first, tuple(chance.sample(CHANGES, chance.randint(1, _MOST))), wanted)
 
 
-def main(cases: int = 250) -> bool:
+def main(cases: int) -> bool:
     """Try cases, print how many are not as promised, and return whether none is."""
-    began = time.monotonic()
     forked = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=forked) as pool:
         found = pool.map(_of_seed, range(cases), chunksize=10)
         bad = [(case, said) for case, said in found if said]
     for case, said in bad:
         print(f"{case}: {'; '.join(said)}")  # noqa: T201
-    seconds = time.monotonic() - began
-    print(f"from anywhere: {cases} cases, {len(bad)} not as promised, {seconds:.0f} s")  # noqa: T201
+    print(f"from anywhere: {cases} cases, {len(bad)} not as promised")  # noqa: T201
     return not bad
 
 

@@ -17,7 +17,7 @@ from fabric_direct.processor import HandlerProcessor
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN"
 _OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmM b"
 _TYPES = ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "NVME", "L2Bridge")
-_DRIVERS = dict.fromkeys(_TYPES, "fake") | {"FPGA": "fake-cold"}
+DRIVERS = dict.fromkeys(_TYPES, "fake") | {"FPGA": "fake-cold"}
 _ALLOWED = (
     {"type": "GPU", "bdf": "25:00.0"},
     {"type": "GPU", "bdf": "25:00.1"},
@@ -127,7 +127,7 @@ class Scene:
             {
                 "site": "TEST",
                 "state_dir": state_dir,
-                "drivers": _DRIVERS,
+                "drivers": DRIVERS,
                 "guest": "fake",
                 "images": {"tiny": {}},
                 "openstack": {"cloud": "none", "external_network": "public"},

@@ -32,7 +32,7 @@ BOOKS = ("fails", "fails after", "killed before", "killed after")
 
 _FILES = ((files, "replace"), (files, "sync"), (Path, "unlink"), (Path, "read_bytes"))
 _WRITES = ("replace", "sync", "unlink")
-_OUR_OWN = frozenset({"_lock", "_released", "faults", "fired", "calls", "call"})
+OUR_OWN = frozenset({"_lock", "_released", "faults", "fired", "calls", "call"})
 """Attributes of a substrate that belong to the process."""
 
 
@@ -129,7 +129,7 @@ class Tap:
 def carry(hosts: dict[str, Substrate], path: Path) -> None:
     """Write down what is in the memory of the fakes."""
     kept = {
-        host: {name: value for name, value in vars(things).items() if name not in _OUR_OWN}
+        host: {name: value for name, value in vars(things).items() if name not in OUR_OWN}
         for host, things in hosts.items()
     }
     path.write_bytes(pickle.dumps(kept))

@@ -1,5 +1,6 @@
 """The journal: what it tells of unfinished operations, and of files that it cannot read."""
 
+import gc
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -285,3 +286,17 @@ def test_a_link_in_an_entrys_place_does_not_lead_to_somebody_elses_file(
         Journal(tmp_path).begin(Operation.CREATE, {"id": "s-1", "type": "VM"})
 
     assert theirs.read_text() == "theirs"
+
+
+def test_an_operation_that_has_ended_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+
+    def operations(name: str) -> int:
+        for number in range(100):
+            sliver = {"id": f"{name}-{number}", "type": "VM"}
+            journal.begin(Operation.DELETE, sliver)
+            journal.end(sliver["id"])
+        gc.collect()
+        return len(gc.get_objects())
+
+    assert operations("first") >= operations("later") - 20
