@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from fabric_direct.model import Outcome, PciAddress, SliverRef, State, StepStatus
 from tests.trust.changes import (
+    ALLOWED,
     CHANGES,
     CHOICES,
     DEVICES,
@@ -52,7 +53,8 @@ class Case:
 
 def judge(case: Case) -> tuple[str, ...]:
     """Return what is not as promised, a sentence each."""
-    with staged(Scene("anywhere", Request("create", sliver(case.first)))) as stage:
+    create = Request("create", sliver(case.first))
+    with staged(Scene("anywhere", create, devices=ALLOWED)) as stage:
         for has in stage.hosts.values():
             equip(has)
         outcome, _ = stage.ask(stage.scene.request)

@@ -52,7 +52,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "gpu": (_device("GPU", "gpu", "25:00.0", "25:00.1"), _device("GPU", "gpu", "26:00.0")),
     "vf": tuple(
         _device(
-            "SharedNIC", "vf", "28:00.0", interface={"mac": "52:54:00:00:02:02", "bandwidth": n}
+            "SharedNIC", "vf", "a1:00.0", interface={"mac": "52:54:00:00:02:02", "bandwidth": n}
         )
         for n in (10, 20)
     ),
@@ -60,7 +60,13 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
 }
 """What a component may be like, if the sliver has it."""
 CHOICES = [(name, number) for name, every in VARIANTS.items() for number in range(len(every))]
-_TYPES = {0x25: "GPU", 0x26: "GPU", 0x27: "GPU", 0x28: "SharedNIC", 0x29: "FPGA"}
+_TYPES = {0x25: "GPU", 0x26: "GPU", 0x27: "GPU", 0xA1: "SharedNIC", 0x29: "FPGA"}
+ALLOWED = (
+    *({"type": "GPU", "bdf": bdf} for bdf in ("25:00.0", "25:00.1", "26:00.0", "27:00.0")),
+    {"type": "SharedNIC", "uplink": "ens1"},
+    {"type": "FPGA", "bdf": "29:00.0"},
+)
+"""What the site allows."""
 _ADDRESSES = {address: PciAddress.parse(address) for address in ("25:00.0", "26:00.0", "27:00.0")}
 
 

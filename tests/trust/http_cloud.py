@@ -35,7 +35,12 @@ _SERVICE = {
 }
 _DEFAULTS: dict[str, Thing] = {
     "networks": {"shared": False, "router:external": False, "port_security_enabled": True},
-    "subnets": {"gateway_ip": None, "ipv6_ra_mode": None, "ipv6_address_mode": None},
+    "subnets": {
+        "dns_nameservers": [],
+        "gateway_ip": None,
+        "ipv6_ra_mode": None,
+        "ipv6_address_mode": None,
+    },
     "routers": {},
     "floatingips": {"port_id": None},
     "ports": {

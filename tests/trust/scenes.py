@@ -18,7 +18,7 @@ _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0
 _OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmM b"
 _TYPES = ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "NVME", "L2Bridge")
 DRIVERS = dict.fromkeys(_TYPES, "fake") | {"FPGA": "fake-cold"}
-_ALLOWED = (
+ALLOWED = (
     {"type": "GPU", "bdf": "25:00.0"},
     {"type": "GPU", "bdf": "25:00.1"},
     {"type": "NVME", "bdf": "26:00.0"},
@@ -115,6 +115,8 @@ class Scene:
     request: Request
     before: tuple[Request, ...] = ()
     hosts: tuple[str, ...] = ("w1",)
+    devices: tuple[dict[str, str], ...] = ALLOWED
+    """The devices of each host that the site allows."""
 
     def site(self, state_dir: Path) -> Site:
         """Return the site; its state is kept in a directory."""
@@ -133,7 +135,7 @@ class Scene:
                 "openstack": {"cloud": "none", "external_network": "public"},
                 "networks": networks,
                 "fake": {"hosts": {host: {"gpus": 1, "vfs": 1} for host in self.hosts}},
-                "hosts": {host: {"devices": _ALLOWED} for host in self.hosts},
+                "hosts": {host: {"devices": self.devices} for host in self.hosts},
             }
         )
 

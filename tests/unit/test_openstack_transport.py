@@ -194,10 +194,10 @@ class TestOnTheWire:
     def test_a_read_whose_answer_is_no_json_is_sent_again(
         self, loopback: LoopbackCloud, hurried: list[float]
     ) -> None:
-        loopback.answer("GET", "network", "/ports/p", "<html>")
-        loopback.answer("GET", "network", "/ports/p", {"port": {"id": "p"}})
+        loopback.answer("GET", "network", "/networks/n", "<html>")
+        loopback.answer("GET", "network", "/networks/n", {"network": {"id": "n", "name": "red"}})
 
-        assert cloud(loopback.settings).network.get_port("p").id == "p"
+        assert cloud(loopback.settings).network.get_network("n").id == "n"
         assert methods(loopback) == ["GET"] * 2
 
     def test_a_post_whose_connection_is_cut_is_sent_once(self, loopback: LoopbackCloud) -> None:

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import requests
 from keystoneauth1.session import TCPKeepAliveAdapter
 from requests import PreparedRequest, Response
+from requests.exceptions import InvalidJSONError
 from tenacity import (
     Future,
     RetryCallState,
@@ -189,7 +190,7 @@ _TRANSIENT = (
     requests.ConnectionError,
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
-    requests.exceptions.InvalidJSONError,
+    InvalidJSONError,
 )
 _backoff = wait_random_exponential(multiplier=0.5, max=8.0)
 
@@ -235,8 +236,12 @@ def _refuse_unreadable(response: Response) -> None:
 
     openstacksdk would take what a creation made, or what was read, for a thing without an id.
     """
-    if response.ok and response.content:
+    if not (response.ok and response.content):
+        return
+    try:
         response.json()
+    except RecursionError as error:
+        raise InvalidJSONError(f"{type(error).__name__}: {error}", response=response) from error
 
 
 def _busy(response: Response) -> bool:
