@@ -1,6 +1,6 @@
 """Checks before anything is changed: what a host cannot serve, and what a modification cannot change."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from fabric_direct.drivers.contract import HostDrivers, Server, Tenant, Volume
 from fabric_direct.errors import InvalidSliver
@@ -107,6 +107,23 @@ def refuse_other_sizes(volumes: Iterable[Volume], sliver: NodeSliver) -> None:
                 field=f"components[{number}].size",
                 why="a volume keeps its size, and is not removed for another one",
                 remedy="leave the component out first: that removes the volume with its data",
+            )
+
+
+def refuse_other_disks(
+    others: Mapping[str, str], sliver: NodeSliver, orphans: Collection[Storage]
+) -> None:
+    """Raise InvalidSliver if a disk is another volume, for example a snapshot: its data may be wanted.
+
+    :param others: a sentence for each such disk, by its component.
+    :param orphans: those whose own volume is not there, so that the disk is no snapshot of it.
+    """
+    for number, component in enumerate(sliver.components):
+        if component.id in others and component not in orphans:
+            raise InvalidSliver(
+                others[component.id],
+                field=f"components[{number}]",
+                remedy="plug its volume in again, or leave the component out first",
             )
 
 

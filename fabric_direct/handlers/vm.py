@@ -61,6 +61,7 @@ from fabric_direct.handlers.refusal import (
     refuse_components,
     refuse_crowd,
     refuse_fixed,
+    refuse_other_disks,
     refuse_other_sizes,
 )
 from fabric_direct.model import (
@@ -96,7 +97,6 @@ from fabric_direct.steps.volumes import (
     MakeVolume,
     PlugVolume,
     RemoveVolume,
-    ReplugVolume,
     UnplugVolume,
     the_volume,
 )
@@ -161,6 +161,8 @@ class VMHandler:
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
         refuse_other_sizes(self._volume.volumes(sliver.id), sliver)
+        orphans = self._orphans(sliver, server)
+        refuse_other_disks(dict(self._other_disks(sliver, server)), sliver, orphans)
         tenant = self._tenant(sliver, server)
         refuse_components(self._drivers, sliver, tenant)
         refuse_settings(self._drivers, sliver)
@@ -170,7 +172,7 @@ class VMHandler:
         missing = unrecorded(functions, records)
         there = there_of(server, functions, held)
         gone = unwanted(there, sliver)
-        in_the_way = [*in_the_way_of(sliver, gone), *misplaced(sliver, functions)]
+        in_the_way = [*in_the_way_of(sliver, gone), *orphans, *misplaced(sliver, functions)]
         later = [component for component in gone if component not in in_the_way]
         runs = server.state is State.RUNNING
         kept = [vnic for vnic in sliver.vnics() if ("vNIC", vnic.id) in there]
@@ -295,7 +297,7 @@ class VMHandler:
         self, sliver: NodeSliver, there: Mapping[Key, Component], vnics: Iterable[VNic]
     ) -> list[Step]:
         changes = ((there["vNIC", vnic.id], vnic) for vnic in vnics)
-        nics = [
+        return [
             ReplugPort(
                 self._compute,
                 self._network,
@@ -307,11 +309,6 @@ class VMHandler:
             for was, vnic in changes
             if isinstance(was, VNic)
         ]
-        disks = [
-            ReplugVolume(self._compute, self._volume, sliver.id, storage, self._detach)
-            for storage in sliver.volumes()
-        ]
-        return [*nics, *disks]
 
     def _unplug(self, sliver: NodeSliver, component: Component) -> Step:
         if isinstance(component, VNic):
@@ -438,19 +435,30 @@ class VMHandler:
         found = observe_server(self._drivers, server, self._guest(server), others)
         unlike = (
             *differences(wanted, found),
-            *self._disk_differences(wanted, server),
+            *(why for _, why in self._other_disks(wanted, server)),
             *self._device_differences(wanted, server, found),
         )
         return found.model_copy(update={"differences": unlike})
 
-    def _disk_differences(self, wanted: NodeSliver, server: Server) -> Iterator[str]:
-        """Yield which disks are other volumes than those that are wanted."""
+    def _other_disks(self, wanted: NodeSliver, server: Server) -> Iterator[tuple[str, str]]:
+        """Yield which disks are other volumes than those that are wanted, by name and as a sentence."""
         sources = {disk.component: disk.source for disk in server.volumes}
-        for storage in wanted.volumes():
-            with suppress(NotFound):
-                volume = the_volume(self._volume, server.sliver, storage)
-                if sources.get(storage.id, volume.source) != volume.source:
-                    yield f"volume {storage.id} is {sources[storage.id]}, not {volume.source}"
+        for storage in (each for each in wanted.volumes() if each.id in sources):
+            own = self._source(server.sliver, storage)
+            if sources[storage.id] != own:
+                found = f"{sources[storage.id]}, not {own or 'its own'}"
+                yield storage.id, f"volume {storage.id} is {found}"
+
+    def _orphans(self, wanted: NodeSliver, server: Server) -> list[Storage]:
+        """Return the components that have a disk, and whose own volume is not there."""
+        plugged = {disk.component for disk in server.volumes}
+        disks = (storage for storage in wanted.volumes() if storage.id in plugged)
+        return [storage for storage in disks if self._source(server.sliver, storage) is None]
+
+    def _source(self, sliver_id: str, storage: Storage) -> str | None:
+        with suppress(NotFound):
+            return the_volume(self._volume, sliver_id, storage).source
+        return None
 
     def _device_differences(
         self, wanted: NodeSliver, server: Server, found: Observed

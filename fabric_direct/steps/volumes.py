@@ -117,20 +117,6 @@ class UnplugVolume(_Plugging):
             self._compute.attach_volume(self._sliver, self._storage.id, was)
 
 
-class ReplugVolume(UnplugVolume):
-    """A disk is unplugged if it is another volume than its component's; one that fits stays."""
-
-    def check(self) -> Finding:
-        """Compare the volume that is plugged in with the component's."""
-        plugged = self._plugged()
-        if plugged is None or plugged.source == self._source():
-            return Finding.ALREADY_SO
-        return Finding.WILL_DELETE
-
-    def _source(self) -> str:
-        return the_volume(self._volumes, self._sliver, self._storage).source
-
-
 def the_volume(volumes: VolumeFinder, sliver_id: str, storage: Storage) -> VolumeValue:
     """Return the volume that a component stands for.
 

@@ -96,6 +96,20 @@ def test_a_disk_that_is_another_volume_is_told(
     assert observed.differences == (said,)
 
 
+def test_a_disk_that_is_another_volume_is_left_as_it_is(
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+) -> None:
+    """It may be a snapshot of the volume that an operator has taken."""
+    done(processor.create(vm()).result())
+    change(fakes, [Change("plug disk", "data", "/fake/snapshot")])
+
+    outcome = processor.modify(vm()).result()
+
+    assert outcome.error
+    assert (outcome.error.kind, outcome.error.field) == ("InvalidSliver", "components[2]")
+    assert {disk.source for disk in fakes.servers["sliver-1"].volumes} == {"/fake/snapshot"}
+
+
 def test_a_nic_in_the_server_of_another_sliver_that_is_not_its_ports_is_plugged_anew(
     processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
 ) -> None:
