@@ -45,8 +45,9 @@ def site(connection: libvirt.virConnect) -> Iterator[Site]:
     store.create("empty.qcow2", GIB // 2)
     empty = ImageSettings(path=Path(store.file("empty.qcow2")))
     yield site.model_copy(update={"images": {"empty": empty}})
-    store.pool().destroy()
-    store.pool().undefine()
+    pool = store.pool()
+    pool.destroy()
+    pool.undefine()
     shutil.rmtree(room)
 
 

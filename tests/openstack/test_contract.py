@@ -39,6 +39,21 @@ def new_id() -> str:
     return ours(f"contract-{secrets.token_hex(3)}")
 
 
+@pytest.fixture(scope="module")
+def network_driver(site: Site) -> OpenStackNetwork:
+    return OpenStackNetwork(site, WORKER)
+
+
+@pytest.fixture(scope="module")
+def kept(network_driver: OpenStackNetwork) -> Iterator[None]:
+    """Another port on the network, so that not each test makes and deletes it."""
+    keeper = new_id()
+    network_driver.create_port(keeper, "nic", RED, VNicInterface())
+    yield
+    network_driver.delete_port(keeper, "nic")
+
+
+@pytest.mark.usefixtures("kept")
 class TestNetworks(NetworkContract):
     network = RED
 
@@ -46,17 +61,9 @@ class TestNetworks(NetworkContract):
     def sliver(self) -> str:
         return new_id()
 
-    @pytest.fixture(scope="class")
-    def driver(self, site: Site) -> OpenStackNetwork:
-        return OpenStackNetwork(site, WORKER)
-
-    @pytest.fixture(scope="class", autouse=True)
-    def kept(self, driver: OpenStackNetwork) -> Iterator[None]:
-        """Another port on the network, so that not each test makes and deletes it."""
-        keeper = new_id()
-        driver.create_port(keeper, "nic", RED, VNicInterface())
-        yield
-        driver.delete_port(keeper, "nic")
+    @pytest.fixture
+    def driver(self, network_driver: OpenStackNetwork) -> OpenStackNetwork:
+        return network_driver
 
     @pytest.fixture
     def asked(self, settings: SiteNetwork) -> VNicInterface:
