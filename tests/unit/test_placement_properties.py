@@ -143,13 +143,19 @@ def test_no_host_is_over_committed(sites: tuple[HostState, ...], batch: list[Req
         assert max(s.core for s in sizes) <= state.cores
 
 
+def _node(device: FreeDevice, host: HostState) -> int | None:
+    """Return a device's NUMA node: the only one of its host, if it says none."""
+    ids = [node.id for node in host.numa_nodes]
+    return ids[0] if device.numa_node is None and len(ids) == 1 else device.numa_node
+
+
 @settings(max_examples=60)
 @given(SITES, batches())
 def test_devices_are_given_once_and_are_what_is_asked_for(
     sites: tuple[HostState, ...], batch: list[Request]
 ) -> None:
     has = {(s.name, f): device for s in sites for device in s.devices for f in device.functions}
-    by_id = {one.id: one for one in batch}
+    by_id, by_name = {one.id: one for one in batch}, {site.name: site for site in sites}
     given_: Counter[tuple[str, PciAddress]] = Counter()
     for assignment in place(batch, sites, partial=True).assignments:
         name, devices = assignment.chosen.host, assignment.chosen.devices
@@ -159,7 +165,7 @@ def test_devices_are_given_once_and_are_what_is_asked_for(
         for component, functions in devices.items():
             device, asked = has[name, functions[0]], wanted[component]
             given_.update((name, function) for function in device.functions)
-            nodes.add(device.numa_node)
+            nodes.add(_node(device, by_name[name]))
             assert functions == (asked.bdf or device.functions)
             assert device.type == asked.type
             assert asked.model in {None, device.model}

@@ -515,7 +515,7 @@ class TestAfterAKill:
         processor.modify(wanted).result()
         fakes.servers["sliver-1"] = replace(fakes.servers["sliver-1"], stamp=stamp)
         self.begun(processor, Operation.MODIFY, wanted)
-        fakes.fault("volume.find", kind="fail")
+        fakes.fault("network.find_port", kind="fail")
 
         outcome = processor.modify(wanted).result()
 
