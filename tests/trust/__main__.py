@@ -25,13 +25,15 @@ _REQUESTS = 37
 def main(given: Sequence[str] | None = None) -> int:
     """Run the parts that are asked for, and print their figures; return 1 if one is not zero, or 0."""
     asked = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
-    asked.add_argument("part", nargs="*", help=f"all if absent: {', '.join(PARTS)}")
+    asked.add_argument(
+        "part", nargs="*", help=f"{', '.join(PARTS | ON_LABS)}; absent: {', '.join(PARTS)}"
+    )
     asked.add_argument("--whole", action="store_true", help="the whole, not the share of CI")
     asked.add_argument("--libvirt", action="store_true", help="lives on this machine's libvirt")
     asked.add_argument("--inputs", type=int, help="hostile inputs in all")
     asked.add_argument("--seed", type=int, default=0, help="another one gives other inputs")
     args = asked.parse_args(given)
-    if unknown := set(args.part) - PARTS.keys():
+    if unknown := set(args.part) - (PARTS | ON_LABS).keys():
         asked.error(f"there is no part {', '.join(sorted(unknown))}")
     good = [_timed(name, args) for name in args.part or PARTS]
     return int(not all(good))
@@ -39,7 +41,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _timed(name: str, args: argparse.Namespace) -> bool:
     began = time.monotonic()
-    good = PARTS[name](args)
+    good = (PARTS | ON_LABS)[name](args)
     print(f"{name}: {time.monotonic() - began:.0f} s\n")  # noqa: T201
     return good
 
@@ -118,12 +120,33 @@ def _lives(args: argparse.Namespace) -> bool:
     return lives.main(2000 if args.whole else 250)
 
 
+# --- real substrates
+
+
+def _libvirt(_: argparse.Namespace) -> bool:
+    from tests.trust import places, real  # noqa: PLC0415 - needs libvirt and a cloud's library
+
+    with places.libvirt_place() as place:
+        return real.main(place)
+
+
+def _openstack(_: argparse.Namespace) -> bool:
+    from tests.trust import places, real  # noqa: PLC0415 - needs libvirt and a cloud's library
+
+    with places.openstack_place() as place:
+        return real.main(place)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "hostile": _hostile,
     "http": _http,
     "matrix": _matrix,
     "anywhere": _anywhere,
     "lives": _lives,
+}
+ON_LABS: dict[str, Callable[[argparse.Namespace], bool]] = {
+    "libvirt": _libvirt,
+    "openstack": _openstack,
 }
 """Each part prints its figures and returns whether all of them are as they must be."""
 
