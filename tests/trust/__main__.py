@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from tests.trust import anywhere, hostile, http, lives, page
+from tests.trust import anywhere, crowd, hostile, http, lives, page
 from tests.trust.matrix import SCENES, Verdict, judge, points, without_gaps
 
 A = TypeVar("A")
@@ -26,14 +26,14 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run the parts that are asked for, and print their figures; return 1 if one is not zero, or 0."""
     asked = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
     asked.add_argument(
-        "part", nargs="*", help=f"{', '.join(PARTS | ON_LABS)}; absent: {', '.join(PARTS)}"
+        "part", nargs="*", help=f"{', '.join(PARTS | ON_REQUEST)}; absent: {', '.join(PARTS)}"
     )
     asked.add_argument("--whole", action="store_true", help="the whole, not the share of CI")
     asked.add_argument("--libvirt", action="store_true", help="lives on this machine's libvirt")
     asked.add_argument("--inputs", type=int, help="hostile inputs in all")
     asked.add_argument("--seed", type=int, default=0, help="another one gives other inputs")
     args = asked.parse_args(given)
-    if unknown := set(args.part) - (PARTS | ON_LABS).keys():
+    if unknown := set(args.part) - (PARTS | ON_REQUEST).keys():
         asked.error(f"there is no part {', '.join(sorted(unknown))}")
     good = [_timed(name, args) for name in args.part or PARTS]
     return int(not all(good))
@@ -41,7 +41,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _timed(name: str, args: argparse.Namespace) -> bool:
     began = time.monotonic()
-    good = (PARTS | ON_LABS)[name](args)
+    good = (PARTS | ON_REQUEST)[name](args)
     print(f"{name}: {time.monotonic() - began:.0f} s\n")  # noqa: T201
     return good
 
@@ -107,11 +107,15 @@ def _http(args: argparse.Namespace) -> bool:
     return http.try_all(1 if args.whole else _REQUESTS)
 
 
-# --- from anywhere, and many lives
+# --- from anywhere, many at once, many after each other
 
 
 def _anywhere(args: argparse.Namespace) -> bool:
     return anywhere.main(10_000 if args.whole else 200)
+
+
+def _crowd(_: argparse.Namespace) -> bool:
+    return crowd.main()
 
 
 def _lives(args: argparse.Namespace) -> bool:
@@ -144,7 +148,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "anywhere": _anywhere,
     "lives": _lives,
 }
-ON_LABS: dict[str, Callable[[argparse.Namespace], bool]] = {
+ON_REQUEST: dict[str, Callable[[argparse.Namespace], bool]] = {
+    "crowd": _crowd,
     "libvirt": _libvirt,
     "openstack": _openstack,
 }
