@@ -9,7 +9,7 @@ from fabric_direct.zones.source import Source
 from fabric_direct.zones.wire import Capabilities, ChildView
 
 _MISSED_REFRESHES = 3
-"""Number of refreshes without an answer after which a source is skipped."""
+"""Number of refreshes in a row without an answer after which a source is skipped."""
 
 
 class SourceHealth:
@@ -25,6 +25,7 @@ class SourceHealth:
         self.source = source
         self._interval, self._clock = refresh, clock
         self._heard: float | None = None
+        self._missed = 0
         self._capabilities: Capabilities | None = None
         self._why = ""
 
@@ -40,15 +41,17 @@ class SourceHealth:
         answer = await ask_one(name, self.source.capabilities(deadline=seconds), seconds)
         if isinstance(answer, Capabilities):
             self._heard, self._capabilities, self._why = self._clock(), answer, ""
+            self._missed = 0
         else:
             self._why = left_out(name, answer).why
+            self._missed += 1
 
     @property
     def healthy(self) -> bool:
         """Whether the source answered recently, or has not been queried yet."""
         if self._heard is None:
             return not self._why
-        return self._clock() - self._heard <= _MISSED_REFRESHES * self._interval
+        return self._missed < _MISSED_REFRESHES
 
     @property
     def why(self) -> str:

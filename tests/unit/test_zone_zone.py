@@ -11,6 +11,7 @@ import pytest
 from fabric_direct.config import Site
 from fabric_direct.errors import Conflict, InvalidSite, NotFound, Unreachable
 from fabric_direct.zones.booting import NotPlaced
+from fabric_direct.zones.source_health import SourceHealth
 from fabric_direct.zones.wire import InstanceStatus, LeftOut, Offer, Selection, reservation_of
 from fabric_direct.zones.zone import Zone
 from tests.unit.zone_sources import FakeSource, asked, kind, site, sliver_kind, wanted
@@ -130,6 +131,23 @@ class TestASourceThatFails:
         assert "select" not in a.asked
         assert selection.left_out[0].why == "not heard from: down"
         assert not view.children[0].heard
+
+    async def test_is_asked_unless_three_looks_at_it_in_a_row_were_in_vain(self) -> None:
+        """However long a look took: a machine that is busy for some seconds is not away."""
+        a, now = FakeSource("a"), [0.0]
+        health = SourceHealth(a, 2.0, clock=lambda: now[0])
+        await health.refresh(2.0)
+        a.raises["capabilities"] = Unreachable("down")
+        found = []
+        for _ in range(3):
+            now[0] += 60.0
+            await health.refresh(2.0)
+            found.append(health.healthy)
+
+        assert found == [True, True, False]
+        del a.raises["capabilities"]
+        await health.refresh(2.0)
+        assert health.healthy
 
     async def test_is_asked_again_once_it_answers(self, tmp_path: Path) -> None:
         a = FakeSource("a", {"small": [3]}, raises={"capabilities": Unreachable("down")})
