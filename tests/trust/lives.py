@@ -88,14 +88,16 @@ def done(outcome: Outcome) -> None:
 
 
 def _on_fakes(folder: Path) -> Site:
-    networks = {"red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"}}
+    red = {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24"}
     return Site.model_validate(
         {
             "site": "TEST",
             "state_dir": folder / "state",
             "drivers": DRIVERS,
             "guest": "fake",
-            "networks": networks,
+            "images": {"tiny": {}},
+            "openstack": {"cloud": "none", "external_network": "public"},
+            "networks": {"red": red | {"physical_network": "physnet1", "router": True}},
             "hosts": {"w1": {"devices": []}, "w2": {"devices": []}},
             "fake": {"hosts": {"w1": {"gpus": 1}, "w2": {"gpus": 1}}},
         }
@@ -140,15 +142,15 @@ def _on_libvirt(folder: Path) -> Site:
 def _live_on_libvirt(processor: HandlerProcessor, number: int) -> None:
     """Live as a domain into which nobody looks: without guest, what needs its consent is left out."""
 
-    def sliver(bandwidth: int) -> NodeSliver:
+    def sliver(*components: dict[str, Any]) -> NodeSliver:
         nic = {"type": "vNIC", "id": "nic1", "network": "red"}
         size = {"core": 1, "ram": 1, "disk": 1}
-        limited = nic | {"interface": {"bandwidth": bandwidth}}
-        return node(limited, _DISK, id=f"life-{number}", capacities=size, boot_script=None)
+        own = {"id": f"life-{number}", "capacities": size, "boot_script": None}
+        return node(nic, *components, **own)
 
-    first = sliver(100)
+    first = sliver()
     done(processor.create(first).result())
-    done(processor.modify(sliver(200)).result())
+    done(processor.modify(sliver(_DISK)).result())
     done(processor.poa(first.ref(), "cpuinfo").result())
     done(processor.delete(first.ref()).result())
 
