@@ -23,6 +23,7 @@ from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, InvalidSite, Unreachable, Unsupported
+from tests.unit import openstack_api
 from tests.unit.openstack_api import PASSWORD, TOKEN, LoopbackCloud, OpenStackApi, neutron_port
 
 PORTS = ("GET", "network", "/ports", {})
@@ -420,6 +421,21 @@ def read_ports(settings: OpenStackSettings) -> int:
     Proxy._extract_name.cache_clear()
     gc.collect()
     return len(list(cloud(settings).network.ports()))
+
+
+@pytest.mark.timeout(60)
+def test_a_cloud_that_tells_its_versions_to_nobody_is_an_error_and_no_end_of_waiting(
+    api: OpenStackApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """keystoneauth asks again with a token for it, in the midst of the login that is to give one."""
+    nothing(api)
+    _, *version = openstack_api._VERSIONS["/identity/v3"]
+    with monkeypatch.context() as patched:
+        patched.setitem(openstack_api._VERSIONS, "/identity/v3", (401, *version))
+        with pytest.raises(Unreachable, match="tells its versions to nobody"):
+            read_ports(api.settings)
+
+    assert read_ports(api.settings) == 0
 
 
 class TestForks:

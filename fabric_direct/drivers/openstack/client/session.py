@@ -85,6 +85,28 @@ class _Session(Session):
         return True
 
 
+class _LoginLock:
+    """The lock of a login, which refuses the thread that has it.
+
+    Where the identity API refuses to tell its versions, keystoneauth asks again with a token: in the
+    midst of the login that is to give one, it would wait for itself for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    def __enter__(self) -> None:
+        if self._owner == threading.get_ident():
+            raise Unauthorized("the identity API tells its versions to nobody without a token")
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = None
+        self._lock.release()
+
+
 class Cloud(Connection):
     """openstacksdk's connection, each service of which is discovered by one thread only."""
 
@@ -140,6 +162,8 @@ for _name in _SERVICES:
 def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cloud:
     with translated("read the clouds", settings.cloud):
         made = Cloud(config=_region(settings))
+        auth: Any = made.session.auth
+        auth._lock = _LoginLock()
         for scheme in ("http://", "https://"):
             made.session.mount(scheme, Transport(call_limit, workers))
     return made
