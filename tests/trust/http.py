@@ -282,12 +282,12 @@ def _print(verdicts: Sequence[Verdict]) -> None:
 def _named(thing: Found, left: Sequence[str]) -> bool:
     """Return whether a thing is named: by itself, by what it is for, or by the step that is about it.
 
-    A network of site.yaml comes and goes with its ports.
+    A network of site.yaml comes and goes with its ports. A server has its NICs and disks.
     """
     kind, name = thing
     whole = kind in {"network", "subnet", "router"}
     said = ("unknown:", *(("network:", "port ") if whole else ()))
-    said += ("stamp:",) if kind == "server" else ()
+    said += ("stamp:", "disk ", "nic ", "unplug ") if kind == "server" else ()
     component = name.removeprefix("of ").removesuffix(" twice").rpartition("-")[2].split()[0]
     words = {word for text in left for word in re.findall(r"[\w-]+", text)}
     return component in words or any(name in text or text.startswith(said) for text in left)
