@@ -1,6 +1,7 @@
 """What was found of a sliver: by the stamp, held for it, or plugged in; what of it is not wanted."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from fabric_direct.drivers.contract import DeviceRecord, Port, Server
 from fabric_direct.handlers.compare import kind_of
@@ -19,6 +20,19 @@ from fabric_direct.steps.ports import held_by
 Key = tuple[str, str]
 """What a server has of a component (vNIC, volume or device), and the component's id."""
 _UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDisk:
+    """A disk that is another volume than its component's own."""
+
+    component: Storage
+    source: str
+    own: str | None
+    """Where its own volume is; None if that is not there."""
+
+    def __str__(self) -> str:
+        return f"volume {self.component.id} is {self.source}, not {self.own or 'its own'}"
 
 
 def by_key(components: Iterable[Component]) -> dict[Key, Component]:

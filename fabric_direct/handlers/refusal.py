@@ -1,10 +1,11 @@
 """Checks before anything is changed: what a host cannot serve, and what a modification cannot change."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from fabric_direct.drivers.contract import HostDrivers, Server, Tenant, Volume
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
+from fabric_direct.handlers.found import OtherDisk
 from fabric_direct.model import (
     Component,
     Interface,
@@ -110,21 +111,17 @@ def refuse_other_sizes(volumes: Iterable[Volume], sliver: NodeSliver) -> None:
             )
 
 
-def refuse_other_disks(
-    others: Mapping[str, str], sliver: NodeSliver, orphans: Collection[Storage]
-) -> None:
+def refuse_other_disks(others: Iterable[OtherDisk], sliver: NodeSliver) -> None:
     """Raise InvalidSliver if a disk is another volume, for example a snapshot: its data may be wanted.
 
-    :param others: a sentence for each such disk, by its component.
-    :param orphans: those whose own volume is not there, so that the disk is no snapshot of it.
+    One whose own volume is not there is no snapshot of it.
     """
-    for number, component in enumerate(sliver.components):
-        if component.id in others and component not in orphans:
-            raise InvalidSliver(
-                others[component.id],
-                field=f"components[{number}]",
-                remedy="plug its volume in again, or leave the component out first",
-            )
+    for other in (each for each in others if each.own):
+        raise InvalidSliver(
+            str(other),
+            field=f"components[{sliver.components.index(other.component)}]",
+            remedy="plug its volume in again, or leave the component out first",
+        )
 
 
 def _refuse_other_kinds(was: NodeSliver, sliver: NodeSliver) -> None:

@@ -44,6 +44,7 @@ from fabric_direct.handlers.compare import differences
 from fabric_direct.handlers.devices import as_records, components_of, unrecorded
 from fabric_direct.handlers.found import (
     Key,
+    OtherDisk,
     by_key,
     devices_of,
     in_the_way_of,
@@ -161,8 +162,8 @@ class VMHandler:
         was = server.stamp.sliver
         refuse_fixed(server, sliver)
         refuse_other_sizes(self._volume.volumes(sliver.id), sliver)
-        orphans = self._orphans(sliver, server)
-        refuse_other_disks(dict(self._other_disks(sliver, server)), sliver, orphans)
+        others = tuple(self._other_disks(sliver, server))
+        refuse_other_disks(others, sliver)
         tenant = self._tenant(sliver, server)
         refuse_components(self._drivers, sliver, tenant)
         refuse_settings(self._drivers, sliver)
@@ -172,6 +173,7 @@ class VMHandler:
         missing = unrecorded(functions, records)
         there = there_of(server, functions, held)
         gone = unwanted(there, sliver)
+        orphans = (other.component for other in others)
         in_the_way = [*in_the_way_of(sliver, gone), *orphans, *misplaced(sliver, functions)]
         later = [component for component in gone if component not in in_the_way]
         runs = server.state is State.RUNNING
@@ -435,25 +437,18 @@ class VMHandler:
         found = observe_server(self._drivers, server, self._guest(server), others)
         unlike = (
             *differences(wanted, found),
-            *(why for _, why in self._other_disks(wanted, server)),
+            *map(str, self._other_disks(wanted, server)),
             *self._device_differences(wanted, server, found),
         )
         return found.model_copy(update={"differences": unlike})
 
-    def _other_disks(self, wanted: NodeSliver, server: Server) -> Iterator[tuple[str, str]]:
-        """Yield which disks are other volumes than those that are wanted, by name and as a sentence."""
+    def _other_disks(self, wanted: NodeSliver, server: Server) -> Iterator[OtherDisk]:
+        """Yield the disks that are other volumes than those that are wanted."""
         sources = {disk.component: disk.source for disk in server.volumes}
         for storage in (each for each in wanted.volumes() if each.id in sources):
             own = self._source(server.sliver, storage)
             if sources[storage.id] != own:
-                found = f"{sources[storage.id]}, not {own or 'its own'}"
-                yield storage.id, f"volume {storage.id} is {found}"
-
-    def _orphans(self, wanted: NodeSliver, server: Server) -> list[Storage]:
-        """Return the components that have a disk, and whose own volume is not there."""
-        plugged = {disk.component for disk in server.volumes}
-        disks = (storage for storage in wanted.volumes() if storage.id in plugged)
-        return [storage for storage in disks if self._source(server.sliver, storage) is None]
+                yield OtherDisk(storage, sources[storage.id], own)
 
     def _source(self, sliver_id: str, storage: Storage) -> str | None:
         with suppress(NotFound):
