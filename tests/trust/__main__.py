@@ -2,20 +2,14 @@
 
 import argparse
 import logging
-import multiprocessing
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
-from tests.trust import anywhere, crowd, hostile, http, lives, page
-from tests.trust.matrix import SCENES, Verdict, judge, points, without_gaps
+from tests.trust import anywhere, crowd, hostile, http, http_scenes, lives, page
+from tests.trust.matrix import SCENES, judge, points, without_gaps
+from tests.trust.verdicts import spread, told
 
-A = TypeVar("A")
-B = TypeVar("B")
-_FIGURES = ("wrong", "unnamed", "not_converged", "late")
 _INPUTS, _ALL_INPUTS = 20_000, 1_000_000
 """Hostile inputs: half a minute, and the whole."""
 _REQUESTS = 61
@@ -46,36 +40,15 @@ def _timed(name: str, args: argparse.Namespace) -> bool:
     return good
 
 
-def _spread(work: Callable[[A], B], over: Sequence[A], *, chunk: int) -> Iterable[B]:
-    """Work side by side, in as many processes as there are cores."""
-    workers = len(os.sched_getaffinity(0))
-    forked = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=forked) as pool:
-        return list(pool.map(work, over, chunksize=chunk))
-
-
 # --- every call that can fail
 
 
 def _matrix(_: argparse.Namespace) -> bool:
     """Try every point, and write what was found into the page."""
     chosen = [point for name in SCENES for point in without_gaps(points(name))]
-    verdicts = list(_spread(judge, chosen, chunk=8))
-    _print_verdicts(verdicts)
+    verdicts = spread(judge, chosen, chunk=8)
     page.write(verdicts)
-    return not any(verdict.sentences() for verdict in verdicts)
-
-
-def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
-    print(f"{'':24}{'points':>8}{'wrong':>8}{'unnamed':>9}{'not converged':>15}{'late':>6}")  # noqa: T201
-    for scene in SCENES:
-        of = [verdict for verdict in verdicts if verdict.point.scene == scene]
-        numbers = [sum(bool(getattr(verdict, name)) for verdict in of) for name in _FIGURES]
-        print("{:24}{:8}{:8}{:9}{:15}{:6}".format(scene, len(of), *numbers))  # noqa: T201
-    for verdict in verdicts:
-        for sentence in verdict.sentences():
-            print(f"{verdict.point}: {sentence}")  # noqa: T201
-    print(f"{len(verdicts)} points")  # noqa: T201
+    return told(SCENES, verdicts)
 
 
 # --- hostile input
@@ -85,7 +58,7 @@ def _hostile(args: argparse.Namespace) -> bool:
     """Feed the parsers, and print what came of it."""
     inputs = args.inputs or (_ALL_INPUTS if args.whole else _INPUTS)
     lots = hostile.lots(inputs, seed=args.seed)
-    figures = hostile.together(_spread(hostile.run_lot, lots, chunk=1))
+    figures = hostile.together(spread(hostile.run_lot, lots, chunk=1))
     _print_figures(figures)
     return not any(each.crashes or each.slow for each in figures.values())
 
@@ -104,7 +77,9 @@ def _print_figures(figures: dict[str, hostile.Figures]) -> None:
 
 
 def _http(args: argparse.Namespace) -> bool:
-    return http.try_all(1 if args.whole else _REQUESTS)
+    chosen = [point for name in http_scenes.SCENES for point in http.points(name)]
+    chosen = chosen[:: 1 if args.whole else _REQUESTS]
+    return told(http_scenes.SCENES, spread(http.judge, chosen, chunk=4))
 
 
 # --- from anywhere, many at once, many after each other

@@ -11,10 +11,7 @@ A sliver is created on the fakes, another hand changes it (:mod:`.changes`), and
 One operation runs at a time, and no call fails: for that there is the matrix.
 """
 
-import multiprocessing
-import os
 import random
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from fabric_direct.model import Outcome, PciAddress, SliverRef, State, StepStatus
@@ -34,6 +31,7 @@ from tests.trust.changes import (
 from tests.trust.matrix import Stage, staged
 from tests.trust.scenes import Request, Scene
 from tests.trust.things import Thing, Things, differing
+from tests.trust.verdicts import spread
 
 _MOST = 6
 """Changes of one case."""
@@ -177,10 +175,8 @@ def any_case(seed: int) -> Case:
 
 def main(cases: int) -> bool:
     """Try cases, print how many are not as promised, and return whether none is."""
-    forked = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=forked) as pool:
-        found = pool.map(_of_seed, range(cases), chunksize=10)
-        bad = [(case, said) for case, said in found if said]
+    found = spread(_of_seed, range(cases), chunk=10)
+    bad = [(case, said) for case, said in found if said]
     for case, said in bad:
         print(f"{case}: {'; '.join(said)}")  # noqa: T201
     print(f"from anywhere: {cases} cases, {len(bad)} not as promised")  # noqa: T201

@@ -12,15 +12,13 @@ is a fake (:mod:`.http_cloud`). At each point:
 """
 
 import atexit
-import multiprocessing
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -33,10 +31,7 @@ from tests.trust.http_faults import Asked, HttpClock, Wire, on
 from tests.trust.http_scenes import FIRST, SCENES, site
 from tests.trust.http_things import Found, Things, differing, things_of
 from tests.trust.scenes import Request, Scene
-
-FIGURES = ("wrong", "unnamed", "not_converged", "late")
-_REAL = 20.0
-"""Seconds for what the machine itself takes; a limit is much longer."""
+from tests.trust.verdicts import Trial, Verdict
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,25 +44,6 @@ class Point:
 
     def __str__(self) -> str:
         return f"{self.scene}: {self.asked.what} {self.asked.number} {self.fault}"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found at a point, a sentence each; nothing if all is as promised."""
-
-    point: Point
-    wrong: list[str] = field(default_factory=list)
-    """The outcome says what is not so."""
-    unnamed: list[str] = field(default_factory=list)
-    """What is left, and not named."""
-    not_converged: list[str] = field(default_factory=list)
-    """The same operation again, or the deletion after it, does not do what it shall."""
-    late: list[str] = field(default_factory=list)
-    """What took longer than its limit."""
-
-    def sentences(self) -> tuple[str, ...]:
-        """Return all of them."""
-        return (*self.wrong, *self.unnamed, *self.not_converged, *self.late)
 
 
 class Stage:
@@ -167,12 +143,9 @@ def judge(point: Point) -> Verdict:
         return _Trial(stage, point).verdict()
 
 
-class _Trial:
-    """One point, and what is found there."""
-
+class _Trial(Trial):
     def __init__(self, stage: Stage, point: Point) -> None:
-        self._stage, self._point, self._found = stage, point, Verdict(point)
-        self._request = stage.scene.request
+        super().__init__(stage, point)
         rehearsal = rehearse(point.scene)
         self._before, self._after = rehearsal.before, rehearsal.after
 
@@ -181,31 +154,22 @@ class _Trial:
         self._stage.wire.arm(self._point.asked, self._point.fault)
         outcome = self._ask(self._request)
         if not self._stage.wire.fired:
-            self._found.wrong.append("no request met the fault")
+            self._wrong.append("no request met the fault")
         self._stage.wire.arm()
         self._compare(outcome)
         self._again()
         self._delete()
-        return self._found
-
-    def _ask(self, request: Request) -> Outcome:
-        outcome, seconds = self._stage.ask(request)
-        limits = self._stage.site.limits
-        allowed = getattr(limits, outcome.operation.value) + (0 if outcome.ok else limits.undo)
-        if seconds > allowed + _REAL:
-            said = f"{outcome.operation} took {seconds:.0f} s, and has {allowed:.0f} s"
-            self._found.late.append(said)
-        return outcome
+        return self._found()
 
     def _compare(self, outcome: Outcome) -> None:
         now, journal = self._stage.things(), self._stage.journal()
         if outcome.ok and (differing(now, self._after) or outcome.left or journal):
             unlike = _names(differing(now, self._after))
-            self._found.wrong.append(f"done, but not so: {unlike} {outcome.left} {journal}")
+            self._wrong.append(f"done, but not so: {unlike} {outcome.left} {journal}")
         if outcome.ok or (outcome.operation is Operation.POA and outcome.left):
             return
         if bool(outcome.left) != bool(journal) and outcome.operation is not Operation.POA:
-            self._found.wrong.append(f"left: {outcome.left}, but in the journal: {journal}")
+            self._wrong.append(f"left: {outcome.left}, but in the journal: {journal}")
         self._compare_failure(outcome, now)
 
     def _compare_failure(self, outcome: Outcome, now: Things) -> None:
@@ -221,7 +185,7 @@ class _Trial:
         if wrong or silent:
             why = outcome.error.message if outcome.error else ""
             said = _names(wrong or silent)
-            self._found.unnamed.append(f"{said}, not in {outcome.left}: {why}")
+            self._unnamed.append(f"{said}, not in {outcome.left}: {why}")
 
     def _again(self) -> None:
         """Ask for the same operation once more, and for what there is then."""
@@ -229,7 +193,7 @@ class _Trial:
         unlike = differing(self._stage.things(), self._after)
         if not outcome.ok or unlike:
             said = outcome.error.message if outcome.error else ""
-            self._found.not_converged.append(f"again: {outcome.status} {said} {_names(unlike)}")
+            self._not_converged.append(f"again: {outcome.status} {said} {_names(unlike)}")
         self._probe()
 
     def _probe(self) -> None:
@@ -237,7 +201,7 @@ class _Trial:
             return
         observed = self._ask(Request("probe", self._request.sliver)).observed
         if observed is None or observed.differences:
-            self._found.not_converged.append(f"probe: {observed and observed.differences}")
+            self._not_converged.append(f"probe: {observed and observed.differences}")
 
     def _delete(self) -> None:
         """Delete the sliver, and look for what is left of it."""
@@ -247,36 +211,12 @@ class _Trial:
             said = outcome.error.message if outcome.error else ""
             journal = self._stage.journal()
             text = f"deleted: {outcome.status} {said} {_names(left)} {journal}"
-            self._found.not_converged.append(text)
+            self._not_converged.append(text)
 
     def _of_ours(self, now: Things) -> set[Found]:
         """Return what is the sliver's: it was not there before anything was done."""
         others = {"lab", "public", "vm-1-node", "lab 10.30.0.0/24"}
         return {(kind, name) for kind, name in now if name not in others}
-
-
-def try_all(each: int = 1) -> bool:
-    """Try the points, print what was found, and return whether all is as promised.
-
-    :param each: one of so many is tried.
-    """
-    chosen = [point for name in SCENES for point in points(name)][::each]
-    forked = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=forked) as pool:
-        verdicts = list(pool.map(judge, chosen, chunksize=4))
-    _print(verdicts)
-    return not any(verdict.sentences() for verdict in verdicts)
-
-
-def _print(verdicts: Sequence[Verdict]) -> None:
-    print(f"{'HTTP':34}{'points':>8}{'wrong':>8}{'unnamed':>9}{'not converged':>15}{'late':>6}")  # noqa: T201
-    for scene in SCENES:
-        of = [verdict for verdict in verdicts if verdict.point.scene == scene]
-        numbers = [sum(bool(getattr(verdict, name)) for verdict in of) for name in FIGURES]
-        print("{:34}{:8}{:8}{:9}{:15}{:6}".format(scene, len(of), *numbers))  # noqa: T201
-    for verdict in verdicts:
-        for sentence in verdict.sentences():
-            print(f"{verdict.point}: {sentence}")  # noqa: T201
 
 
 def _named(thing: Found, left: Sequence[str]) -> bool:

@@ -29,12 +29,11 @@ from tests.trust.clock import Clock, skipping
 from tests.trust.scenes import Request, Scene, forget, scenes
 from tests.trust.tap import READS, Call, Tap, books, carry, take_over
 from tests.trust.things import Thing, Things, differing, things_of
+from tests.trust.verdicts import Trial, Verdict
 
 SCENES = {scene.name: scene for scene in scenes(lambda _: actions.NAMES)}
 _SOON = 5.0
 """Seconds within which what came later is taken away."""
-_REAL = 20.0
-"""Seconds for what the machine itself takes; a limit is much longer."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,25 +56,6 @@ GAPS: dict[tuple[str, str, str], str] = {}
 def without_gaps(every: Iterable[Point]) -> tuple[Point, ...]:
     """Return the points that are tried."""
     return tuple(p for p in every if (p.scene, p.call.method, p.fault) not in GAPS)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was found at a point, a sentence each; nothing if all is as promised."""
-
-    point: Point
-    wrong: tuple[str, ...] = ()
-    """The outcome says what is not so."""
-    unnamed: tuple[str, ...] = ()
-    """What is left, and not named."""
-    not_converged: tuple[str, ...] = ()
-    """The same operation again, or the deletion after it, does not do what it shall."""
-    late: tuple[str, ...] = ()
-    """What took longer than its limit."""
-
-    def sentences(self) -> tuple[str, ...]:
-        """Return all of them."""
-        return (*self.wrong, *self.unnamed, *self.not_converged, *self.late)
 
 
 class Stage:
@@ -218,18 +198,11 @@ def judge(point: Point) -> Verdict:
         return _Trial(stage, point).verdict()
 
 
-class _Trial:
-    """One point, and what is found there."""
-
+class _Trial(Trial):
     def __init__(self, stage: Stage, point: Point) -> None:
-        self._stage, self._point = stage, point
-        self._request = stage.scene.request
+        super().__init__(stage, point)
         self._rehearsal = rehearse(point.scene)
         self._before, self._after = self._rehearsal.before, self._rehearsal.after
-        self._wrong: list[str] = []
-        self._unnamed: list[str] = []
-        self._not_converged: list[str] = []
-        self._slow: list[str] = []
 
     def verdict(self) -> Verdict:
         """Go through all of it."""
@@ -238,8 +211,7 @@ class _Trial:
         self._again()
         self._delete()
         self._recover()
-        found = (self._wrong, self._unnamed, self._not_converged, self._slow)
-        return Verdict(self._point, *map(tuple, found))
+        return self._found()
 
     def _fail(self) -> None:
         """Run the operation, and let the call go wrong."""
@@ -254,15 +226,6 @@ class _Trial:
         self._stage.tap.disarm()
         if not met:
             self._wrong.append("no call met the fault")
-
-    def _ask(self, request: Request) -> Outcome:
-        outcome, seconds = self._stage.ask(request)
-        limits = self._stage.site.limits
-        allowed = getattr(limits, outcome.operation.value) + (0 if outcome.ok else limits.undo)
-        if seconds > allowed + _REAL:
-            said = f"{outcome.operation} took {seconds:.0f} s, and has {allowed:.0f} s"
-            self._slow.append(said)
-        return outcome
 
     # --- what the outcome says
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.trust.matrix import GAPS, Verdict
+from tests.trust.matrix import GAPS
 from tests.trust.tap import CHANGES
+from tests.trust.verdicts import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 BEGIN, END = "<!-- matrix: written by `make test-trust` -->", "<!-- end of the matrix -->"

@@ -136,7 +136,7 @@ def test_the_program_fails_if_a_parser_crashes(
     code: int,
 ) -> None:
     monkeypatch.setattr(hostile, "parsers", lambda *_: (Parser("x", lambda _: "x", parse),))
-    monkeypatch.setattr(program, "_spread", lambda work, over, **_: map(work, over))
+    monkeypatch.setattr(program, "spread", lambda work, over, **_: map(work, over))
 
     assert program.main(["hostile", "--inputs", "6000"]) == code
     assert capsys.readouterr().out.splitlines()[1].split()[:4] == [

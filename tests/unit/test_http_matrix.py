@@ -19,7 +19,7 @@ def test_an_outcome_is_so_whatever_a_cloud_answers(name: str) -> None:
 def test_a_fault_that_no_request_meets_is_found() -> None:
     verdict = judge(Point("action stop", Asked("GET compute /servers/detail", 99), "reset"))
 
-    assert verdict.wrong == ["no request met the fault"]
+    assert verdict.wrong == ("no request met the fault",)
 
 
 def test_an_outcome_that_is_not_so_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,4 +27,4 @@ def test_an_outcome_that_is_not_so_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
     verdict = judge(Point("L2Bridge: create", Asked("POST networking /networks", 1), "403"))
 
-    assert verdict.wrong == ["left: (), but in the journal: ('net-1',)"]
+    assert verdict.wrong == ("left: (), but in the journal: ('net-1',)",)
