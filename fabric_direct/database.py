@@ -63,8 +63,7 @@ class Database:
         included; see docs/decisions/0035.
         """
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.refuse_planted(self._path.parent)
+            files.make_directory(self._path.parent)
             with suppress(FileExistsError):
                 os.mknod(self._path, 0o600)
             _refuse_link(self._path)

@@ -26,6 +26,16 @@ def replace(path: Path, text: str) -> None:
     sync(path.parent)
 
 
+def make_directory(directory: Path) -> None:
+    """Make a directory, and what is above it, for this user alone; one that is there stays as it is.
+
+    :raises PermissionError: if it is a link that another user has put there.
+    :raises OSError: if it cannot be made.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refuse_planted(directory)
+
+
 def refuse_planted(directory: Path) -> None:
     """Raise PermissionError if a directory is a link that another user has put there.
 

@@ -73,8 +73,7 @@ class _File:
 
     def _open(self) -> int:
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.refuse_planted(self._path.parent)
+            files.make_directory(self._path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptors.append(os.open(self._path, flags, 0o600))
         except OSError as error:

@@ -90,8 +90,7 @@ def seal_of(state_dir: Path) -> Seal:
 
 
 def _keys(path: Path) -> list[bytes]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files.refuse_planted(path.parent)
+    files.make_directory(path.parent)
     if not path.exists():
         _make(path)
     if path.stat().st_uid not in {0, os.geteuid()}:
