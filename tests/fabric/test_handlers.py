@@ -370,12 +370,18 @@ def test_changed_keys_are_ignored_by_a_modification(
     assert fakes.servers[RESERVATION].stamp.sliver.ssh_keys == (slivers.KEY,)
 
 
+def allocated() -> Any:
+    """Return a device whose address only its allocations name."""
+    part = component("NVME", "d1", NVME)
+    part.labels = None
+    return part
+
+
 def test_a_device_that_only_allocations_name_is_known_by_the_stamp_afterwards(
     handler: VMHandler, fakes: Substrate
 ) -> None:
     """A creation overwrites the allocations with the addresses in the guest."""
-    part = component("NVME", "d1", NVME)
-    part.labels = None
+    part = allocated()
     unit = slivers.unit(vm(part))
     handler.create(unit)
     part.label_allocations.bdf = ["0000:05:00.0"]
@@ -390,8 +396,7 @@ def test_a_device_that_only_allocations_name_is_known_by_the_stamp_afterwards(
 def test_a_vm_whose_device_only_allocations_name_is_created_again_as_it_is(
     handler: VMHandler, fakes: Substrate
 ) -> None:
-    part = component("NVME", "d1", NVME)
-    part.labels = None
+    part = allocated()
     unit = slivers.unit(vm(part))
     handler.create(unit)
     before = fakes.servers[RESERVATION].stamp
