@@ -44,6 +44,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 import responses
+import tenacity
 from openstack.connection import Connection
 from openstack.fields import Body, Header
 from openstack.resource import Resource
@@ -52,6 +53,7 @@ from requests import PreparedRequest, Request
 from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.openstack.client import name_cache, poller, session
 from fabric_direct.drivers.openstack.networks import neutron
+from tests.trust.clock import Clock
 
 Call = tuple[str, str, str, Any]
 Answer = dict[str, Any] | str | Callable[[PreparedRequest], tuple[int, Any]] | None
@@ -332,6 +334,9 @@ def api(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenSt
         monkeypatch.delenv(name, raising=False)
     # It reads the whole environment twice at each request.
     monkeypatch.setattr(requests.sessions, "get_environ_proxies", lambda *_, **__: {})
+    clock = Clock()  # what is sent again is sent at once
+    for module in (tenacity, tenacity.nap):
+        monkeypatch.setattr(module, "time", clock)
     made = OpenStackApi(clouds_folder)
     anywhere = re.compile(f"{NOWHERE}/.*")
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
