@@ -18,7 +18,6 @@ from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.registry import host_drivers
 from tests.conftest import FAKE_DRIVERS
-from tests.trust.clock import skipping_faults
 
 A30 = {"type": "GPU", "model": "A30"}
 MakeSite = Callable[..., Site]
@@ -329,9 +328,9 @@ def test_a_host_that_does_not_answer_is_left_out_and_named(
 ) -> None:
     site = make_site(hosts={"w1": {}, "w2": {}})
     substrate(site, "w1").fault(method, at=0, kind=kind)
-    with skipping_faults():
-        limits = Deadline.within(120)
-        found = host_states(site, lambda host: host_drivers(site, host).within(limits, 60))
+    limits = Deadline.within(2)
+
+    found = host_states(site, lambda host: host_drivers(site, host).within(limits, 1.0))
 
     substrate(site, "w1").mend()
     assert [host.name for host in found.hosts] == ["w2"]

@@ -185,13 +185,17 @@ class TestWhileAnotherHostHangs:
         assert [left.endswith("(w2)") for left in soon(deleting).left] == [True]
 
     def test_slivers_are_placed_on_those_that_answer(
-        self, hasty: HandlerProcessor, site: Site, w2: Substrate, vm: MakeVm
+        self, site: Site, processor: HandlerProcessor, w2: Substrate, vm: MakeVm
     ) -> None:
-        """What reading the hosts may take, and all that is asked after it, have the same limit."""
-        assert site.limits.call == site.limits.probe
+        """What reading the hosts may take, and all that is asked after it, have the same limit.
+
+        In earnest: while one host hangs another one is read.
+        """
+        limits = site.limits.model_copy(update={"call": 2.0, "probe": 2.0})
         w2.hang()
 
-        plan = hasty.place([vm(host="auto")])
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as hasty:
+            plan = hasty.place([vm(host="auto")])
 
         assert [assignment.chosen.host for assignment in plan.assignments] == ["w1"]
         assert [warning.split(":")[0] for warning in plan.warnings] == ["host w2 is left out"]
