@@ -16,7 +16,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-trust test-functional test-all bench lint build constraints system lab clean
-.PHONY: test-trust-whole
+.PHONY: test-trust-share test-trust-whole
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker test-worker-facts bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
@@ -27,7 +27,7 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-unit test-functional ## unit and functional tests, on real libvirt and QEMU (10 min)
+test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (11 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 4 --dist loadgroup
@@ -84,9 +84,14 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
-# Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest.
-test-unit: .venv/installed ## the tests that need no daemon (2 min)
-	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
+# Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest. A third of
+# their time is waiting: three processes for two cores.
+AT_HAND := -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist worksteal
+test-unit: .venv/installed ## the tests that need no daemon (1 min)
+	$(PYTHON) -m pytest $(AT_HAND) tests/unit $(PYTEST_ARGS)
+
+test-trust-share: .venv/installed ## a share of the next: each operation, each parser (1 min)
+	$(PYTHON) -m pytest $(AT_HAND) tests/trust $(PYTEST_ARGS)
 
 test-trust: .venv/installed ## every call that can fail, and hostile input; TRUST=matrix is one part (3 min)
 	$(PYTHON) -m tests.trust $(TRUST)

@@ -5,13 +5,14 @@ So a call may hang until the limit that a real site has, on a busy machine as on
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
 from fabric_direct import deadline, late_calls
+from fabric_direct.drivers.fake import Substrate
 
 _IN_EARNEST = 60.0
 """Seconds after which something hangs that was not told to."""
@@ -94,3 +95,58 @@ def skipping() -> Iterator[Clock]:
         patch.object(late_calls, "wait", clock.wait),
     ):
         yield clock
+
+
+class Later(threading.Event):
+    """What calls wait for that come late: they hang until it is set, and then return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[Over] = []
+
+    def hold(self, over: Over) -> None:
+        """Hold a call that has begun."""
+        self._calls.append(over)
+        over.returns = self.is_set()
+
+    def promise(self) -> None:
+        """Let those that wait for the calls wait in earnest: it will be set."""
+        for over in self._calls:
+            over.returns = True
+
+    def set(self) -> None:
+        self.promise()
+        super().set()
+
+
+@contextmanager
+def skipping_faults() -> Iterator[Clock]:
+    """Let time be skipped also where the fakes let a call hang or come late."""
+    with (
+        skipping() as clock,
+        patch.object(Substrate, "_await_mending", staticmethod(_await_mending)),
+        patch.object(Substrate, "_await_given_up", staticmethod(_await_given_up)),
+    ):
+        yield clock
+
+
+def _await_mending(released: threading.Event) -> None:
+    if deadline.current_call() is not None:
+        current().known.set()
+    released.wait()
+
+
+def _await_given_up(until: Later | None) -> None:
+    if until is not None:
+        until.hold(current())
+    hang(returns=until is None or until.is_set())
+    if until is not None:
+        until.wait()
+
+
+def await_in_earnest(so: Callable[[], bool]) -> None:
+    """Block until a condition holds, also while time is skipped."""
+    until = time.monotonic() + _IN_EARNEST
+    while not so():
+        assert time.monotonic() < until, "it does not come about"
+        time.sleep(0.005)

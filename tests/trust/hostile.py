@@ -1,7 +1,7 @@
 """Hostile inputs for every parser: arbitrary ones, and valid ones with changes.
 
-:func:`run` feeds them by the number and counts. The unit tests feed the same parsers a few inputs that
-hypothesis chooses: it is handed to them as their :class:`random.Random`.
+:func:`run` feeds them by the number and counts. `test_hostile_input.py` feeds the same parsers a few
+inputs that hypothesis chooses: it is handed to them as their :class:`random.Random`.
 """
 
 import time

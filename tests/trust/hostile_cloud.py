@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import httpx
 import responses
+import tenacity
 from requests import PreparedRequest
 
 from fabric_direct.config import ChildZone, Site
@@ -29,6 +31,7 @@ from fabric_direct.zones.app import application
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import SelectRequest
 from fabric_direct.zones.zone import Zone
+from tests.trust.clock import Clock
 from tests.trust.hostile_inputs import (
     Parser,
     any_value,
@@ -285,6 +288,9 @@ class _Cloud(OpenStackApi):
         mock = stack.enter_context(responses.RequestsMock(assert_all_requests_are_fired=False))
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
             mock.add_callback(method, re.compile(f"{NOWHERE}/.*"), self.serve)
+        clock = Clock()  # what is sent again is sent at once
+        for module in (tenacity, tenacity.nap):
+            stack.enter_context(patch.object(module, "time", clock))
         self._site = self.site(state_dir=folder)
         stack.callback(session._connections.clear)
 

@@ -185,8 +185,9 @@ def on(cloud: StatefulCloud) -> Iterator[tuple[Wire, HttpClock]]:
     with ExitStack() as stack:
         replace = lambda *what: stack.enter_context(patch.object(*what))  # noqa: E731
         replace(HTTPAdapter, "send", send)
-        # It looks for files in the home directory at each request.
+        # It looks for files in the home directory, and reads the environment, at each request.
         replace(requests.sessions, "get_netrc_auth", lambda _: None)
+        replace(requests.sessions, "get_environ_proxies", lambda *_, **__: {})
         for module in (deadline, poller, tenacity, tenacity.nap):
             replace(module, "time", clock)
         for module in (deadline, late_calls):

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import certifi
 import pytest
 from hypothesis import settings
 
@@ -42,6 +43,15 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fabric-direct-", dir=_MEMORY) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_authority(in_memory: Path) -> None:
+    """The first authority that this machine trusts: to read all of them takes longer than a test."""
+    bundle = Path(certifi.where()).read_text()
+    end = "-----END CERTIFICATE-----\n"
+    (in_memory / "authority.pem").write_text(bundle.partition(end)[0] + end)
+    os.environ["SSL_CERT_FILE"] = str(in_memory / "authority.pem")
 
 
 @pytest.fixture

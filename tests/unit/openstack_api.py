@@ -35,19 +35,25 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import requests
 import responses
+import tenacity
 from openstack.connection import Connection
+from openstack.fields import Body, Header
+from openstack.resource import Resource
 from requests import PreparedRequest, Request
 
 from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.openstack.client import name_cache, poller, session
 from fabric_direct.drivers.openstack.networks import neutron
+from tests.trust.clock import Clock
 
 Call = tuple[str, str, str, Any]
 Answer = dict[str, Any] | str | Callable[[PreparedRequest], tuple[int, Any]] | None
@@ -120,6 +126,7 @@ class OpenStackApi:
     """
 
     def __init__(self, directory: Path, base: str = NOWHERE) -> None:
+        _remember_attributes()
         self.calls: list[Call] = []
         """Every request beside tokens and versions, in order."""
         self.requests: list[PreparedRequest] = []
@@ -247,6 +254,20 @@ class OpenStackApi:
         return 201, {"X-Subject-Token": self.token}, json.dumps({"token": token})
 
 
+@cache
+def _remember_attributes() -> None:
+    """Let openstacksdk search each class for its attributes once, not thrice for each resource."""
+    search = Resource._attributes_iterator.__func__  # type: ignore[attr-defined]
+    found = cache(lambda kind, parts: tuple(search(kind, parts)))
+
+    def attributes(kind: type[Resource], parts: Any = (Body, Header)) -> Iterator[Any]:
+        return iter(found(kind, parts))
+
+    mapping = cache(Resource._get_mapping.__func__)  # type: ignore[attr-defined]
+    Resource._attributes_iterator = classmethod(attributes)  # type: ignore[assignment]
+    Resource._get_mapping = classmethod(mapping)  # type: ignore[assignment,arg-type]
+
+
 def _text(answer: Any) -> str:
     if answer is None or isinstance(answer, str):
         return answer or ""
@@ -311,6 +332,11 @@ def api(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenSt
     """A cloud for each test; no request leaves the process."""
     for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
+    # It reads the whole environment twice at each request.
+    monkeypatch.setattr(requests.sessions, "get_environ_proxies", lambda *_, **__: {})
+    clock = Clock()  # what is sent again is sent at once
+    for module in (tenacity, tenacity.nap):
+        monkeypatch.setattr(module, "time", clock)
     made = OpenStackApi(clouds_folder)
     anywhere = re.compile(f"{NOWHERE}/.*")
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:

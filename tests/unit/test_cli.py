@@ -1,15 +1,19 @@
 """The command line: what it prints, where, and with which exit code. On the fake drivers."""
 
+import importlib
 import io
 import json
+import multiprocessing
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -64,6 +68,7 @@ VM: dict[str, Any] = {
 }
 MORE = [*VM["components"], {"id": "nic2", "type": "vNIC", "network": "blue"}]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIVx5rgcm7wGOyXTRpevUXzR1Bfd+zzFPciwGqeYA4XL"
+FORK = multiprocessing.get_context("fork")
 Run = Callable[..., Result]
 Write = Callable[..., str]
 
@@ -709,15 +714,38 @@ def test_a_device_is_shown_with_what_the_guest_has_of_it() -> None:
     ]
 
 
-def run_without(library: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run the command line in a process that cannot import a library."""
-    program = "import sys; sys.modules[sys.argv.pop(1)] = None; from fabric_direct.cli import main"
-    return subprocess.run(
-        [sys.executable, "-c", f"{program}; main()", library, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Ran(NamedTuple):
+    """What a command ended with."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_without(library: str, *words: str) -> Ran:
+    """Run the command line in a process that cannot import a library, and has imported nothing of ours.
+
+    It is forked: to import all else takes longer than the command.
+    """
+    ours, theirs = FORK.Pipe()
+    child = FORK.Process(target=_run_without, args=(theirs, library, words))
+    child.start()
+    theirs.close()
+    ran: Ran = ours.recv()
+    child.join()
+    return ran
+
+
+def _run_without(told: Connection, library: str, words: tuple[str, ...]) -> None:
+    for name in tuple(sys.modules):
+        if name.partition(".")[0] in {"fabric_direct", library}:
+            del sys.modules[name]
+    sys.modules[library] = None  # type: ignore[assignment]
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            importlib.import_module("fabric_direct.cli").main(words)
+        except SystemExit as ended:
+            told.send(Ran(int(ended.code or 0), out.getvalue(), err.getvalue()))
 
 
 class TestWithoutLibraries:

@@ -1,8 +1,8 @@
 """What the pages say is so: their Python runs, their links lead somewhere, the tests they name exist."""
 
+import multiprocessing
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from contextlib import redirect_stdout
@@ -43,12 +43,22 @@ def test_the_first_example_prints_what_the_page_shows(page, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["of one's own code", "of a driver"])
-def test_an_example_of_tests_passes(tmp_path, number):
+def test_an_example_of_tests_passes(tmp_path, number, monkeypatch):
     sources = [text for _, text in blocks("docs/library.md") if "import pytest" in text]
     (tmp_path / "test_example.py").write_text(sources[number])
-    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
-    subprocess.run(program, cwd=tmp_path, env=alone, check=True)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # Forked: to import all anew takes longer than the tests.
+    child = multiprocessing.get_context("fork").Process(target=run_tests, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def run_tests(folder: Path) -> None:
+    os.chdir(folder)
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(folder)]))
 
 
 def test_the_readme_is_short():

@@ -1,6 +1,5 @@
 """Calls that take effect after they were given up: in the outcome, in the journal, and taken away."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
 from fabric_direct.drivers import contract
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate, substrate
@@ -18,6 +16,7 @@ from fabric_direct.operations import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
+from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 
 MakeVm = Callable[..., NodeSliver]
 REF = SliverRef(id="sliver-1")
@@ -25,23 +24,17 @@ NIC3 = {"type": "vNIC", "id": "nic3", "network": "red"}
 DATA2 = {"type": "Storage", "id": "data2", "size": 1}
 
 
-def hasty(site: Site, **limits: float) -> Site:
-    """The site with limits that a late call exceeds."""
-    values = {"call": 1.0, "undo": 3.0} | limits
-    return site.model_copy(update={"limits": site.limits.model_copy(update=values)})
+@pytest.fixture(autouse=True)
+def clock() -> Iterator[Clock]:
+    """Nobody waits in earnest for a call that hangs."""
+    with skipping_faults() as clock:
+        yield clock
 
 
 @pytest.fixture
-def processor(fake_site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(hasty(fake_site)) as processor:
-        yield processor
-        fakes.mend()
-
-
-@pytest.fixture
-def later() -> Iterator[threading.Event]:
+def later() -> Iterator[Later]:
     """What late calls wait for, so that they return when their operation has ended."""
-    event = threading.Event()
+    event = Later()
     yield event
     event.set()
 
@@ -60,10 +53,10 @@ def grown(vm: MakeVm) -> NodeSliver:
     return vm(components=[*components, NIC3, DATA2])
 
 
-def settle(processor: HandlerProcessor, later: threading.Event) -> None:
+def settle(processor: HandlerProcessor, later: Later) -> None:
     """Let late calls return, and wait until what they made is taken away."""
     later.set()
-    wait_until("the journal to be empty", lambda: not processor.unfinished(), timeout=30)
+    await_in_earnest(lambda: not processor.unfinished())
 
 
 def assert_unknown(outcome: Outcome, method: str) -> None:
@@ -100,7 +93,7 @@ class TestCreate:
         processor: HandlerProcessor,
         fakes: Substrate,
         vm: MakeVm,
-        later: threading.Event,
+        later: Later,
         method: str,
     ) -> None:
         fakes.fault(method, kind="late", until=later)
@@ -113,7 +106,7 @@ class TestCreate:
         assert things_of(fakes) == set()
 
     def test_the_next_one_waits_until_it_is_known(
-        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         fakes.fault("compute.create", kind="late", until=later)
         processor.create(vm()).result()
@@ -128,14 +121,15 @@ class TestCreate:
         done(processor.create(vm()).result())
 
     def test_what_comes_while_the_next_one_waits_is_taken_away_before_it(
-        self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         """Its server has the ports of the first creation, which are gone."""
-        with HandlerProcessor(hasty(fake_site, busy=30.0)) as processor:
+        with HandlerProcessor(fake_site) as processor:
             fakes.fault("compute.create", kind="late", until=later)
             processor.create(vm()).result()
             done(processor.create(vm(id="other")).result())  # gets the addresses of those ports
 
+            later.promise()
             again = processor.create(vm())
             later.set()
 
@@ -153,7 +147,7 @@ class TestCreate:
         fakes.mend()
 
     def test_over_a_server_that_is_there_keeps_it(
-        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         done(processor.create(vm()).result())
         done(processor.poa(vm(), "stop").result())
@@ -167,7 +161,7 @@ class TestCreate:
         assert fakes.servers["sliver-1"].state is State.RUNNING
 
     def test_a_read_that_comes_late_changes_nothing(
-        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         fakes.fault("network.find_port", kind="late", until=later)
 
@@ -181,7 +175,7 @@ class TestPlaced:
     @pytest.fixture
     def site(self, fake_site: Site) -> Site:
         hosts = {"w1": {}, "w2": {}}
-        return hasty(Site.model_validate(fake_site.model_dump() | {"hosts": hosts}))
+        return Site.model_validate(fake_site.model_dump() | {"hosts": hosts})
 
     @pytest.fixture
     def hosts(self, site: Site) -> Iterator[dict[str, Substrate]]:
@@ -196,7 +190,7 @@ class TestPlaced:
         site: Site,
         hosts: dict[str, Substrate],
         vm: MakeVm,
-        later: threading.Event,
+        later: Later,
         method: str,
     ) -> None:
         hosts["w1"].fault(method, kind="late", until=later)
@@ -247,7 +241,7 @@ class TestModify:
         processor: HandlerProcessor,
         fakes: Substrate,
         vm: MakeVm,
-        later: threading.Event,
+        later: Later,
         method: str,
     ) -> None:
         done(processor.create(vm()).result())
@@ -261,14 +255,14 @@ class TestModify:
         assert things_of(fakes) == before
 
     def test_names_what_comes_after_its_undo_and_before_the_end(
-        self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         def come(progress: Progress) -> None:
             if (progress.step, progress.status) == ("volume data2", StepStatus.UNDONE):
                 later.set()
-                wait_until("it", lambda: "plugged nic3" in things_of(fakes), timeout=30)
+                await_in_earnest(lambda: "plugged nic3" in things_of(fakes))
 
-        with HandlerProcessor(hasty(fake_site), on_progress=come) as processor:
+        with HandlerProcessor(fake_site, on_progress=come) as processor:
             done(processor.create(vm()).result())
             fakes.fault("compute.attach_port", kind="late", until=later)
 
@@ -289,7 +283,7 @@ class TestPortsOfAnotherServer:
 
     @pytest.mark.usefixtures("server")
     def test_a_create_takes_away_what_is_plugged_in_late(
-        self, processor: HandlerProcessor, fakes: Substrate, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, later: Later
     ) -> None:
         fakes.fault("compute.attach_port", kind="late", until=later)
 
@@ -300,7 +294,7 @@ class TestPortsOfAnotherServer:
 
     @pytest.mark.usefixtures("server")
     def test_a_modify_keeps_its_entry_because_nothing_says_what_was_there_before(
-        self, processor: HandlerProcessor, fakes: Substrate, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, later: Later
     ) -> None:
         done(processor.create(self.ports("p1")).result())
         fakes.fault("compute.attach_port", kind="late", until=later)
@@ -308,7 +302,7 @@ class TestPortsOfAnotherServer:
         assert_unknown(processor.modify(self.ports("p1", "p2")).result(), "compute.attach_port")
 
         later.set()
-        wait_until("it", lambda: ("net-1", "p2") in fakes.plugs, timeout=30)
+        await_in_earnest(lambda: ("net-1", "p2") in fakes.plugs)
         assert processor.unfinished()
         done(processor.modify(self.ports("p1")).result())
         assert [name for _, name in fakes.plugs] == ["p1"]
@@ -316,7 +310,7 @@ class TestPortsOfAnotherServer:
 
 class TestDeleteAndActions:
     def test_delete_waits_for_what_it_gave_up(
-        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         done(processor.create(vm()).result())
         fakes.fault("compute.delete", kind="late", until=later)
@@ -327,7 +321,7 @@ class TestDeleteAndActions:
         assert things_of(fakes) == set()
 
     def test_an_action_that_may_still_take_effect_says_so(
-        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: Later
     ) -> None:
         done(processor.create(vm()).result())
         fakes.fault("compute.start", kind="late", until=later)
@@ -336,7 +330,7 @@ class TestDeleteAndActions:
 
 
 def test_a_late_action_undoes_no_operation_that_was_unfinished_before_it(
-    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: threading.Event
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, later: Later
 ) -> None:
     done(processor.create(vm()).result())
     fakes.fault("volume.delete", kind="fail")
@@ -353,12 +347,12 @@ def test_a_late_action_undoes_no_operation_that_was_unfinished_before_it(
 
 
 def test_who_asked_is_told_of_each_operation_once(
-    fake_site: Site, fakes: Substrate, vm: MakeVm, later: threading.Event
+    fake_site: Site, fakes: Substrate, vm: MakeVm, later: Later
 ) -> None:
     told: list[Outcome] = []
     fakes.fault("compute.create", kind="late", until=later)
 
-    with HandlerProcessor(hasty(fake_site), on_done=told.append) as processor:
+    with HandlerProcessor(fake_site, on_done=told.append) as processor:
         outcome = processor.create(vm()).result()
         settle(processor, later)
         assert [each.operation for each in told] == [outcome.operation]

@@ -153,6 +153,12 @@ class TestWaiting:
 
 
 class TestInVain:
+    @pytest.fixture(autouse=True)
+    def unhurried(self, hurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A few reads are enough."""
+        monkeypatch.setattr(poller, "_SHORTEST", 0.2)
+        monkeypatch.setattr(poller, "_LONGEST", 0.2)
+
     def test_it_says_what_was_seen_last(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
 

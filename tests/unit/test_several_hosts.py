@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from threading import Event
 
 import pytest
 
@@ -14,6 +13,7 @@ from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
+from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 
 MakeVm = Callable[..., NodeSliver]
 ENOUGH = 30.0
@@ -50,11 +50,24 @@ def processor(site: Site, w1: Substrate, w2: Substrate) -> Iterator[HandlerProce
 
 
 @pytest.fixture
-def hasty(site: Site, processor: HandlerProcessor) -> Iterator[HandlerProcessor]:
+def clock() -> Iterator[Clock]:
+    """Nobody waits in earnest for a call that hangs."""
+    with skipping_faults() as clock:
+        yield clock
+
+
+@pytest.fixture
+def hasty(clock: Clock, processor: HandlerProcessor) -> HandlerProcessor:
     """A processor that gives a call up soon."""
-    limits = site.limits.model_copy(update={"call": 2.0, "undo": 4.0})
-    with HandlerProcessor(site.model_copy(update={"limits": limits})) as hasty:
-        yield hasty
+    return processor
+
+
+@pytest.fixture
+def impatient(site: Site, processor: HandlerProcessor) -> Iterator[HandlerProcessor]:
+    """A processor that looks on other hosts for a moment alone."""
+    limits = site.limits.model_copy(update={"search": 0.05})
+    with HandlerProcessor(site.model_copy(update={"limits": limits})) as impatient:
+        yield impatient
 
 
 def soon(future: "Future[Outcome]") -> Outcome:
@@ -133,12 +146,12 @@ class TestWhileAnotherHostHangs:
         done(outcome)
 
     def test_a_deletion_that_names_its_host_says_that_it_could_not_look_there(
-        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+        self, impatient: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
     ) -> None:
-        done(soon(processor.create(vm(host="w1"))))
+        done(soon(impatient.create(vm(host="w1"))))
         w2.hang()
 
-        outcome = soon(processor.delete(vm(host="w1")))
+        outcome = soon(impatient.delete(vm(host="w1")))
 
         assert things_of(w1) == []
         assert outcome.status is Status.PARTIAL
@@ -147,12 +160,12 @@ class TestWhileAnotherHostHangs:
         assert outcome.error.message.startswith("host w2: w2 did not answer")
 
     def test_a_deletion_of_what_was_last_on_one_waits_for_the_others_no_longer(
-        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+        self, impatient: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
     ) -> None:
-        done(soon(processor.create(vm(host="w1"))))
+        done(soon(impatient.create(vm(host="w1"))))
         w2.hang()
 
-        outcome = soon(processor.delete(vm().ref()))
+        outcome = soon(impatient.delete(vm().ref()))
 
         assert things_of(w1) == []
         assert [left.endswith("(w2)") for left in outcome.left] == [True]
@@ -174,7 +187,10 @@ class TestWhileAnotherHostHangs:
     def test_slivers_are_placed_on_those_that_answer(
         self, site: Site, processor: HandlerProcessor, w2: Substrate, vm: MakeVm
     ) -> None:
-        """What reading the hosts may take, and all that is asked after it, have the same limit."""
+        """What reading the hosts may take, and all that is asked after it, have the same limit.
+
+        In earnest: while one host hangs another one is read.
+        """
         limits = site.limits.model_copy(update={"call": 2.0, "probe": 2.0})
         w2.hang()
 
@@ -328,7 +344,7 @@ class TestDeletion:
     def test_names_a_call_that_may_still_take_effect_on_one_and_is_finished_when_it_does(
         self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
     ) -> None:
-        later = Event()
+        later = Later()
         done(soon(hasty.create(vm(host="w1"))))
         leave_volume(w2, w1)
         w1.fault("volume.delete", kind="fail")
@@ -343,7 +359,7 @@ class TestDeletion:
             unknown,
         )
         later.set()
-        wait_until("the journal to be empty", lambda: not hasty.unfinished(), timeout=ENOUGH)
+        await_in_earnest(lambda: not hasty.unfinished())
         assert things_of(w1) + things_of(w2) == []
 
     @pytest.mark.parametrize("method", ["network.ports", "volume.volumes"])

@@ -21,6 +21,7 @@ from fabric_direct.model import (
 )
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
+from tests.trust.clock import skipping_faults
 from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]
@@ -205,12 +206,10 @@ class TestCreate:
     def test_ends_when_a_call_hangs(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
-        limits = processor.site.limits.model_copy(update={"call": 0.2, "undo": 1.0})
-        site = processor.site.model_copy(update={"limits": limits})
         fakes.fault("volume.create", kind="hang")
 
-        with HandlerProcessor(site) as hasty:
-            outcome = hasty.create(vm()).result()
+        with skipping_faults():
+            outcome = processor.create(vm()).result()
 
         assert outcome.error
         assert outcome.error.kind == "TimedOut"
@@ -221,11 +220,11 @@ class TestCreate:
     def test_ends_when_its_budget_is_spent_and_still_undoes(
         self, fake_site: object, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
-        limits = processor.site.limits.model_copy(update={"create": 0.5, "undo": 1.0})
+        limits = processor.site.limits.model_copy(update={"create": 30.0, "call": 60.0})
         site = processor.site.model_copy(update={"limits": limits})
         fakes.fault("compute.create", kind="hang")
 
-        with HandlerProcessor(site) as hasty:
+        with skipping_faults(), HandlerProcessor(site) as hasty:
             outcome = hasty.create(vm()).result()
 
         assert outcome.error

@@ -151,26 +151,31 @@ class Substrate:
         if "unsupported" in kinds:
             raise Unsupported(f"{method} is not available here")
         if hangs:
-            released.wait()
+            self._await_mending(released)
             raise DriverError(f"{method} hung")
         if "lie" in kinds:
             return cast(T, None)
         if "late" in kinds:
-            _await_given_up(kinds["late"].until)
+            self._await_given_up(kinds["late"].until)
         with self._lock:
             result = effect()
         if "after" in kinds:
             raise DriverError(f"{method} failed", why="it was told to, after it took effect")
         return result
 
+    @staticmethod
+    def _await_mending(released: threading.Event) -> None:
+        """Block until the substrate is mended."""
+        released.wait()
 
-def _await_given_up(until: threading.Event | None) -> None:
-    """Block until the caller has given up, if it would, and until the event."""
-    call = current_call()
-    if call is not None:
-        call.given_up.wait()
-    if until is not None:
-        until.wait()
+    @staticmethod
+    def _await_given_up(until: threading.Event | None) -> None:
+        """Block until the caller has given up, if it would, and until the event."""
+        call = current_call()
+        if call is not None:
+            call.given_up.wait()
+        if until is not None:
+            until.wait()
 
 
 _substrates: dict[tuple[str, str], Substrate] = {}
