@@ -61,11 +61,13 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
 
+# What depends on no version of theirs is tested once, with fabric-cf.
+ONCE := tests/fabric/test_local.py tests/fabric/test_names.py
 test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (2 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
-	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric $(addprefix --ignore ,$(ON_A_CLOUD) $(ONCE)) $(PYTEST_ARGS)
 
 demo-actor: lab ## two VMs by the AM actor's processors, its own and ours (1 min)
 	labs/fabric/env cf
