@@ -33,7 +33,7 @@ test: test-unit test-functional ## unit and functional tests, on real libvirt an
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 4 --dist loadgroup
-test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (9 min)
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (5 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
@@ -63,7 +63,7 @@ bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare ca
 
 # What depends on no version of theirs is tested once, with fabric-cf.
 ONCE := tests/fabric/test_local.py tests/fabric/test_names.py
-test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (2 min)
+test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (1 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
