@@ -1,6 +1,7 @@
 """What the functional tests share: a site on this machine's libvirt, and what slivers could leave."""
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
+import tests.bytecode  # noqa: F401 - first of all
+from fabric_direct.config import ImageSettings, Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
@@ -16,6 +18,12 @@ from tests.functional.apart import NUMBER, TAG, subnet
 
 URI = "qemu:///system"
 IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, whatever the order: no process is left with it at the end."""
+    items.sort(key=lambda item: "test_life" not in item.nodeid)
 
 
 @pytest.fixture(scope="session")
@@ -71,9 +79,12 @@ def site(room: Path, guest_image: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def unattended(site: Site) -> Site:
-    """The same site, where nobody waits for guests to boot or looks into them."""
-    return site.model_copy(update={"guest": "none"})
+def unattended(site: Site, room: Path) -> Site:
+    """The same site, where nobody looks into guests: nothing boots in them and takes processor time."""
+    blank = room / "blank.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", blank, "16M"], check=True)
+    images = {"tiny": ImageSettings(path=blank)}
+    return site.model_copy(update={"guest": "none", "images": images})
 
 
 @pytest.fixture(scope="session")

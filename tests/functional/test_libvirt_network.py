@@ -313,7 +313,7 @@ def test_a_lease_that_nobody_ended_does_not_stand_in_the_way(driver, connection,
 def test_eight_threads_never_get_the_same_address(driver, networks):
     slivers = [f"fdtest-{n}" for n in range(16)]
     with ThreadPoolExecutor(8) as pool:
-        ports = list(pool.map(lambda s: driver.create_port(s, "nic1", "one", ANY), slivers))
+        ports = list(pool.map(lambda s: driver.create_port(s, "nic1", "two", ANY), slivers))
     assert len({p.ipv4 for p in ports}) == len({p.mac for p in ports}) == len(slivers)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda s: driver.delete_port(s, "nic1"), slivers))
@@ -335,7 +335,7 @@ def test_two_processes_never_get_the_same_address(driver, site):
 
 def test_ports_that_come_while_others_go_have_their_network(driver, networks):
     def come_and_go(sliver: str) -> None:
-        driver.create_port(sliver, "nic1", "one", ANY)
+        driver.create_port(sliver, "nic1", "two", ANY)
         assert driver.find_port(sliver, "nic1") is not None
         driver.delete_port(sliver, "nic1")
 

@@ -319,16 +319,16 @@ class TestInterrupted:
 
     @pytest.mark.parametrize("patch", POINTS)
     def test_a_killed_creation_leaves_nothing_after_delete(
-        self, processor: HandlerProcessor, things: Things, patch: str
+        self, quick: HandlerProcessor, things: Things, patch: str
     ) -> None:
         wanted = sliver("own")
-        self.killed(processor.site, "create", wanted, patch)
+        self.killed(quick.site, "create", wanted, patch)
         assert things() != set()
 
-        done(processor.delete(wanted.ref()).result())
+        done(quick.delete(wanted.ref()).result())
 
         assert things() == set()
-        assert processor.unfinished() == ()
+        assert quick.unfinished() == ()
 
     @pytest.mark.parametrize("patch", POINTS[1:-1])
     def test_a_killed_creation_is_finished_by_the_next(
@@ -371,13 +371,13 @@ class TestInterrupted:
         assert things() == set()
 
     def test_a_killed_deletion_is_finished_by_the_next(
-        self, processor: HandlerProcessor, things: Things
+        self, quick: HandlerProcessor, things: Things
     ) -> None:
         wanted = sliver("own")
-        self.killed(processor.site, "create", wanted, "after(LibvirtCompute, 'create')")
-        self.killed(processor.site, "delete", wanted, "after(LibvirtCompute, 'delete')")
+        self.killed(quick.site, "create", wanted, "after(LibvirtCompute, 'create')")
+        self.killed(quick.site, "delete", wanted, "after(LibvirtCompute, 'delete')")
 
-        (recovered,) = processor.recover()
+        (recovered,) = quick.recover()
 
         done(recovered.result())
         assert things() == set()

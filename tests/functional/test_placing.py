@@ -25,14 +25,12 @@ OWN = f"{TAG}-own"
 
 
 @pytest.fixture(scope="module")
-def scarce(site: Site) -> Site:
+def scarce(unattended: Site) -> Site:
     """The site with room for three slivers, and nobody who looks into guests."""
-    with HandlerProcessor(site) as processor:
+    with HandlerProcessor(unattended) as processor:
         (host,) = processor.hosts()
     allocation = {"cpu": 64, "ram": 64, "disk": (MORE + 0.5) / host.disk}
-    return Site.model_validate(
-        site.model_dump() | {"guest": "none", "placement": {"allocation": allocation}}
-    )
+    return Site.model_validate(unattended.model_dump() | {"placement": {"allocation": allocation}})
 
 
 @pytest.fixture
