@@ -84,12 +84,14 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
-# Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest.
-test-unit: .venv/installed ## the tests that need no daemon (2 min)
-	$(PYTHON) -m pytest -n auto --dist worksteal tests/unit $(PYTEST_ARGS)
+# Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest. A third of
+# their time is waiting: three processes for two cores.
+AT_HAND := -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist worksteal
+test-unit: .venv/installed ## the tests that need no daemon (1 min)
+	$(PYTHON) -m pytest $(AT_HAND) tests/unit $(PYTEST_ARGS)
 
 test-trust-share: .venv/installed ## a share of the next: each operation, each parser (1 min)
-	$(PYTHON) -m pytest -n auto --dist worksteal tests/trust $(PYTEST_ARGS)
+	$(PYTHON) -m pytest $(AT_HAND) tests/trust $(PYTEST_ARGS)
 
 test-trust: .venv/installed ## every call that can fail, and hostile input; TRUST=matrix is one part (3 min)
 	$(PYTHON) -m tests.trust $(TRUST)
