@@ -3,8 +3,9 @@
 # What root runs keeps its bytecode below build/, where no other user's files are.
 # libvirt's system instance is root's.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-# Also where the environment forbids bytecode: each process would compile all files anew.
-KEEPING := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
+KEEPING := env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
+# Each of the many processes of the tests would compile all files anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
 LAB := labs/local/lab
 OPENSTACK := labs/openstack/lab
@@ -42,11 +43,11 @@ demo-openstack: openstack ## the same life on an OpenStack that is set up here (
 # The lab is this machine's, and root's; another cloud is asked as clouds.yaml says, and nothing is started here.
 ifdef FABRIC_CLOUD
 test-openstack: $(if $(wildcard .venv/installed),,.venv/installed)
-test-openstack: RUN = env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
+test-openstack: RUN = $(KEEPING)
 else
 test-openstack: openstack
 test-openstack: IMAGES = --cloud-init
-test-openstack: RUN = $(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache
+test-openstack: RUN = $(SUDO) $(KEEPING)
 test-openstack: AT_ONCE = -n auto
 test-openstack: BESIDE = $(DEBIAN)
 endif
@@ -80,10 +81,10 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 	$(SUDO) examples/demo worker
 
 test-worker: worker ## the tests on that worker (20 min)
-	$(SUDO) env PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
 
 test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
-	$(SUDO) env FACTS=1 PYTHONPYCACHEPREFIX=$(CURDIR)/build/pycache $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) FACTS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
 
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker

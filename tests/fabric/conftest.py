@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-import tests.bytecode  # noqa: F401 - first of all
-
 pytest.importorskip("fim", reason="fabric-fim is not installed: labs/fabric/env, make test-fabric")
 
 from fabric_direct.actor import VMHandler, VnicNetHandler

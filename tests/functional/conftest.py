@@ -9,7 +9,6 @@ from pathlib import Path
 import libvirt
 import pytest
 
-import tests.bytecode  # noqa: F401 - first of all
 from fabric_direct.config import ImageSettings, Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.storage.pool import Store

@@ -3,7 +3,6 @@
 import gc
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,6 @@ from tests.unit.openstack_api import api, clouds_folder, kept_connection, kept_f
 # How long an example takes is no property of the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
-
-# Each worker and each process that a test starts would compile all files anew.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 __all__ = ["api", "clouds_folder", "kept_connection", "kept_folder", "loopback", "tmp_path"]
 
