@@ -4,7 +4,7 @@
 
     create   hold ports → plug them in → verify
     modify   hold new ports → unplug what changes → hold its ports anew → plug in, bandwidth → verify
-             → unplug what is unwanted → remove its ports
+             → unplug what is unwanted → remove its ports → networks that nobody uses
     delete   unplug and remove ports → networks that nobody uses → nothing is left
 
 Each port bears this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
@@ -90,6 +90,7 @@ class VNicPortsHandler:
         gone = sorted(there - {port.id for port in sliver.ports})
         kept = [port for port in sliver.ports if port.id in there]
         added = [port for port in sliver.ports if port.id not in there]
+        unused = self._network.unused()
         return Flow.of(
             self._holds(sliver, added),
             self._unplug_changed(sliver, kept),
@@ -98,6 +99,7 @@ class VNicPortsHandler:
             [Verify(lambda: self._differences(sliver, gone))],
             [UnplugServerPort(*self._of(sliver), name, self._detach) for name in gone],
             [ReleasePort(self._network, sliver.id, name) for name in gone],
+            [RemoveUnused(self._network, unused)] if unused else [],
             [Verified(lambda: self._differences(sliver))],
             touches={*sliver.servers(), *_servers(plugs)},
         )
