@@ -36,6 +36,9 @@ class Unfinished(Frozen):
     """When it was begun, in ISO 8601."""
     owns_everything: bool
     """See :attr:`Entry.owns_everything`."""
+    until: float = 0.0
+    """When the last of its requests that got no answer cannot take effect any more, in seconds since
+    1970; 0 if there is none."""
 
     @field_validator("sliver")
     @classmethod
@@ -85,6 +88,7 @@ class Journal:
             sliver=sliver,
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             owns_everything=owns_everything or (earlier is not None and earlier.owns_everything),
+            until=earlier.until if earlier else 0.0,
         )
         with self._translated():
             self._make()
@@ -92,6 +96,16 @@ class Journal:
             kept = earlier is None and not ended and self._set_aside(sliver["id"])
             self._write(sliver["id"], entry, new=earlier is None)
         return Entry(kept or earlier is not None, entry.owns_everything)
+
+    def expect(self, sliver_id: str, until: float) -> None:
+        """Note in a sliver's entry, if it has one, until when a request of it may still take effect.
+
+        :raises DriverError: if the journal cannot be written.
+        """
+        entry = self.of(sliver_id)
+        if entry and entry.until < until:
+            with self._translated():
+                self._write(sliver_id, entry.model_copy(update={"until": until}), new=False)
 
     def _write(self, sliver_id: str, entry: Unfinished, *, new: bool) -> None:
         """Write an entry; remove a new one that may not be on the disk: its operation never begins."""

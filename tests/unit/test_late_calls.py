@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.deadline import unanswered, wait_until
 from fabric_direct.drivers import contract
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake.volume import FakeVolume
+from fabric_direct.errors import TimedOut
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status, StepStatus
 from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.operations import Progress
@@ -394,3 +396,69 @@ def test_what_only_reads_is_in_the_contract_of_drivers() -> None:
     kinds = [kind for kind in vars(contract).values() if isinstance(kind, type)]
 
     assert {name for kind in kinds for name in READING if hasattr(kind, name)} == READING
+
+
+class TestARequestWithoutAnAnswer:
+    """It may still take effect, as a call that was given up: for as long as the site says."""
+
+    @pytest.fixture
+    def lost(self, fakes: Substrate, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The first volume that is asked for: its request gets no answer, and comes to nothing."""
+        create, asked = FakeVolume.create, []
+
+        def lose(self: FakeVolume, *args: Any) -> Any:
+            asked.append(args)
+            if len(asked) > 1:
+                return create(self, *args)
+            unanswered("POST /volumes")
+            raise TimedOut("no answer")
+
+        monkeypatch.setattr(FakeVolume, "create", lose)
+
+    @pytest.mark.usefixtures("lost")
+    def test_is_named_and_holds_up_the_next_operation(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        outcome = processor.create(vm()).result()
+        busy = processor.create(vm()).result()
+
+        assert_unknown(outcome, "POST /volumes")
+        assert processor.unfinished()
+        assert busy.error
+        assert busy.error.kind == "SliverBusy"
+
+    @pytest.mark.usefixtures("lost")
+    def test_is_waited_for_where_there_is_time(
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        with HandlerProcessor(hasty(fake_site, unanswered=0.1, undo=60.0)) as processor:
+            outcome = processor.create(vm()).result()
+
+            assert (outcome.status, outcome.left) == (Status.FAILED, ())
+            assert processor.unfinished() == ()
+            done(processor.create(vm()).result())
+
+    @pytest.mark.usefixtures("lost")
+    def test_holds_up_another_process_too(
+        self, processor: HandlerProcessor, fake_site: Site, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        processor.create(vm()).result()
+
+        with HandlerProcessor(hasty(fake_site)) as other:
+            busy = other.create(vm()).result()
+            deleted = other.delete(REF).result()
+
+            assert_unknown(busy, "a request of another process")
+            assert_unknown(deleted, "a request of another process")
+            assert other.unfinished()
+
+    @pytest.mark.usefixtures("lost")
+    def test_holds_up_another_process_no_longer_than_it_may_take_effect(
+        self, fake_site: Site, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        with HandlerProcessor(hasty(fake_site, unanswered=3.0, undo=0.2)) as processor:
+            assert_unknown(processor.create(vm()).result(), "POST /volumes")
+
+        with HandlerProcessor(hasty(fake_site, busy=30.0)) as other:
+            done(other.create(vm()).result())
+            assert other.unfinished() == ()
