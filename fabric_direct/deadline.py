@@ -206,9 +206,16 @@ def current_call() -> Call[Any] | None:
 def call_within(seconds: float, what: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
     """Call ``function`` in the caller's context and wait at most ``seconds`` for its result.
 
+    Within a driver's call that may change something, one that is given up is kept like that one.
+
     :raises TimedOut: if the call has not returned in time, or no time is left to begin it.
     """
-    return _begin(seconds, what, partial(function, *args, **kw)).result(seconds)
+    call, deadline = _begin(seconds, what, partial(function, *args, **kw)), _changing.get()
+    try:
+        return call.result(seconds)
+    finally:
+        if deadline and call.given_up.is_set():
+            deadline.give_up([call])
 
 
 def _begin(seconds: float, what: str, function: Callable[[], T]) -> Call[T]:

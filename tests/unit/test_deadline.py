@@ -210,3 +210,16 @@ class TestARequestWithoutAnAnswer:
     def test_is_noted_for_no_one_outside_of_an_operation(self) -> None:
         with pytest.raises(TimedOut):
             Asking().make()
+
+
+def test_a_call_within_a_drivers_call_is_kept_too(never: threading.Event) -> None:
+    class Driver:
+        def make(self) -> None:
+            call_within(0.05, "files.write", never.wait)
+
+    deadline = Deadline.within(60)
+
+    with pytest.raises(TimedOut):
+        bounded(Driver(), "host", deadline, 30).make()
+
+    assert [call.what for call in deadline.late()] == ["files.write"]
