@@ -416,6 +416,7 @@ def _log(outcome: Outcome) -> None:
 
 
 def _remembered(entry: Unfinished) -> bool:
-    """Return whether something says what the sliver was before: nothing does of changed networks."""
+    """Return whether something says what the sliver was before: nothing does of a changed network."""
     model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
-    return entry.operation is not Operation.MODIFY or issubclass(model, NodeSliver)
+    known = issubclass(model, NodeSliver) or entry.before is not None
+    return known or entry.operation is not Operation.MODIFY

@@ -11,8 +11,8 @@ Each port bears this sliver's stamp, and so does the NIC. The server's own slive
 when it deletes the server, the port stays, plugged into nothing. While ports are plugged in or moved,
 nobody else changes the servers' slivers: the flow names them as touched.
 
-Where the ports are plugged in is read from the substrate; nothing else records what the sliver was. So
-a sliver without ports does not exist.
+Where the ports are plugged in is read from the substrate; nothing else records what the sliver was, but
+for the journal while it is modified. So a sliver without ports does not exist.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, V
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.bridge import RemoveUnused
-from fabric_direct.steps.ports import HoldPort, ReleasePort, same_place
+from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by, same_place
 from fabric_direct.steps.server_ports import (
     MoveServerPort,
     PlugServerPort,
@@ -102,6 +102,7 @@ class VNicPortsHandler:
             [RemoveUnused(self._network, unused)] if unused else [],
             [Verified(lambda: self._differences(sliver))],
             touches={*sliver.servers(), *_servers(plugs)},
+            before=_former(sliver, held, plugs),
         )
 
     def delete(self, ref: SliverRef) -> Flow:
@@ -223,6 +224,28 @@ def _components(held: Iterable[Port], plugs: Iterable[Plug]) -> set[str]:
 
 def _servers(plugs: Iterable[Plug]) -> set[str]:
     return {plug.server for plug in plugs if plug.server}
+
+
+def _former(
+    sliver: VNicPortsSliver, held: Sequence[Port], plugs: Iterable[Plug]
+) -> VNicPortsSliver | None:
+    """Return the sliver as it is there; None if it is not whole, so that it cannot be made so again."""
+    whole = {plug.nic.component: plug for plug in plugs if plug.server and plug.whole}
+    networks = {_network_of(port, sliver) for port in held} or {sliver.network}
+    if {port.component for port in held} != whole.keys() or len(networks) != 1:
+        return None
+    ports = tuple(_server_port(port, whole[port.component]) for port in held)
+    return sliver.model_copy(update={"network": networks.pop(), "ports": ports})
+
+
+def _network_of(port: Port, sliver: VNicPortsSliver) -> str:
+    same = sliver.network in {port.network, port.network_id}
+    return sliver.network if same else port.network
+
+
+def _server_port(port: Port, plug: Plug) -> ServerPort:
+    interface = held_by(port).model_copy(update={"bandwidth": plug.nic.bandwidth})
+    return ServerPort(id=port.component, server=plug.server, interface=interface)
 
 
 def _state(held: Sequence[Port], plugs: Sequence[Plug], loose: Sequence[Port]) -> State:

@@ -103,7 +103,7 @@ class Stage:
     def restores(self) -> bool:
         """Whether what comes last is taken away: something must say what was there before."""
         request = self.scene.request
-        return request.operation != "modify" or request.sliver.type == "VM"
+        return request.operation != "modify" or request.sliver.type != "L2Bridge"
 
     def journal(self) -> tuple[str, ...]:
         """Return the slivers with an unfinished operation."""
