@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
+from fabric_direct.deadline import UNANSWERED
 from fabric_direct.errors import InvalidSite, NotFound
 from fabric_direct.model import (
     AUTO,
@@ -172,6 +173,8 @@ class Limits(Frozen):
     """Until a guest releases a device: 8 × 20 s, as in Nova."""
     clean: Annotated[float, Field(gt=0)] = 600.0
     """Erasing one drive, or resetting one device."""
+    unanswered: Annotated[float, Field(ge=0)] = UNANSWERED
+    """How long a request may still take effect whose answer should have come."""
     busy: Annotated[float, Field(ge=0)] = 30.0
     """Waiting for another process that is working on the same sliver."""
 

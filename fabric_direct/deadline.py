@@ -3,13 +3,16 @@
 A driver's call is limited from outside, by :func:`bounded`, because a call into libvirt cannot be
 interrupted. A request to a cloud is limited in its transport, which also decides whether it is
 retried: one call of those drivers is many requests, and may wait as long as the operation lasts.
+
+A call that was given up may still take effect, and so may a request that got no answer
+(:func:`unanswered`). The deadline keeps both until they cannot any more.
 """
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -20,22 +23,34 @@ from fabric_direct.errors import TimedOut
 
 T = TypeVar("T")
 Within = Callable[[], AbstractContextManager[None]]
+UNANSWERED = 90.0
+"""Seconds for which a request may still take effect after its answer should have come. Proxies keep
+one for 60 s (``haproxy_queue_timeout`` of kolla-ansible), OpenStack's services wait for each other as
+long (``rpc_response_timeout``); 40 s are over when a request is given up (two thirds of
+``limits.call``)."""
 
 
 class Deadline:
     """The time by which an operation must end, and the calls that it gave up."""
 
-    def __init__(self, at: float, whole: "Deadline | None" = None) -> None:
+    def __init__(
+        self, at: float, whole: "Deadline | None" = None, unanswered: float = UNANSWERED
+    ) -> None:
         self._at, self._whole = at, whole
+        self.unanswered = unanswered
+        """Seconds for which a request may still take effect that got no answer."""
         self.changing: list[Call[Any]] = []
         """The calls of drivers that may change something."""
         self.given_up: list[Call[Any]] = []
         """All of them, also those that have returned since."""
 
     @classmethod
-    def within(cls, seconds: float) -> Self:
-        """Return a deadline ``seconds`` from now."""
-        return cls(time.monotonic() + seconds)
+    def within(cls, seconds: float, unanswered: float = UNANSWERED) -> Self:
+        """Return a deadline ``seconds`` from now.
+
+        :param unanswered: seconds for which a request may still take effect that got no answer.
+        """
+        return cls(time.monotonic() + seconds, unanswered=unanswered)
 
     def renew(self, seconds: float) -> None:
         """Move the deadline to ``seconds`` from now: undoing has time of its own."""
@@ -50,7 +65,7 @@ class Deadline:
 
         It is renewed apart, and waits for its own calls alone; this one keeps them, too.
         """
-        return Deadline(self._at, self)
+        return Deadline(self._at, self, self.unanswered)
 
     def give_up(self, calls: "Iterable[Call[Any]]") -> None:
         """Note calls that were given up and may still take effect."""
@@ -105,7 +120,82 @@ class Call(Generic[T]):
             self.over.set_exception(error)
 
 
+class Unanswered(Call[None]):
+    """A request that got no answer: a call that was given up, until it cannot take effect any more."""
+
+    def __init__(self, what: str, seconds: float, then: Callable[[], object]) -> None:
+        """Begin to wait until then; call ``then``."""
+        self.until = time.time() + seconds
+        """When that is, by the clock on the wall."""
+        self._known = threading.Event()
+        over = time.monotonic() + seconds
+
+        def pass_by() -> None:
+            _rest(self._known, over)
+            then()
+
+        super().__init__(what, pass_by)
+        self.given_up.set()
+
+    @classmethod
+    def of_another(cls, until: float) -> "Unanswered | None":
+        """Return a request of another process, by the clock on the wall; None if that is over."""
+        left = until - time.time()
+        what = "a request of another process"
+        return cls(what, left, lambda: None) if left > 0 else None
+
+    def known(self) -> None:
+        """End it: what came of the request was found."""
+        self._known.set()
+        self.over.result()
+
+
+def _rest(known: threading.Event, until: float) -> None:
+    known.wait(max(0.0, until - time.monotonic()))
+
+
 _current: ContextVar[Call[Any] | None] = ContextVar("call", default=None)
+_changing: ContextVar[Deadline | None] = ContextVar("changing", default=None)
+"""The deadline of the operation for which the current call may change something."""
+_noted: ContextVar[list[Unanswered] | None] = ContextVar("noted", default=None)
+
+
+def unanswered(what: str, then: Callable[[], object] = lambda: None) -> None:
+    """Note that a request got no answer: it may still take effect, for ``limits.unanswered`` seconds.
+
+    The operation treats it as a call that was given up and has not returned. Nothing is noted outside
+    of a driver's call that may change something.
+
+    :param what: the request, as in ``POST /v2.0/ports (nic1)`` *may still take effect*.
+    :param then: called when it cannot any more.
+    """
+    deadline, noted = _changing.get(), _noted.get()
+    if deadline is None:
+        return
+    request = Unanswered(what, deadline.unanswered, then)
+    deadline.give_up([request])
+    if noted is not None:
+        noted.append(request)
+
+
+@contextmanager
+def noting() -> Iterator[list[Unanswered]]:
+    """Give access to the requests of the block that got no answer."""
+    noted: list[Unanswered] = []
+    before = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(before)
+
+
+@contextmanager
+def _for(deadline: Deadline | None) -> Iterator[None]:
+    before = _changing.set(deadline)
+    try:
+        yield
+    finally:
+        _changing.reset(before)
 
 
 def current_call() -> Call[Any] | None:
@@ -116,9 +206,16 @@ def current_call() -> Call[Any] | None:
 def call_within(seconds: float, what: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
     """Call ``function`` in the caller's context and wait at most ``seconds`` for its result.
 
+    Within a driver's call that may change something, one that is given up is kept like that one.
+
     :raises TimedOut: if the call has not returned in time, or no time is left to begin it.
     """
-    return _begin(seconds, what, partial(function, *args, **kw)).result(seconds)
+    call, deadline = _begin(seconds, what, partial(function, *args, **kw)), _changing.get()
+    try:
+        return call.result(seconds)
+    finally:
+        if deadline and call.given_up.is_set():
+            deadline.give_up([call])
 
 
 def _begin(seconds: float, what: str, function: Callable[[], T]) -> Call[T]:
@@ -207,9 +304,10 @@ class _Bounded:
         return bounded
 
     def _call(self, attribute: str, function: Callable[[], T], limit: float) -> T:
-        limit = self._deadline.remaining(limit)
-        call = _begin(limit, f"{self._name}.{attribute}", function)
-        if attribute in self._reading:
+        limit, reading = self._deadline.remaining(limit), attribute in self._reading
+        with _for(None if reading else self._deadline):
+            call = _begin(limit, f"{self._name}.{attribute}", function)
+        if reading:
             return call.result(limit)
         self._deadline.changing.append(call)
         try:

@@ -36,6 +36,11 @@ class Unfinished(Frozen):
     """When it was begun, in ISO 8601."""
     owns_everything: bool
     """See :attr:`Entry.owns_everything`."""
+    before: dict[str, Any] | None = None
+    """The sliver as it was before, of a modification, if its stamp does not say so."""
+    until: float = 0.0
+    """When the last of its requests that got no answer cannot take effect any more, in seconds since
+    1970; 0 if there is none."""
 
     @field_validator("sliver")
     @classmethod
@@ -67,16 +72,22 @@ class Journal:
         """Of slivers whose entry could not be removed: an operation that has ended all the same."""
 
     def begin(
-        self, operation: Operation, sliver: dict[str, Any], *, owns_everything: bool = False
+        self,
+        operation: Operation,
+        sliver: dict[str, Any],
+        *,
+        owns_everything: bool = False,
+        before: dict[str, Any] | None = None,
     ) -> Entry:
         """Record that an operation begins; on return the record is on the disk.
 
         It replaces the record of an earlier unfinished operation on the sliver, but remembers that one
-        was there, and whether it owned everything. A file in its place that is no entry is kept under
-        another name.
+        was there, whether it owned everything, and what the sliver was before it. A file in its place
+        that is no entry is kept under another name.
 
         :param owns_everything: whether the operation is about all there is of the sliver: a creation
             from nothing, or a deletion.
+        :param before: the sliver as it is, if nothing else says so afterwards.
         :raises DriverError: if the journal cannot be written.
         """
         earlier = self.of(sliver["id"])
@@ -85,6 +96,8 @@ class Journal:
             sliver=sliver,
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             owns_everything=owns_everything or (earlier is not None and earlier.owns_everything),
+            before=(earlier and earlier.before) or before,
+            until=earlier.until if earlier else 0.0,
         )
         with self._translated():
             self._make()
@@ -92,6 +105,16 @@ class Journal:
             kept = earlier is None and not ended and self._set_aside(sliver["id"])
             self._write(sliver["id"], entry, new=earlier is None)
         return Entry(kept or earlier is not None, entry.owns_everything)
+
+    def expect(self, sliver_id: str, until: float) -> None:
+        """Note in a sliver's entry, if it has one, until when a request of it may still take effect.
+
+        :raises DriverError: if the journal cannot be written.
+        """
+        entry = self.of(sliver_id)
+        if entry and entry.until < until:
+            with self._translated():
+                self._write(sliver_id, entry.model_copy(update={"until": until}), new=False)
 
     def _write(self, sliver_id: str, entry: Unfinished, *, new: bool) -> None:
         """Write an entry; remove a new one that may not be on the disk: its operation never begins."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from fabric_direct.deadline import Call, Deadline
+from fabric_direct.deadline import Call, Deadline, Unanswered
 from fabric_direct.errors import NotFound, Refused, SliverBusy, Unsupported
 from fabric_direct.model import Operation
 
@@ -28,6 +28,15 @@ class LateCalls:
         with self._lock:
             calls = self._by_sliver.get(sliver_id, ())
         return tuple(call for call in calls if not call.over.done())
+
+    def recall(self, sliver_id: str, until: float) -> None:
+        """Take over from another process what may still take effect, unless it is this one's own.
+
+        :param until: when it cannot any more, in seconds since 1970.
+        """
+        request = None if self.of(sliver_id) else Unanswered.of_another(until)
+        if request:
+            self._keep(sliver_id, (request,))
 
     def settle(self, sliver_id: str) -> bool:
         """Wait for those of one sliver; return whether all have returned."""
@@ -69,6 +78,11 @@ def _refuse_late(sliver_id: str, deadline: Deadline) -> None:
 def named(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
     """Return a sentence for each of the calls, for what is left: nobody knows of it."""
     return tuple(sorted(f"unknown: {c.what} was given up and may still take effect" for c in calls))
+
+
+def until(calls: Iterable[Call[Any]]) -> float:
+    """Return when the last request among the calls cannot take effect any more, for the journal."""
+    return max((call.until for call in calls if isinstance(call, Unanswered)), default=0.0)
 
 
 def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:

@@ -280,12 +280,17 @@ class Operations:
         if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
             return self.delete(sliver, deadline)
         if entry.operation is Operation.MODIFY:
-            return self.modify(self._stamped(sliver, deadline) if undo else sliver, deadline)
+            return self.modify(self._former(entry, sliver, deadline) if undo else sliver, deadline)
         undo = undo and entry.owns_everything
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
 
-    def _stamped(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
-        """Return the sliver as it was before an unfinished modification, by the server's stamp."""
+    def _former(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> SliverRef:
+        """Return the sliver as it was before an unfinished modification.
+
+        The journal says so, or the server's stamp.
+        """
+        if entry.before:
+            return type(sliver).model_validate(entry.before)
         if not isinstance(sliver, NodeSliver):
             return sliver
         host = self._host_of(sliver, deadline, ReadCache())
@@ -389,7 +394,9 @@ class Operations:
 
     def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
         everything = job.flow.owns_everything
-        entry = job.entry or self._begin(job.operation, job.sliver, owns_everything=everything)
+        entry = job.entry or self._begin(
+            job.operation, job.sliver, owns_everything=everything, before=job.flow.before
+        )
         result = engine.run(
             job.flow,
             self._steps,
@@ -403,9 +410,18 @@ class Operations:
         outcome = _failure(job, result, left) if result.error else _success(job, result, left)
         return self._end(outcome) if job.entry is None else outcome
 
-    def _begin(self, operation: Operation, sliver: SliverRef, *, owns_everything: bool) -> Entry:
-        data = sliver.model_dump(mode="json", exclude_none=True)
-        return self._journal.begin(operation, data, owns_everything=owns_everything)
+    def _begin(
+        self,
+        operation: Operation,
+        sliver: SliverRef,
+        *,
+        owns_everything: bool,
+        before: SliverRef | None = None,
+    ) -> Entry:
+        was = _data(before) if before else None
+        return self._journal.begin(
+            operation, _data(sliver), owns_everything=owns_everything, before=was
+        )
 
     def _begin_deletion(self, ref: SliverRef) -> tuple[Entry, tuple[str, ...]]:
         """Note in the journal that a deletion begins; return the entry, and what failed as a warning.
@@ -646,6 +662,10 @@ class _Job:
             warnings=tuple(self.reads.warnings),
             **values,
         )
+
+
+def _data(sliver: SliverRef) -> dict[str, Any]:
+    return sliver.model_dump(mode="json", exclude_none=True)
 
 
 def _success(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:

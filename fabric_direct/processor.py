@@ -22,7 +22,7 @@ from fabric_direct.errors import Conflict
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.keyed_queue import KeyedQueue
-from fabric_direct.late_calls import LateCalls, named
+from fabric_direct.late_calls import LateCalls, named, until
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
 from fabric_direct.operations import Operations, Progress
@@ -339,12 +339,12 @@ class HandlerProcessor:
         return outcome
 
     def _work(self, invocation: _Invocation) -> Outcome:
-        limit = self._limit(invocation.operation)
+        limit, unanswered = self._limit(invocation.operation), self.site.limits.unanswered
         if invocation.operation in _READING:
             return invocation.work(Deadline.within(limit))
         self._undo_late(invocation)
         with self._sliver_locked(invocation.sliver.id):
-            return self._keep_late(invocation, Deadline.within(limit))
+            return self._keep_late(invocation, Deadline.within(limit, unanswered))
 
     def _undo_late(self, invocation: _Invocation) -> None:
         """Wait for the late calls of the sliver, and undo what they made before anything is built on it.
@@ -352,13 +352,23 @@ class HandlerProcessor:
         A deletion takes it away itself.
         """
         sliver = invocation.sliver.id
+        self._recall(sliver)
         owed = self._owed.pop(sliver, None) if self._late.settle(sliver) else None
         if owed and invocation.told and invocation.operation is not Operation.DELETE:
             self._invoke(self._recovery(owed, undo=True, told=False))
 
+    def _recall(self, sliver: str) -> None:
+        """Take over what another process asked for the sliver and may still take effect."""
+        entry = engine.attempt(self._journal.of, sliver)
+        if isinstance(entry, Unfinished):
+            self._late.recall(sliver, entry.until)
+
     def _keep_late(self, invocation: _Invocation, deadline: Deadline) -> Outcome:
+        self._recall(invocation.sliver.id)
         with self._late.kept(invocation.operation, invocation.sliver.id, deadline):
             outcome = invocation.work(deadline)
+        if at := until(deadline.late()):
+            engine.attempt(self._journal.expect, invocation.sliver.id, at)
         self._watch(outcome, deadline)
         return outcome
 
@@ -406,6 +416,7 @@ def _log(outcome: Outcome) -> None:
 
 
 def _remembered(entry: Unfinished) -> bool:
-    """Return whether something says what the sliver was before: nothing does of changed networks."""
+    """Return whether something says what the sliver was before: nothing does of a changed network."""
     model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
-    return entry.operation is not Operation.MODIFY or issubclass(model, NodeSliver)
+    known = issubclass(model, NodeSliver) or entry.before is not None
+    return known or entry.operation is not Operation.MODIFY

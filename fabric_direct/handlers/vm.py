@@ -9,7 +9,8 @@
              → plug in, attach, bandwidth (→ power cycle)
              → guest has its addresses → configure NICs, mount volumes → verify
              → unconfigure and unmount, then unplug what is unwanted (→ power cycle)
-             → remove its ports and volumes, clean its devices → stamp
+             → remove its ports and volumes, clean its devices
+             → networks that nobody uses → stamp
     delete   server (and with it NICs, disks, devices) → ports, volumes, clean the devices
              → networks that nobody uses → nothing is left
 
@@ -180,6 +181,7 @@ class VMHandler:
         kept = [vnic for vnic in sliver.vnics() if ("vNIC", vnic.id) in there]
         added = [vnic for vnic in sliver.vnics() if vnic not in kept]
         self._stages = self._guest_stages(sliver)
+        unused = self._network.unused()
         return Flow.of(
             self._record(missing),
             self._ports(sliver, added) + self._volumes(sliver),
@@ -197,6 +199,7 @@ class VMHandler:
             [self._unplug(sliver, component) for component in later],
             self._power_cycle(sliver, devices_of(gone), "power cycle without them") if runs else [],
             self._removals(sliver, [*gone, *held.values()], (*records, *missing)),
+            [RemoveUnused(self._network, unused)] if unused else [],
             [WriteStamp(self._compute, server.stamp.of(sliver))],
             [Verified(lambda: self._differences(sliver, runs=runs))],
         )

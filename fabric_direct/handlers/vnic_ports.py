@@ -4,15 +4,15 @@
 
     create   hold ports → plug them in → verify
     modify   hold new ports → unplug what changes → hold its ports anew → plug in, bandwidth → verify
-             → unplug what is unwanted → remove its ports
+             → unplug what is unwanted → remove its ports → networks that nobody uses
     delete   unplug and remove ports → networks that nobody uses → nothing is left
 
 Each port bears this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
 when it deletes the server, the port stays, plugged into nothing. While ports are plugged in or moved,
 nobody else changes the servers' slivers: the flow names them as touched.
 
-Where the ports are plugged in is read from the substrate; nothing else records what the sliver was. So
-a sliver without ports does not exist.
+Where the ports are plugged in is read from the substrate; nothing else records what the sliver was, but
+for the journal while it is modified. So a sliver without ports does not exist.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, V
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.bridge import RemoveUnused
-from fabric_direct.steps.ports import HoldPort, ReleasePort, same_place
+from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by, same_place
 from fabric_direct.steps.server_ports import (
     MoveServerPort,
     PlugServerPort,
@@ -90,6 +90,7 @@ class VNicPortsHandler:
         gone = sorted(there - {port.id for port in sliver.ports})
         kept = [port for port in sliver.ports if port.id in there]
         added = [port for port in sliver.ports if port.id not in there]
+        unused = self._network.unused()
         return Flow.of(
             self._holds(sliver, added),
             self._unplug_changed(sliver, kept),
@@ -98,8 +99,10 @@ class VNicPortsHandler:
             [Verify(lambda: self._differences(sliver, gone))],
             [UnplugServerPort(*self._of(sliver), name, self._detach) for name in gone],
             [ReleasePort(self._network, sliver.id, name) for name in gone],
+            [RemoveUnused(self._network, unused)] if unused else [],
             [Verified(lambda: self._differences(sliver))],
             touches={*sliver.servers(), *_servers(plugs)},
+            before=_former(sliver, held, plugs),
         )
 
     def delete(self, ref: SliverRef) -> Flow:
@@ -221,6 +224,28 @@ def _components(held: Iterable[Port], plugs: Iterable[Plug]) -> set[str]:
 
 def _servers(plugs: Iterable[Plug]) -> set[str]:
     return {plug.server for plug in plugs if plug.server}
+
+
+def _former(
+    sliver: VNicPortsSliver, held: Sequence[Port], plugs: Iterable[Plug]
+) -> VNicPortsSliver | None:
+    """Return the sliver as it is there; None if it is not whole, so that it cannot be made so again."""
+    whole = {plug.nic.component: plug for plug in plugs if plug.server and plug.whole}
+    networks = {_network_of(port, sliver) for port in held} or {sliver.network}
+    if {port.component for port in held} != whole.keys() or len(networks) != 1:
+        return None
+    ports = tuple(_server_port(port, whole[port.component]) for port in held)
+    return sliver.model_copy(update={"network": networks.pop(), "ports": ports})
+
+
+def _network_of(port: Port, sliver: VNicPortsSliver) -> str:
+    same = sliver.network in {port.network, port.network_id}
+    return sliver.network if same else port.network
+
+
+def _server_port(port: Port, plug: Plug) -> ServerPort:
+    interface = held_by(port).model_copy(update={"bandwidth": plug.nic.bandwidth})
+    return ServerPort(id=port.component, server=plug.server, interface=interface)
 
 
 def _state(held: Sequence[Port], plugs: Sequence[Plug], loose: Sequence[Port]) -> State:

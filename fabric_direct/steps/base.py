@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fabric_direct.model import Finding
+from fabric_direct.model import Finding, SliverRef
 
 
 class Step(ABC):
@@ -60,6 +60,8 @@ class Flow:
     """Whether it covers all of the sliver: if it fails, nothing of the sliver may be left."""
     touches: tuple[str, ...] = ()
     """Ids of other slivers that it changes: their locks are held while it runs."""
+    before: SliverRef | None = None
+    """What it modifies, as it is, if nothing on the substrate says so afterwards."""
 
     @classmethod
     def of(
@@ -67,10 +69,11 @@ class Flow:
         *stages: Iterable[Step],
         owns_everything: bool = False,
         touches: Iterable[str] = (),
+        before: SliverRef | None = None,
     ) -> "Flow":
         """Return the flow of these stages, without the empty ones."""
         steps = tuple(steps for steps in map(tuple, stages) if steps)
-        return cls(steps, owns_everything, tuple(touches))
+        return cls(steps, owns_everything, tuple(touches), before)
 
     def steps(self) -> tuple[Step, ...]:
         """Return all steps in order."""

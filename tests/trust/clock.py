@@ -27,6 +27,9 @@ class Clock:
     def monotonic(self) -> float:
         return time.monotonic() + self.skipped
 
+    def time(self) -> float:
+        return time.time() + self.skipped
+
     def sleep(self, seconds: float) -> None:
         self.skipped += seconds
         time.sleep(0)

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ from tests.trust.http_things import Found, Things, differing, things_of
 from tests.trust.scenes import Request, Scene
 from tests.trust.verdicts import Trial, Verdict
 
+_USUAL, _LONG = 90.0, 10_000.0
+"""Seconds for which a request without an answer may still take effect: an operation can wait for that,
+or cannot."""
+_SOON = 20.0
+"""Seconds within which what came last is taken away."""
+LAST = "time-out, last"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
@@ -49,10 +57,17 @@ class Point:
 class Stage:
     """A cloud and a site of its own for one run of an operation."""
 
-    def __init__(self, scene: Scene, cloud: StatefulCloud, wire: Wire, clock: HttpClock) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        cloud: StatefulCloud,
+        wire: Wire,
+        clock: HttpClock,
+        unanswered: float,
+    ) -> None:
         self.scene, self.cloud, self.wire, self.clock = scene, cloud, wire, clock
         self.state_dir = Path(tempfile.mkdtemp(dir=cloud.clouds.parent))
-        self.site = site(cloud, self.state_dir)
+        self.site = site(cloud, self.state_dir, unanswered)
         # One worker for steps: the n-th request is the same one each time.
         self.processor = HandlerProcessor(self.site, step_workers=1)
 
@@ -72,8 +87,23 @@ class Stage:
 
     def things(self) -> Things:
         """Return what there is when all has come that was asked for."""
+        self.wire.let_come()
         self.cloud.settle()
         return things_of(self.cloud)
+
+    def settle(self) -> None:
+        """Let what was looked for in vain come, and wait until it is taken away, if it will be."""
+        self.things()
+        self.clock.sleep(_LONG)
+        until = time.monotonic() + _SOON
+        while self.restores and self.journal() and time.monotonic() < until:
+            time.sleep(0.001)
+
+    @property
+    def restores(self) -> bool:
+        """Whether what comes last is taken away: something must say what was there before."""
+        request = self.scene.request
+        return request.operation != "modify" or request.sliver.type != "L2Bridge"
 
     def journal(self) -> tuple[str, ...]:
         """Return the slivers with an unfinished operation."""
@@ -81,14 +111,17 @@ class Stage:
 
 
 @contextmanager
-def staged(scene: Scene) -> Iterator[Stage]:
-    """Prepare a cloud and a site for one run of an operation; nothing stays of them."""
+def staged(scene: Scene, unanswered: float = _USUAL) -> Iterator[Stage]:
+    """Prepare a cloud and a site for one run of an operation; nothing stays of them.
+
+    :param unanswered: seconds for which a request without an answer may still take effect.
+    """
     cloud = _cloud(os.getpid())
     cloud.clear()
     name_cache._names.clear()
     neutron._caches.clear()
     with on(cloud) as (wire, clock):
-        stage = Stage(scene, cloud, wire, clock)
+        stage = Stage(scene, cloud, wire, clock, unanswered)
         stage.prepare()
         yield stage
         stage.processor.shutdown()
@@ -139,7 +172,7 @@ def points(name: str) -> tuple[Point, ...]:
 def judge(point: Point) -> Verdict:
     """Run an operation in which a request goes wrong, and compare what it says with what is so."""
     rehearse(point.scene)
-    with staged(SCENES[point.scene]) as stage:
+    with staged(SCENES[point.scene], _LONG if point.fault == LAST else _USUAL) as stage:
         return _Trial(stage, point).verdict()
 
 
@@ -155,11 +188,39 @@ class _Trial(Trial):
         outcome = self._ask(self._request)
         if not self._stage.wire.fired:
             self._wrong.append("no request met the fault")
+        if self._point.fault == LAST:
+            self._see_what_comes_last(outcome)
+        else:
+            self._compare(outcome)
+            self._wait(outcome)
         self._stage.wire.arm()
-        self._compare(outcome)
         self._again()
         self._delete()
         return self._found()
+
+    def _wait(self, outcome: Outcome) -> None:
+        """Ask again when nothing can come any more, as the outcome says."""
+        if any("may still take effect" in text for text in outcome.left):
+            self._stage.settle()
+
+    def _see_what_comes_last(self, outcome: Outcome) -> None:
+        """A request that takes effect after the operation is named, and what it made is taken away."""
+        if not any("may still take effect" in text for text in outcome.left):
+            self._unnamed.append(f"a request may still take effect: {outcome.left}")
+        action = outcome.operation is Operation.POA
+        if not (self._stage.journal() or action):
+            self._wrong.append("a request may still take effect, but is not in the journal")
+        self._stage.settle()
+        if self._stage.restores and not action:
+            self._see_that_it_was_taken_away()
+
+    def _see_that_it_was_taken_away(self) -> None:
+        now = self._stage.things()
+        unlike = min(differing(now, self._before), differing(now, self._after), key=len)
+        if self._stage.journal():
+            self._not_converged.append("what came last was not taken away")
+        elif unlike:
+            self._not_converged.append(f"what came last is there: {_names(unlike)}")
 
     def _compare(self, outcome: Outcome) -> None:
         now, journal = self._stage.things(), self._stage.journal()

@@ -8,10 +8,11 @@ tried.
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from requests.adapters import HTTPAdapter
 
 from fabric_direct import deadline, late_calls
 from fabric_direct.drivers.openstack.client import poller
-from tests.trust.clock import Clock, Over
+from tests.trust.clock import _IN_EARNEST, Clock, Over, current
 from tests.trust.http_cloud import StatefulCloud
 
 REFUSALS = ("401", "403", "404", "409", "413", "429")
@@ -32,16 +33,21 @@ UNANSWERED = ("time-out", "reset", "500", "503")
 """It does not say what it did; it did nothing."""
 AFTER = ("time-out after", "time-out, later", "reset after", "500 after", "503 after")
 """The same, and it did what was asked: at once, or some reads later."""
+UNSEEN = ("time-out, unseen", "time-out, last")
+"""The same, and it does what was asked after it was looked for in vain: while the operation waits for
+it, or when the operation has ended."""
 UNREADABLE = ("truncated", "malformed", "empty")
 """It did what was asked, and says so in a body that breaks off, is no JSON, or tells nothing."""
 READS = (*UNANSWERED, *REFUSALS, *UNREADABLE)
-CHANGES = (*UNANSWERED, *REFUSALS, *AFTER, *UNREADABLE)
+CHANGES = (*UNANSWERED, *REFUSALS, *AFTER, *UNSEEN, *UNREADABLE)
 
 _ONCE = {"429", "reset after"}
 """What does not happen again when the request is sent again."""
 _LATER = 3
 """Reads after which a request whose answer was given up takes effect."""
 _RETRY_AFTER = 7
+_ROUND = 0.02
+"""Seconds after which a request that rests looks at the clock."""
 _BODIES = {"malformed": b"<html>502 Bad Gateway</html>", "empty": b"{}"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _READING = re.compile(r"GET|POST \w+ /auth/tokens|POST compute \S+ os-getConsoleOutput")
@@ -62,6 +68,36 @@ class Asked:
 
 class HttpClock(Clock):
     """Time that passes when somebody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Callable[[], object] = lambda: None
+        """Called when somebody begins to wait for requests without an answer."""
+        self._due: dict[Over, float] = {}
+        self._ended = False
+
+    def rest(self, known: threading.Event, until: float) -> None:
+        """Let the current call return at this time, or when it is known what came of it."""
+        over = current()
+        self._due[over] = until
+        over.known.set()
+        while self.monotonic() < until and not (self._ended or known.is_set()):
+            known.wait(_ROUND)
+
+    def wait(self, futures: Collection[Over], timeout: float) -> None:
+        """Wait for calls: until all that rest are due, or the time is over."""
+        for future in futures:
+            future.known.wait(_IN_EARNEST)
+        self.waits()
+        until = max((self._due.get(future, 0.0) for future in futures), default=0.0)
+        self.sleep(min(timeout, max(0.0, until - self.monotonic())))
+        for future in futures:
+            if self._due.get(future, inf) <= self.monotonic():
+                future.ended.wait(_IN_EARNEST)
+
+    def end(self) -> None:
+        """Let all return that rest."""
+        self._ended = True
 
     def limit(
         self, future: "Future[Any]", seconds: float | None, result: Callable[..., Any]
@@ -87,6 +123,7 @@ class Wire:
         self._counts: Counter[str] = Counter()
         self._due: tuple[Asked, str] | None = None
         self._faulty: list[PreparedRequest] = []
+        self._held: list[PreparedRequest] = []
         self._lock = threading.RLock()
 
     def arm(self, asked: Asked | None = None, fault: str = "") -> None:
@@ -94,6 +131,14 @@ class Wire:
         self.asked, self.fired, self._faulty = [], False, []
         self._counts.clear()
         self._due = (asked, fault) if asked else None
+        self._clock.waits = self.let_come if fault == "time-out, unseen" else lambda: None
+
+    def let_come(self) -> None:
+        """Let those take effect that were looked for in vain."""
+        with self._lock:
+            held, self._held = self._held, []
+            for request in held:
+                self._cloud.serve(request)
 
     def send(self, _: HTTPAdapter, request: PreparedRequest, **how: Any) -> Response:
         """Answer a request in place of the adapter."""
@@ -137,6 +182,8 @@ class Wire:
             self._serve(request)
         if fault == "time-out, later":
             self._cloud.later(lambda: self._cloud.serve(request), _LATER)
+        if fault in UNSEEN:
+            self._held.append(request)
         if what.startswith("time-out"):
             self._clock.sleep(timeout[1])
             raise requests.exceptions.ReadTimeout("timed out", request=request)
@@ -192,9 +239,11 @@ def on(cloud: StatefulCloud) -> Iterator[tuple[Wire, HttpClock]]:
             replace(module, "time", clock)
         for module in (deadline, late_calls):
             replace(module, "wait", clock.wait)
+        replace(deadline, "_rest", clock.rest)
         replace(deadline, "Future", _future(clock, Over))
         replace(poller, "Future", _future(clock, Future))
         replace(poller, "_changed", _Condition(clock))
+        stack.callback(clock.end)
         yield wire, clock
 
 

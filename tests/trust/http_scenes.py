@@ -9,8 +9,11 @@ from tests.trust.http_cloud import StatefulCloud
 from tests.trust.scenes import Request, Scene
 
 
-def site(cloud: StatefulCloud, state_dir: Any) -> Site:
-    """Return a site on the cloud, with two VLANs; one has a router."""
+def site(cloud: StatefulCloud, state_dir: Any, unanswered: float) -> Site:
+    """Return a site on the cloud, with two VLANs; one has a router.
+
+    :param unanswered: seconds for which a request without an answer may still take effect.
+    """
     networks = {
         "red": _vlan(101, "10.20.1.0/24", router=True),
         "blue": _vlan(102, "10.20.2.0/24"),
@@ -19,6 +22,7 @@ def site(cloud: StatefulCloud, state_dir: Any) -> Site:
         state_dir=state_dir,
         drivers={"VM": "openstack", "L2Bridge": "openstack"},
         guest="none",
+        limits={"unanswered": unanswered},
         networks=networks,
         openstack={"external_network": "public", "make_flavors": True},
     )
@@ -53,7 +57,11 @@ def _ports(*names: str, **interface: Any) -> VNicPortsSliver:
     return VNicPortsSliver.model_validate({"id": "ports-1", "network": "blue", "ports": ports})
 
 
-_VM = _node(_nic("nic1", "lab", floating_ip=True), _nic("nic2", "red"), _disk("data"))
+_VM = _node(
+    _nic("nic1", "lab", floating_ip=True, port_security=True),
+    _nic("nic2", "red"),
+    _disk("data"),
+)
 _CHANGED = _node(
     _nic("nic1", "lab", port_security=False),
     _nic("nic2", "blue"),

@@ -65,6 +65,7 @@ class Stage:
         self.scene, self.clock, self.tap = scene, clock, tap
         self._folder = folder
         self.site = scene.site(folder / "state")
+        self.site.state_dir.mkdir()  # a process may be killed before it makes it
         self.hosts: dict[str, Substrate] = scene.substrates(self.site)
         for name, things in self.hosts.items():
             tap.on(things, name)
@@ -141,7 +142,7 @@ class Stage:
     def restores(self) -> bool:
         """Whether what comes later is taken away: something must say what was there before."""
         request = self.scene.request
-        return request.operation != "modify" or request.sliver.type == "VM"
+        return request.operation != "modify" or request.sliver.type != "L2Bridge"
 
 
 @contextmanager

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric_direct.deadline import Call, Deadline, bounded, call_within, wait_until
+from fabric_direct.deadline import (
+    Call,
+    Deadline,
+    bounded,
+    call_within,
+    noting,
+    unanswered,
+    wait_until,
+)
 from fabric_direct.errors import TimedOut
 
 
@@ -141,3 +149,77 @@ def test_waiting_asks_until_it_is_so() -> None:
 def test_waiting_in_vain_says_for_what() -> None:
     with pytest.raises(TimedOut, match="for the moon"):
         wait_until("the moon", lambda: False, timeout=0.05)
+
+
+class Asking:
+    """A driver whose requests get no answer."""
+
+    def make(self) -> None:
+        unanswered("POST /ports (nic1)")
+        raise TimedOut("no answer")
+
+    def find(self) -> None:
+        unanswered("POST /auth/tokens")
+
+    def make_and_find(self) -> None:
+        with noting() as noted:
+            unanswered("POST /ports (nic1)")
+        for request in noted:
+            request.known()
+
+
+class TestARequestWithoutAnAnswer:
+    @pytest.fixture
+    def deadline(self) -> Deadline:
+        return Deadline.within(60, unanswered=1000)
+
+    def driver(self, deadline: Deadline) -> Asking:
+        return bounded(Asking(), "network", deadline, 30, reading=["find"])
+
+    def test_is_a_call_that_was_given_up(self, deadline: Deadline) -> None:
+        with pytest.raises(TimedOut):
+            self.driver(deadline).make()
+
+        assert [call.what for call in deadline.late()] == ["POST /ports (nic1)"]
+
+    def test_is_over_when_it_cannot_take_effect_any_more(self) -> None:
+        deadline = Deadline.within(60, unanswered=0.01)
+        with pytest.raises(TimedOut):
+            self.driver(deadline).make()
+
+        deadline.settle(30)
+
+        assert (deadline.late(), len(deadline.given_up)) == ((), 1)
+
+    def test_is_over_when_it_is_known_what_came_of_it(self, deadline: Deadline) -> None:
+        self.driver(deadline).make_and_find()
+
+        assert (deadline.late(), len(deadline.given_up)) == ((), 1)
+
+    def test_of_a_call_that_only_reads_has_no_effect(self, deadline: Deadline) -> None:
+        self.driver(deadline).find()
+
+        assert deadline.given_up == []
+
+    def test_of_a_part_is_the_whole_operations(self, deadline: Deadline) -> None:
+        with pytest.raises(TimedOut):
+            self.driver(deadline.of_its_own()).make()
+
+        assert [call.what for call in deadline.late()] == ["POST /ports (nic1)"]
+
+    def test_is_noted_for_no_one_outside_of_an_operation(self) -> None:
+        with pytest.raises(TimedOut):
+            Asking().make()
+
+
+def test_a_call_within_a_drivers_call_is_kept_too(never: threading.Event) -> None:
+    class Driver:
+        def make(self) -> None:
+            call_within(0.05, "files.write", never.wait)
+
+    deadline = Deadline.within(60)
+
+    with pytest.raises(TimedOut):
+        bounded(Driver(), "host", deadline, 30).make()
+
+    assert [call.what for call in deadline.late()] == ["files.write"]

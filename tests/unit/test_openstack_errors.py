@@ -1,6 +1,8 @@
 """What the APIs say becomes our errors, in their words; and what to do if it is not clear."""
 
 import pickle
+from contextlib import suppress
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ from keystoneauth1 import exceptions as keystone
 from openstack import exceptions as sdk
 from openstack.connection import Connection
 
+from fabric_direct.deadline import Deadline, bounded
 from fabric_direct.drivers.openstack.client.errors import (
     make_once,
     status_of,
@@ -439,6 +442,23 @@ class TestMakeOnce:
                 raise keystone.UnknownConnectionError("broken", OSError())
 
         assert make_once(make, lambda: "found", timeout=1) == "found"
+
+    @pytest.mark.parametrize("found", [["port"], []])
+    def test_what_was_found_cannot_come_any_more(
+        self, api: OpenStackApi, connection: Connection, clock: None, found: list[str]
+    ) -> None:
+        api.answer("POST", "network", "/ports", status=504)
+        api.answer("GET", "network", "/ports", {"ports": [self.PORT for _ in found]})
+        deadline, make = Deadline.within(60), partial(self.make, connection)
+
+        class Driver:
+            def create_port(self) -> None:
+                with suppress(sdk.HttpException):
+                    make()
+
+        bounded(Driver(), "network", deadline, 30).create_port()
+
+        assert len(deadline.late()) == 1 - len(found)
 
     def test_leaves_mistakes_alone(self) -> None:
         with pytest.raises(ZeroDivisionError):

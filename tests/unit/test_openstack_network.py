@@ -874,7 +874,9 @@ class TestDeleting:
     def test_what_is_not_there_succeeds(self, warm: OpenStackNetwork, neutron: Neutron) -> None:
         warm.delete_port("s1", "nic1")
 
-        assert neutron.asked() == HELD
+        asked = neutron.asked()
+        assert asked[: len(HELD)] == HELD
+        assert {method for method, *_ in asked} == {"GET"}
 
     def test_a_port_that_goes_meanwhile_is_gone(
         self, warm: OpenStackNetwork, neutron: Neutron
@@ -1059,11 +1061,30 @@ class TestANetworkThatNobodyUses:
 
         assert driver.unused() == ()
 
-    def test_is_looked_for_by_one_request_if_there_is_none(
+    def test_goes_with_a_port_that_is_not_there(
+        self, driver: OpenStackNetwork, neutron: Neutron, left: tuple[str, ...]
+    ) -> None:
+        driver.delete_port("s1", "nic1")
+
+        assert driver.unused() == ()
+
+    def test_is_looked_for_by_one_request_and_its_router_by_another(
         self, driver: OpenStackNetwork, neutron: Neutron
     ) -> None:
         assert driver.unused() == ()
-        assert neutron.asked() == [("GET", "/networks", {"name": ["red", "blue"]})]
+        assert neutron.asked() == [
+            ("GET", "/networks", {"name": ["red", "blue"]}),
+            ("GET", "/routers", {"description": "fabric-direct TEST network red"}),
+        ]
+
+    def test_is_also_a_router_whose_request_came_when_the_network_was_gone(
+        self, driver: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        router = neutron.add("routers", name="red", description="fabric-direct TEST network red")
+
+        assert driver.unused() == (f"router red ({router['id']})",)
+        driver.remove_unused()
+        assert driver.unused() == ()
 
     def test_is_not_looked_for_where_the_site_makes_none(
         self, api: OpenStackApi, neutron: Neutron

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from keystoneauth1 import exceptions as keystone
 from openstack.connection import Connection
 from openstack.exceptions import HttpException, NotFoundException
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.deadline import Deadline, Unanswered, bounded, wait_until
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
 from fabric_direct.drivers.read_cache import ReadCache
@@ -662,3 +663,84 @@ def test_a_login_is_tried_again_although_it_is_a_post(
 
     assert cloud(api.settings).session.get_token() == api.token
     assert len(hurried) == 1
+
+
+class TestNoAnswer:
+    """What changes something and gets no answer may still take effect."""
+
+    LOST = (
+        requests.exceptions.ReadTimeout(),
+        requests.exceptions.ConnectionError("reset"),
+    )
+
+    def left(self, api: OpenStackApi, method: str, answer: Any, status: int = 200) -> list[str]:
+        """Send a request for a driver; return the requests that may still take effect."""
+
+        def told(_: requests.PreparedRequest) -> tuple[int, Any]:
+            if isinstance(answer, Exception):
+                raise answer
+            return status, answer
+
+        class Driver:
+            def change(self) -> None:
+                body = {"port": {"name": "nic1"}} if method == "POST" else None
+                cloud(api.settings).network.request("/ports", method, json=body)
+
+        api.answer(method, "network", "/ports", told)
+        deadline = Deadline.within(60)
+        with suppress(Exception):
+            bounded(Driver(), "network", deadline, 30).change()
+        return [call.what for call in deadline.late()]
+
+    @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+    @pytest.mark.parametrize("fault", LOST, ids=str)
+    def test_is_noted(
+        self, api: OpenStackApi, hurried: list[float], method: str, fault: Exception
+    ) -> None:
+        name = " (nic1)" if method == "POST" else ""
+
+        assert self.left(api, method, fault) == [f"{method} /networking/v2.0/ports{name}"]
+
+    @pytest.mark.parametrize("status", [500, 502, 503, 504])
+    def test_is_noted_if_the_api_fails(self, api: OpenStackApi, status: int) -> None:
+        assert self.left(api, "POST", {}, status) == ["POST /networking/v2.0/ports (nic1)"]
+
+    @pytest.mark.parametrize("status", [201, 400, 401, 404, 409, 429])
+    def test_an_answer_is_one(self, api: OpenStackApi, status: int) -> None:
+        assert self.left(api, "POST", {}, status) == []
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            requests.exceptions.ConnectTimeout(),
+            requests.exceptions.ChunkedEncodingError(),
+        ],
+        ids=repr,
+    )
+    def test_neither_is_what_was_never_sent_nor_what_was_answered(
+        self, api: OpenStackApi, fault: Exception
+    ) -> None:
+        assert self.left(api, "POST", fault) == []
+
+    def test_nor_a_read(self, api: OpenStackApi, hurried: list[float]) -> None:
+        assert self.left(api, "GET", requests.exceptions.ReadTimeout()) == []
+
+    def test_a_read_cache_forgets_what_it_may_have_changed(self, api: OpenStackApi) -> None:
+        api.answer("GET", "network", "/ports", {"ports": []})
+        network, reads, deadline = cloud(api.settings).network, ReadCache(), Deadline.within(60)
+        api.answer("POST", "network", "/ports", status=503)
+
+        class Driver:
+            def change(self) -> None:
+                with suppress(HttpException):
+                    network.create_port(name="nic1")
+                list(network.ports())
+
+        bounded(Driver(), "network", deadline, 30, within=reads.active).change()
+        (request,) = deadline.late()
+        assert isinstance(request, Unanswered)
+        request.known()
+        with reads.active():
+            list(network.ports())
+
+        assert methods(api) == ["POST", "GET", "GET"]

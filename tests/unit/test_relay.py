@@ -9,10 +9,10 @@ from typing import Any, cast
 import paramiko
 import pytest
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, bounded
 from fabric_direct.drivers.hosts.agent import frames
 from fabric_direct.drivers.hosts.relay import Relay
-from fabric_direct.errors import Unreachable
+from fabric_direct.errors import TimedOut, Unreachable
 
 LIMIT = 20
 
@@ -118,3 +118,40 @@ def test_what_greets_otherwise_is_not_our_process() -> None:
     with pytest.raises(ValueError, match="not our process"):
         relay_to(worker)
     worker.end()
+
+
+class TestACallWithoutAReply:
+    """The worker may still make it."""
+
+    def left(self, ask: Callable[[], object]) -> list[str]:
+        class Driver:
+            def set_vf(self) -> None:
+                ask()
+
+        deadline = Deadline.within(60)
+        with suppress(Unreachable, TimedOut):
+            bounded(Driver(), "uplink", deadline, LIMIT).set_vf()
+        return [call.what for call in deadline.late()]
+
+    def test_because_the_connection_broke(self, worker: Worker) -> None:
+        assert self.left(lambda: asked(worker, lambda _: "no")) == ["pci.survey on w1"]
+
+    def test_in_its_time(self, worker: Worker) -> None:
+        relay = relay_to(worker)
+
+        left = self.left(lambda: relay.ask("pci.survey", {}, Deadline.within(0.05)))
+
+        assert left == ["pci.survey on w1"]
+        relay.close()
+
+    def test_was_not_made_if_the_relay_had_ended(self, worker: Worker) -> None:
+        relay = relay_to(worker)
+        relay._end()
+
+        assert self.left(lambda: relay.ask("pci.survey", {}, Deadline.within(LIMIT))) == []
+
+    def test_that_was_answered_is_over(self, worker: Worker) -> None:
+        def reply(request: dict[str, Any]) -> dict[str, Any]:
+            return {"id": request["id"], "answer": 1}
+
+        assert self.left(lambda: asked(worker, reply)) == []

@@ -17,7 +17,7 @@ from typing import Any
 
 import paramiko
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, unanswered
 from fabric_direct.drivers.hosts import agent
 from fabric_direct.drivers.hosts.agent import frames
 from fabric_direct.errors import TimedOut, Unreachable, Unsupported
@@ -75,11 +75,21 @@ class Relay:
             self._waiting[number] = answer
         try:
             self._send(function, frames.pack(request), deadline)
-            return answer.result(_seconds(deadline))
+            return self._answered(function, answer, deadline)
         except TimeoutError as error:
             raise TimedOut(f"{function} gave no answer in time", where=self._where) from error
         finally:
             self._waiting.pop(number, None)
+
+    def _answered(
+        self, function: str, answer: Future[dict[str, Any]], deadline: Deadline
+    ) -> dict[str, Any]:
+        """Return the reply; if there is none, note that the worker may still do it."""
+        try:
+            return answer.result(_seconds(deadline))
+        except (TimeoutError, Unreachable):
+            unanswered(f"{function} on {self._where}")
+            raise
 
     def close(self) -> None:
         """End it; calls in progress fail."""

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct import forks
+from fabric_direct.deadline import unanswered
 from fabric_direct.drivers.libvirt.connection.event_loop import EventLoop
 from fabric_direct.errors import (
     DriverError,
@@ -58,7 +59,7 @@ def connect(uri: str) -> libvirt.virConnect:
     """
     with _lock:
         opening = _opening.setdefault(uri, threading.Lock())
-    with opening, translated("connect to libvirt", uri):
+    with opening, translated("connect to libvirt", uri, asked=False):
         connection = _connections.get(uri)
         if connection is None or not _is_alive(connection):
             connection = _connections[uri] = _open(uri)
@@ -66,17 +67,21 @@ def connect(uri: str) -> libvirt.virConnect:
 
 
 @contextmanager
-def translated(what: str, where: str) -> Iterator[None]:
+def translated(what: str, where: str, *, asked: bool = True) -> Iterator[None]:
     """Turn libvirt's errors into ours: the code chooses the class, the message is kept as the reason.
 
-    XML of libvirt's that cannot be read is an error of ours, too.
+    XML of libvirt's that cannot be read is an error of ours, too. If the connection breaks, the daemon
+    may still do what it was asked for: that is noted (:func:`fabric_direct.deadline.unanswered`).
 
     :param what: what is being done, as an infinitive: ``start the domain``.
     :param where: the URI it is done at.
+    :param asked: whether the daemon may have been asked for something.
     """
     try:
         yield
     except libvirt.libvirtError as error:
+        if asked and _is_broken(error):
+            unanswered(f"the request to {what} ({where})")
         raise _translate(error, what, where) from error
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         why = f"libvirt's answer is invalid: {type(error).__name__}: {error}"
@@ -97,11 +102,15 @@ class Ignoring:
 
 def _translate(error: libvirt.libvirtError, what: str, where: str) -> FabricDirectError:
     kind, why = _KINDS.get(error.get_error_code(), DriverError), error.get_error_message()
-    # A socket that cannot be opened is VIR_ERR_SYSTEM_ERROR from VIR_FROM_RPC.
-    if error.get_error_domain() == libvirt.VIR_FROM_RPC:
+    if _is_broken(error):
         kind = Unreachable
     remedy = "check that libvirtd runs there: fabric-direct doctor" if kind is Unreachable else ""
     return kind(f"cannot {what}", where=where, why=why or str(error), remedy=remedy)
+
+
+def _is_broken(error: libvirt.libvirtError) -> bool:
+    """Return whether the connection broke, or could not be opened: VIR_ERR_SYSTEM_ERROR and others."""
+    return bool(error.get_error_domain() == libvirt.VIR_FROM_RPC)
 
 
 def _is_alive(connection: libvirt.virConnect) -> bool:

@@ -12,9 +12,9 @@ from keystoneauth1 import exceptions as keystone
 from openstack import exceptions as sdk
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay
 from tenacity import wait_exponential as exponential
-from urllib3 import exceptions as urllib3
 
-from fabric_direct.drivers.openstack.client.transport import uncached
+from fabric_direct.deadline import noting
+from fabric_direct.drivers.openstack.client.transport import uncached, unsent
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -172,42 +172,34 @@ def unclear(error: BaseException | None) -> bool:
     if status is not None:
         return status >= 500
     if isinstance(error, keystone.ConnectionError):
-        return not _unsent(error.__context__)
-    return isinstance(error, requests.RequestException) and not _unsent(error)
-
-
-def _unsent(error: BaseException | None) -> bool:
-    """Return whether it failed before anything was sent."""
-    if isinstance(error, requests.ConnectTimeout):
-        return True
-    reason = error.args[0] if error is not None and error.args else None
-    reason = getattr(reason, "reason", reason)
-    return isinstance(reason, urllib3.ConnectTimeoutError | urllib3.ProxyError) or (
-        "CERTIFICATE_VERIFY_FAILED" in str(reason)
-    )
+        return not unsent(error.__context__)
+    return isinstance(error, requests.RequestException) and not unsent(error)
 
 
 def make_once(make: Callable[[], T], find: Callable[[], T | None], *, timeout: float) -> T:
     """Create a resource by a request that is not repeated; find it if the response was lost.
 
     A conflict may be with the resource itself: the request of a killed process is carried out, perhaps
-    only now.
+    only now. What is not found may still come: the transport has noted so.
 
     :param make: sends the request.
     :param find: looks for the resource by its stamp; called past the read cache.
     :param timeout: how long to look, in seconds; after a conflict it is there, or never.
     :raises FabricDirectError: the error of ``make``, if it is clear or the thing was not found.
     """
-    try:
-        return _identified(make())
-    except (FabricDirectError, *_NATIVE) as error:
-        conflict = _kind_of(error)[0] is Conflict
-        if not (conflict or unclear(error)):
-            raise
-        found = _look(find, 0 if conflict else timeout)
-        if found is None:
-            raise
-        return found
+    with noting() as noted:
+        try:
+            return _identified(make())
+        except (FabricDirectError, *_NATIVE) as error:
+            conflict = _kind_of(error)[0] is Conflict
+            if not (conflict or unclear(error)):
+                raise
+            found = _look(find, 0 if conflict else timeout)
+            if found is None:
+                raise
+    for request in noted:
+        request.known()
+    return found
 
 
 def _identified(made: T) -> T:

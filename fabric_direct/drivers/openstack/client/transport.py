@@ -11,9 +11,13 @@ POST, PUT, PATCH    1                        a POST that creates one thing inval
 POST that reads     as GET                   passed
 (token, console)
 ==================  =======================  ======================================================
+
+What changes something and gets no answer, or 5xx, is noted: it may still take effect
+(:func:`fabric_direct.deadline.unanswered`).
 """
 
 import copy
+import json
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -37,8 +41,9 @@ from tenacity import (
     wait_random_exponential,
 )
 from urllib3 import Retry
-from urllib3.exceptions import InvalidHeader
+from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ProxyError
 
+from fabric_direct.deadline import unanswered
 from fabric_direct.drivers.read_cache import ReadCache, current
 
 COLLECTIONS = frozenset(
@@ -60,6 +65,8 @@ LOGIN = "/auth/tokens"
 _READ_CONSOLE = '{"os-getConsoleOutput"'
 _SAFE = frozenset({"GET", "HEAD", "DELETE"})
 _BUSY = frozenset({429, 502, 503, 504})
+# From this status on the API, or a proxy, does not say what became of a request.
+_FAILED = 500
 _TRIES = 4
 # Share of a call's limit for one try: a third for a request that is retried, two thirds for one that is
 # not, so that there is time left to look whether it was carried out.
@@ -159,6 +166,17 @@ class Transport(TCPKeepAliveAdapter):
             reads.invalidate(about)
 
     def _send(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
+        try:
+            response = self._tried(request, how)
+        except (requests.ConnectionError, requests.Timeout) as error:
+            if not unsent(error):
+                _note(request)
+            raise
+        if response.status_code >= _FAILED:
+            _note(request)
+        return response
+
+    def _tried(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
         if request.method not in _SAFE and not _reads(request):
             return self._try(request, how, self._limit * _UNSAFE_SHARE)
         retrying = Retrying(
@@ -201,6 +219,32 @@ class _Refused(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)
         self.response = response
+
+
+def unsent(error: BaseException | None) -> bool:
+    """Return whether a request failed before anything was sent."""
+    if isinstance(error, requests.ConnectTimeout):
+        return True
+    reason = error.args[0] if error is not None and error.args else None
+    reason = getattr(reason, "reason", reason)
+    return isinstance(reason, ConnectTimeoutError | ProxyError) or (
+        "CERTIFICATE_VERIFY_FAILED" in str(reason)
+    )
+
+
+def _note(request: PreparedRequest) -> None:
+    """Note a request that got no answer, unless it only reads; what it does no cache sees."""
+    if request.method not in {"GET", "HEAD"} and not _reads(request):
+        reads = current() or ReadCache()
+        unanswered(f"{request.method} {_path(request)}{_name(request)}", reads.invalidate)
+
+
+def _name(request: PreparedRequest) -> str:
+    """Return the name of what a request is to make, if it has one."""
+    with suppress(ValueError, TypeError, AttributeError):
+        asked: Any = next(iter(json.loads(request.body or "{}").values()), {})
+        return f" ({asked['name']})" if "name" in asked else ""
+    return ""
 
 
 def _own(answer: Response) -> Response:

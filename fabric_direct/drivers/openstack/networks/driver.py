@@ -343,6 +343,8 @@ class OpenStackNetwork(CloudDriver):
         with self.translated(f"delete port {sliver_id}-{component}"):
             record = find_record(self._networks, sliver_id, component)
             if record is None:
+                # The request for its network may have taken effect, unlike that for the port.
+                self.remove_unused()
                 return
             home = self._home(record)
             if home is None:

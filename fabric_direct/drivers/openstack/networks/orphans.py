@@ -1,9 +1,11 @@
-"""Networks of site.yaml without a user, which a killed process left behind.
+"""Networks of site.yaml without a user, which a killed process or a late request left behind.
 
-It was killed between creating a network and its first port, or between deleting the last port and its
-network. The next port on the network adopts it; until then it is a leftover.
+The process was killed between creating a network and its first port, or between deleting the last port
+and its network. The next port on the network adopts it; until then it is a leftover. So is a router
+without its network: the request for it was carried out when the network was gone.
 """
 
+from collections.abc import Collection
 from contextlib import suppress
 
 from openstack.network.v2.port import Port as NeutronPort
@@ -25,10 +27,9 @@ def orphans(neutron: Neutron) -> list[DesiredNetwork]:
     deleted.
     """
     there = _there(neutron)
-    if not there:
-        return []
-    used = {port.network_id for port in users(neutron, list(there))}
-    return [w for id_, w in there.items() if id_ not in used and _is_orphan(neutron, id_, w)]
+    used = {port.network_id for port in users(neutron, list(there))} if there else set()
+    unused = [w for id_, w in there.items() if id_ not in used and _is_orphan(neutron, id_, w)]
+    return unused + [w for w in _routed(neutron, there.values()) if _is_router_alone(neutron, w)]
 
 
 def users(neutron: Neutron, network_ids: list[str]) -> list[NeutronPort]:
@@ -45,6 +46,21 @@ def _there(neutron: Neutron) -> dict[str, DesiredNetwork]:
     desired = {w.stamp: w for w in (of_site(neutron.site, name) for name in named)}
     found = neutron.mine(neutron.api.networks(name=named))
     return {n.id: desired[n.description] for n in found if n.description in desired}
+
+
+def _routed(neutron: Neutron, there: Collection[DesiredNetwork]) -> list[DesiredNetwork]:
+    """Return the networks that have a router, but are not there themselves."""
+    routed = [name for name, settings in neutron.site.networks.items() if settings.router]
+    absent = {w.stamp: w for w in (of_site(neutron.site, n) for n in routed) if w not in there}
+    found = neutron.api.routers(description=list(absent)) if absent else ()
+    return [absent[stamp] for stamp in {router.description for router in neutron.mine(found)}]
+
+
+def _is_router_alone(neutron: Neutron, desired: DesiredNetwork) -> bool:
+    """Look again under the network's lock: somebody may be creating the network."""
+    with suppress(SliverBusy), neutron.alone(desired.name, timeout=_LOOKING), uncached():
+        return neutron.find(desired.stamp) is None and bool(neutron.routers(desired.stamp))
+    return False
 
 
 def _is_orphan(neutron: Neutron, network_id: str, desired: DesiredNetwork) -> bool:
