@@ -483,7 +483,8 @@ class TestChanging:
         (router,) = neutron.things["routers"]
         neutron.fault("DELETE", f"/routers/{router}", 500, "no")
         drivers = {"VM": "openstack", "L2Bridge": "openstack"}
-        cloud = site.model_copy(update={"drivers": drivers, "guest": "none"})
+        limits = site.limits.model_copy(update={"unanswered": 0.0})
+        cloud = site.model_copy(update={"drivers": drivers, "guest": "none", "limits": limits})
 
         with HandlerProcessor(cloud) as processor:
             assert not processor.modify(vlan()).result().ok

@@ -12,7 +12,7 @@ POST that reads     as GET                   passed
 (token, console)
 ==================  =======================  ======================================================
 
-What changes something and gets no answer, or 5xx, is noted: it may still take effect
+What changes something and gets no answer, or 500, 502 or 504, is noted: it may still take effect
 (:func:`fabric_direct.deadline.unanswered`).
 """
 
@@ -65,8 +65,9 @@ LOGIN = "/auth/tokens"
 _READ_CONSOLE = '{"os-getConsoleOutput"'
 _SAFE = frozenset({"GET", "HEAD", "DELETE"})
 _BUSY = frozenset({429, 502, 503, 504})
-# From this status on the API, or a proxy, does not say what became of a request.
-_FAILED = 500
+# The API failed while it worked on the request, or a proxy got no answer: it may still take effect.
+# Who answers 501 or 503 has not begun.
+_FAILED = frozenset({500, 502, 504})
 _TRIES = 4
 # Share of a call's limit for one try: a third for a request that is retried, two thirds for one that is
 # not, so that there is time left to look whether it was carried out.
@@ -172,7 +173,7 @@ class Transport(TCPKeepAliveAdapter):
             if not unsent(error):
                 _note(request)
             raise
-        if response.status_code >= _FAILED:
+        if response.status_code in _FAILED:
             _note(request)
         return response
 
