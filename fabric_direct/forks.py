@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Callable
 from itertools import count
 from types import MethodType
-from typing import TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 Reset = Callable[[], object]
 F = TypeVar("F", bound=Reset)
+T = TypeVar("T")
 
 _resets: "dict[int, Callable[[], Reset | None]]" = {}
 _numbers = count()
@@ -26,13 +27,22 @@ def in_child(reset: F) -> F:
     A function is kept for good. Can be used as a decorator.
     """
     number = next(_numbers)
-    if isinstance(reset, MethodType):
-        # Bound now: when the interpreter ends, the module may go before the object does.
-        forget = _resets.pop
-        _resets[number] = weakref.WeakMethod(reset, lambda _: forget(number, None))
-    else:
-        _resets[number] = lambda: reset
+    _resets[number] = _weak(reset, number) if isinstance(reset, MethodType) else lambda: reset
     return reset
+
+
+def _weak(method: MethodType, number: int) -> Callable[[], Reset | None]:
+    """Return what gives the method as long as its object lives; forget the number when that goes."""
+    # Bound now: when the interpreter ends, the module may go before the object does.
+    # weakref.WeakMethod would say "Exception ignored" if it goes before its object, too.
+    forget, function = _resets.pop, method.__func__
+    owner = weakref.ref(method.__self__, lambda _: forget(number, None))
+
+    def bound() -> Reset | None:
+        alive = owner()
+        return None if alive is None else MethodType(function, alive)
+
+    return bound
 
 
 class Lock:
@@ -50,6 +60,23 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+
+class cached_property(Generic[T]):  # noqa: N801 - named as that of functools
+    """A property that is computed once for each object.
+
+    Before Python 3.12 that of functools has a lock for all objects of a class, which a child forked
+    while a thread computes would wait for in vain. This one has none: threads that ask at the same time
+    may each compute it, and all get the same value.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        value = self._function(instance)
+        return cast(T, vars(instance).setdefault(self._function.__name__, value))
 
 
 def _after_fork() -> None:

@@ -239,7 +239,8 @@ class Operations:
                 host: pool.submit(copy_context().run, clear, host, answer)
                 for host, answer in answers
             }
-        outcome = joined(ref, {host: each.result() for host, each in clearing.items()})
+        # the same, whichever host answers first
+        outcome = joined(ref, {host: clearing[host].result() for host in sorted(clearing)})
         late = named({*earlier, *deadline.late()})
         return _with_warnings(self._end(_with_left(outcome, late)), warnings)
 

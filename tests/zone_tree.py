@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from fabric_direct.forks import cached_property
 from tests.conftest import FAKE_DRIVERS
 
 FABRIC_DIRECT = (sys.executable, "-c", "from fabric_direct.cli import main; main()")

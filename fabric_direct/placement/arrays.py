@@ -6,7 +6,6 @@ columns, so that the next instance sees what is left.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric_direct.errors import InvalidSite
+from fabric_direct.forks import cached_property
 from fabric_direct.model import Capacities, PciAddress, PlacementRules
 from fabric_direct.placement.hardware import Hardware
 from fabric_direct.placement.request import Request

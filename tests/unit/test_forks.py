@@ -3,6 +3,8 @@
 import gc
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -97,3 +99,64 @@ def test_a_lock_excludes_others_in_one_process() -> None:
     with lock:
         assert not lock._lock.acquire(blocking=False)
     assert lock._lock.acquire(blocking=False)
+
+
+def test_an_object_that_goes_when_its_reference_is_half_gone_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the interpreter ends: of what refers to each other, either may go first."""
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    connection = Connection()
+    of = weakref.getweakrefs(connection)
+    forks._resets.popitem()
+    del connection
+    gc.collect()
+
+    assert of
+    assert raised == []
+
+
+class Slow:
+    """A property that takes as long as nobody lets it go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.times = 0
+
+    @forks.cached_property
+    def value(self) -> int:
+        self.begun.set()
+        assert self.go_on.wait(30)
+        self.times += 1
+        return 7
+
+
+class TestACachedProperty:
+    def test_is_computed_once_for_each_object(self) -> None:
+        slow, other = Slow(), Slow()
+        slow.go_on.set()
+        other.go_on.set()
+
+        assert [slow.value, slow.value, other.value] == [7, 7, 7]
+        assert (slow.times, other.times) == (1, 1)
+
+    def test_can_be_computed_in_a_child_forked_while_a_thread_computes_it(self) -> None:
+        slow, other = Slow(), Slow()
+        thread = threading.Thread(target=lambda: slow.value)
+        thread.start()
+        assert slow.begun.wait(30)
+        other.go_on.set()
+
+        def computes() -> bool:
+            found: list[int] = []
+            inner = threading.Thread(target=lambda: found.append(other.value), daemon=True)
+            inner.start()
+            inner.join(10)
+            return found == [7]
+
+        computed = in_child(computes)
+        slow.go_on.set()
+        thread.join()
+
+        assert computed

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,8 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
-from fabric_direct.model import NodeSliver, Operation, Outcome, Status
+from fabric_direct.locate_sliver import Placing
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
@@ -361,6 +363,31 @@ class TestDeletion:
         later.set()
         await_in_earnest(lambda: not hasty.unfinished())
         assert things_of(w1) + things_of(w2) == []
+
+    @pytest.mark.parametrize("last_first", [False, True])
+    def test_tells_the_same_whichever_host_answers_first(
+        self,
+        processor: HandlerProcessor,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+        last_first: bool,
+    ) -> None:
+        ask = Placing.everywhere
+
+        def everywhere(self: Placing, sliver: SliverRef) -> Any:
+            return sorted(ask(self, sliver), key=lambda answer: answer[0], reverse=last_first)
+
+        monkeypatch.setattr(Placing, "everywhere", everywhere)
+        done(soon(processor.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        for host in w1, w2:
+            host.fault("volume.delete", at=0, kind="fail")
+
+        outcome = soon(processor.delete(vm().ref()))
+
+        assert outcome.left == ("/fake/sliver-1.data (w1)", "/fake/sliver-1.data (w2)")
 
     @pytest.mark.parametrize("method", ["network.ports", "volume.volumes"])
     def test_that_cannot_see_what_there_is_on_one_says_so_and_clears_the_other(

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cached_property
 
 import paramiko
 
@@ -25,6 +24,7 @@ from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, pinned, u
 from fabric_direct.drivers.guests.qemu_agent import BOOT_FINISHED
 from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
+from fabric_direct.forks import cached_property
 
 PORT = 22
 # Seconds for each of: SSH banner, authentication, a new channel.

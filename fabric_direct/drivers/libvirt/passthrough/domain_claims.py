@@ -6,7 +6,6 @@ attach: their live XML and their definitions, ours and others'.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from xml.etree import ElementTree
 
@@ -15,6 +14,7 @@ import libvirt
 from fabric_direct.drivers.contract import Tenant
 from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
+from fabric_direct.forks import cached_property
 from fabric_direct.model import PciAddress
 
 # Elements of a domain that take a PCI function away from its host, and words that any of them contains.
