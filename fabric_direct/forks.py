@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from itertools import count
 from types import MethodType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 Reset = Callable[[], object]
 F = TypeVar("F", bound=Reset)
@@ -74,7 +74,13 @@ class cached_property(Generic[T]):  # noqa: N801 - named as that of functools
         self._function = function
         self.__doc__ = function.__doc__
 
-    def __get__(self, instance: Any, owner: type | None = None) -> T:
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> T | Self:
+        if instance is None:
+            return self
         value = self._function(instance)
         return cast(T, vars(instance).setdefault(self._function.__name__, value))
 
