@@ -32,7 +32,7 @@ REFUSALS = ("401", "403", "404", "409", "413", "429")
 UNANSWERED = ("time-out", "reset", "500", "503")
 """It does not say what it did; it did nothing."""
 AFTER = ("time-out after", "time-out, later", "reset after", "500 after", "503 after")
-"""The same, and it did what was asked: at once, or some reads later."""
+"""The same, and it did what was asked: at once, or some reads later, or while somebody waits for it."""
 UNSEEN = ("time-out, unseen", "time-out, last")
 """The same, and it does what was asked after it was looked for in vain: while the operation waits for
 it, or when the operation has ended."""
@@ -131,7 +131,8 @@ class Wire:
         self.asked, self.fired, self._faulty = [], False, []
         self._counts.clear()
         self._due = (asked, fault) if asked else None
-        self._clock.waits = self.let_come if fault == "time-out, unseen" else lambda: None
+        coming = {"time-out, unseen": self.let_come, "time-out, later": self._cloud.settle}
+        self._clock.waits = coming.get(fault, lambda: None)
 
     def let_come(self) -> None:
         """Let those take effect that were looked for in vain."""
