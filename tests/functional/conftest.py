@@ -22,7 +22,7 @@ IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, whatever the order: no process is left with it at the end."""
-    items.sort(key=lambda item: "test_life" not in item.nodeid)
+    items.sort(key=lambda item: "functional/test_life" not in item.nodeid)
 
 
 @pytest.fixture(scope="session")
