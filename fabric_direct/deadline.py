@@ -96,6 +96,9 @@ class Call(Generic[T]):
         self.over: Future[T] = Future()
         """Done when the call has returned."""
         self.given_up = threading.Event()
+        self.changed = False
+        """Whether it is known to have changed something, whatever it raises."""
+        self._outer = _current.get()
         context = copy_context()
         _Caller.take().calls.put(lambda: context.run(self._run, function))
 
@@ -111,6 +114,12 @@ class Call(Generic[T]):
                 return self.over.result()
             self.given_up.set()
             raise TimedOut(f"{self.what} gave no answer", why=f"waited {seconds:.1f} s") from error
+
+    def change(self) -> None:
+        """Note that it has changed something, and so has the call that it is a part of."""
+        self.changed = True
+        if self._outer:
+            self._outer.change()
 
     def _run(self, function: Callable[[], T]) -> None:
         _current.set(self)
@@ -176,6 +185,13 @@ def unanswered(what: str, then: Callable[[], object] = lambda: None) -> None:
     deadline.give_up([request])
     if noted is not None:
         noted.append(request)
+
+
+def took_effect() -> None:
+    """Note that the current call has changed something: no error after that says that it did nothing."""
+    call = _current.get()
+    if call is not None:
+        call.change()
 
 
 @contextmanager

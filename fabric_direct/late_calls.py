@@ -92,4 +92,7 @@ def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
 
 
 def _may_have_worked(call: Call[Any]) -> bool:
-    return not isinstance(call.over.exception(), Refused | Unsupported | NotFound)
+    error = call.over.exception()
+    if isinstance(error, NotFound):  # of what a request of many asked for
+        return call.changed
+    return not isinstance(error, Refused | Unsupported)

@@ -1313,18 +1313,6 @@ def test_a_server_that_has_the_flavor_is_only_stamped(resizable: Nova) -> None:
     assert resizable.calls == [FLAVORS, BY_TAG, BY_TAG, STAMP]
 
 
-def test_a_server_that_was_resized_and_is_not_found_to_be_stamped_is_no_matter_of_course(
-    resizable: Nova,
-) -> None:
-    """An error of the kind NotFound would say that nothing has changed."""
-    resizable.lists([server("VERIFY_RESIZE", flavor=LARGE)], [server(flavor=LARGE)], [])
-
-    with pytest.raises(DriverError, match="is resized, but its stamp is not written") as caught:
-        resizable.compute().resize(LARGER.stamp())
-
-    assert not isinstance(caught.value, NotFound)
-
-
 def test_a_resize_that_was_interrupted_before_it_was_confirmed_is_finished(resizable: Nova) -> None:
     resizable.lists(
         [server("VERIFY_RESIZE", flavor=LARGE)],

@@ -19,6 +19,8 @@ from fabric_direct.deadline import Deadline, Unanswered, bounded, wait_until
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
 from fabric_direct.drivers.read_cache import ReadCache
+from fabric_direct.errors import NotFound
+from fabric_direct.late_calls import in_effect
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry, neutron_port
 
 SERVERS = ("GET", "compute", "/servers/detail", {})
@@ -744,3 +746,32 @@ class TestNoAnswer:
             list(network.ports())
 
         assert methods(api) == ["POST", "GET", "GET"]
+
+
+class TestWhatTookEffect:
+    """A call is many requests: the last one's error says nothing of those before."""
+
+    def left(self, api: OpenStackApi, *methods: str) -> tuple[str, ...]:
+        """Send requests for a driver, the last of which is answered by 404; return what is named."""
+        for method in dict.fromkeys(methods):
+            api.answer(method, "network", "/ports", {"ports": [], "port": {}})
+        api.answer("DELETE", "network", "/ports", status=404)
+        network = cloud(api.settings).network
+
+        class Driver:
+            def change(self) -> None:
+                for method in methods:
+                    network.request("/ports", method)
+                if not network.request("/ports", "DELETE").ok:
+                    raise NotFound("it is not there")
+
+        deadline = Deadline.within(60)
+        with suppress(NotFound):
+            bounded(Driver(), "compute", deadline, 30).change()
+        return in_effect(deadline.changing)
+
+    def test_is_named_though_something_was_not_found_later(self, api: OpenStackApi) -> None:
+        assert self.left(api, "GET", "POST") == ("unknown: compute.change may have taken effect",)
+
+    def test_is_nothing_if_all_before_it_was_read(self, api: OpenStackApi) -> None:
+        assert self.left(api, "GET") == ()

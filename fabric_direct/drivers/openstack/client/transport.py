@@ -43,7 +43,7 @@ from tenacity import (
 from urllib3 import Retry
 from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ProxyError
 
-from fabric_direct.deadline import unanswered
+from fabric_direct.deadline import took_effect, unanswered
 from fabric_direct.drivers.read_cache import ReadCache, current
 
 COLLECTIONS = frozenset(
@@ -175,6 +175,8 @@ class Transport(TCPKeepAliveAdapter):
             raise
         if response.status_code in _FAILED:
             _note(request)
+        elif response.ok and _changes(request):
+            took_effect()
         return response
 
     def _tried(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
@@ -233,9 +235,13 @@ def unsent(error: BaseException | None) -> bool:
     )
 
 
+def _changes(request: PreparedRequest) -> bool:
+    return request.method not in {"GET", "HEAD"} and not _reads(request)
+
+
 def _note(request: PreparedRequest) -> None:
     """Note a request that got no answer, unless it only reads; what it does no cache sees."""
-    if request.method not in {"GET", "HEAD"} and not _reads(request):
+    if _changes(request):
         reads = current() or ReadCache()
         unanswered(f"{request.method} {_path(request)}{_name(request)}", reads.invalidate)
 

@@ -51,10 +51,8 @@ from fabric_direct.drivers.openstack.volumes.driver import volumes_of
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Denied,
-    DriverError,
     FabricDirectError,
     InvalidSliver,
-    NotFound,
     NotOurs,
     NotVerified,
     TimedOut,
@@ -301,11 +299,7 @@ class OpenStackCompute(CloudDriver):
             found = server.settled(server.now(), deadline)
             _refuse_shrinking(found, flavor, sliver)
             server.resize(found, flavor, sliver.host, deadline)
-        try:
-            self.write_stamp(sliver.id, stamp)
-        except NotFound as error:  # which would say that nothing has changed
-            message = f"the server of {sliver.id} is resized, but its stamp is not written"
-            raise DriverError(message, why=str(error)) from error
+        self.write_stamp(sliver.id, stamp)
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
         """Replace the server's stamp, in one request.
