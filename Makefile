@@ -48,15 +48,15 @@ else
 test-openstack: openstack
 test-openstack: IMAGES = --cloud-init
 test-openstack: RUN = $(SUDO) $(KEEPING)
-test-openstack: AT_ONCE = -n auto
-test-openstack: BESIDE = $(DEBIAN)
+test-openstack: AT_ONCE = -n 2
 endif
 # Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" does the same on a cloud of
 # one's own, which needs that many VLANs and flat networks.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
 test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (25 min)
 	labs/fabric/env fim
-	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(BESIDE) $(PYTEST_ARGS)
+	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
+	$(if $(FABRIC_CLOUD),,$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(DEBIAN))
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
