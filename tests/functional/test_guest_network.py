@@ -30,7 +30,7 @@ from fabric_direct.processor import HandlerProcessor
 from tests.functional.apart import BRIDGE, NUMBER, subnet
 from tests.outcomes import done, made
 
-# No TAG: TestDebian runs with a cloud's tests, perhaps beside tests that look for all of their TAG.
+# No TAG: TestDebian runs by itself, perhaps beside tests that look for all of their TAG.
 MINE = f"gnet-{NUMBER:02}"
 DEBIAN = Path("/var/lib/fabric-direct/images/fabric-debian.qcow2")
 ADDRESSES = ("10.223.9.5/24", "fd23:9::5/64")
