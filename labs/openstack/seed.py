@@ -222,15 +222,16 @@ def volume_type() -> None:
 
 
 def hosts_are_up() -> bool:
-    """Tell whether every part that works on a host has reported itself, and the host is known."""
-    volumes = cloud.block_storage.get("/os-services").json()["services"]
-    states = [service["state"] for service in volumes]
+    """Tell whether every part of a host has reported itself, and the schedulers know the host."""
+    volumes = cloud.block_storage
+    states = [service["state"] for service in volumes.get("/os-services").json()["services"]]
     states += [service.state for service in cloud.compute.services()]
     agents = [agent for agent in cloud.network.agents() if agent.is_alive]
     return (
         states == ["up"] * HOST_SERVICES
         and len(agents) == AGENTS
         and any(cloud.compute.hypervisors())
+        and any(volumes.backend_pools())
     )
 
 
