@@ -30,7 +30,7 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (11 min)
+test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (8 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 4 --dist loadgroup
@@ -57,7 +57,7 @@ endif
 # Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" does the same on a cloud of
 # one's own, which needs that many VLANs and flat networks.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
-test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (25 min)
+test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (12 min)
 	labs/fabric/env fim
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
@@ -107,7 +107,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs (15 min)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (60 min)
+test-all: ## all that CI runs: tests, demos, checks, the wheel (35 min on 4 cores)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
