@@ -191,6 +191,8 @@ class _Trial:
             self._see_that_it_is_so(processor, "done, but not so")
         elif outcome.left and not processor.unfinished():
             self.found.append(f"{outcome.left} is left, but not in the journal")
+        elif not outcome.left and self._request.operation == "delete":
+            self._see_that_it_is_so(processor, "failed, says nothing is left")
         elif not outcome.left:
             self._see_that_it_was_taken_back(processor, before)
 
