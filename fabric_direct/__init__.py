@@ -8,12 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fabric_direct.adoption import Adoption, Adoptions, ServiceAdoption
     from fabric_direct.config import Site, load_site
     from fabric_direct.errors import FabricDirectError, Refused
     from fabric_direct.model import NodeSliver, Observed, Outcome, PciAddress, SliverRef, Status
     from fabric_direct.processor import HandlerProcessor
 
 __all__ = [
+    "Adoption",
+    "Adoptions",
     "FabricDirectError",
     "HandlerProcessor",
     "NodeSliver",
@@ -21,6 +24,7 @@ __all__ = [
     "Outcome",
     "PciAddress",
     "Refused",
+    "ServiceAdoption",
     "Site",
     "SliverRef",
     "Status",
@@ -28,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "adoption": ("Adoption", "Adoptions", "ServiceAdoption"),
     "config": ("Site", "load_site"),
     "errors": ("FabricDirectError", "Refused"),
     "model": ("NodeSliver", "Observed", "Outcome", "PciAddress", "SliverRef", "Status"),

@@ -207,6 +207,9 @@ class ActorSettings(Frozen):
     """The largest size of a VM; larger requests get this size."""
     network_prefix: Name = "dataplane"
     """L2Bridge services use the network ``<prefix>-<vlan>``."""
+    adopt: bool = False
+    """Whether VMs and ports that fabric_am made are adopted when the actor first modifies, acts on or
+    deletes them; otherwise these operations fail."""
     limit: Annotated[float, Field(gt=0)] = 1200.0
     """Seconds after which the actor gives up an operation; each ends earlier, undoing included."""
 
@@ -277,6 +280,22 @@ class ZoneSettings(Frozen):
     """Seconds between two queries of a child's capabilities. A child that misses three is skipped."""
 
 
+class WatchSettings(Frozen):
+    """What `watch` repairs by itself, and how often."""
+
+    enabled: bool = False
+    """Whether watchers may repair anything at the site."""
+    slivers: Literal["all", "asking"] = "all"
+    """``all`` repairs every sliver that does not decline (``watch: false``), ``asking`` those with
+    ``watch: true``."""
+    per_sliver: Annotated[int, Field(ge=1, le=1000)] = 6
+    """Repairs of one sliver, or of one uplink, in an hour; more are only reported."""
+    per_site: Annotated[int, Field(ge=1, le=100_000)] = 120
+    """Repairs of all of them in an hour."""
+    history: Annotated[int, Field(ge=16, le=1_048_576)] = 1024
+    """Size of the history in KiB; the former one is kept beside it."""
+
+
 class FakeHost(Frozen):
     """A host in memory."""
 
@@ -334,6 +353,7 @@ class Site(Frozen):
     placement: PlacementSettings = PlacementSettings()
     zone: ZoneSettings = ZoneSettings()
     limits: Limits = Limits()
+    watch: WatchSettings = WatchSettings()
     volume_pool: Path | None = None
     """Directory on the hosts for disks and volumes; ``<state_dir>/volumes`` if absent."""
     fake: FakeSettings = FakeSettings()

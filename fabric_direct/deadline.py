@@ -98,6 +98,8 @@ class Call(Generic[T]):
         self.given_up = threading.Event()
         self.changed = False
         """Whether it is known to have changed something, whatever it raises."""
+        self.taken_back = False
+        """Whether it is known to have left nothing changed, though it raises an error."""
         self._outer = _current.get()
         context = copy_context()
         _Caller.take().calls.put(lambda: context.run(self._run, function))
@@ -166,6 +168,8 @@ def _rest(known: threading.Event, until: float) -> None:
 _current: ContextVar[Call[Any] | None] = ContextVar("call", default=None)
 _changing: ContextVar[Deadline | None] = ContextVar("changing", default=None)
 """The deadline of the operation for which the current call may change something."""
+_ending: ContextVar[Deadline | None] = ContextVar("ending", default=None)
+"""When the current call of a driver is given up."""
 _noted: ContextVar[list[Unanswered] | None] = ContextVar("noted", default=None)
 
 
@@ -194,6 +198,13 @@ def took_effect() -> None:
         call.change()
 
 
+def took_back() -> None:
+    """Note that what the current call has changed was taken back, and read back as it was before."""
+    call = _current.get()
+    if call is not None:
+        call.taken_back = True
+
+
 @contextmanager
 def noting() -> Iterator[list[Unanswered]]:
     """Give access to the requests of the block that got no answer."""
@@ -206,12 +217,18 @@ def noting() -> Iterator[list[Unanswered]]:
 
 
 @contextmanager
-def _for(deadline: Deadline | None) -> Iterator[None]:
-    before = _changing.set(deadline)
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    before = variable.set(value)
     try:
         yield
     finally:
-        _changing.reset(before)
+        variable.reset(before)
+
+
+def time_left(at_most: float) -> float:
+    """Return the seconds until the current call of a driver is given up, but at most ``at_most``."""
+    ending = _ending.get()
+    return ending.remaining(at_most) if ending else at_most
 
 
 def current_call() -> Call[Any] | None:
@@ -321,7 +338,8 @@ class _Bounded:
 
     def _call(self, attribute: str, function: Callable[[], T], limit: float) -> T:
         limit, reading = self._deadline.remaining(limit), attribute in self._reading
-        with _for(None if reading else self._deadline):
+        ending, changing = Deadline.within(limit), None if reading else self._deadline
+        with _set(_changing, changing), _set(_ending, ending):
             call = _begin(limit, f"{self._name}.{attribute}", function)
         if reading:
             return call.result(limit)

@@ -13,6 +13,7 @@
     │   ├── DeviceClaimed        another domain, live or defined, has the device
     │   ├── DeviceInUse          the host itself uses the device
     │   ├── DeviceUnclean        the device was not cleaned after its last use, or is quarantined
+    │   ├── DeviceLost           the device is that of a server which has lost it
     │   ├── NoHost               no host can take the sliver, or each that could refused it
     │   ├── PoolExhausted        a network has no free address left
     │   └── QuotaExceeded        the project's quota has no room for it
@@ -105,6 +106,10 @@ class DeviceInUse(Conflict):
 
 class DeviceUnclean(Conflict):
     """The device was not cleaned after its last use, or could not be: it is quarantined."""
+
+
+class DeviceLost(Conflict):
+    """No domain has the device, but a server's stamp names it: it is that sliver's, with its data."""
 
 
 class NoHost(Conflict):

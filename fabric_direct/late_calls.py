@@ -93,6 +93,8 @@ def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
 
 def _may_have_worked(call: Call[Any]) -> bool:
     error = call.over.exception()
+    if error and call.taken_back:
+        return False
     if isinstance(error, NotFound):  # of what a request of many asked for
         return call.changed
     return not isinstance(error, Refused | Unsupported)

@@ -56,6 +56,7 @@ class Holders:
     """The hosts that have anything of a sliver, of those that were asked."""
 
     having: tuple[str, ...]
+    """The one that has the sliver itself first."""
     silent: Mapping[str, Exception]
     """Hosts that did not answer, and why."""
 
@@ -183,7 +184,8 @@ class Placing:
             answers[host] = answer
             if answer is Share.WHOLE and named in {None, host}:
                 break
-        having = (host for host in self._site.hosts if answers.get(host) in _SOME)
+        having = [host for host in self._site.hosts if answers.get(host) in _SOME]
+        having.sort(key=lambda host: answers[host] is not Share.WHOLE)
         return Holders(
             tuple(having), {h: a for h, a in answers.items() if isinstance(a, Exception)}
         )

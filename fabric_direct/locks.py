@@ -43,6 +43,44 @@ def sliver_lock(state_dir: Path, sliver_id: str) -> Path:
     return state_dir / "locks" / f"sliver-{sliver_id}"
 
 
+def is_held(path: Path) -> bool:
+    """Return whether a thread or process holds a lock.
+
+    :raises DriverError: if the file cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unusable("look at a lock", path, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def stale(directory: Path) -> tuple[Path, ...]:
+    """Return the files of locks that nobody holds: those of processes that were killed.
+
+    :raises DriverError: if they cannot be read.
+    """
+    try:
+        there = sorted(directory.iterdir()) if directory.exists() else []
+    except OSError as error:
+        raise unusable("list the locks", directory, error) from error
+    return tuple(path for path in there if path.is_file() and not is_held(path))
+
+
+def remove_stale(path: Path) -> None:
+    """Remove the file of a lock, unless a thread or process holds it."""
+    with suppress(SliverBusy), exclusive(path, path.name, timeout=0):
+        pass  # whoever ends holding it removes it
+
+
 class _File:
     """The file of a lock, locked or not."""
 

@@ -380,6 +380,8 @@ class NodeSliver(SliverRef):
     capacities: Capacities
     ssh_keys: tuple[SshPublicKey, ...] = ()
     """Authorized public keys, in OpenSSH's one-line format."""
+    watch: bool | None = None
+    """Whether a watcher repairs it when others change it; if absent, as site.yaml says."""
     boot_script: Annotated[str, Field(max_length=65_536)] | None = None
     """Run once at first boot, by the interpreter that its first line names."""
     components: Annotated[tuple[Component, ...], Field(max_length=128)] = ()
@@ -464,6 +466,8 @@ class DeviceState(StrEnum):
     """The host uses it, or another function of its IOMMU group."""
     UNCLEAN = "unclean"
     """Its last tenant is gone, and it has not been cleaned yet."""
+    LOST = "lost"
+    """The stamp of a server names it, and no domain has it: it is that sliver's, with its data."""
     QUARANTINED = "quarantined"
     """Cleaning failed; an operator must release it."""
     NOT_ALLOWED = "not allowed"
@@ -484,6 +488,8 @@ class ObservedInterface(Frozen):
     """Its floating IP, if any."""
     port_security: bool | None = None
     """Whether port security is enabled; None if unknown."""
+    link: Literal["up", "down", "off"] = "up"
+    """Whether it can carry traffic: ``off`` if it was switched off, ``down`` if the network says so."""
     bandwidth: int | None = None
     """Limit in Mbit/s in each direction, if any."""
     guest_name: str | None = None
@@ -576,6 +582,8 @@ class Operation(StrEnum):
     DELETE = "delete"
     PROBE = "probe"
     POA = "poa"
+    RECONCILE = "reconcile"
+    ADOPT = "adopt"
 
 
 class Finding(StrEnum):

@@ -1,18 +1,28 @@
 """Each operation, from the sliver to the outcome, in the thread of its caller."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache
 from threading import Lock
 from typing import Any
 
 from fabric_direct import engine, registry
+from fabric_direct.adoption import Adoption, ServiceAdoption, of_journal
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, call_within
-from fabric_direct.drivers.contract import DeviceDriver, HostDevice, HostDrivers, Server
+from fabric_direct.device_owners import Lacks
+from fabric_direct.drift import SiteDrift, site_drift
+from fabric_direct.drivers.contract import (
+    FoundPort,
+    FoundServer,
+    HostDevice,
+    HostDrivers,
+    Server,
+)
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
@@ -21,7 +31,9 @@ from fabric_direct.errors import (
     NotFound,
     NotVerified,
 )
-from fabric_direct.handlers.base import Handler
+from fabric_direct.handlers.adoption import adoption_driver, server_name
+from fabric_direct.handlers.adoption_draft import Draft, draft
+from fabric_direct.handlers.base import Handler, Repair
 from fabric_direct.journal import Entry, Journal, Unfinished
 from fabric_direct.late_calls import in_effect, named
 from fabric_direct.locate_sliver import (
@@ -34,8 +46,10 @@ from fabric_direct.locate_sliver import (
     refuse_unknown,
 )
 from fabric_direct.locks import exclusive, sliver_lock
+from fabric_direct.migration.servers import parts_of
 from fabric_direct.model import (
     NodeSliver,
+    Observed,
     Operation,
     Outcome,
     PciAddress,
@@ -44,10 +58,16 @@ from fabric_direct.model import (
     StepReport,
     StepStatus,
 )
-from fabric_direct.outcomes import Refusals, failed, joined, report
+from fabric_direct.outcomes import Refusals, failed, joined, reconciled, report
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
-from fabric_direct.steps.base import Flow
+from fabric_direct.site_devices import SiteDevices
+from fabric_direct.steps.adoption import TakeBack
+from fabric_direct.steps.base import Flow, Step
+from fabric_direct.sweep.books import Books
+from fabric_direct.sweep.dry_runs import DryRuns
+from fabric_direct.sweep.sweeper import Sweeper
+from fabric_direct.watch import Source
 
 log = logging.getLogger(__name__)
 _AT_ONCE = 32
@@ -89,6 +109,7 @@ class Operations:
         self._on_progress = on_progress
         self._lock = Lock()
         self._drivers: dict[str, HostDrivers] = {}
+        self._devices = SiteDevices(site, self._bounded, self._cloud)
         lifetime = site.limits.create + site.limits.undo
         self._claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
 
@@ -164,8 +185,9 @@ class Operations:
         :param chosen: the host, if placement has chosen it.
         """
         handler = self._handler_on(host, sliver, deadline, reads)
-        job = _Job(Operation.CREATE, sliver, handler, handler.create(sliver), reads, chosen)
-        return self._apply(job, deadline)
+        with self._devices.lost_named(host, sliver, deadline):
+            flow = handler.create(sliver)
+        return self._apply(_Job(Operation.CREATE, sliver, handler, flow, reads, chosen), deadline)
 
     def _remember(self, sliver: SliverRef, host: str) -> bool:
         """Remember on which host a sliver is, and return whether that is new.
@@ -211,9 +233,38 @@ class Operations:
 
     def _modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         reads = ReadCache()
-        handler = self._handler(sliver, deadline, reads)
-        job = _Job(Operation.MODIFY, sliver, handler, handler.modify(sliver), reads)
-        return self._apply(job, deadline)
+        host = self._host_of(sliver, deadline, reads)
+        handler = self._handler_on(host, sliver, deadline, reads)
+        with self._devices.lost_named(host, sliver, deadline):
+            flow = handler.modify(sliver)
+        return self._apply(_Job(Operation.MODIFY, sliver, handler, flow, reads), deadline)
+
+    def reconcile(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        """Make the sliver again what its stamp says; name what cannot be repaired.
+
+        :raises Conflict: if another operation on it is unfinished: its stamp may be outdated.
+        """
+        self._refuse_unfinished(sliver.id)
+        reads = ReadCache()
+        host = self._host_of(sliver.ref(), deadline, reads)
+        handler = self._handler_on(host, sliver, deadline, reads)
+        with self._devices.lost_named(host, sliver, deadline):
+            repair: Repair = handler.reconcile(sliver.ref())
+        if not repair.flow.stages:
+            outcome = reconciled(sliver, repair, (), repair.found)
+            return self._end(outcome) if self._journal.of(sliver.id) else outcome
+        job = _Job(Operation.RECONCILE, repair.sliver, handler, repair.flow, reads)
+        outcome = self._apply(job, deadline)
+        found = handler.observed or repair.found
+        return reconciled(sliver, repair, outcome.steps, found) if outcome.ok else outcome
+
+    def _refuse_unfinished(self, sliver_id: str) -> None:
+        entry = self._journal.of(sliver_id)
+        if entry and entry.operation is not Operation.RECONCILE:
+            raise Conflict(
+                f"an operation on sliver {sliver_id} is unfinished: {entry.operation}",
+                remedy="finish or undo it first: fabric-direct recover",
+            )
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Delete the sliver from every host that has anything of it; the outcome names what is left."""
@@ -263,27 +314,123 @@ class Operations:
     def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline, entry: Entry) -> Outcome:
         reads = ReadCache()
         if self._cloud():
-            host = self._host_in_cloud(ref, deadline, reads)
+            found = self._host_in_cloud(ref, deadline, reads)
+            host = found or self._host_of_devices(ref)
         handler = self._handler_on(host, ref, deadline, reads)
         job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), reads, entry=entry)
         return self._apply(job, deadline)
+
+    def adopt(
+        self, wanted: Adoption | ServiceAdoption, deadline: Deadline, *, plan: bool = False
+    ) -> Outcome:
+        """Stamp a sliver that others made; if that fails, remove the stamps, or name what is left.
+
+        :param plan: only return what each step would do.
+        """
+        reads = ReadCache(read_only=plan)
+        job = self._adoption(wanted, deadline, reads)
+        if not plan:
+            return self._apply(job, deadline)
+        steps = call_within(
+            deadline.remaining(), "the plan to adopt it", lambda: engine.plan(job.flow)
+        )
+        return Outcome(
+            operation=Operation.PLAN,
+            sliver=wanted.sliver.ref(),
+            status=Status.DONE,
+            steps=steps,
+            warnings=tuple(reads.warnings),
+        )
+
+    def _adoption(
+        self, wanted: Adoption | ServiceAdoption, deadline: Deadline, reads: ReadCache
+    ) -> "_Job":
+        sliver = wanted.sliver
+        host = self._host_to_adopt(wanted, deadline) if isinstance(wanted, Adoption) else ""
+        handler = self._handler_on(host, sliver, deadline, reads)
+        with reads.active():
+            flow = handler.adopt(wanted)
+        return _Job(Operation.ADOPT, sliver, handler, flow, reads, data=wanted.journal_data())
+
+    def _host_to_adopt(self, wanted: Adoption, deadline: Deadline) -> str:
+        """Return the worker of the server to adopt; empty if it is not there."""
+        driver = adoption_driver(self._bounded("", deadline))
+        found = driver.server(server_name(wanted), whole=False)
+        return found.host if found else ""
+
+    def _disown(self, wanted: Adoption | ServiceAdoption, deadline: Deadline) -> Outcome:
+        """Remove the stamps of an unfinished adoption."""
+        reads = ReadCache()
+        job = self._adoption(wanted, deadline, reads)
+        stages = [map(TakeBack, filter(_planned, stage)) for stage in reversed(job.flow.stages)]
+        return self._apply(replace(job, flow=Flow.of(*stages)), deadline)
+
+    def strangers(self, prefix: str = "") -> tuple[FoundServer, ...]:
+        """Return the servers whose names begin so and that no sliver of the site has.
+
+        None where servers of others cannot be adopted.
+        """
+        deadline = Deadline.within(self._site.limits.probe)
+        driver = self._bounded("", deadline).adoption if self._cloud() else None
+        return driver.strangers(prefix) if driver else ()
+
+    def ports_named(self, names: Sequence[str]) -> tuple[FoundPort, ...]:
+        """Return the project's ports of these ids, names or MAC addresses; none but in a cloud."""
+        deadline = Deadline.within(self._site.limits.probe)
+        driver = self._bounded("", deadline).adoption if self._cloud() else None
+        return driver.ports_named(tuple(names)) if driver and names else ()
+
+    def drafts(self, prefix: str = "") -> tuple[Draft, ...]:
+        """Return the servers of fabric_am whose names begin so, each as it would be adopted.
+
+        :raises Unsupported: if the site's servers cannot be adopted.
+        """
+        deadline = Deadline.within(self._site.limits.modify)
+        found = adoption_driver(self._bounded("", deadline)).strangers(prefix)
+        named = [server for server in found if parts_of(server.name)]
+        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-draft") as pool:
+            return tuple(pool.map(lambda server: self._draft(server, deadline), named))
+
+    def _draft(self, server: FoundServer, deadline: Deadline) -> Draft:
+        found = engine.attempt(self._drafted, server, deadline)
+        if isinstance(found, Exception):
+            return Draft(server, None, report(found))
+        return Draft(server, found)
+
+    def _drafted(self, server: FoundServer, deadline: Deadline) -> Adoption:
+        drivers = self._bounded(server.host, deadline)
+        whole = adoption_driver(drivers).server(server.id)
+        if whole is None:
+            raise NotFound(f"{server} is gone")
+        return draft(self._site, drivers, whole)
 
     def recover(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
         """Finish or undo an unfinished operation, unless it has ended meanwhile.
 
         A creation of what was there before is finished: undoing would delete what it did not make.
         """
+        if entry.operation is Operation.ADOPT:
+            return self._recover_adoption(entry, deadline, undo=undo)
         model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
         whole = entry.sliver.keys() - {"id", "type"}
         sliver = (model if whole else SliverRef).model_validate(entry.sliver)
         if entry != self._journal.of(sliver.id):
             return Outcome(operation=entry.operation, sliver=sliver.ref(), status=Status.DONE)
+        if entry.operation is Operation.RECONCILE:
+            return self.reconcile(sliver, deadline)
         if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
             return self.delete(sliver, deadline)
         if entry.operation is Operation.MODIFY:
             return self.modify(self._former(entry, sliver, deadline) if undo else sliver, deadline)
         undo = undo and entry.owns_everything
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
+
+    def _recover_adoption(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
+        wanted = of_journal(entry.sliver)
+        if entry != self._journal.of(wanted.sliver.id):
+            ref = wanted.sliver.ref()
+            return Outcome(operation=entry.operation, sliver=ref, status=Status.DONE)
+        return self._disown(wanted, deadline) if undo else self.adopt(wanted, deadline)
 
     def _former(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> SliverRef:
         """Return the sliver as it was before an unfinished modification.
@@ -301,13 +448,23 @@ class Operations:
         return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Read the sliver; what it leaves open is taken as it is."""
-        if isinstance(sliver, NodeSliver) and sliver.open:
-            sliver = self._placing(deadline).known(sliver).sliver
-        observed = self._handler(sliver, deadline).observe(sliver)
+        """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
+        try:
+            observed = self._observe(sliver, deadline)
+        except Conflict:
+            observed = self._handler(sliver.ref(), deadline).observe(sliver)
         return Outcome(
             operation=Operation.PROBE, sliver=sliver.ref(), status=Status.DONE, observed=observed
         )
+
+    def _observe(self, sliver: SliverRef, deadline: Deadline) -> Observed:
+        """Observe the sliver on the host that it names.
+
+        :raises Conflict: if another one has it.
+        """
+        if isinstance(sliver, NodeSliver) and sliver.open:
+            sliver = self._placing(deadline).known(sliver).sliver
+        return self._handler(sliver, deadline).observe(sliver)
 
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
@@ -336,6 +493,8 @@ class Operations:
 
         :param operation: by default modify if the sliver is there, else create.
         """
+        if operation is Operation.RECONCILE:
+            return self._plan_repair(sliver.ref(), deadline)
         make: type[Handler] = registry.handler_for(sliver.type)
         reads = ReadCache(read_only=True)
         placement = self._foreseen(sliver, operation, deadline)
@@ -348,7 +507,9 @@ class Operations:
                 usual = Operation.MODIFY if handler.exists(wanted) else Operation.CREATE
                 return engine.plan(getattr(handler, (operation or usual).value)(wanted))
 
-        steps = call_within(deadline.remaining(), f"the plan to {operation or 'change it'}", ask)
+        with self._devices.lost_named(host, sliver, deadline):
+            what = f"the plan to {operation or 'change it'}"
+            steps = call_within(deadline.remaining(), what, ask)
         return Outcome(
             operation=Operation.PLAN,
             sliver=sliver.ref(),
@@ -356,6 +517,27 @@ class Operations:
             steps=steps,
             data=placement.data() if placement else {},
             warnings=placement.warnings if placement else (),
+        )
+
+    def _plan_repair(self, ref: SliverRef, deadline: Deadline) -> Outcome:
+        """Return how the sliver differs from its stamp, and what each step of its repair would do."""
+        make: type[Handler] = registry.handler_for(ref.type)
+        reads = ReadCache(read_only=True)
+        host = self._host_of(ref, deadline, reads)
+
+        def ask() -> tuple[Repair, tuple[StepReport, ...]]:
+            with reads.active():
+                repair: Repair = make(self._site, self._drivers_of(host)).reconcile(ref)
+                return repair, engine.plan(repair.flow)
+
+        repair, steps = call_within(deadline.remaining(), "the plan to reconcile it", ask)
+        return Outcome(
+            operation=Operation.PLAN,
+            sliver=ref,
+            status=Status.DONE,
+            steps=steps,
+            observed=repair.found,
+            data={"beyond": list(repair.beyond)} if repair.beyond else {},
         )
 
     def _foreseen(
@@ -396,7 +578,10 @@ class Operations:
     def _run(self, job: "_Job", deadline: Deadline) -> Outcome:
         everything = job.flow.owns_everything
         entry = job.entry or self._begin(
-            job.operation, job.sliver, owns_everything=everything, before=job.flow.before
+            job.operation,
+            job.data or _data(job.sliver),
+            owns_everything=everything,
+            before=job.flow.before,
         )
         result = engine.run(
             job.flow,
@@ -414,15 +599,13 @@ class Operations:
     def _begin(
         self,
         operation: Operation,
-        sliver: SliverRef,
+        sliver: dict[str, Any],
         *,
         owns_everything: bool,
         before: SliverRef | None = None,
     ) -> Entry:
         was = _data(before) if before else None
-        return self._journal.begin(
-            operation, _data(sliver), owns_everything=owns_everything, before=was
-        )
+        return self._journal.begin(operation, sliver, owns_everything=owns_everything, before=was)
 
     def _begin_deletion(self, ref: SliverRef) -> tuple[Entry, tuple[str, ...]]:
         """Note in the journal that a deletion begins; return the entry, and what failed as a warning.
@@ -430,7 +613,7 @@ class Operations:
         A deletion goes by stamp and needs no memory, so that it can free a disk that is full.
         """
         try:
-            return self._begin(Operation.DELETE, ref, owns_everything=True), ()
+            return self._begin(Operation.DELETE, _data(ref), owns_everything=True), ()
         except DriverError as error:
             return Entry(resumed=True, owns_everything=True), (str(error),)
 
@@ -446,8 +629,10 @@ class Operations:
         """Name what an operation left, after removing what unfinished ones before it made."""
         if not result.error:
             return self._still_there(job, entry, deadline)
-        if job.operation is Operation.MODIFY:
+        if job.operation in {Operation.MODIFY, Operation.RECONCILE}:
             return _not_taken_back(result) or (_drift(job) if entry.resumed else ())
+        if job.operation is Operation.ADOPT:
+            return _not_taken_back(result)
         if job.operation is Operation.CREATE and not entry.owns_everything:
             return _not_taken_back(result)
         left = _leftovers(job)
@@ -526,6 +711,15 @@ class Operations:
             raise Conflict(f"sliver {sliver.id} is on {has}, not on {wanted}")
         return has or wanted
 
+    def _host_of_devices(self, ref: SliverRef) -> str:
+        """Return the worker that keeps records of a node whose server is gone; empty if none does.
+
+        Each has ``limits.search`` to answer.
+        """
+        if not issubclass(registry.handler_for(ref.type).sliver_model, NodeSliver):
+            return ""
+        return self._devices.recorded_on(ref.id, Deadline.within(self._site.limits.search))
+
     def _host_of(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the only host, the one that has the sliver, or the one that it names.
 
@@ -573,46 +767,55 @@ class Operations:
         end = self._claims.settle if begun else self._claims.drop
         end(sliver.id)
 
+    def sweeper(self, dry_runs: DryRuns) -> Sweeper:
+        """Return what finds the things of slivers that nobody expects, as bounded as :meth:`placer`."""
+        deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
+        books = Books(self._site, self._journal, self._claims)
+        return Sweeper(self._site, books, dry_runs, lambda host: self._bounded(host, deadline))
+
     # --- what there is
+
+    def drift(self) -> SiteDrift:
+        """Return which slivers of the site differ from their stamps.
+
+        :raises FabricDirectError: if the cloud cannot be read.
+        """
+        deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
+
+        @cache
+        def drivers_of(host: str) -> HostDrivers:
+            return self._bounded(host, deadline, ReadCache(read_only=True))
+
+        return site_drift(self._site, drivers_of)
+
+    def sources(self) -> tuple[Source, ...]:
+        """Return what tells of changes: the cloud, each host's libvirt, and uplinks in VEPA mode."""
+        cloud = [""] if self._cloud() else []
+        hosts = {host: self._drivers_of(host) for host in self._site.hosts}
+        found = [Source("servers of the cloud", "", self._drivers_of(c).compute) for c in cloud]
+        for host, drivers in hosts.items():
+            domains = drivers.compute if not cloud else next(iter(drivers.devices.values()), None)
+            if domains and (not cloud or self._site.passes_devices(host)):
+                found.append(Source(f"domains of {host}", host, domains))
+            if drivers.uplink and any(entry.vepa for entry in self._site.hosts[host].devices):
+                found.append(Source(f"uplinks of {host}", host, drivers.uplink, uplinks=True))
+        return tuple(found)
 
     def servers(self) -> tuple[Server, ...]:
         """Return the servers with our stamp on all hosts."""
-        deadline = Deadline.within(self._site.limits.probe)
-        names = [""] if self._cloud() else self._site.hosts
-        hosts = (self._bounded(host, deadline) for host in names)
-        return tuple(server for drivers in hosts for server in drivers.compute.servers())
+        return self._devices.servers(Deadline.within(self._site.limits.probe))
 
     def devices(self, host: str) -> tuple[HostDevice, ...]:
-        """Return the PCI devices of a host.
+        """Return the PCI devices of a host; see :meth:`SiteDevices.of`."""
+        return self._devices.of(host, Deadline.within(self._site.limits.probe))
 
-        :raises NotFound: if the site has no such host.
-        """
-        self._site.host(host)
-        return self._bounded(host, Deadline.within(self._site.limits.probe)).functions()
+    def lacking(self, servers: Sequence[Server]) -> Lacks:
+        """Return what servers lack of their devices; see :meth:`SiteDevices.lacking`."""
+        return self._devices.lacking(servers, Deadline.within(self._site.limits.probe))
 
     def release(self, host: str, address: PciAddress, *, force: bool) -> None:
-        """Clean a device of a host and strike its record, or only strike it.
-
-        :raises NotFound: if the site has no such host, or the host no such device, unless by force.
-        """
-        deadline = Deadline.within(self._site.limits.clean)
-        there = {d.address: d for d in self._any_device(host, deadline).inventory()}
-        if address not in there and not force:
-            raise NotFound(f"there is no PCI function {address}", where=host)
-        self._device_driver(host, there.get(address), deadline).release(address, force=force)
-
-    def _device_driver(
-        self, host: str, device: HostDevice | None, deadline: Deadline
-    ) -> DeviceDriver:
-        """Return the driver that serves a device by the allow-list; any for one that is not in it."""
-        drivers = self._bounded(host, deadline).devices
-        names = (f"{device.type}_{device.model}", device.type or "") if device else ()
-        named = (drivers[name] for name in names if name in drivers)
-        return next(named, self._any_device(host, deadline))
-
-    def _any_device(self, host: str, deadline: Deadline) -> DeviceDriver:
-        self._site.host(host)
-        return next(iter(self._bounded(host, deadline).devices.values()))
+        """Clean a device of a host, or only remove its record; see :meth:`SiteDevices.release`."""
+        self._devices.release(host, address, Deadline.within(self._site.limits.clean), force=force)
 
     def bridge_mode(self, host: str, link: str, mode: str | None = None) -> str:
         """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``; set it before, if given.
@@ -630,7 +833,10 @@ class Operations:
     def _bounded(
         self, host: str, deadline: Deadline, reads: ReadCache | None = None
     ) -> HostDrivers:
-        return self._drivers_of(host).within(deadline, self._site.limits.call, reads)
+        limits = self._site.limits
+        return self._drivers_of(host).within(
+            deadline, limits.call, reads, guest_limit=limits.guest_boot
+        )
 
     def _drivers_of(self, host: str) -> HostDrivers:
         with self._lock:
@@ -653,6 +859,8 @@ class _Job:
     """Which was chosen for the sliver; empty if it names it."""
     entry: Entry | None = None
     """The journal's, of an operation that this is a part of; None if it is all of it."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """What the journal notes of the sliver; all of the sliver if empty."""
 
     def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
         return Outcome(
@@ -667,6 +875,10 @@ class _Job:
 
 def _data(sliver: SliverRef) -> dict[str, Any]:
     return sliver.model_dump(mode="json", exclude_none=True)
+
+
+def _planned(step: Step) -> bool:
+    return step.planned
 
 
 def _success(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:

@@ -4,8 +4,18 @@ import logging
 from collections.abc import Collection, Mapping
 
 from fabric_direct import errors
-from fabric_direct.errors import FabricDirectError, NoHost, Refused
-from fabric_direct.model import ErrorReport, Operation, Outcome, SliverRef, Status, StepStatus
+from fabric_direct.errors import FabricDirectError, NoHost, NotVerified, Refused
+from fabric_direct.handlers.base import Repair
+from fabric_direct.model import (
+    ErrorReport,
+    Observed,
+    Operation,
+    Outcome,
+    SliverRef,
+    Status,
+    StepReport,
+    StepStatus,
+)
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +75,31 @@ def joined(ref: SliverRef, outcomes: Mapping[str, Outcome]) -> Outcome:
 
 def _on_host(host: str, error: ErrorReport) -> ErrorReport:
     return error.model_copy(update={"message": f"host {host}: {error.message}"})
+
+
+def reconciled(
+    sliver: SliverRef, repair: Repair, steps: tuple[StepReport, ...], found: Observed
+) -> Outcome:
+    """Return the outcome of a repair whose steps succeeded: it is done if nothing differs any more.
+
+    :param found: what is there now.
+    """
+    still = found.differences
+    some = any(step.status is StepStatus.DONE for step in steps)
+    outcome = Outcome(
+        operation=Operation.RECONCILE,
+        sliver=sliver.ref(),
+        status=Status.DONE,
+        observed=found,
+        steps=steps,
+        data={"repaired": [each for each in repair.found.differences if each not in still]},
+    )
+    if not still:
+        return outcome
+    why = "; ".join(dict.fromkeys((*still, *repair.beyond)))
+    error = NotVerified(f"sliver {sliver.id} differs in what cannot be repaired", why=why)
+    status = Status.PARTIAL if some else Status.FAILED
+    return outcome.model_copy(update={"status": status, "error": report(error)})
 
 
 class Refusals:

@@ -6,7 +6,7 @@ futures can be awaited by ``asyncio.wrap_future``.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from fabric_direct import engine, forks, registry
+from fabric_direct.adoption import Adoption, ServiceAdoption
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline
-from fabric_direct.drivers.contract import HostDevice, Server
-from fabric_direct.errors import Conflict
+from fabric_direct.device_owners import Lacks
+from fabric_direct.drift import SiteDrift
+from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
+from fabric_direct.errors import Conflict, InvalidSite, Refused
+from fabric_direct.handlers.adoption_draft import Draft
 from fabric_direct.handlers.base import Handler
 from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.keyed_queue import KeyedQueue
@@ -30,6 +34,11 @@ from fabric_direct.outcomes import failed
 from fabric_direct.placement.placer import Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
+from fabric_direct.repair_history import Note
+from fabric_direct.sweep.dry_runs import DryRuns
+from fabric_direct.sweep.findings import Findings, LeftAlone
+from fabric_direct.sweep.sweeper import AT_MOST, Sweeper
+from fabric_direct.watch import Watcher
 
 log = logging.getLogger(__name__)
 _READING = frozenset({Operation.PLAN, Operation.PROBE})
@@ -44,8 +53,21 @@ class _Invocation:
     future: "Future[Outcome]"
     told: bool = True
     """Whether somebody asked for it, and is told of its outcome."""
+    swept: bool = False
+    """Whether it may only run if nothing was begun on the sliver since the dry run of a sweep."""
     context: Context = field(default_factory=copy_context)
     """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that was confirmed and has begun."""
+
+    findings: Findings
+    deletions: "list[Future[Outcome]]"
+    """Of the slivers that go, in the order of ``findings.types``."""
+    kept: tuple[LeftAlone, ...]
+    """What belongs to no sliver, would go, and could not be removed."""
 
 
 class _Threads(ThreadPoolExecutor):
@@ -83,7 +105,7 @@ class HandlerProcessor:
         self.site = site
         self._workers, self._step_workers = workers, step_workers
         self._on_progress, self._on_done = on_progress, on_done
-        self._journal = Journal(site.state_dir)
+        self._journal, self._dry_runs = Journal(site.state_dir), DryRuns(site.state_dir)
         self._closed = False
         self._reset()
         forks.in_child(self._reset)
@@ -98,6 +120,7 @@ class HandlerProcessor:
         """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
         self._pending: set[Future[Outcome]] = set()
+        self._watchers: list[Watcher] = []
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
         self._steps = _Threads(self._step_workers, "fabric-direct-step")
         self._late = LateCalls(self.site.limits.busy)
@@ -114,6 +137,16 @@ class HandlerProcessor:
     def modify(self, sliver: SliverRef) -> "Future[Outcome]":
         """Change the existing sliver into the requested one; components are matched by their id."""
         return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
+
+    def reconcile(self, sliver: SliverRef) -> "Future[Outcome]":
+        """Make the sliver again what its stamp says, whatever others have changed.
+
+        It is done if nothing differs afterwards; what cannot be repaired is named, and not touched.
+        A server that somebody stopped stays so. No volume or network is removed, and no device cleaned.
+        """
+        return self._submit(
+            Operation.RECONCILE, sliver, lambda d: self._operations.reconcile(sliver, d)
+        )
 
     def delete(self, sliver: SliverRef) -> "Future[Outcome]":
         """Delete everything with the stamp of the sliver, and verify that it is gone."""
@@ -132,8 +165,43 @@ class HandlerProcessor:
             Operation.POA, sliver, lambda d: self._operations.poa(sliver, action, values, d)
         )
 
+    def adopt(self, wanted: Adoption | ServiceAdoption, *, plan: bool = False) -> "Future[Outcome]":
+        """Stamp a sliver that others made, so that it is found, changed and deleted from then on.
+
+        Nothing else of it is changed. What does not fit is refused, or warned of. If it fails, the
+        stamps are removed again.
+
+        :param wanted: the sliver, and where its parts are.
+        :param plan: only return what would be stamped.
+        """
+        operation = Operation.PLAN if plan else Operation.ADOPT
+        return self._submit(
+            operation, wanted.sliver, lambda d: self._operations.adopt(wanted, d, plan=plan)
+        )
+
+    def strangers(self, prefix: str = "") -> tuple[FoundServer, ...]:
+        """Return the servers whose names begin so and that no sliver of the site has.
+
+        None where servers of others cannot be adopted.
+        """
+        return self._operations.strangers(prefix)
+
+    def ports_named(self, names: Sequence[str]) -> tuple[FoundPort, ...]:
+        """Return the project's ports of these ids, names or MAC addresses, whosever they are.
+
+        None where ports of others cannot be adopted.
+        """
+        return self._operations.ports_named(names)
+
+    def drafts(self, prefix: str = "") -> tuple[Draft, ...]:
+        """Return the servers of fabric_am whose names begin so, each as it would be adopted.
+
+        :raises Unsupported: if the site's servers cannot be adopted.
+        """
+        return self._operations.drafts(prefix)
+
     def plan(self, sliver: SliverRef, operation: Operation | None = None) -> "Future[Outcome]":
-        """Return what each step of ``create``, ``modify`` or ``delete`` would do; change nothing.
+        """Return what each step of an operation that makes or removes would do; change nothing.
 
         :param operation: by default modify if the sliver is there, else create.
         """
@@ -206,14 +274,108 @@ class HandlerProcessor:
         future.add_done_callback(end_claim)
         return future
 
+    # --- what nobody expects
+
+    def find_unexpected(self, expected: Collection[str]) -> Findings:
+        """Return what bears the site's stamp and belongs to none of these slivers: a sweep's dry run.
+
+        Nothing is changed, but the dry run is kept in ``state_dir``, for :meth:`sweep`. What another
+        site stamped is not found; what is being worked on, or cannot be removed safely, is left alone.
+
+        :param expected: the ids of all slivers that shall exist, of every resource type.
+        :raises Refused: if it is empty, or a host or the cloud does not answer with all it has.
+        :raises SliverBusy: if another sweep is under way.
+        """
+        with self._sweeping() as sweeper:
+            return sweeper.dry_run(expected)
+
+    def sweep(self, expected: Collection[str], token: str, *, at_most: float = AT_MOST) -> Sweep:
+        """Delete what the last dry run found, each sliver as :meth:`delete` does.
+
+        A sliver on which another operation was begun since the dry run is refused. Others go on.
+
+        :param token: of the last dry run's findings.
+        :param at_most: percent of the slivers that exist that may go.
+        :raises Refused: if what is found now is not what the token stands for, or too much would go, or
+            as :meth:`find_unexpected` does. Nothing is deleted then.
+        :raises SliverBusy: if another sweep is under way.
+        """
+        self._refuse_closed()
+        with self._sweeping() as sweeper:
+            found = sweeper.confirmed(expected, token, at_most)
+            tried = {
+                thing: engine.attempt(sweeper.remove_nobodys, thing) for thing in found.of_nobody()
+            }
+            errors = {t: error for t, error in tried.items() if isinstance(error, Exception)}
+            kept = tuple(LeftAlone(what=str(t), why=str(error)) for t, error in errors.items())
+            return Sweep(found, [self._sweep_away(ref) for ref in found.slivers()], kept)
+
+    def _sweep_away(self, ref: SliverRef) -> "Future[Outcome]":
+        def work(deadline: Deadline) -> Outcome:
+            return self._operations.delete(ref, deadline)
+
+        return self._put(_Invocation(Operation.DELETE, ref, work, Future(), swept=True))
+
+    @contextmanager
+    def _sweeping(self) -> Iterator[Sweeper]:
+        """Give what finds things, while no other process of the site sweeps."""
+        path = self.site.state_dir / "locks" / "sweep"
+        with exclusive(path, "the site's sweep", timeout=self.site.limits.busy):
+            yield self._operations.sweeper(self._dry_runs)
+
     # --- what there is
 
     def slivers(self) -> tuple[Server, ...]:
         """Return the servers with our stamp on all hosts."""
         return self._operations.servers()
 
+    def lacking(self, servers: Sequence[Server] | None = None) -> Lacks:
+        """Return what servers lack of the devices that their stamps name.
+
+        Each host that has such a server is asked once; one that does not answer is named in the result.
+
+        :param servers: by default all :meth:`slivers`.
+        """
+        return self._operations.lacking(self.slivers() if servers is None else servers)
+
+    def drift(self) -> SiteDrift:
+        """Return which slivers differ from their stamps, by listings of the whole site.
+
+        Guests are not looked into; :meth:`reconcile` does so. A host that does not answer is named.
+
+        :raises FabricDirectError: if the cloud cannot be read.
+        """
+        return self._operations.drift()
+
+    def watch(self, on_note: Callable[[Note], None] | None = None) -> Watcher:
+        """Repair slivers and uplinks when others change them, until the watcher is stopped.
+
+        It listens to libvirt, Nova and the kernels of workers. Shutting the processor down stops it.
+
+        :param on_note: called from its threads with each note of what it did.
+        :raises InvalidSite: if site.yaml does not ask for it.
+        """
+        if not self.site.watch.enabled:
+            raise InvalidSite(
+                "the site does not ask for repairs",
+                field="watch.enabled",
+                remedy="set it to true; reconcile repairs what is named",
+            )
+        watcher = Watcher(self.site, self, self._operations.sources(), on_note=on_note)
+        self._watchers.append(watcher)
+        watcher.start()
+        return watcher
+
+    def differences(self, sliver: SliverRef) -> "Future[Outcome]":
+        """Return what :meth:`reconcile` would do; change nothing."""
+        return self.plan(sliver, Operation.RECONCILE)
+
     def devices(self, host: str) -> tuple[HostDevice, ...]:
         """Return the PCI devices of a host.
+
+        One that no domain has and the stamp of a server names, on whatever host the server is, is
+        ``lost``. The servers are listed only if a device was left behind; if they cannot be, it is
+        ``unclean``, and its ``why`` says so.
 
         :raises NotFound: if the site has no such host.
         """
@@ -225,6 +387,11 @@ class HandlerProcessor:
         :param force: do not clean it; the caller is responsible for its state.
         :raises NotFound: if the site has no such host, or the host no such device, unless by force.
         :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceLost: if the stamp of a server names it, also by force. What its own sliver's
+            removal could not clean, and is quarantined, may be released.
+        :raises Conflict: if its last sliver is not gone, though no stamp of it can be read.
+        :raises Unreachable: if the stamps of the servers cannot be read: the cloud, or a host, does not
+            answer.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
         self._operations.release(host, address, force=force)
@@ -274,6 +441,8 @@ class HandlerProcessor:
         :param timeout: seconds to wait at most; operations that have not begun by then are cancelled.
         :returns: whether all have ended.
         """
+        for watcher in self._watchers:
+            watcher.stop()
         with self._queue.lock:
             self._closed, pending = True, set(self._pending)
         running = wait_for(pending, timeout).not_done if wait else pending
@@ -344,7 +513,21 @@ class HandlerProcessor:
             return invocation.work(Deadline.within(limit))
         self._undo_late(invocation)
         with self._sliver_locked(invocation.sliver.id):
+            self._end_dry_run(invocation)
             return self._keep_late(invocation, Deadline.within(limit, unanswered))
+
+    def _end_dry_run(self, invocation: _Invocation) -> None:
+        """End what a sweep's dry run found of the sliver: it is about to change.
+
+        :raises Refused: if this is the sweep, and another operation has begun since.
+        """
+        untouched = self._dry_runs.end(invocation.sliver.id)
+        if invocation.swept and not untouched:
+            raise Refused(
+                f"sliver {invocation.sliver.id} was not swept",
+                why="another operation on it was begun after the dry run",
+                remedy="sweep without --token, and look at what it finds",
+            )
 
     def _undo_late(self, invocation: _Invocation) -> None:
         """Wait for the late calls of the sliver, and undo what they made before anything is built on it.
@@ -403,7 +586,9 @@ class HandlerProcessor:
 
     def _limit(self, operation: Operation) -> float:
         limits = self.site.limits
-        return float(getattr(limits, operation.value, limits.probe))
+        as_modify = operation in {Operation.ADOPT, Operation.RECONCILE}
+        limited = Operation.MODIFY if as_modify else operation
+        return float(getattr(limits, limited.value, limits.probe))
 
 
 def _log(outcome: Outcome) -> None:

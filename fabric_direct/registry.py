@@ -72,6 +72,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     def make(kind: str, name: str) -> Any:
         return driver(kind, name)(site, host)
 
+    adoption = getattr(driver("compute", server), "adoption", None)
     bridge, known = site.driver_for("L2Bridge"), host in site.hosts
     tuning = server if server in _names("tuning") else "libvirt"
     uplink = server if server in _names("uplink") else "netlink"
@@ -82,6 +83,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         volume=make("volume", site.driver_for("Storage") or server),
         tuning=make("tuning", tuning) if known else None,
         guest=None if site.guest == "none" else make("guest", site.guest),
+        adoption=adoption(site, host) if adoption else None,
         bridge=make("bridge", bridge) if bridge else None,
         uplink=make("uplink", uplink) if known else None,
         devices=dict(_devices(site, host)) if known else {},

@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Any, ClassVar
 
 from fabric_direct import engine
-from fabric_direct.actor import fim, fim_writeback, poa, results
+from fabric_direct.actor import fim, fim_writeback, poa, results, takeover
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
@@ -202,7 +202,7 @@ class VMHandler(_Handler):
         """Modify the components only: all else stays as the server's stamp has it."""
         node = fim.node_of(unit.get_sliver())
         modified = fim.node_of(unit.get_modified() or node)
-        wanted = fim.changed(self._stamped(unit), unit, modified)
+        wanted = fim.changed(self._known(unit, node), unit, modified)
         outcome = self._ended(self._processor().modify(wanted))
         fim_writeback.write_changed(node, modified, outcome.observed)
 
@@ -218,8 +218,9 @@ class VMHandler(_Handler):
     def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
         node = fim.node_of(unit.get_sliver())
         action, data = poa.data_of(asked)
+        takeover.take_over_vm(self._processor(), unit, self._ended)
         if action == "rescan":
-            data = {"bdf": fim.host_functions(self._stamped(unit), node, data["bdf"])}
+            data = {"bdf": fim.host_functions(self._known(unit, node), node, data["bdf"])}
         answer = self._answer(unit, action, data)
         labels = node.label_allocations
         host = str(labels.instance_parent if labels else "")
@@ -228,6 +229,16 @@ class VMHandler(_Handler):
             numa = self._answer(unit, "numainfo", {})
             return {action: poa.cpu_info(host, instance, answer, numa)}
         return {action: poa.numa_info(host, instance, answer)} if action == "numainfo" else None
+
+    def _delete(self, unit: Unit) -> None:
+        takeover.take_over_vm(self._processor(), unit, self._ended)
+        super()._delete(unit)
+
+    def _known(self, unit: Unit, node: Node) -> NodeSliver:
+        """Return the VM as it was created or last modified, adopted before if others made it."""
+        processor = self._processor()
+        takeover.take_over_vm(processor, unit, self._ended)
+        return takeover.relabelled(processor, self._stamped(unit), unit, node, self._ended)
 
     def _stamped(self, unit: Unit) -> NodeSliver:
         """Return the VM as it was created or last modified."""
@@ -249,9 +260,21 @@ class VnicNetHandler(_Handler):
     def _modify(self, unit: Unit) -> None:
         service = fim.service_of(unit.get_sliver())
         modified = fim.service_of(unit.get_modified() or service)
+        self._take_over(unit)
         wanted = fim.ports(self._site, unit, modified, service)
         self._ended(self._processor().modify(wanted))
         fim_writeback.write_allocations(service, modified)
+
+    def _delete(self, unit: Unit) -> None:
+        self._take_over(unit)
+        super()._delete(unit)
+
+    def _take_over(self, unit: Unit) -> None:
+        """Adopt the service's ports if others made them; a unit that does not say them has none."""
+        processor = self._processor()
+        wanted = takeover.service_ports(processor, unit)
+        if wanted is not None:
+            takeover.take_over_ports(processor, wanted, self._ended)
 
     def _completed(self, unfinished: list[Unfinished]) -> set[str]:  # noqa: ARG002
         """Return nothing: completed services are deleted one by one, whose ports they are."""

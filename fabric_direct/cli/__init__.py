@@ -5,11 +5,14 @@
     options      the options of all commands: --site, --json, --verbose; how errors are printed
     inputs       arguments -> slivers and data
     operations   plan create modify delete probe poa recover
+    upkeep       reconcile watch
     placement    place
     zones        zone serve, list, reservation show, delete
     reservations what a running zone is asked to make: place --zone, zone reservation
     zone_client  --zone, --token-file, --ca-file; requests to a running zone
     inspection   list devices doctor schema
+    sweep        sweep
+    adoption     adopt: slivers that others made
     migrate      fabric_am's configuration -> site.yaml
     running      waiting for outcomes, interrupts, exit codes
     progress     a live display on a terminal, plain lines elsewhere
@@ -30,7 +33,10 @@ _COMMANDS = {
     "delete": ("operations", "Delete slivers with everything that belongs to them."),
     "probe": ("operations", "Show a sliver and compare it with its file."),
     "poa": ("operations", "Carry out an operational action."),
+    "reconcile": ("upkeep", "Put back what others took from slivers."),
+    "watch": ("upkeep", "Repair slivers when others change them."),
     "recover": ("operations", "Finish or undo interrupted operations."),
+    "sweep": ("sweep", "Find, and delete, what nobody expects."),
     "place": ("placement", "Choose hosts for slivers; create them."),
     "zone": ("zones", "Serve the site as a zone; list zones; manage reservations."),
     "list": ("inspection", "List the existing slivers."),
@@ -38,13 +44,14 @@ _COMMANDS = {
     "uplink": ("inspection", "Show or set the bridge mode of an uplink."),
     "doctor": ("inspection", "Check the requirements of the site."),
     "schema": ("inspection", "Print the JSON Schema of a document."),
+    "adopt": ("adoption", "Stamp slivers that others made, as ours."),
     "migrate": ("migrate", "Translate the configuration of fabric_am to site.yaml."),
 }
 
 _EPILOG = """\b
 Exit codes:
   0    success
-  1    failed, nothing is left behind; or probe: the sliver is absent or differs
+  1    failed, nothing is left behind; or probe, reconcile --dry-run: a sliver is absent or differs
   2    invalid input, nothing was changed
   3    partly done, the message says what is left
   130  interrupted

@@ -19,6 +19,7 @@ from fabric_direct.cli.running import site_processor
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fabric_direct.device_owners import Lacks
     from fabric_direct.doctor import Diagnosis
     from fabric_direct.drivers.contract import HostDevice, Server
     from fabric_direct.model import PciAddress
@@ -28,24 +29,52 @@ if TYPE_CHECKING:
 @shared_options
 @pass_settings
 def list_(settings: Settings) -> None:
-    """List the slivers on all hosts of the site, found by their stamps."""
+    """List the slivers on all hosts of the site, found by their stamps.
+
+    LACKS names the devices that a server should have, by its stamp, and does not have: a hard reboot by
+    Nova takes them away. Only hosts with such servers are asked for their devices.
+    """
     with site_processor(settings) as processor:
         servers = processor.slivers()
+        lacks = processor.lacking(servers)
+    for host, error in lacks.unknown.items():
+        unknown = f"warning: whether servers on {host} lack devices is not known: {error}"
+        show.say(show.console(stderr=True), unknown, "yellow")
     if settings.as_json:
-        print_json([_as_data(server) for server in servers])
+        print_json([_server_data(server, lacks) for server in servers])
     elif servers:
-        show.table(show.console(), _SERVER, map(_server_row, servers))
+        rows = (_server_row(server, lacks) for server in servers)
+        show.table(show.console(), _SERVER, rows)
     else:
         show.say(show.console(), "No slivers.")
 
 
-_SERVER = ("SLIVER", "NAME", "STATE", "HOST", "INSTANCE", "CORES", "MIB", "NICS", "VOLUMES")
+_SERVER = (
+    "SLIVER",
+    "NAME",
+    "STATE",
+    "HOST",
+    "INSTANCE",
+    "CORES",
+    "MIB",
+    "NICS",
+    "VOLUMES",
+    "LACKS",
+)
 
 
-def _server_row(server: "Server") -> list[str]:
+def _server_row(server: "Server", lacks: "Lacks") -> list[str]:
     sizes = (server.cores, server.ram, len(server.ports), len(server.volumes))
     name, state = server.stamp.sliver.name, server.state.value
-    return [server.sliver, name, state, server.host, server.instance, *map(str, sizes)]
+    found = lacks.of(server)
+    lacking = "?" if found is None else ", ".join(f"{f.component} {f.address}" for f in found)
+    return [server.sliver, name, state, server.host, server.instance, *map(str, sizes), lacking]
+
+
+def _server_data(server: "Server", lacks: "Lacks") -> dict[str, Any]:
+    """Return a server with what it lacks; null if that is not known."""
+    found = lacks.of(server)
+    return {**_as_data(server), "lacks": None if found is None else [*map(_as_data, found)]}
 
 
 class _Devices(click.Group):
@@ -66,7 +95,8 @@ fabric-direct devices [HOST]... [--all] [--json]
 fabric-direct devices release HOST ADDRESS [--force]
 
 States: free; used, by a sliver or another domain; host-used, by the host itself; unclean, if its last
-tenant is gone and it has not been cleaned; quarantined, if cleaning failed; not allowed by site.yaml.
+tenant is gone and it has not been cleaned; lost, if its sliver's server is there and does not have it;
+quarantined, if cleaning failed; not allowed by site.yaml.
 """
 
 
@@ -150,7 +180,11 @@ def _say_none(others: int, out: "Console") -> None:
 @shared_options
 @pass_settings
 def release(settings: Settings, host: str, address: "PciAddress", *, force: bool) -> None:
-    """Clean a device that is unclean or quarantined, and release it."""
+    """Clean a device that is unclean or quarantined, and release it.
+
+    One that is lost is refused, also with --force: it is its sliver's. So is any device while the cloud,
+    or a host, does not answer.
+    """
     with site_processor(settings) as processor:
         processor.release(host, address, force=force)
     if settings.as_json:
@@ -214,21 +248,32 @@ def _tell(diagnosis: "Diagnosis", out: "Console") -> None:
         show.say(out, f"      -> {diagnosis.remedy}")
 
 
+_DOCUMENTS = ("sliver", "site", "request", "expected", "adoption")
+
+
 @click.command()
-@click.argument("kind", type=click.Choice(["sliver", "site", "request"]))
+@click.argument("kind", type=click.Choice(_DOCUMENTS))
 @shared_options
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a sliver, of site.yaml, or of a request for `place`.
+    """Print the JSON Schema of a sliver, site.yaml, a request for `place`, or a document for others.
 
     Editors with the YAML language server use it if the first line of a file is
     "# yaml-language-server: $schema=sliver.json".
     """
-    from fabric_direct.config import Site  # noqa: PLC0415 - see the package
+    from fabric_direct.adoption import Adoptions  # noqa: PLC0415 - see the package
+    from fabric_direct.config import Site  # noqa: PLC0415
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415
+    from fabric_direct.sweep.expected import ExpectedSlivers  # noqa: PLC0415
 
-    models: dict[str, Any] = {"sliver": NodeSliver, "site": Site, "request": BatchRequest}
+    models: dict[str, Any] = {
+        "sliver": NodeSliver,
+        "site": Site,
+        "request": BatchRequest,
+        "expected": ExpectedSlivers,
+        "adoption": Adoptions,
+    }
     print_json(json_schema(models[kind]))
 
 

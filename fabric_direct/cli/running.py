@@ -39,6 +39,8 @@ class Answers:
     cancelled: int = 0
     """Number of operations that were not started because of an interrupt."""
     interrupted: bool = False
+    incomplete: bool = False
+    """Whether there may be more to do, on hosts that do not answer."""
 
 
 @contextmanager
@@ -139,14 +141,14 @@ def exit_code(answers: Answers) -> int:
     if answers.interrupted:
         return INTERRUPTED
     if statuses <= {"done"}:
-        return FAILED if any(map(_differs, answers.outcomes)) else 0
+        differ = any(map(_differs, answers.outcomes))
+        return FAILED if differ else PARTLY_DONE if answers.incomplete else 0
     if statuses == {"refused"}:
         return BAD_INPUT
     return PARTLY_DONE if statuses & {"done", "partial"} else FAILED
 
 
 def _differs(outcome: "Outcome") -> bool:
-    """Return whether a probe found the sliver absent or different from its description."""
-    return bool(
-        outcome.operation.value == "probe" and outcome.observed and outcome.observed.differences
-    )
+    """Return whether a probe, or the plan of a repair, found the sliver absent or different."""
+    looks = outcome.operation.value in {"probe", "plan"}
+    return bool(looks and outcome.observed and outcome.observed.differences)

@@ -20,10 +20,11 @@ _COLOURS = {
     "will delete": "magenta",
     "free": "green",
     "quarantined": "red",
+    "lost": "red",
     "unclean": "yellow",
 }
 # Columns that are folded if the terminal is narrow.
-_LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE", "WHY"}
+_LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE", "WHY", "LACKS"}
 # In a pipe, nothing is cut or folded.
 _PIPE_WIDTH = 400
 
@@ -67,6 +68,7 @@ _DONE = {
     "create": "created",
     "modify": "modified",
     "delete": "deleted",
+    "adopt": "adopted",
 }
 
 
@@ -104,6 +106,10 @@ def failure(of: "Outcome", err: Console) -> None:
 
 def _ended(of: "Outcome") -> str:
     status = of.status.value
+    if of.operation.value == "reconcile" and status == "partial":
+        return "repaired in part"
+    if of.operation.value == "adopt" and status == "failed" and not of.left:
+        return "failed, no stamp is left"
     if of.operation.value not in _DONE or (status == "failed" and of.left):
         return status
     if status == "failed" and not of.steps:

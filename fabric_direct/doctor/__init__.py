@@ -4,11 +4,13 @@
 
     libraries    the Python packages of the drivers
     drivers      the drivers that the site names
-    files        state, journal, volumes, images: existence and permissions
+    files        state, journal, volumes, images: existence and permissions; the key for guests
     machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
     daemon       libvirt of each host
     workers      SSH to each host that is not this machine: login, Python, root
-    cloud        clouds.yaml, login, services, rights, and what the site names in its cloud
+    devices      whether servers have the devices that their stamps name
+    cloud        clouds.yaml, login, services, rights, what the site names in its cloud; whether its
+                 workers are the machines of the site, and have root ports for devices
 
 Each check is a function that returns a :class:`Diagnosis`.
 """
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from fabric_direct import registry
 from fabric_direct.config import Host, Site
-from fabric_direct.doctor import daemon, drivers, files, libraries, machine, workers
+from fabric_direct.doctor import daemon, devices, drivers, files, libraries, machine, workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
 from fabric_direct.errors import FabricDirectError
 
@@ -42,6 +44,8 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     yield drivers.check_drivers(site)
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
+    if site.guest == "ssh" and site.guest_access.ssh_key:
+        yield files.check_guest_key(site.guest_access.ssh_key)
     server = registry.server_driver(site)
     if "openstack" in {server, *site.drivers.values()}:
         yield from _cloud(site)
@@ -49,6 +53,7 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
         yield from _hosts(site)
     if server == "openstack":
         yield from _workers(site)
+    yield from devices.check_devices(site)
 
 
 def _cloud(site: Site) -> Iterator[Diagnosis]:

@@ -5,6 +5,7 @@
     entry → login → services → rights, workers, hosts, agents,                        cloud_contents
                                external network, security groups, key pair,
                                volume type, images
+                             → the machine of each host, its root ports               cloud_workers
 
 If a service does not answer, the checks that need it are skipped.
 """
@@ -22,6 +23,7 @@ from openstack.exceptions import raise_from_response
 from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.deadline import call_within
 from fabric_direct.doctor import cloud_contents as contents
+from fabric_direct.doctor import cloud_workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
@@ -89,13 +91,27 @@ def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagn
     yield "compute", "workers", contents.check_workers
     if hosts:
         yield "compute", "hosts of site.yaml", partial(contents.check_hosts, names=hosts)
+    yield from _machines(site)
     yield "network", "network agents", contents.check_agents
     yield "network", "external network", partial(contents.check_external_network, name=external)
     yield "network", "security groups", partial(contents.check_security_groups, site=site)
     yield "compute", "key pair", partial(contents.check_key_pair, name=key)
     yield "volume", "volume type", partial(contents.check_volume_type, name=kind)
     for name in site.images:
-        yield "image", f"image {name}", partial(contents.check_image, name=name)
+        yield "image", f"image {name}", partial(contents.check_image, name=name, site=site)
+
+
+def _machines(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagnosis]]]:
+    """Yield the checks of the machines that the site's hosts are."""
+    for name in site.hosts:
+        check = partial(cloud_workers.check_machine, site=site, name=name)
+        yield "compute", f"machine of {name}", check
+    if len(site.hosts) > 1:
+        check = partial(cloud_workers.check_distinct, site=site)
+        yield "compute", "machines of site.yaml", check
+    for name in filter(site.passes_devices, site.hosts):
+        check = partial(cloud_workers.check_root_ports, site=site, name=name)
+        yield "image", f"root ports on {name}", check
 
 
 def _limited(

@@ -13,11 +13,14 @@ from openstack.connection import Connection
 from openstack.network.v2.security_group import SecurityGroup
 
 from fabric_direct.config import Site
-from fabric_direct.doctor.diagnosis import Diagnosis, fail, info, ok, warn
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, info, ok, warn
+from fabric_direct.drivers.contract import Image
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.errors import Denied
 
 _SSH = 22
+# Texts that Nova takes for true (oslo.utils, strutils).
+_YES = {"1", "t", "true", "on", "y", "yes"}
 _ADMINISTRATORS = (
     "pin a worker",
     "make provider networks or flavors",
@@ -99,12 +102,16 @@ def _state(worker: Service) -> str:
 
 
 def check_hosts(connection: Connection, names: list[str]) -> Diagnosis:
-    """Check that the site's hosts are workers of the cloud."""
+    """Check that the site's hosts are workers of the cloud, and name the workers that it leaves out."""
     subject, workers = "hosts of site.yaml", _workers(connection)
     if workers is None:
         return _not_told(subject)
     known = sorted(worker.host for worker in workers)
     unknown = [name for name in names if name not in known]
+    others = [worker for worker in known if worker not in names]
+    if not unknown and others:
+        why = "servers there get no devices, and their CPUs are not pinned"
+        return info(subject, f"{listed(names)}; not {listed(others)}, which the cloud has: {why}")
     if not unknown:
         return ok(subject, listed(names))
     found = f"the cloud has no worker {listed(unknown)}; it has {listed(known)}"
@@ -205,8 +212,8 @@ def check_volume_type(connection: Connection, name: str | None) -> Diagnosis:
     return ok(subject, name)
 
 
-def check_image(connection: Connection, name: str) -> Diagnosis:
-    """Check that an image of the site exists and is active."""
+def check_image(connection: Connection, name: str, site: Site) -> Diagnosis:
+    """Check that an image of the site is active, and has the properties that the site's guests need."""
     subject = f"image {name}"
     image = connection.image.find_image(name)
     if image is None:
@@ -214,7 +221,54 @@ def check_image(connection: Connection, name: str) -> Diagnosis:
         return fail(subject, "is not there", remedy)
     if image.status != "active":
         return fail(subject, f"is {image.status}", "wait, or upload it again")
-    return ok(subject, f"{image.id}, {(image.size or 0) / 2**20:.0f} MiB")
+    about = f"{image.id}, {(image.size or 0) / 2**20:.0f} MiB"
+    for judge in (_without_agent, _other_user, _without_root_ports, _without_entropy):
+        if wrong := judge(image, name, site):
+            verdict, found, remedy = wrong
+            return Diagnosis(subject, verdict, f"{about}; {found}", remedy)
+    return ok(subject, about)
+
+
+_Wrong = tuple[Verdict, str, str] | None
+
+
+def _without_agent(image: Any, name: str, site: Site) -> _Wrong:
+    if site.guest != "agent" or _property(image, "hw_qemu_guest_agent").lower() in _YES:
+        return None
+    found = "no property hw_qemu_guest_agent=yes, and site.yaml has guest: agent"
+    return Verdict.FAIL, found, _set(name, "hw_qemu_guest_agent=yes")
+
+
+def _other_user(image: Any, name: str, site: Site) -> _Wrong:
+    """Return what is wrong if logins go to another user than the image says that it has."""
+    told, user = _property(image, "os_admin_user"), Image.of(site, name).user
+    if site.guest != "ssh" or told in {"", user}:
+        return None
+    found = f"its user is {told} (os_admin_user), and site.yaml logs in as {user}"
+    return Verdict.WARN, found, f"name the user in site.yaml: images.{name}.user"
+
+
+def _without_root_ports(image: Any, name: str, site: Site) -> _Wrong:
+    kind = _property(image, "hw_machine_type")
+    if not kind.startswith("pc") or "q35" in kind or not any(map(site.passes_devices, site.hosts)):
+        return None
+    found = f"its machine type {kind} has no root ports, on which devices are plugged in"
+    return Verdict.WARN, found, _set(name, "hw_machine_type=q35")
+
+
+def _without_entropy(image: Any, name: str, site: Site) -> _Wrong:  # noqa: ARG001 - as the others
+    if _property(image, "hw_rng_model"):
+        return None
+    return Verdict.INFO, "no property hw_rng_model: a guest may lack entropy when it boots", ""
+
+
+def _property(image: Any, name: str) -> str:
+    """Return a property of an image; openstacksdk has a field for some of them."""
+    return str(getattr(image, name, None) or (image.properties or {}).get(name) or "")
+
+
+def _set(name: str, value: str) -> str:
+    return f"openstack image set --property {value} {name}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -7,9 +7,14 @@ from tempfile import TemporaryDirectory
 
 from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
+from fabric_direct.doctor.libraries import INSTALL
 from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.journal import Journal
+
+_NEW_KEY = (
+    "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
+)
 
 
 def check_state_dir(path: Path) -> Diagnosis:
@@ -30,6 +35,21 @@ def check_state_dir(path: Path) -> Diagnosis:
     if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return fail(subject, f"{path} can be written to by others", f"chmod go-w {path}")
     return ok(subject, str(path))
+
+
+def check_guest_key(path: Path) -> Diagnosis:
+    """Check the private key by which guests are reached."""
+    subject = "guest key"
+    try:
+        # Here, because paramiko may be missing.
+        from fabric_direct.drivers.ssh_login import load_key  # noqa: PLC0415
+
+        key = load_key(path, "it", field="guest_access.ssh_key", remedy=_NEW_KEY)
+    except ImportError as error:
+        return fail(subject, str(error), INSTALL)
+    except FabricDirectError as error:
+        return fail(subject, f"{path}: {error.what}: {error.why}", _NEW_KEY)
+    return ok(subject, f"{path}: {key.get_name()}")
 
 
 def _try_to_make(there: Path, path: Path) -> None:

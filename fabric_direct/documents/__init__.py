@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -11,7 +11,7 @@ from fabric_direct.documents.reasons import as_text, problems
 from fabric_direct.documents.tree import LIMIT, Malformed, Problem, Tree, read
 from fabric_direct.errors import FabricDirectError
 
-__all__ = ["json_schema", "line_of", "load", "parse", "read_text"]
+__all__ = ["json_schema", "line_of", "load", "parse", "read_stream", "read_text"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -63,13 +63,22 @@ def read_text(path: Path, error: type[FabricDirectError]) -> str:
     """
     try:
         with path.open("rb") as file:
-            # One byte more than is allowed is enough to be refused.
-            return file.read(LIMIT + 1).decode("utf-8-sig")
+            return read_stream(file, str(path), error)
     except OSError as failure:
         raise error(f"cannot read {path}", why=failure.strerror or str(failure)) from failure
+
+
+def read_stream(file: BinaryIO, source: str, error: type[FabricDirectError]) -> str:
+    """Return the text of an open file, as :func:`read_text` does.
+
+    :param source: its name, for error messages.
+    """
+    try:
+        # One byte more than is allowed is enough to be refused.
+        return file.read(LIMIT + 1).decode("utf-8-sig")
     except UnicodeDecodeError as failure:
         line = failure.object.count(b"\n", 0, failure.start) + 1
-        raise error(f"{path}:{line}: is not UTF-8 text") from None
+        raise error(f"{source}:{line}: is not UTF-8 text") from None
 
 
 def _tree(text: str, source: str, error: type[FabricDirectError]) -> Tree:

@@ -86,6 +86,14 @@ def current() -> ReadCache | None:
     return _current.get()
 
 
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Change nothing within the block, so that what it reads, or all its caller reads, is read once."""
+    reads = _current.get()
+    with reads.active() if reads and reads.read_only else ReadCache(read_only=True).active():
+        yield
+
+
 def warn(text: str) -> None:
     """Warn the caller of the operation of what was found wrong and corrected along the way."""
     log.warning(text)

@@ -1,15 +1,29 @@
 """SSH logins, to guests and to workers: reach the server, load the key, log in."""
 
 import socket
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
 from fabric_direct.errors import InvalidSite
 
-# Seconds for a TCP connection, and for a server's first line.
-REACH = 1.0
+# Seconds for a TCP connection. The server's kernel answers, whatever else its machine does. Ours asks at
+# once and after 1 s, and knows after 3 s that a neighbor is not there (RFC 6298; arp(7)).
+CONNECT = 3.0
+# Seconds for the server's first line. OpenSSH's hangs up after as long (LoginGraceTime, sshd_config(5)).
+FIRST_LINE = 120.0
+# tcp(7): a peer is gone that does not acknowledge for 20 s (in milliseconds), or, when there is
+# nothing to say, answers none of 4 probes, one each 5 s.
+_TCP = {
+    socket.TCP_NODELAY: 1,
+    socket.TCP_USER_TIMEOUT: 20_000,
+    socket.TCP_KEEPIDLE: 5,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 4,
+}
 
 
 def host_name(address: str, port: int) -> str:
@@ -31,22 +45,34 @@ def load_key(path: Path, whose: str, *, field: str, remedy: str) -> paramiko.PKe
         raise InvalidSite(what, field=field, where=where, why=str(error), remedy=remedy) from error
 
 
-def reach(address: str, port: int, limit: float | None = None) -> socket.socket:
+def reach(
+    address: str, port: int, *, connect: float = CONNECT, first_line: float = FIRST_LINE
+) -> socket.socket:
     """Return a TCP connection to a server that speaks first, as SSH's do.
 
-    If nothing answers, an attempt takes a second, not the minutes of TCP's own retries.
+    The kernel ends it within 25 s when the other end is gone.
 
-    :param limit: seconds for the connection, and for the server's first line; :data:`REACH` if absent.
+    :param connect: seconds for the connection.
+    :param first_line: seconds for the server's first line after that.
     :raises OSError: if nothing answers in that time.
     """
-    connection = socket.create_connection((address, port), limit or REACH)
+    connection = socket.create_connection((address, port), connect)
     try:
+        _keep_alive(connection)
+        connection.settimeout(first_line)
         if not connection.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the server closed the connection at once")
     except OSError:
         connection.close()
         raise
     return connection
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Have the kernel notice when the other end is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _TCP.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def log_in(
@@ -58,13 +84,11 @@ def log_in(
     *,
     key: paramiko.PKey | None,
     limit: float,
-    handshake: float | None = None,
 ) -> None:
     """Log in by an open connection; if that fails, close client and connection.
 
     :param key: the only key to try; if absent, those of an agent and of ``~/.ssh``.
-    :param limit: seconds for each of: the server's first line, the login, a new channel.
-    :param handshake: seconds for the key exchange; paramiko's own limit if absent.
+    :param limit: seconds for each of: the key exchange, the login, a new channel.
     """
     try:
         client.connect(
@@ -73,14 +97,22 @@ def log_in(
             user,
             pkey=key,
             sock=connection,
-            timeout=handshake,
+            timeout=limit,
             allow_agent=key is None,
             look_for_keys=key is None,
             banner_timeout=limit,
             auth_timeout=limit,
             channel_timeout=limit,
+            transport_factory=partial(_transport, limit),
         )
     except BaseException:
         client.close()
         connection.close()
         raise
+
+
+def _transport(limit: float, connection: socket.socket, **settings: Any) -> paramiko.Transport:
+    """Return a transport that allows the key exchange ``limit`` seconds; paramiko's own limit is 15."""
+    transport = paramiko.Transport(connection, **settings)
+    transport.handshake_timeout = limit
+    return transport

@@ -13,7 +13,14 @@ from fabric_direct.drivers.contract import HostDrivers, Server, TuningDriver
 from fabric_direct.drivers.contract.tuning import node_set
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.read_cache import warn
-from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
+from fabric_direct.errors import (
+    Conflict,
+    DriverError,
+    FabricDirectError,
+    InvalidSliver,
+    NotVerified,
+    Unsupported,
+)
 from fabric_direct.handlers.observation import tenant_of
 from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
 
@@ -197,7 +204,11 @@ def _resize(target: Target, data: Resize) -> dict[str, Any]:
     flavor = data.flavor if data.flavor or data.capacities else was.flavor
     size = {"capacities": data.capacities or was.capacities, "flavor": flavor}
     wanted = target.server.stamp.model_copy(update={"sliver": was.model_copy(update=size)})
-    target.drivers.compute.resize(wanted)
+    try:
+        target.drivers.compute.resize(wanted)
+    except (Conflict, DriverError, NotVerified) as error:
+        _give_devices_back(target, error)
+        raise
     was_on = target.server.state is State.RUNNING
     answer = _answering(target) if was_on else _state(target, target.server.state)
     found = target.drivers.compute.find(target.server.sliver)
@@ -225,6 +236,16 @@ def _restore_devices(target: Target) -> None:
         if lost:
             warn(f"put right after the restart: {'; '.join(lost)}")
             driver.attach(tenant, component)
+
+
+def _give_devices_back(target: Target, error: FabricDirectError) -> None:
+    """Restore the devices of a server that runs as before; if that fails, say so in the error."""
+    try:
+        server = target.drivers.compute.find(target.server.sliver)
+        if server and server.state is State.RUNNING and server.host == target.server.host:
+            _restore_devices(target)
+    except FabricDirectError as other:
+        error.why = "; ".join(filter(None, (error.why, f"its devices are not back: {other}")))
 
 
 def _state(target: Target, wanted: State) -> dict[str, Any]:

@@ -2,13 +2,28 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers
-from fabric_direct.errors import FabricDirectError
+from fabric_direct.errors import FabricDirectError, Unsupported
 from fabric_direct.model import Observed, SliverRef
 from fabric_direct.steps.base import Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What makes a sliver again what its stamp says."""
+
+    sliver: SliverRef
+    """As its stamp says."""
+    found: Observed
+    """With the differences between both."""
+    flow: Flow
+    """Empty if nothing differs, or nothing of it can be repaired."""
+    beyond: tuple[str, ...] = ()
+    """The differences that cannot be repaired, and why not."""
 
 
 class Handler(Protocol):
@@ -42,6 +57,22 @@ class Handler(Protocol):
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes everything that bears the sliver's stamp."""
 
+    def reconcile(self, ref: SliverRef) -> Repair:
+        """Return what makes the sliver again what its stamp says; nothing is changed yet.
+
+        :raises NotFound: if it is not there.
+        :raises Unsupported: if nothing says what it should be.
+        """
+
+    def adopt(self, wanted: Any) -> Flow:
+        """Return what stamps a sliver that others made; nothing is changed yet.
+
+        :raises Refused: if something of it is not as the sliver says, with the path of the field.
+        :raises Conflict: if somebody else stamped it, or a part of it.
+        :raises NotFound: if it is not there.
+        :raises Unsupported: if slivers of this type, or of this site, cannot be adopted.
+        """
+
     def exists(self, ref: SliverRef) -> bool:
         """Return whether the sliver is there, so that it can be modified."""
 
@@ -57,6 +88,15 @@ class Handler(Protocol):
         :raises InvalidSliver: if there is no such action, or its data are wrong.
         :raises NotFound: if the sliver is not there.
         """
+
+
+def unknown_wish(ref: SliverRef, what: str) -> Unsupported:
+    """Return the error of a sliver whose stamp does not say what it should be."""
+    return Unsupported(
+        f"sliver {ref.id} cannot be reconciled",
+        why=f"a {what} bears no record of what was asked for",
+        remedy="modify it with its file",
+    )
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import BridgeDriver, HostDrivers
-from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound
+from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound, Unsupported
+from fabric_direct.handlers.base import Repair, unknown_wish
 from fabric_direct.model import Observed, SliverRef, State
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.steps.base import Flow
@@ -68,6 +69,17 @@ class L2BridgeHandler:
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes the network."""
         return Flow.of([RemoveNetwork(self._bridge, ref.id)], owns_everything=True)
+
+    def reconcile(self, ref: SliverRef) -> Repair:
+        """Refuse: nothing at the site says what it should be."""
+        raise unknown_wish(ref, "network")
+
+    def adopt(self, wanted: Any) -> Flow:
+        """Refuse: fabric_am makes no networks of a cloud.
+
+        :raises Unsupported: always.
+        """
+        raise Unsupported(f"{wanted.sliver.id} is a network: networks cannot be adopted")
 
     def exists(self, ref: SliverRef) -> bool:
         """Return whether the network is there, complete."""

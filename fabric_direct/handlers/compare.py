@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fabric_direct.handlers.guestconfig.wanted import Nic, nics
 from fabric_direct.model import (
+    AUTO,
     Component,
     NodeSliver,
     Observed,
@@ -24,8 +25,9 @@ def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tu
     if found.state is State.ABSENT:
         return ("there is no such server",)
     return (
-        *(_power(found) if runs else ()),
-        *_size(wanted, found),
+        *(power(found) if runs else ()),
+        *place(wanted, found),
+        *size(wanted, found),
         *_missing_and_unwanted(wanted, found),
         *(text for vnic in wanted.vnics() for text in vnic_differences(vnic, found)),
         *(text for storage in wanted.volumes() for text in _storage(storage, found)),
@@ -33,12 +35,51 @@ def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tu
     )
 
 
-def _power(found: Observed) -> Iterator[str]:
+def power(found: Observed) -> Iterator[str]:
+    """Yield that the server does not run."""
     if found.state is not State.RUNNING:
         yield f"the server is {found.state.value}, not running"
 
 
-def _size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+def place(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Yield that the server is on another host than its sliver."""
+    if wanted.host not in {None, AUTO, found.host or wanted.host}:
+        yield f"it is on host {found.host}, not on {wanted.host}"
+
+
+def repairable(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Yield the differences that a repair removes, of the components that it may touch.
+
+    NICs beside these are unplugged; volumes and devices are not: they may hold data.
+    """
+    mine = {(kind_of(component), component.id) for component in wanted.components}
+    there = found.model_copy(
+        update={
+            "volumes": tuple(v for v in found.volumes if ("volume", v.component) in mine),
+            "devices": tuple(d for d in found.devices if ("device", d.component) in mine),
+        }
+    )
+    yield from _missing_and_unwanted(wanted, there)
+    yield from (text for vnic in wanted.vnics() for text in vnic_differences(vnic, there))
+    yield from _inside(wanted, there)
+    yield from switched_off(found)
+
+
+def switched_off(found: Observed) -> Iterator[str]:
+    """Yield the NICs that were switched off."""
+    for nic in found.interfaces:
+        if nic.link == "off":
+            yield f"vNIC {nic.component} is switched off"
+
+
+def down(found: Observed) -> Iterator[str]:
+    """Yield the NICs whose port carries no traffic, though it is on and the server runs."""
+    for nic in found.interfaces:
+        if nic.link == "down" and found.state is State.RUNNING:
+            yield f"the port of vNIC {nic.component} is down"
+
+
+def size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
     """Compare the size; a flavor may be larger than the sliver, a domain not."""
     if wanted.flavor and found.flavor and found.flavor != wanted.flavor:
         yield f"it has flavor {found.flavor}, not {wanted.flavor}"

@@ -1,6 +1,7 @@
 """A server and all that belongs to it, read from the substrate."""
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from fabric_direct.drivers.contract import (
     HostDrivers,
@@ -80,7 +81,14 @@ def observed_interface(plugged: PluggedPort, port: Port | None) -> ObservedInter
         bandwidth=plugged.bandwidth,
         floating_ip=port.floating_ip if port else None,
         port_security=port.port_security if port else None,
+        link=_link(plugged, port),
     )
+
+
+def _link(plugged: PluggedPort, port: Port | None) -> Literal["up", "down", "off"]:
+    if not (plugged.enabled and (port is None or port.enabled)):
+        return "off"
+    return "down" if port and port.down else "up"
 
 
 def _volumes(drivers: HostDrivers, server: Server, guest: Guest | None) -> Iterator[ObservedVolume]:

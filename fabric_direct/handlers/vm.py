@@ -11,6 +11,9 @@
              → unconfigure and unmount, then unplug what is unwanted (→ power cycle)
              → remove its ports and volumes, clean its devices
              → networks that nobody uses → stamp
+    reconcile  unplug what was changed → hold ports → plug in, attach (→ power cycle) → verify
+               → settings in the guest
+    adopt    see :mod:`.adoption`
     delete   server (and with it NICs, disks, devices) → ports, volumes, clean the devices
              → networks that nobody uses → nothing is left
 
@@ -23,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
+from fabric_direct.adoption import Adoption
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import (
     DeviceDriver,
@@ -39,9 +43,18 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.guests.cloudinit import user_data
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.read_cache import warn
-from fabric_direct.errors import Conflict, NotFound, TimedOut
+from fabric_direct.errors import Conflict, DriverError, NotFound, Refused, TimedOut, Unsupported
 from fabric_direct.handlers import actions
-from fabric_direct.handlers.compare import differences
+from fabric_direct.handlers.adoption import ServerAdoption, refuse_unfinished
+from fabric_direct.handlers.base import Repair
+from fabric_direct.handlers.compare import (
+    differences,
+    down,
+    place,
+    power,
+    repairable,
+    switched_off,
+)
 from fabric_direct.handlers.devices import as_records, components_of, unrecorded
 from fabric_direct.handlers.found import (
     Key,
@@ -94,7 +107,7 @@ from fabric_direct.steps.ports import (
     UnplugPort,
 )
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
-from fabric_direct.steps.verify import Await, Verified, Verify
+from fabric_direct.steps.verify import Await, Awaited, Verified, Verify
 from fabric_direct.steps.volumes import (
     MakeVolume,
     PlugVolume,
@@ -105,6 +118,7 @@ from fabric_direct.steps.volumes import (
 
 # Enough for what a guest says while it boots, host keys included.
 CONSOLE_LINES = 2000
+HOW_TO_PIN = "add it to the site's known_hosts before the sliver is modified"
 
 
 class VMHandler:
@@ -125,6 +139,7 @@ class VMHandler:
     def create(self, sliver: NodeSliver) -> Flow:
         """Return what makes the server with everything that belongs to it."""
         server = self._compute.find(sliver.id)
+        refuse_unfinished(server)
         if server is None:
             self._compute.check(sliver, Image.of(self._site, sliver.image))
         elif server.stamp != sliver.stamp():
@@ -144,7 +159,8 @@ class VMHandler:
             self._ports(sliver, sliver.vnics()) + self._volumes(sliver),
             [MakeServer(self._compute, sliver.id, lambda: self._spec(sliver))],
             [StartServer(self._compute, sliver.id, self._detach)],
-            self._attachments(sliver),
+            # What a server that is there has lost holds its data: undoing an attach does not clean it.
+            self._attachments(sliver, server.stamp.sliver if server else None),
             self._power_cycle(sliver, sliver.devices()),
             self._know_guest(sliver),
             self._await_guest(sliver),
@@ -204,6 +220,104 @@ class VMHandler:
             [Verified(lambda: self._differences(sliver, runs=runs))],
         )
 
+    def reconcile(self, ref: SliverRef) -> Repair:
+        """Return what puts back what others took away, and sets what they changed.
+
+        It removes no volume and cleans no device, and makes no volume anew: data may be in them.
+        """
+        server = self._server(ref)
+        wanted, found = server.stamp.sliver, self._as_stamped(server)
+        if not found.differences:
+            return Repair(wanted, found, Flow.of())
+        reasons = dict(self._irreparable(wanted, server, found))
+        kept = (c for c in wanted.components if c.id not in reasons)
+        target = wanted.model_copy(update={"components": tuple(kept)})
+        mended = set(self._repairable(target, server, found))
+        beyond = [
+            *(d for d in found.differences if d not in mended),
+            *filter(None, reasons.values()),
+        ]
+        flow = self._repair(target, server) if mended else Flow.of()
+        return Repair(wanted, found, flow, tuple(beyond))
+
+    def _as_stamped(self, server: Server) -> Observed:
+        """Compare the server with its stamp; its guest is looked into only if nothing else differs.
+
+        One that somebody stopped may stay so.
+        """
+        found = self._beside_guest(server, None)
+        guest = self._guest(server) if not found.differences else None
+        return self._beside_guest(server, guest) if guest else found
+
+    def _beside_guest(self, server: Server, guest: Guest | None) -> Observed:
+        found = self._observe(server.stamp.sliver, server, guest)
+        every = (*found.differences, *self._done_by_others(server, found))
+        off = set(power(found)) if found.state is State.STOPPED else set()
+        return found.model_copy(update={"differences": tuple(d for d in every if d not in off)})
+
+    def _irreparable(
+        self, wanted: NodeSliver, server: Server, found: Observed
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the components that a repair must not touch, each with a reason if one is to be told."""
+        for other in self._other_disks(wanted, server):
+            yield other.component.id, ""
+        for storage in wanted.volumes():
+            if self._source(wanted.id, storage) is None:
+                yield storage.id, f"volume {storage.id} is not there any more"
+        moved, tenant = any(place(wanted, found)), self._tenant(wanted, server)
+        for device in wanted.devices():
+            if moved:
+                yield device.id, ""
+            elif refusal := self._refusal(device, tenant):
+                yield device.id, f"{device.type} {device.id} cannot be put back: {refusal}"
+
+    def _refusal(self, device: PciComponent, tenant: Tenant) -> str:
+        try:
+            self._drivers.device(device).check(device, tenant)
+        except (Conflict, Refused, Unsupported) as error:
+            error.field = ""
+            return str(error)
+        return ""
+
+    def _repairable(self, target: NodeSliver, server: Server, found: Observed) -> Iterator[str]:
+        """Yield what differs in the components that a repair may touch."""
+        yield from repairable(self._stages.but_bare(target) if self._stages else target, found)
+        yield from self._device_differences(target, server, found)
+
+    def _repair(self, target: NodeSliver, server: Server) -> Flow:
+        """Return what makes these components of the server's stamp so again."""
+        wanted, runs = server.stamp.sliver, server.state is State.RUNNING
+        records = self._records(target.id)
+        functions = self._functions(server, records)
+        there = there_of(server, functions, self._held(target.id, records))
+        strays = [c for c in unwanted(there, wanted) if isinstance(c, VNic)]
+        misplaced_ones = list(misplaced(target, functions))
+        self._stages = self._guest_stages(target)
+        settings = self._stages.lasting(target) if runs and self._drivers.guest else []
+        return Flow.of(
+            self._record(unrecorded(functions, records)),
+            [
+                *self._unplug_changed(target, there, target.vnics()),
+                *(self._unplug(target, component) for component in (*strays, *misplaced_ones)),
+            ],
+            self._ports(target, target.vnics()),
+            self._plugs(target) + self._attachments(target, wanted),
+            self._power_cycle(target, target.devices()) if runs else [],
+            [Verify(lambda: self._unrepaired(target))],
+            [ReleasePort(self._network, target.id, stray.id) for stray in strays],
+            [Awaited("guest", partial(self._wait_ready, target))] if settings else [],
+            *settings,
+            [Verified(lambda: self._unrepaired(target, inside=True))] if settings else [],
+        )
+
+    def _unrepaired(self, target: NodeSliver, *, inside: bool = False) -> tuple[str, ...]:
+        """Read back, and return what still differs in what was repaired."""
+        self._drivers.reads.invalidate("servers")
+        server = self._server(target)
+        guest = self._guest(server) if inside else None
+        self.observed = self._beside_guest(server, guest)
+        return tuple(self._repairable(target, server, self.observed))
+
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes the server, its ports and its volumes."""
         ports = [
@@ -213,9 +327,11 @@ class VMHandler:
             RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
         ]
         unused = self._network.unused()
-        server = self._compute.find(ref.id) if self._any_device_driver() else None
+        server = self._compute.find(ref.id)
+        refuse_unfinished(server)
         records = self._records(ref.id)
-        missing = unrecorded(self._functions(server, records), records) if server else ()
+        functions = self._functions(server, records) if server else ()
+        missing = unrecorded(functions, records)
         return Flow.of(
             self._record(missing),
             [RemoveServer(self._compute, ref.id)],
@@ -224,6 +340,53 @@ class VMHandler:
             [RemoveUnused(self._network, unused)] if unused else [],
             owns_everything=True,
         )
+
+    def adopt(self, wanted: Adoption) -> Flow:
+        """Return what stamps a server that others made, with all that belongs to it."""
+        sliver, adopting = wanted.sliver, ServerAdoption(self._site, self._drivers, wanted)
+        return Flow.of(
+            *adopting.stages(),
+            [Verify(lambda: tuple(self._unstamped(sliver)))],
+            self._meet_adopted(sliver),
+        )
+
+    def _unstamped(self, sliver: NodeSliver) -> Iterator[str]:
+        """Yield what, read back, does not bear the sliver's stamp; remember all as found."""
+        self._drivers.reads.invalidate()
+        server = self._compute.find(sliver.id)
+        if server is None or server.unfinished or server.stamp != sliver.stamp():
+            yield "the server does not bear its stamp"
+            return
+        self.observed = self.observe(sliver)
+        held = {p.component for p in self._network.ports(sliver.id)}
+        held |= {v.component for v in self._volume.volumes(sliver.id)}
+        own = {vnic.id for vnic in sliver.vnics()}
+        own |= {storage.id for storage in sliver.volumes() if storage.size is not None}
+        yield from (f"{name} does not bear its stamp" for name in sorted(own - held))
+        tenant = self._tenant(sliver, server)
+        for device in sliver.devices():
+            if not self._drivers.device(device).is_adopted(device, tenant):
+                yield f"{device.type} {device.id} is not recorded"
+
+    def _meet_adopted(self, sliver: NodeSliver) -> list[Step]:
+        """Return the step that pins the guest's host key, if its console still shows it."""
+        driver = self._drivers.guest
+        if driver is None or not driver.keys:
+            return []
+
+        def meet() -> None:
+            guest = GuestAddress(sliver.id, "", "", self._addresses(sliver.id))
+            if not driver.pins(guest) and not driver.learn(guest, self._console(sliver.id)):
+                with self._drivers.reads.active():
+                    warn(f"its console does not show the guest's host key: {HOW_TO_PIN}")
+
+        return [Await("host key", meet)]
+
+    def _console(self, sliver_id: str) -> str:
+        """Return what the guest wrote to its console; nothing if that cannot be read."""
+        with suppress(DriverError, Conflict):
+            return self._compute.console(sliver_id, CONSOLE_LINES)
+        return ""
 
     def _forget(self, ref: SliverRef) -> list[Step]:
         guest = GuestAddress(ref.id, "", "", self._addresses(ref.id))
@@ -360,29 +523,34 @@ class VMHandler:
         def learn() -> None:
             limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
             console = partial(self._compute.console, sliver.id, CONSOLE_LINES)
-            Guest(driver, address()).meet(console, timeout=limit)
+            self._guest_at(driver, address()).meet(console, timeout=limit)
 
         return [KnowGuest(driver, address, learn)]
 
     def _await_guest(self, sliver: NodeSliver) -> list[Step]:
-        driver = self._drivers.guest
-        if driver is None:
+        if self._drivers.guest is None:
             return []
 
         def wait() -> None:
-            guest = Guest(driver, self._guest_address(self._server(sliver)))
-            wanted = {vnic.id: vnic for vnic in sliver.vnics()}
-            ports = [
-                port
-                for port in self._network.ports(sliver.id)
-                if port.component in wanted and _comes_by_itself(port, wanted[port.component])
-            ]
-            limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
-            guest.wait_ready(ports, timeout=limit)
+            guest, ports = self._wait_ready(sliver)
             if sliver.devices():
                 self._await_devices(guest, sliver, ports)
 
         return [Await("guest", wait)]
+
+    def _wait_ready(self, sliver: NodeSliver) -> tuple[Guest, list[Port]]:
+        """Block until the guest answers and has the addresses that come by themselves."""
+        guest = self._guest(self._server(sliver))
+        assert guest  # noqa: S101 - it is waited for only where guests are looked into
+        wanted = {vnic.id: vnic for vnic in sliver.vnics()}
+        ports = [
+            port
+            for port in self._network.ports(sliver.id)
+            if port.component in wanted and _comes_by_itself(port, wanted[port.component])
+        ]
+        limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
+        guest.wait_ready(ports, timeout=limit)
+        return guest, ports
 
     def _await_devices(self, guest: Guest, sliver: NodeSliver, ports: list[Port]) -> None:
         """Wait until the guest sees its devices; as the last resort restart it."""
@@ -434,16 +602,45 @@ class VMHandler:
         """Read the server and all that belongs to it, and compare it with what it should be."""
         server = self._compute.find(ref.id)
         if server is None:
-            return Observed(state=State.ABSENT, differences=("there is no such server",))
+            unlike = ("there is no such server", *self._by_stamp_alone(ref))
+            return Observed(state=State.ABSENT, differences=unlike)
         wanted = ref if isinstance(ref, NodeSliver) else server.stamp.sliver
-        others = (*components_of(self._records(ref.id)), *wanted.devices())
-        found = observe_server(self._drivers, server, self._guest(server), others)
+        found = self._observe(wanted, server, self._guest(server))
+        unlike = (*found.differences, *self._done_by_others(server, found))
+        return found.model_copy(update={"differences": unlike})
+
+    def _observe(self, wanted: NodeSliver, server: Server, guest: Guest | None) -> Observed:
+        """Read the server, with the differences in what operations on the sliver make."""
+        others = (*components_of(self._records(wanted.id)), *wanted.devices())
+        found = observe_server(self._drivers, server, guest, others)
+        unfinished = ("its adoption is unfinished",) if server.unfinished else ()
         unlike = (
+            *unfinished,
             *differences(wanted, found),
             *map(str, self._other_disks(wanted, server)),
             *self._device_differences(wanted, server, found),
         )
         return found.model_copy(update={"differences": unlike})
+
+    def _done_by_others(self, server: Server, found: Observed) -> Iterator[str]:
+        """Yield what others have done to the server, which no operation on its sliver does."""
+        yield from switched_off(found)
+        yield from down(found)
+        if driver := self._any_device_driver():
+            name = server.domain if self._compute.cloud else None
+            yield from driver.domain_differences(tenant_of(self._drivers, server), name)
+
+    def _by_stamp_alone(self, ref: SliverRef) -> Iterator[str]:
+        """Yield the domains that bear the sliver's stamp, but have another UUID than it."""
+        for server in () if self._compute.cloud else self._compute.servers():
+            if server.sliver == ref.id:
+                yield f"domain {server.instance} bears its stamp, but has another UUID"
+
+    def _now(self, sliver: NodeSliver) -> Observed:
+        server = self._compute.find(sliver.id)
+        if server is None:
+            return Observed(state=State.ABSENT, differences=("there is no such server",))
+        return self._observe(sliver, server, self._guest(server))
 
     def _other_disks(self, wanted: NodeSliver, server: Server) -> Iterator[OtherDisk]:
         """Yield the disks that are other volumes than those that are wanted."""
@@ -475,7 +672,7 @@ class VMHandler:
         What was read after the last change counts; the server's state changes by itself.
         """
         self._drivers.reads.invalidate("servers")
-        self.observed = self.observe(sliver)
+        self.observed = self._now(sliver)
         known = differences(sliver, self.observed)
         others = [d for d in self.observed.differences if d not in known]
         wanted = self._stages.but_bare(sliver) if self._stages else sliver
@@ -501,11 +698,15 @@ class VMHandler:
         server = self._compute.find(ref.id)
         if server is None:
             raise NotFound(f"sliver {ref.id} is not there", where=self._drivers.host)
+        refuse_unfinished(server)
         return server
 
     def _guest(self, server: Server) -> Guest | None:
         driver: GuestDriver | None = self._drivers.guest
-        return Guest(driver, self._guest_address(server)) if driver else None
+        return self._guest_at(driver, self._guest_address(server)) if driver else None
+
+    def _guest_at(self, driver: GuestDriver, address: GuestAddress) -> Guest:
+        return Guest(driver, address, self._drivers.deadline, self._site.limits.guest_boot)
 
     def _guest_address(self, server: Server) -> GuestAddress:
         user = Image.of(self._site, server.stamp.sliver.image).user

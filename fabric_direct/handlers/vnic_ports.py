@@ -5,6 +5,7 @@
     create   hold ports → plug them in → verify
     modify   hold new ports → unplug what changes → hold its ports anew → plug in, bandwidth → verify
              → unplug what is unwanted → remove its ports → networks that nobody uses
+    adopt    see :mod:`.port_adoption`
     delete   unplug and remove ports → networks that nobody uses → nothing is left
 
 Each port bears this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
@@ -19,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
+from fabric_direct.adoption import ServiceAdoption
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import (
     HostDrivers,
@@ -30,9 +32,10 @@ from fabric_direct.drivers.contract import (
     Server,
 )
 from fabric_direct.errors import Conflict, InvalidSliver
-from fabric_direct.handlers.base import field_below
+from fabric_direct.handlers.base import Repair, field_below, unknown_wish
 from fabric_direct.handlers.compare import vnic_differences
 from fabric_direct.handlers.observation import observed_interface
+from fabric_direct.handlers.port_adoption import PortsAdoption, refuse_unfinished_ports
 from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, VNicInterface
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 from fabric_direct.steps.base import Flow, Step
@@ -56,7 +59,7 @@ class VNicPortsHandler:
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""
         self.observed: Observed | None = None
-        self._drivers = drivers
+        self._site, self._drivers = site, drivers
         self._compute, self._network = drivers.compute, drivers.network
         self._detach = site.limits.detach
 
@@ -64,6 +67,7 @@ class VNicPortsHandler:
         """Return what makes the ports and plugs them in."""
         self._refuse(sliver)
         held, plugs = self._network.ports(sliver.id), self._compute.plugs(sliver.id)
+        refuse_unfinished_ports(held)
         if differs := tuple(_contradictions(sliver, held, plugs)):
             raise Conflict(
                 f"sliver {sliver.id} is there and differs from what is asked for",
@@ -86,6 +90,7 @@ class VNicPortsHandler:
         """
         self._refuse(sliver)
         held, plugs = self._network.ports(sliver.id), self._compute.plugs(sliver.id)
+        refuse_unfinished_ports(held)
         there = _components(held, plugs)
         gone = sorted(there - {port.id for port in sliver.ports})
         kept = [port for port in sliver.ports if port.id in there]
@@ -112,12 +117,28 @@ class VNicPortsHandler:
         and the NIC goes with it.
         """
         plugs, unused = self._compute.plugs(ref.id), self._network.unused()
-        names = sorted(_components(self._network.ports(ref.id), plugs))
+        held = self._network.ports(ref.id)
+        refuse_unfinished_ports(held)
+        names = sorted(_components(held, plugs))
         return Flow.of(
             [RemoveServerPort(*self._of(ref), name, self._detach) for name in names],
             [RemoveUnused(self._network, unused)] if unused else [],
             owns_everything=True,
         )
+
+    def adopt(self, wanted: ServiceAdoption) -> Flow:
+        """Return what stamps ports that others made and plugged into the servers of slivers."""
+        sliver, adopting = wanted.sliver, PortsAdoption(self._site, self._drivers, wanted)
+        return Flow.of(*adopting.stages(), [Verify(lambda: tuple(self._unstamped(sliver)))])
+
+    def _unstamped(self, sliver: VNicPortsSliver) -> Iterator[str]:
+        """Yield what, read back, does not bear the sliver's stamp; remember all as found."""
+        self._drivers.reads.invalidate()
+        held = {port.component: port for port in self._network.ports(sliver.id)}
+        self.observed = self.observe(sliver)
+        for port in sliver.ports:
+            if port.id not in held or held[port.id].unfinished:
+                yield f"port {port.id} does not bear its stamp"
 
     def _of(self, ref: SliverRef) -> tuple[PortPlugging, PortHolder, str]:
         return self._compute, self._network, ref.id
@@ -164,6 +185,10 @@ class VNicPortsHandler:
                 )
 
     # --- looking
+
+    def reconcile(self, ref: SliverRef) -> Repair:
+        """Refuse: nothing at the site says what it should be."""
+        raise unknown_wish(ref, "set of ports")
 
     def exists(self, ref: SliverRef) -> bool:
         """Return whether any port of it is held."""

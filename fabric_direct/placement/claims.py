@@ -115,6 +115,13 @@ class Claims:
         with self._database.reading() as db:
             return Book(db, self._lifetime, self._clock).since(moment)
 
+    def homes(self) -> dict[str, str]:
+        """Return the hosts of all slivers that have a claim, expired or not, or are remembered."""
+        if not self._database.exists():
+            return {}
+        with self._database.reading() as db:
+            return dict(db.execute("SELECT sliver, host FROM claim ORDER BY sliver"))
+
     def renew(self, sliver: str, host: str) -> bool:
         """Extend a sliver's claim on a host; return False if it has none or it is expired."""
         now = self._clock()

@@ -95,3 +95,9 @@ class SetInGuest(Step):
     def is_undone(self) -> bool:
         """Ask the guest again."""
         return self._setting.is_taken_back()
+
+
+class SetAndKeepInGuest(SetInGuest):
+    """The same behind what stays, whether the guest takes it or not."""
+
+    undoable = False

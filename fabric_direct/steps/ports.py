@@ -1,5 +1,6 @@
 """Ports held on networks, and NICs plugged into them."""
 
+from dataclasses import replace
 from functools import partial
 
 from fabric_direct.drivers.contract import PluggedPort, Port, PortHolder, PortPlugging
@@ -44,6 +45,12 @@ class HoldPort(Step):
         if was:
             self._hold(was.network, held_by(was))
 
+    def is_undone(self) -> bool:
+        """Return whether it is as it was; one that was switched off may stay on."""
+        was = self._before
+        only_off = was is not None and port_fits(replace(was, enabled=True), self._vnic)
+        return only_off or super().is_undone()
+
     def _hold(self, network: str, interface: VNicInterface) -> None:
         self._network.create_port(self._sliver, self._vnic.id, network, interface)
 
@@ -69,7 +76,7 @@ def port_fits(port: Port, vnic: VNic) -> bool:
     wanted = vnic.interface
     secure = wanted.port_security in {None, port.port_security}
     floats = wanted.floating_ip == (port.floating_ip is not None)
-    return same_place(port, vnic) and floats and secure
+    return same_place(port, vnic) and floats and secure and port.enabled
 
 
 def held_by(port: Port) -> VNicInterface:
@@ -180,7 +187,7 @@ class UnplugPort(_Plugging):
 
 
 class ReplugPort(UnplugPort):
-    """A NIC is unplugged if its port changes, or if it is not its port's; one that fits stays."""
+    """A NIC is unplugged if its port changes, or it is not its port's, or its link is switched off."""
 
     def __init__(
         self,
@@ -200,7 +207,7 @@ class ReplugPort(UnplugPort):
         """Look whether a NIC is plugged that is not a port's which will stay."""
         port, plugged = self._network.find_port(self._sliver, self._wanted.id), self._plugged()
         stays = port is not None and same_place(port, self._wanted)
-        fits = plugged is None or (stays and is_plugged_into(plugged, port))
+        fits = plugged is None or (stays and plugged.enabled and is_plugged_into(plugged, port))
         return Finding.ALREADY_SO if fits else Finding.WILL_DELETE
 
 

@@ -12,7 +12,7 @@ class Await(Step):
 
     planned = False
 
-    def __init__(self, name: str, wait: Callable[[], None]) -> None:
+    def __init__(self, name: str, wait: Callable[[], object]) -> None:
         """Make the step; ``wait`` blocks until it has happened, and raises if it does not."""
         super().__init__(name)
         self._wait = wait
@@ -26,6 +26,12 @@ class Await(Step):
         """Wait."""
         self._wait()
         self._over = True
+
+
+class Awaited(Await):
+    """The same behind what stays, whether it happens or not."""
+
+    undoable = False
 
 
 class Verify(Step):

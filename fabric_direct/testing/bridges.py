@@ -52,6 +52,15 @@ class BridgeContract(Slivers):
         assert driver.find(other) is None
         assert driver.find(lan.id) == made
 
+    def test_a_network_is_found_without_asking_for_its_sliver(
+        self, driver: BridgeDriver, lan: NetworkSliver
+    ) -> None:
+        driver.create(lan)
+
+        assert lan.id in {thing.sliver for thing in driver.stamped()}
+        driver.delete(lan.id)
+        assert lan.id not in {thing.sliver for thing in driver.stamped()}
+
     def test_the_name_of_a_network_of_the_site_is_refused(
         self, driver: BridgeDriver, site: Site, lan: NetworkSliver
     ) -> None:

@@ -1,10 +1,11 @@
 """What a device driver must do."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from fabric_direct.drivers.contract import DeviceDriver, Tenant
+from fabric_direct.drivers.contract import Belongings, DeviceDriver, Tenant
 from fabric_direct.errors import DeviceClaimed, InvalidSliver
 from fabric_direct.model import DeviceState, PciComponent
 from fabric_direct.testing.slivers import Slivers
@@ -41,7 +42,10 @@ class DeviceContract(Slivers):
         assert [function.host_address for function in made] == list(component.bdf)
         assert {function.component for function in made} == {component.id}
         assert driver.keeps(tenant, component.id)
+        assert _domains(driver, component) == {1}
         assert driver.differences(component, tenant) == ()
+        assert driver.domain_differences(tenant) == ()
+        assert driver.survey([Belongings(tenant, None, (component,))]) == {tenant.sliver: ()}
 
     def test_a_device_passed_through_twice_is_there_once(
         self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
@@ -64,10 +68,34 @@ class DeviceContract(Slivers):
 
         assert not driver.keeps(tenant, component.id)
         assert _states(driver, component) == {DeviceState.UNCLEAN}
+        assert _domains(driver, component) == {0}
         for record in driver.records(tenant.sliver):
             driver.clean(record)
         assert driver.records(tenant.sliver) == ()
         assert _states(driver, component) == {DeviceState.FREE}
+
+    def test_a_device_is_found_without_asking_for_its_sliver_until_it_is_clean(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+    ) -> None:
+        driver.attach(tenant, component)
+        assert tenant.sliver in {thing.sliver for thing in driver.stamped()}
+
+        driver.detach(tenant, component.id, timeout=60)
+        assert tenant.sliver in {thing.sliver for thing in driver.stamped()}
+        for record in driver.records(tenant.sliver):
+            driver.clean(record)
+        assert tenant.sliver not in {thing.sliver for thing in driver.stamped()}
+
+    def test_a_device_whose_record_is_anothers_is_not_cleaned(
+        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent, other: str
+    ) -> None:
+        driver.attach(tenant, component)
+        driver.detach(tenant, component.id, timeout=60)
+
+        for record in driver.records(tenant.sliver):
+            driver.clean(replace(record, sliver=other))
+
+        assert _states(driver, component) == {DeviceState.UNCLEAN}
 
     def test_a_device_that_a_server_has_is_refused_to_others(
         self, driver: DeviceDriver, tenant: Tenant, component: PciComponent, other: str
@@ -92,6 +120,11 @@ class DeviceContract(Slivers):
         self, driver: DeviceDriver, tenant: Tenant
     ) -> None:
         driver.detach(tenant, "no-such-device", timeout=1)
+
+
+def _domains(driver: DeviceDriver, component: PciComponent) -> set[int]:
+    """Return how many domains have the component's functions."""
+    return {len(d.domains) for d in driver.inventory() if d.address in component.bdf}
 
 
 def _states(driver: DeviceDriver, component: PciComponent) -> set[DeviceState]:

@@ -141,12 +141,28 @@ class NetworkContract(NetworkRefusals):
     def test_a_port_is_found_by_its_sliver_and_component(
         self, driver: NetworkDriver, sliver: str, other: str
     ) -> None:
-        driver.create_port(other, "nic", self.network, ANY)
+        made = driver.create_port(other, "nic", self.network, ANY)
 
+        assert made in driver.all_ports()
         assert driver.find_port(sliver, "nic") is None
         assert driver.find_port(other, "nic2") is None
         assert driver.ports(sliver) == ()
         assert [port.component for port in driver.ports(other)] == ["nic"]
+
+    def test_ports_are_found_without_asking_for_their_slivers(
+        self, driver: NetworkDriver, sliver: str, other: str
+    ) -> None:
+        made = driver.create_port(sliver, "nic", self.network, ANY)
+        driver.create_port(other, "nic", self.network, ANY)
+
+        held = {thing.sliver: thing.addresses for thing in driver.stamped()}
+        assert {sliver, other} <= held.keys()
+        assert made.ipv4
+        assert str(made.ipv4.ip) in held[sliver]
+        driver.delete_port(sliver, "nic")
+        found = {thing.sliver for thing in driver.stamped()}
+        assert other in found
+        assert sliver not in found
 
     def test_deleting_a_port_lets_those_of_others_be(
         self, driver: NetworkDriver, sliver: str, other: str

@@ -60,6 +60,7 @@ class ComputeContract(Slivers):
         assert sliver not in {server.sliver for server in driver.servers()}
         assert driver.leftovers(sliver) == ()
         assert driver.plugs(sliver) == ()
+        assert sliver not in {thing.sliver for thing in driver.stamped()}
 
     def test_removing_what_is_not_there_is_no_error(
         self, driver: ComputeDriver, sliver: str
@@ -96,6 +97,15 @@ class ServerContract(ComputeContract):
         assert made.ram >= SIZE.ram * 1024
         assert driver.find(spec.sliver.id) == made
         assert made in driver.servers()
+
+    def test_a_server_is_found_without_asking_for_its_sliver(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        driver.create(spec)
+
+        assert sliver in {thing.sliver for thing in driver.stamped()}
+        driver.delete(sliver)
+        assert sliver not in {thing.sliver for thing in driver.stamped()}
 
     def test_a_server_made_twice_is_the_same(self, driver: ComputeDriver, spec: ServerSpec) -> None:
         first = driver.create(spec)

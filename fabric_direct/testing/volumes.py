@@ -52,13 +52,26 @@ class VolumeContract(Slivers):
     def test_slivers_with_like_names_keep_their_own(
         self, driver: VolumeDriver, sliver: str, other: str
     ) -> None:
-        driver.create(sliver, "2-data", 1)
+        made = driver.create(sliver, "2-data", 1)
         kept = driver.create(other, "data", 1)
 
+        assert {made, kept} <= set(driver.all_volumes())
         assert [volume.component for volume in driver.volumes(sliver)] == ["2-data"]
         assert driver.find(sliver, "data") is None
         driver.delete(sliver, "2-data")
         assert driver.volumes(other) == (kept,)
+
+    def test_volumes_are_found_without_asking_for_their_slivers(
+        self, driver: VolumeDriver, sliver: str, other: str
+    ) -> None:
+        driver.create(sliver, "data", 1)
+        driver.create(other, "data", 1)
+
+        assert {sliver, other} <= {thing.sliver for thing in driver.stamped()}
+        driver.delete(sliver, "data")
+        found = {thing.sliver for thing in driver.stamped()}
+        assert other in found
+        assert sliver not in found
 
     def test_deleting_what_is_not_there_is_no_error(
         self, driver: VolumeDriver, sliver: str

@@ -5,6 +5,7 @@ nothing can be taken from the host's drivers, so that this one step is left out;
 records are kept in a directory of the test's. What runs is on the worker lab.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -26,12 +27,14 @@ from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
+    DeviceLost,
     DeviceUnclean,
     InvalidSliver,
     NotFound,
     NotOurs,
 )
 from fabric_direct.model import Capacities, DeviceState, Gpu, NodeSliver, PciAddress
+from fabric_direct.processor import HandlerProcessor
 from tests.functional.apart import TAG
 from tests.functional.conftest import URI
 
@@ -268,6 +271,49 @@ def test_a_device_that_another_sliver_had_is_refused_until_it_is_clean(
         devices.release(address, force=True)
 
     assert devices.attach(TENANT, gpu) == plugged(gpu)
+
+
+def defined_anew(connection: libvirt.virConnect, domain: libvirt.virDomain) -> None:
+    """Define a domain anew without its hostdevs, as Nova's hard reboot does."""
+    root = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    (devices,) = root.iterfind("devices")
+    for hostdev in devices.findall("hostdev"):
+        devices.remove(hostdev)
+    connection.defineXML(ElementTree.tostring(root, encoding="unicode"))
+
+
+def lacking(processor: HandlerProcessor) -> set[PciAddress]:
+    """Return what the sliver's server lacks."""
+    return {lack.address for lack in processor.lacking().found if lack.sliver == SLIVER}
+
+
+def test_a_device_that_a_domain_lost_is_still_its_slivers(
+    devices: HostdevDevice,
+    site: Site,
+    connection: libvirt.virConnect,
+    define: Callable[..., libvirt.virDomain],
+    gpu: Gpu,
+) -> None:
+    sliver = node().model_copy(update={"components": (gpu,)})
+    stamp = escape(sliver.stamp().model_dump_json())
+    metadata = f"<fd:stamp xmlns:fd='{STAMP_NAMESPACE}' site='TEST'>{stamp}</fd:stamp>"
+    domain = define(domain_name(sliver), domain_uuid(SLIVER), metadata)
+    devices.attach(TENANT, gpu)
+
+    with HandlerProcessor(site) as processor:
+        had = lacking(processor)
+        defined_anew(connection, domain)
+
+        states = {d.address: (d.state, d.owner) for d in processor.devices(HOST)}
+        for address, force in itertools.product(gpu.bdf, (False, True)):
+            with pytest.raises(DeviceLost, match=f"the stamp of server {domain.name()} names it"):
+                processor.release(HOST, address, force=force)
+
+        assert (had, lacking(processor)) == (set(), set(gpu.bdf))
+        assert {states[a] for a in gpu.bdf} == {(DeviceState.LOST, f"{SLIVER}/gpu")}
+        assert DeviceRecords(site, HOST).read().keys() == set(gpu.bdf)
+        assert devices.attach(TENANT, gpu) == plugged(gpu)
+        assert lacking(processor) == set()
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,21 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import pytest
 from pyroute2 import IPRoute
 from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
-from fabric_direct.config import Site
+from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import VfSettings
+from fabric_direct.drivers.contract.changes import Change, Hearing
+from fabric_direct.drivers.hosts.agent import link_changes
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import NotFound, NotOurs, Unsupported
@@ -190,7 +195,7 @@ def vepa_uplink() -> str:
     for path in Path("/sys/class/net").iterdir():
         try:
             driver.bridge_mode(path.name)
-        except Unsupported:
+        except (Unsupported, NotFound):  # other tests' links go meanwhile
             continue
         return path.name
     pytest.skip("no NIC here has a bridge mode (VEB, VEPA)")
@@ -199,3 +204,48 @@ def vepa_uplink() -> str:
 def test_a_nic_with_bridge_mode_says_which(vepa_uplink):
     driver = NetlinkUplink(Site(site="fdtest"), "localhost")
     assert driver.bridge_mode(vepa_uplink) in {"veb", "vepa"}
+
+
+@pytest.mark.parametrize("known", [{}, {"fdt0": 1}])
+def test_waiting_for_a_change_says_which_modes_differ_from_what_is_known(netns, known):
+    found = link_changes.wait(["fdt0"], known, 0.05, netns)
+
+    assert found == {"modes": {}, "changed": ["fdt0"] if known else []}
+
+
+def test_an_uplink_tells_that_its_link_was_changed_and_of_no_other(netns):
+    hosts = {"localhost": Host(devices=(AllowedDevice(type="SharedNIC", uplink="fdt0"),))}
+    uplink = NetlinkUplink(Site(site="fdtest", hosts=hosts), "localhost", netns=netns)
+    told: SimpleQueue[Change] = SimpleQueue()
+    hearing = Hearing()
+    thread = threading.Thread(target=uplink.listen, args=(told.put, hearing), daemon=True)
+    thread.start()
+    assert told.get(timeout=10) == Change("unknown")
+
+    changes = []
+
+    def tells() -> bool:
+        with suppress(Empty):
+            changes.append(told.get(timeout=0.2))
+        return bool(changes)
+
+    def ends() -> bool:
+        thread.join(0.2)
+        return not thread.is_alive()
+
+    change_until(netns, ("fdtbr", "fdt0"), tells)
+    hearing.end()
+    change_until(netns, ("fdt0",), ends)
+
+    assert changes == [Change("uplink", ("fdt0",), "uplink fdt0 was changed")]
+
+
+def change_until(netns: str, links: tuple[str, ...], heard: Callable[[], bool]) -> None:
+    """Change links until it is heard: between two waits the kernel is not listened to."""
+    with IPRoute(netns=netns, flags=0) as ip:
+        for mtu in range(1300, 1400):
+            for name in links:
+                ip.link("set", index=ip.link_lookup(ifname=name)[0], mtu=mtu)
+            if heard():
+                return
+    raise AssertionError("no change was heard")

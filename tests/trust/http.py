@@ -11,7 +11,6 @@ is a fake (:mod:`.http_cloud`). At each point:
 `make test-trust` tries a share of the points, ``python -m tests.trust http --whole`` all of them.
 """
 
-import atexit
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from fabric_direct.drivers.openstack.client import name_cache, session
@@ -132,7 +132,8 @@ def staged(scene: Scene, unanswered: float = _USUAL) -> Iterator[Stage]:
 def _cloud(_: int) -> StatefulCloud:
     """Return the process's cloud, whose services are discovered once."""
     folder = Path(tempfile.mkdtemp(prefix="fabric-direct-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # A process of a pool ends without atexit.
+    Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=0)
     return StatefulCloud(folder)
 
 

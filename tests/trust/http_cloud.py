@@ -10,6 +10,7 @@ between services that get lost, lists that lag behind. What it says in an error 
 """
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address, ip_network
@@ -51,7 +52,20 @@ _DEFAULTS: dict[str, Thing] = {
         "status": "DOWN",
     },
 }
-_FILTERS = {"id", "name", "description", "network_id", "device_id", "project_id"}
+_STOCK = {"VCPU": 16, "MEMORY_MB": 65_536, "DISK_GB": 100}
+_HYPERVISOR = {
+    "id": str(UUID(int=8 << 64)),
+    "hypervisor_hostname": "w1",
+    "service": {"host": "w1", "disabled_reason": None},
+    "status": "enabled",
+    "state": "up",
+    "cpu_info": {"arch": "x86_64"},
+}
+_HOST, _POWER = "OS-EXT-SRV-ATTR:host", "OS-EXT-STS:power_state"
+_FILTERS = {
+    *("id", "name", "description", "network_id", "device_id", "project_id"),
+    *("port_id", "mac_address"),
+}
 
 
 class Refusal(Exception):
@@ -68,6 +82,11 @@ class StatefulCloud(OpenStackApi):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.things: dict[str, dict[str, Thing]] = {}
+        self.moves_to: str | None = None
+        """The worker to which a resize moves a server; where it is if absent."""
+        self.rebuilt: Callable[[], object] = lambda: None
+        """Called when Nova makes a domain anew: what it does not know of is gone from it."""
+        self.stock = dict(_STOCK)
         self._services: dict[str, Callable[[str, list[str], Any], Answer]] = {}
         self._lock = threading.RLock()
         self.clear()
@@ -76,19 +95,33 @@ class StatefulCloud(OpenStackApi):
         """Begin anew: a worker, an image, a flavor, and networks that are not ours."""
         self.things = {kind: {} for kind in (*_DEFAULTS, "servers", "flavors", "volumes")}
         self.coming: list[tuple[int, Callable[[], object]]] = []
-        self._made = 0
+        self._made, self.moves_to = 0, None
+        self.rebuilt, self.stock = lambda: None, dict(_STOCK)
         nova, neutron, cinder = Nova(self), Neutron(self), Cinder(self)
         self._services = {
             "compute": nova.serve,
             "network": neutron.serve,
             "volume": cinder.serve,
             "image": _glance,
+            "placement": self._placement,
         }
         neutron.make("networks", {"name": "public", "router:external": True})
         lab = neutron.make("networks", {"name": "lab"})
         cidr = {"network_id": lab["id"], "cidr": "10.30.0.0/24", "ip_version": 4}
         neutron.make("subnets", {**cidr, "enable_dhcp": True, "dns_nameservers": []})
         nova.flavor({"name": "small", "vcpus": 1, "ram": 1024, "disk": 1})
+
+    def _placement(self, method: str, path: list[str], _: Any) -> Answer:
+        """Tell what the only worker has, and that nothing of it is used."""
+        assert (method, path[0]) == ("GET", "resource_providers")
+        usual = {"reserved": 0, "allocation_ratio": 1.0}
+        answers: dict[str, Any] = {
+            "inventories": {
+                "inventories": {name: {"total": n, **usual} for name, n in self.stock.items()}
+            },
+            "usages": {"usages": dict.fromkeys(self.stock, 0)},
+        }
+        return 200, answers["".join(path[2:])] | {"resource_provider_generation": 1}
 
     def name(self) -> str:
         """Return the id of something new."""
@@ -146,9 +179,14 @@ class StatefulCloud(OpenStackApi):
         return status, {"X-Openstack-Request-Id": f"req-{self._made}"}, text
 
 
+IMAGE = str(UUID(int=7 << 64))
+
+
 def _glance(method: str, path: list[str], sent: Any) -> Answer:
+    image = {"id": IMAGE, "name": "tiny", "status": "active"}
+    if (method, path) == ("GET", ["images", IMAGE]):
+        return 200, image
     assert (method, path) == ("GET", ["images"])
-    image = {"id": str(UUID(int=7 << 64)), "name": "tiny", "status": "active"}
     return 200, {"images": [image] if sent.get("name", "tiny") == "tiny" else []}
 
 
@@ -171,6 +209,9 @@ class Neutron:
                 return 200, self._connect(router, sent["subnet_id"])
             case "PUT", [router, "remove_router_interface"]:
                 return 200, self._disconnect(router, sent["port_id"])
+            case "PUT", [name, "tags"]:
+                self._cloud.one(kind, name)["tags"] = sent["tags"]
+                return 200, sent
         return self._on_one(method, kind, rest[0], sent)
 
     def _on_one(self, method: str, kind: str, name: str, sent: Any) -> Answer:
@@ -307,6 +348,8 @@ class Cinder:
                 return 202, {"volume": self._make(sent["volume"])}
             case "GET", ["volumes", name]:
                 return 200, {"volume": self._cloud.one("volumes", name)}
+            case _, ["volumes", name, "metadata", *keys]:
+                return self._change(self._cloud.one("volumes", name)["metadata"], keys, sent)
         return self._delete(path[1])
 
     def _list(self, sent: Any) -> list[Thing]:
@@ -320,6 +363,12 @@ class Cinder:
         made = self._cloud.add("volumes", {**asked, **usual})
         self._cloud.later(lambda: made.update(status="available"))
         return dict(made)
+
+    def _change(self, metadata: Thing, keys: list[str], sent: Any) -> Answer:
+        for key in keys:
+            del metadata[key]
+        metadata.update({} if keys else sent["metadata"])
+        return 200, {"metadata": metadata}
 
     def _delete(self, name: str) -> Answer:
         volume = self._cloud.one("volumes", name)
@@ -352,6 +401,7 @@ class Nova:
             ("GET", "flavors/detail"): lambda: (200, {"flavors": self._flavors()}),
             ("POST", "flavors"): lambda: (200, {"flavor": self.flavor(sent["flavor"])}),
             ("GET", "os-services"): lambda: (200, {"services": [_SERVICE]}),
+            ("GET", "os-hypervisors/detail"): lambda: (200, {"hypervisors": [_HYPERVISOR]}),
         }
         if answer := answers.get((method, "/".join(path))):
             return answer()
@@ -361,6 +411,9 @@ class Nova:
         return [s for s in self._servers.values() if s["name"] == pattern.strip("^$")]
 
     def _tagged(self, sent: Any) -> list[Thing]:
+        if "name" in sent or not sent.keys() & {"tags", "tags-any"}:
+            pattern = re.compile(sent.get("name", ""))
+            return [server for server in self._servers.values() if pattern.search(server["name"])]
         wanted = set((sent.get("tags") or sent["tags-any"]).split(","))
         return [server for server in self._servers.values() if wanted & set(server["tags"])]
 
@@ -373,8 +426,12 @@ class Nova:
             ("GET", ""): lambda: (200, {"server": server}),
             ("DELETE", ""): lambda: self._delete(server),
             ("POST", "metadata"): lambda: self._write(server, sent["metadata"]),
+            ("DELETE", "metadata"): lambda: self._forget(server, *rest),
+            ("PUT", "tags"): lambda: self._tag(server, *rest),
+            ("DELETE", "tags"): lambda: self._untag(server, *rest),
             ("POST", "action"): lambda: self._act(server, sent),
             ("GET", "os-instance-actions"): lambda: _actions(rest),
+            ("GET", "diagnostics"): lambda: self._diagnostics(server),
             ("POST", "os-interface"): lambda: self._plug_port(server, sent),
             ("DELETE", "os-interface"): lambda: self._unplug_port(server, *rest),
             ("GET", "os-volume_attachments"): lambda: _attachments(server),
@@ -386,6 +443,22 @@ class Nova:
     def _write(self, server: Thing, metadata: Thing) -> Answer:
         server["metadata"].update(metadata)
         return 200, {"metadata": server["metadata"]}
+
+    def _forget(self, server: Thing, key: str) -> Answer:
+        if key not in server["metadata"]:
+            raise Refusal(404, "Metadata item was not found")
+        del server["metadata"][key]
+        return 204, None
+
+    def _tag(self, server: Thing, tag: str) -> Answer:
+        server["tags"] = [*(each for each in server["tags"] if each != tag), tag]
+        return 201, None
+
+    def _untag(self, server: Thing, tag: str) -> Answer:
+        if tag not in server["tags"]:
+            raise Refusal(404, f"Tag {tag} was not found")
+        server["tags"] = [each for each in server["tags"] if each != tag]
+        return 204, None
 
     def _make(self, asked: Thing) -> Thing:
         asked_ports = [] if asked["networks"] == "none" else asked["networks"]
@@ -403,13 +476,14 @@ class Nova:
     def _server(self, asked: Thing) -> Thing:
         return {
             "name": asked["name"],
+            "image": {"id": IMAGE},
             "metadata": asked["metadata"],
             "tags": asked["tags"],
             "flavor": self._flavor_of(asked["flavorRef"]),
             "status": "BUILD",
             "OS-EXT-STS:task_state": "spawning",
-            "OS-EXT-STS:power_state": 0,
-            "OS-EXT-SRV-ATTR:host": "w1",
+            _POWER: 0,
+            _HOST: "w1",
             "OS-EXT-SRV-ATTR:instance_name": "instance-00000001",
             "os-extended-volumes:volumes_attached": [],
         }
@@ -422,7 +496,7 @@ class Nova:
 
     def _later(self, server: Thing, status: str, power: int) -> None:
         def come() -> None:
-            server.update({"status": status, "OS-EXT-STS:power_state": power})
+            server.update({"status": status, _POWER: power})
             server.update({"OS-EXT-STS:task_state": None, "OS-SRV-USG:launched_at": "2026"})
             for port in self._ports(server):
                 port["status"] = "ACTIVE" if power == 1 else "DOWN"
@@ -465,7 +539,7 @@ class Nova:
         def go() -> None:
             self._servers.pop(server["id"], None)
             for port in self._ports(server):
-                port.update(device_id="", device_owner="", status="DOWN")
+                self._let_go(port)
             for attached in server["os-extended-volumes:volumes_attached"]:
                 volume = self._cloud.things["volumes"].get(attached["id"], {})
                 volume.update(status="available", attachments=[])
@@ -473,6 +547,15 @@ class Nova:
         server["OS-EXT-STS:task_state"] = "deleting"
         self._cloud.later(go)
         return 204, None
+
+    def _let_go(self, port: Thing) -> None:
+        """Unbind a port, or remove one that Nova made; its floating IP stays."""
+        port.update(device_id="", device_owner="", status="DOWN")
+        if port.get("made_by_nova"):
+            del self._cloud.things["ports"][port["id"]]
+            for ip in self._cloud.things["floatingips"].values():
+                if ip["port_id"] == port["id"]:
+                    ip["port_id"] = None
 
     def _act(self, server: Thing, sent: Any) -> Answer:
         (name, how), *_ = sent.items()
@@ -497,21 +580,33 @@ class Nova:
         self._later(server, "ACTIVE", power=1)
 
     def _resize(self, server: Thing, how: Any) -> None:
-        self._refuse_unless(server, "ACTIVE")
-        server["was"], server["flavor"] = server["flavor"], self._flavor_of(how["flavorRef"])
-        self._later(server, "VERIFY_RESIZE", power=1)
+        self._refuse_unless(server, "ACTIVE", "SHUTOFF")
+        kept = ("flavor", "status", _HOST, _POWER)
+        server["was"] = {name: server[name] for name in kept}
+        server["flavor"] = self._flavor_of(how["flavorRef"])
+        server[_HOST] = self._cloud.moves_to or server[_HOST]
+        self._cloud.rebuilt()
+        self._later(server, "VERIFY_RESIZE", power=server[_POWER])
 
     def _confirmResize(self, server: Thing, _: Any) -> None:  # noqa: N802 - as Nova calls it
         self._refuse_unless(server, "VERIFY_RESIZE")
-        self._later(server, "ACTIVE", power=1)
+        self._later(server, server["was"]["status"], power=server[_POWER])
 
     def _revertResize(self, server: Thing, _: Any) -> None:  # noqa: N802 - as Nova calls it
         self._refuse_unless(server, "VERIFY_RESIZE")
-        server["flavor"] = server["was"]
-        self._later(server, "ACTIVE", power=1)
+        was = server["was"]
+        server.update({"flavor": was["flavor"], _HOST: was[_HOST]})
+        self._later(server, was["status"], power=was[_POWER])
 
-    def _refuse_unless(self, server: Thing, status: str) -> None:
-        if server["status"] != status:
+    def _diagnostics(self, server: Thing) -> Answer:
+        if server[_POWER] != 1:
+            raise Refusal(
+                409, "Cannot get_instance_diagnostics while it is in power state shutdown"
+            )
+        return 200, {}
+
+    def _refuse_unless(self, server: Thing, *statuses: str) -> None:
+        if server["status"] not in statuses:
             raise Refusal(409, f"Cannot do it while it is in vm_state {server['status']}")
 
     def _plug_port(self, server: Thing, sent: Any) -> Answer:

@@ -6,6 +6,7 @@ the outcome says is compared with what the library reads back, and with the name
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -60,8 +61,8 @@ class Point:
     """A call that goes wrong in an operation."""
 
     act: Act
-    after: frozenset[str]
-    """Names what is there when nothing went wrong."""
+    after: frozenset[tuple[str, int]]
+    """Names and counts what is there when nothing went wrong."""
     call: Call
     fault: str
 
@@ -112,13 +113,13 @@ def points(place: Place, act: Act) -> Iterator[Point]:
     return (Point(act, after, call, fault) for call in calls for fault in FAULTS)
 
 
-def _rehearse(place: Place, act: Act) -> tuple[tuple[Call, ...], frozenset[str]]:
+def _rehearse(place: Place, act: Act) -> tuple[tuple[Call, ...], frozenset[tuple[str, int]]]:
     tap = Tap()
     with tapped(tap), _processor(place.site) as processor:
         _done(processor, *act.before)
         tap.arm()
         _done(processor, act.request)
-        calls, after = tuple(tap.calls), frozenset(place.things())
+        calls, after = tuple(tap.calls), _counted(place.things())
         _done(processor, *(Request("delete", each) for each in act.slivers()))
     return calls, after
 
@@ -198,7 +199,7 @@ class _Trial:
 
     def _see_that_it_is_so(self, processor: HandlerProcessor, said: str) -> None:
         """See that all is as asked for."""
-        differs: Collection[str] = self._place.things() ^ self._point.after
+        differs: Collection[object] = _counted(self._place.things()) ^ self._point.after
         if self._request.operation != "delete":
             differs = _differences(processor, self._request.sliver)
         if differs:
@@ -225,6 +226,12 @@ class _Trial:
                 self.found.append(f"deleted: {outcome.status} {outcome.error} {outcome.left}")
         if left := self._place.things():
             self.found.append(f"deleted, and left: {sorted(left)}")
+
+
+def _counted(things: set[str]) -> frozenset[tuple[str, int]]:
+    """Count things by name. A floating IP has another address each time that it is made."""
+    names = ("FloatingIP" if name.startswith("FloatingIP ") else name for name in things)
+    return frozenset(Counter(names).items())
 
 
 def _differences(processor: HandlerProcessor, sliver: SliverRef) -> tuple[str, ...]:

@@ -126,11 +126,12 @@ class FakeDomain:
         element = device.find("alias")
         return element.get("name", "") if element is not None else ""
 
-    def take(self, label: str) -> None:
+    def take(self, label: str | PciAddress) -> None:
         """Take a device out, live and as defined."""
         self.calls.detach(label)
+        mark = f'"{label}"' if isinstance(label, str) else _quoted(f"<source>{pci(label)}")
         for scope, devices in self.devices.items():
-            self.devices[scope] = [xml for xml in devices if f'"{label}"' not in _quoted(xml)]
+            self.devices[scope] = [xml for xml in devices if mark not in _quoted(xml)]
 
     def slots(self, scope: int) -> dict[str, PciAddress]:
         """Return where the devices are in the guest, by alias."""
@@ -212,7 +213,9 @@ class Worker:
         self.domains.append(FakeDomain(self.calls, name, uuid, sliver))
         return self.domains[-1]
 
-    def _detach(self, _: "Worker", domain: FakeDomain, label: str, **limits: Any) -> None:
+    def _detach(
+        self, _: "Worker", domain: FakeDomain, label: str | PciAddress, **limits: Any
+    ) -> None:
         """Stand for the confirmed detach, which has tests of its own."""
         self.calls.ask(label, **limits)
         if label in self.held:

@@ -15,6 +15,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any, NamedTuple
 
+import libvirt
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -125,6 +126,8 @@ class TestHelp:
             "delete",
             "probe",
             "poa",
+            "reconcile",
+            "watch",
             "recover",
             "list",
             "devices",
@@ -575,6 +578,61 @@ class TestDevices:
         assert (result.exit_code, fakes.records) == (0, {})
         assert "is clean and free" in result.stdout
 
+    def test_that_their_sliver_has_lost_are_said_to_be_and_are_not_released(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[PASSED]))
+        fakes.lose_devices("vm1")
+
+        told = run("devices").stdout
+        released = run("devices", "release", "localhost", str(GPU), "--force")
+
+        assert " lost " in told
+        assert "fabric-direct reconcile vm1 gives it back" in told
+        assert (released.exit_code, released.stdout) == (1, "")
+        assert f"{GPU} is vm1/gpu's (localhost): the stamp of server vm1-node" in released.stderr
+        assert GPU in fakes.records
+
+    def test_that_a_running_server_lacks_are_in_the_list(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[PASSED]))
+        whole = run("list").stdout
+        fakes.lose_devices("vm1")
+
+        header, row = (line.rstrip() for line in run("list").stdout.splitlines())
+        (server,) = json.loads(run("list", "--json").stdout)
+
+        assert "LACKS" not in whole
+        assert header.endswith("LACKS")
+        assert row.endswith(f"gpu {GPU}")
+        assert [lack["why"] for lack in server["lacks"]] == ["no domain has it"]
+
+    def test_that_cannot_be_read_are_said_to_be_unknown_in_the_list(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[PASSED]))
+        fakes.fault("device.inventory", at=0, kind="fail")
+
+        listed = run("list")
+
+        assert listed.exit_code == 0
+        assert listed.stdout.rstrip().endswith("?")
+        assert "whether servers on localhost lack devices is not known" in listed.stderr
+        assert json.loads(run("list", "--json").stdout)[0]["lacks"] is None
+
+    def test_that_a_server_lacks_are_named_by_the_doctor(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[PASSED]))
+        fakes.lose_devices("vm1")
+
+        result = run("doctor")
+
+        assert result.exit_code == 0
+        assert f"warn  devices of vm1: its server is running and lacks gpu {GPU}" in result.stdout
+        assert "      -> fabric-direct reconcile vm1\n" in result.stdout
+
     def test_that_are_released_are_told_as_json(self, run: Run) -> None:
         result = run("devices", "release", "localhost", str(GPU), "--json")
 
@@ -741,6 +799,8 @@ def _run_without(told: Connection, library: str, words: tuple[str, ...]) -> None
         if name.partition(".")[0] in {"fabric_direct", library}:
             del sys.modules[name]
     sys.modules[library] = None  # type: ignore[assignment]
+    # libvirt takes one event loop for a process, and a test before this one may have given it ours.
+    libvirt.virEventRegisterImpl = lambda *_: None
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         try:
             importlib.import_module("fabric_direct.cli").main(words)

@@ -3,12 +3,17 @@
 from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
-from fabric_direct.config import UsbId, UsbPort
+from fabric_direct.config import AllowedDevice, Host, Site, UsbId, UsbPort
+from fabric_direct.drivers.contract import PciFunction, Tenant
 from fabric_direct.drivers.hosts.agent import sysfs
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.libvirt.passthrough import usb
-from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
+from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice
+from fabric_direct.errors import Conflict, DeviceClaimed, DeviceInUse, InvalidSliver
+from fabric_direct.model import Fpga, PciAddress
+from tests.unit.pci_host import CONFIG, LIVE, Worker, plugged
 
 JTAG = usb.Device(1, "1", 5, "0403", "6011")
 ONE, OTHER = (usb.Device(2, f"1.{n}", n, "46f4", "0001") for n in (3, 4))
@@ -175,3 +180,38 @@ class TestOwners:
         used = usb.Device(2, "1.3", 3, "46f4", "0001", uses=("sda is mounted on /srv",))
         with pytest.raises(DeviceInUse, match="sda is mounted on /srv"):
             usb.refuse([used], {}, "w1")
+
+
+class TestAnFpgaThatOthersPluggedIn:
+    """Which USB devices of its domain belong to it is not known: it leaves with its server."""
+
+    CARD = PciAddress.parse("29:00.0")
+    OWN = Tenant("sliver", "11111111-1111-1111-1111-111111111111")
+    FPGA = Fpga(id="fpga", bdf=(CARD,))
+
+    @pytest.fixture
+    def devices(self, tmp_path: Path, mocker: MockerFixture) -> FpgaDevice:
+        allowed = (AllowedDevice(type="FPGA", bdf=self.CARD),)
+        site = Site(site="TEST", state_dir=tmp_path, hosts={"w1": Host(devices=allowed)})
+        host = Worker((PciFunction(self.CARD, "10ee", "903f", driver="vfio-pci"),))
+        host.put_in(site, mocker)
+        domain = host.add_domain("instance-1", str(self.OWN.domain))
+        domain.live = True
+        domain.devices = {LIVE: [plugged(self.CARD)], CONFIG: [plugged(self.CARD, "")]}
+        made = FpgaDevice(site, "w1")
+        made.adopt(self.FPGA, self.OWN)
+        return made
+
+    def test_is_kept_by_a_modification_that_wants_it(self, devices: FpgaDevice) -> None:
+        devices.check(self.FPGA, self.OWN)
+
+        assert devices.differences(self.FPGA, self.OWN) == ()
+        assert not devices.pending(self.OWN)
+
+    def test_is_not_said_to_be_taken_out_by_one_that_does_not(self, devices: FpgaDevice) -> None:
+        assert devices.keeps(self.OWN, "fpga")
+
+        with pytest.raises(Conflict, match="delete the sliver"):
+            devices.detach(self.OWN, "fpga", timeout=1)
+
+        assert [record.component for record in devices.records("sliver")] == ["fpga"]

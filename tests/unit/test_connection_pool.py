@@ -10,7 +10,6 @@ import paramiko
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers import ssh_login
 from fabric_direct.drivers.guests import connection_pool
 from fabric_direct.drivers.guests.connection_pool import SshClients
 from fabric_direct.drivers.ssh_login import reach
@@ -28,7 +27,7 @@ def clients() -> SshClients:
 
 
 def used(clients: SshClients, to: str, made: MagicMock) -> MagicMock:
-    with clients.use(to, lambda: made) as got:
+    with clients.use(to, lambda: made, 1) as got:
         return got  # type: ignore[return-value]
 
 
@@ -46,13 +45,13 @@ def test_another_guest_has_its_own(clients: SshClients) -> None:
 
 
 def test_one_that_is_in_use_is_not_shared(clients: SshClients) -> None:
-    with clients.use("guest", client) as first, clients.use("guest", client) as second:
+    with clients.use("guest", client, 1) as first, clients.use("guest", client, 1) as second:
         assert first is not second
 
 
 def test_one_that_failed_is_closed_and_not_used_again(clients: SshClients) -> None:
     first = client()
-    with pytest.raises(EOFError), clients.use("guest", lambda: first):
+    with pytest.raises(EOFError), clients.use("guest", lambda: first, 1):
         raise EOFError
 
     assert used(clients, "guest", client()) is not first
@@ -60,7 +59,10 @@ def test_one_that_failed_is_closed_and_not_used_again(clients: SshClients) -> No
 
 
 @pytest.mark.parametrize("error", [paramiko.SSHException("gone"), OSError(), EOFError()])
-def test_one_that_died_unused_is_replaced(clients: SshClients, error: Exception) -> None:
+def test_one_that_died_unused_is_replaced(
+    clients: SshClients, error: Exception, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(connection_pool, "_is_acknowledged", return_value=False)
     first = used(clients, "guest", client())
     first.get_transport.return_value.open_session.side_effect = error
 
@@ -128,11 +130,9 @@ def test_a_server_that_speaks_is_reached_and_nothing_of_it_is_taken(
     speaker.join()
 
 
-def test_one_that_says_nothing_is_not(listener: socket.socket, mocker: MockerFixture) -> None:
-    mocker.patch.object(ssh_login, "REACH", 0.05)
-
+def test_one_that_says_nothing_is_not(listener: socket.socket) -> None:
     with pytest.raises(TimeoutError):
-        reach(*listener.getsockname())
+        reach(*listener.getsockname(), first_line=0.05)
 
 
 def test_one_that_hangs_up_is_not(listener: socket.socket) -> None:

@@ -244,3 +244,27 @@ def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> N
         record_files.write(str(tmp_path), name, "text")
     with pytest.raises(ValueError, match="is not a valid name"):
         record_files.remove(str(tmp_path), name)
+
+
+class TestWhatIsOurs:
+    """Another site that works with the host keeps its records there, too."""
+
+    def test_a_record_on_the_host_alone_is_not(self, records: DeviceRecords, there: Path) -> None:
+        records.write(a_record())
+        theirs = json.loads(next(there.iterdir()).read_text()) | {"address": str(VF)}
+        record_files.write(str(there), str(VF), json.dumps(theirs))
+
+        assert records.read().keys() == {DRIVE, VF}
+        assert [record.address for record in records.own()] == [DRIVE]
+
+    def test_a_record_here_is_with_what_the_host_says_of_it(
+        self, records: DeviceRecords, here: Path, there: Path
+    ) -> None:
+        records.write(a_record(quarantined="it was not erased"))
+        name = next(here.iterdir()).name
+        text = json.loads((here / name).read_text()) | {"quarantined": ""}
+        (here / name).write_text(json.dumps(text))
+
+        (record,) = records.own()
+
+        assert record.quarantined == "it was not erased"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.config import AllowedDevice
-from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
+from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_uuid
@@ -216,6 +216,14 @@ class TestOneOwner:
 
         assert "it belongs to other/g" in words
 
+    def test_the_owner_of_a_clouds_domain_is_named_by_its_record(self) -> None:
+        had = claimed(GPU, label=alias("another", "gpu"))
+        kept = {GPU: replace(recorded(GPU).records[GPU], sliver="another")}
+
+        words = refusal(replace(had, records=kept), BOTH, DeviceClaimed)
+
+        assert "it belongs to another/gpu" in words
+
     def test_what_another_component_of_the_sliver_has_is_refused(self) -> None:
         taken = claimed(GPU, uuid=OWN, label=alias(SLIVER, "first"))
 
@@ -264,7 +272,7 @@ class TestCleanliness:
         words = refusal(recorded(AUDIO, "old"), BOTH, DeviceUnclean)
 
         assert "0000:25:00.1 is not clean yet (w1): sliver/old had it last." in words
-        assert words.endswith("look at it: fabric-direct devices release w1 0000:25:00.1.")
+        assert words.endswith("name another device; fabric-direct devices w1 says whose it is.")
 
     def test_one_that_is_quarantined_is_refused_to_its_last_owner_too(self) -> None:
         words = refusal(recorded(GPU, quarantined="block 7 is not zero"), BOTH, DeviceUnclean)
@@ -381,6 +389,20 @@ class TestTheInventory:
         found = device(replace(had, records=recorded(GPU).records), GPU)
 
         assert (found.state, found.owner) == (DeviceState.USED, "sliver/gpu")
+
+    def test_names_the_domains_that_have_it_and_whether_now(self) -> None:
+        now = Claim(GPU, "node", OWN, "", live=True)
+        later = Claim(GPU, "node", OWN, "", live=False)
+        stopped = Claim(GPU, "other", FOREIGN, "")
+
+        assert device(replace(TOPOLOGY, claims=(later, now, later, stopped)), GPU).domains == (
+            Holder("node", OWN, live=True),
+            Holder("other", FOREIGN),
+        )
+        assert device(replace(TOPOLOGY, claims=(later,)), GPU).domains == (
+            Holder("node", OWN, live=False),
+        )
+        assert device(TOPOLOGY, GPU).domains == ()
 
     def test_what_is_quarantined_is_so_though_a_domain_has_it(self) -> None:
         view = replace(claimed(GPU), records=recorded(GPU, quarantined="no").records)

@@ -17,6 +17,7 @@ from fabric_direct.errors import InvalidSite, Unreachable
 from fabric_direct.journal import Journal
 from fabric_direct.model import Operation
 from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
+from tests.functional.ssh_server import new_key
 
 QEMU = pwd.struct_passwd(("qemu-user", "x", 64055, 64055, "", "/", "/bin/false"))
 
@@ -313,6 +314,21 @@ class TestFiles:
 
     def test_an_empty_journal_is_right(self, fake_site: Site) -> None:
         assert files.check_journal(fake_site).verdict is Verdict.OK
+
+    def test_a_key_for_guests_that_can_be_read_is_right(self, tmp_path: Path) -> None:
+        new_key(tmp_path / "key")
+        assert files.check_guest_key(tmp_path / "key").verdict is Verdict.OK
+
+    @pytest.mark.parametrize("content", [None, "no key"])
+    def test_one_that_cannot_fails_with_how_to_make_it(
+        self, tmp_path: Path, content: str | None
+    ) -> None:
+        if content:
+            touch(tmp_path / "key", content)
+        found = files.check_guest_key(tmp_path / "key")
+        assert found.verdict is Verdict.FAIL
+        assert str(tmp_path / "key") in found.found
+        assert "ssh-keygen" in found.remedy
 
 
 class TestDrivers:

@@ -65,6 +65,8 @@ def healthy(api: OpenStackApi) -> None:
     api.answer("GET", "image", "/images", {"images": []})
     agents = [{"id": "a1", "agent_type": "L3 agent", "host": "worker1", "alive": True}]
     api.answer("GET", "network", "/agents", {"agents": agents})
+    api.answer("GET", "compute", "/os-hypervisors/detail", {"hypervisors": []})
+    api.answer("GET", "compute", "/servers", {"servers": []})
     workers(api)
     groups(api, SSH_RULE)
 
@@ -448,9 +450,9 @@ class TestContents:
         said: str,
     ) -> None:
         api.answer("GET", "image", "/images/tiny", {}, status=404)
-        found_image = {"id": "i1", "name": "tiny", **image}
+        found_image = {"id": "i1", "name": "tiny", "hw_rng_model": "virtio", **image}
         api.answer("GET", "image", "/images", {"images": [found_image]})
-        found = cloud_contents.check_image(connection, "tiny")
+        found = cloud_contents.check_image(connection, "tiny", api.site())
         assert (found.verdict, found.found) == (verdict, said)
 
 

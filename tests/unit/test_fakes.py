@@ -1,5 +1,6 @@
 """What every real driver refuses by the site alone, the fakes refuse by the same field."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +328,13 @@ def test_substrates_of_tests_keep_their_own_images(fakes: Substrate, fake_site: 
 
     with pytest.raises(InvalidSliver):
         drivers(fake_site).compute.check(node(), Image("tiny", "root"))
+
+
+def test_who_listens_to_a_host_stays_behind_when_it_goes_to_another_process(
+    fakes: Substrate,
+) -> None:
+    fakes.listeners.tries = 3
+
+    carried = copy.copy(fakes.listeners)  # by what pickle asks for, too
+
+    assert carried.tries == 0

@@ -10,11 +10,17 @@ import paramiko
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import GuestSettings, Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.config import GuestSettings, Limits, Site
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests import ssh as guest_ssh
-from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, pinned, unpin
+from fabric_direct.drivers.guests.known_hosts import (
+    known_hosts,
+    pin,
+    pinned,
+    pinned_addresses,
+    unpin,
+)
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.errors import (
     DriverError,
@@ -101,8 +107,11 @@ def test_an_address_that_does_not_answer_is_passed_over(
 
 
 def test_it_is_seen_without_logging_in_whether_a_guest_listens(ssh: SshGuest) -> None:
-    assert ssh.listens(GUEST)
-    assert not ssh.listens(GuestAddress("sliver", "sliver-node", USER, ("127.0.0.9",)))
+    wait_until("it to listen", lambda: ssh.listens(GUEST), timeout=10)
+    absent = GuestAddress("sliver", "sliver-node", USER, ("127.0.0.9",))
+    assert not any(ssh.listens(absent) for _ in range(20))
+    assert not ssh.listens(GuestAddress("sliver", "sliver-node", USER))
+    ssh.forget(GUEST)
 
 
 def test_one_connection_serves_one_command_after_the_other(
@@ -143,13 +152,13 @@ def test_a_guest_that_does_not_have_the_sites_key_is_unreachable(
 def test_a_server_that_says_nothing_is_given_up(
     site: Site, server: Server, mocker: MockerFixture
 ) -> None:
-    mocker.patch.object(guest_ssh, "ANSWER", 0.2)
+    limits = Limits(guest_boot=0.4)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         mocker.patch.object(guest_ssh, "PORT", port)
         pin(site, f"[127.0.0.1]:{port}", server.host_key)
 
-        assert not SshGuest(site, "localhost").ping(GUEST)
+        assert not SshGuest(site.model_copy(update={"limits": limits}), "localhost").ping(GUEST)
 
 
 def test_the_remote_shell_gets_every_argument_quoted(ssh: SshGuest) -> None:
@@ -384,6 +393,16 @@ def test_a_new_key_of_an_address_replaces_its_old_one_and_no_other(bare: Site) -
     pin(bare, "192.0.2.7", OTHER)
 
     assert known_hosts(bare).read_text() == f"192.0.2.70 {KEY}\n192.0.2.7 {OTHER}\n"
+
+
+def test_all_pinned_addresses_are_told_and_names_and_hashes_are_not(bare: Site) -> None:
+    pin(bare, "10.0.0.5", KEY)
+    pin(bare, "[fd00::5]:2222", KEY)
+    path = known_hosts(bare)
+    hashed = paramiko.HostKeys.hash_host("10.0.0.9")
+    path.write_text(f"{path.read_text()}worker1 {KEY}\n{hashed} {KEY}\n")
+
+    assert set(pinned_addresses(bare)) == {"10.0.0.5", "fd00::5"}
 
 
 def test_an_unpinned_address_is_gone_and_unpinning_it_again_succeeds(bare: Site) -> None:

@@ -10,7 +10,14 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import AllowedDevice, Host, Site
-from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
+from fabric_direct.drivers.contract import (
+    Belongings,
+    DeviceRecord,
+    Holder,
+    PciFunction,
+    PluggedDevice,
+    Tenant,
+)
 from fabric_direct.drivers.fake import FakeHost
 from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
@@ -608,6 +615,86 @@ class TestPlugged:
         assert devices.differences(one, TENANT)
 
 
+class TestTheDomain:
+    """What others did to it."""
+
+    def test_that_nobody_touched_does_not_differ(
+        self, devices: HostdevDevice, domain: FakeDomain
+    ) -> None:
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0])]
+
+        assert devices.domain_differences(TENANT) == ()
+
+    def test_of_a_cloud_bears_the_name_that_the_cloud_says(
+        self, devices: HostdevDevice, host: Worker
+    ) -> None:
+        host.add_domain("instance-0001", FOREIGN, None)
+        tenant = Tenant(SLIVER, FOREIGN)
+
+        assert devices.domain_differences(tenant) == ()
+        assert devices.domain_differences(tenant, "instance-0001") == ()
+        assert devices.domain_differences(tenant, "instance-0002") == (
+            "its domain is named instance-0001, not instance-0002",
+        )
+
+    def test_that_was_renamed_bears_another_name_than_its_stamp_says(
+        self, devices: HostdevDevice, host: Worker
+    ) -> None:
+        host.add_domain("mine", str(domain_uuid(SLIVER)), SLIVER)
+
+        assert devices.domain_differences(TENANT) == ("its domain is named mine, not sliver-node",)
+
+    def test_that_is_gone_is_named(self, devices: HostdevDevice) -> None:
+        said = devices.domain_differences(Tenant(SLIVER, FOREIGN), "instance-0001")
+
+        assert said == (f"there is no domain instance-0001 on {HOST}",)
+
+    def test_has_a_function_of_others_that_bears_no_alias_of_the_sliver(
+        self, devices: HostdevDevice, domain: FakeDomain
+    ) -> None:
+        domain.live = True
+        domain.devices[LIVE] = [plugged(GPU, ALIASES[0]), plugged(DRIVE, "hostdev1", bus=2)]
+        domain.devices[CONFIG] = [plugged(GPU, ALIASES[0]), plugged(DRIVE, "ua-other-gpu-0", bus=2)]
+
+        assert devices.domain_differences(TENANT) == (
+            f"its domain has {DRIVE}, which others passed through",
+        )
+
+
+class TestASurvey:
+    def test_reads_each_domain_once_however_much_is_asked(
+        self, devices: HostdevDevice, host: Worker
+    ) -> None:
+        slivers = [f"s{number}" for number in range(5)]
+        for sliver in slivers:
+            host.add_domain(f"{sliver}-node", str(domain_uuid(sliver)), sliver)
+        lost = Gpu(id="gpu", bdf=(GPU,))
+        asked = [Belongings(Tenant(s), None, (lost,) if s == "s0" else ()) for s in slivers]
+        host.calls.reset_mock()
+
+        found = devices.survey(asked)
+
+        missing = "GPU gpu does not have 0000:25:00.0 at its next start"
+        assert found == dict.fromkeys(slivers, ()) | {"s0": (missing,)}
+        read = [call.args[0] for call in host.calls.read.call_args_list]
+        assert sorted(read) == [f"{sliver}-node" for sliver in slivers]
+
+    def test_reads_what_was_adopted_once_however_many_have_devices_of_others(
+        self, devices: HostdevDevice, host: Worker, mocker: MockerFixture
+    ) -> None:
+        slivers = [f"s{number}" for number in range(5)]
+        for sliver in slivers:
+            domain = host.add_domain(f"{sliver}-node", str(domain_uuid(sliver)), sliver)
+            domain.devices[CONFIG] = [plugged(GPU)]
+        read = mocker.spy(devices._host.records, "read")
+
+        found = devices.survey([Belongings(Tenant(sliver), None, ()) for sliver in slivers])
+
+        foreign = (f"its domain has {GPU}, which others passed through",)
+        assert found == dict.fromkeys(slivers, foreign)
+        assert read.call_count == 1
+
+
 class TestThePortsOfARunningDomain:
     def test_are_counted(self, devices: HostdevDevice, domain: FakeDomain) -> None:
         domain.live, domain.ports = True, 4
@@ -1093,8 +1180,10 @@ def test_the_inventory_says_what_a_function_is_and_whose(
     found = {device.address: device for device in devices.inventory()}
 
     assert [d.function for d in found.values()] == list(host.functions.values())
+    assert [(d.uuid, d.live) for d in found[GPU].domains] == [(domain.uuid, None)]
     assert (found[GPU].state, found[GPU].owner) == (DeviceState.USED, "sliver/gpu")
     assert (found[DRIVE].state, found[DRIVE].owner) == (DeviceState.USED, "foreign")
+    assert found[DRIVE].domains == (Holder("foreign", FOREIGN),)
     assert (found[VF].state, found[VF].type) == (DeviceState.FREE, "SharedNIC")
 
 

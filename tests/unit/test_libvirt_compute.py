@@ -30,7 +30,7 @@ from fabric_direct.drivers.libvirt.servers.domain_xml import (
     volume_xml,
 )
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid, held_nics, nic_alias
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
@@ -334,6 +334,20 @@ def test_long_ids_get_different_serial_numbers_that_fit() -> None:
 
 
 # --- what is found
+
+
+@pytest.mark.parametrize(("state", "enabled"), [("up", True), ("down", False)])
+def test_a_nic_whose_link_was_set_down_is_switched_off(
+    compute: LibvirtCompute, domain: FakeDomain, state: str, enabled: bool
+) -> None:
+    end = "</interface>"
+    for scope, text in domain.xml.items():
+        domain.xml[scope] = text.replace(end, f"<link state='{state}'/>{end}")
+
+    server = compute.find("s-1")
+
+    assert server is not None
+    assert [nic.enabled for nic in server.ports] == [enabled]
 
 
 def test_a_server_is_read_from_its_domain(compute: LibvirtCompute, domain: FakeDomain) -> None:
@@ -1020,3 +1034,27 @@ def test_bytes_of_the_console_that_are_no_text_are_replaced(
     fake_store.console.return_value.tail.side_effect = [b"\xff\xfe ok\n", b""]
 
     assert compute.console("s-1", 5) == "\ufffd\ufffd ok"
+
+
+# --- found without asking for a sliver
+
+
+@pytest.mark.parametrize(
+    ("alias", "held"),
+    [
+        (nic_alias("vm-1", "nic", "net"), ("net", "nic")),
+        (nic_alias("vm-1", "p1", "a-net-p3"), ("a-net-p3", "p1")),
+        (nic_alias("vm-1", "n-1-p2", "n"), ("n", "n-1-p2")),
+        (nic_alias("vm-1", "nic", "vm-1"), None),
+        ("ua-somebodys-own-p99", None),
+        ("net0", None),
+    ],
+)
+def test_the_holder_of_a_nic_is_told_by_its_alias(
+    alias: str, held: tuple[str, str] | None, domain: FakeDomain
+) -> None:
+    xml = f"<domain><devices><interface><alias name='{alias}'/></interface></devices></domain>"
+    domain.XMLDesc.side_effect = None
+    domain.XMLDesc.return_value = xml
+
+    assert held_nics(domain) == ({held} if held else set())

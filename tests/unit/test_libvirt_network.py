@@ -17,6 +17,7 @@ from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
+from fabric_direct.drivers.libvirt.networks.address_pools import Pools
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.drivers.netlink.vlan import VlanPort
@@ -502,7 +503,7 @@ def test_of_a_sliver_that_has_nothing_there_all_is_told_without_asking_the_machi
     connect = mocker.patch("fabric_direct.drivers.libvirt.networks.driver.connect")
     driver = make_remote()
     assert driver.ports("s1") == ()
-    assert driver.leftovers("s1") == driver.unused() == ()
+    assert driver.leftovers("s1") == ()
     assert driver.find_port("s1", "nic1") is None
     driver.delete_port("s1", "nic1")
     assert not connect.called
@@ -526,3 +527,57 @@ def test_what_is_left_is_named_by_libvirt_alone(make_remote, links):
 def test_the_host_must_be_one_of_the_site(site):
     with pytest.raises(NotFound, match="elsewhere"):
         LibvirtNetwork(site, "elsewhere")
+
+
+# --- found without asking for a sliver
+
+
+def test_ports_are_found_by_the_rows_of_this_host_alone(driver, api, site):
+    made = driver.create_port("s1", "nic1", "dhcp", ANY)
+    Pools(site.state_dir / "pools.sqlite", timeout=1).hold(
+        "s2", "nic1", "elsewhere", "dhcp", site.networks["dhcp"], ANY
+    )
+    (found,) = driver.stamped()
+    assert (found.sliver, found.kind, found.name) == ("s1", "port", "nic1 on dhcp")
+    assert str(made.ipv4.ip) in found.addresses
+
+
+@pytest.fixture
+def orphan(driver, api, site):
+    """A network whose address pools were lost."""
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    (site.state_dir / "pools.sqlite").unlink()
+    (network,) = api.networks
+    network.hosts = {LIVE: {}, CONFIG: {}}
+    return network
+
+
+def test_a_network_without_a_port_is_unused_and_is_removed(driver, api, orphan, links):
+    assert driver.unused() == ("dhcp",)
+    driver.remove_unused()
+    assert api.calls.undefine.called
+    assert links.remove_vlans.called
+
+
+@pytest.mark.parametrize("user", ["a NIC", "an entry for now", "an entry for later", "a port"])
+def test_a_network_that_has_a_user_is_neither_unused_nor_removed(
+    driver, api, orphan, user, monkeypatch
+):
+    if user == "a NIC":
+        orphan.connections = "1"
+    elif user == "a port":
+        driver.create_port("s2", "nic1", "dhcp", ANY)
+    else:
+        orphan.hosts[LIVE if user == "an entry for now" else CONFIG]["52:54:00:00:00:07"] = (
+            "10.0.0.7"
+        )
+    assert driver.unused() == ()
+    monkeypatch.setattr(driver, "unused", lambda: ("dhcp",))  # as it was a moment ago
+    driver.remove_unused()
+    assert not api.calls.undefine.called
+
+
+def test_the_networks_of_other_sites_are_not_ours_to_remove(driver, api, orphan):
+    stamp = orphan.xml.find(f"metadata/{{{STAMP_NAMESPACE}}}network")
+    stamp.set("site", "OTHER")
+    assert driver.unused() == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.errors import DriverError, SliverBusy
-from fabric_direct.locks import exclusive
+from fabric_direct.locks import exclusive, is_held, remove_stale, stale
 
 
 def test_a_lock_is_held_once(tmp_path: Path) -> None:
@@ -117,3 +117,35 @@ def test_a_link_in_its_place_is_refused_and_not_followed(tmp_path: Path) -> None
         pass
 
     assert not (tmp_path / "elsewhere").exists()
+
+
+class TestALockThatIsLookedAt:
+    def test_is_held_while_somebody_holds_it(self, tmp_path: Path) -> None:
+        with exclusive(tmp_path / "a", "a", timeout=0):
+            assert is_held(tmp_path / "a")
+            assert stale(tmp_path) == ()
+        assert not is_held(tmp_path / "a")
+
+    def test_is_not_made_by_the_look(self, tmp_path: Path) -> None:
+        assert not is_held(tmp_path / "a")
+        assert stale(tmp_path / "none") == ()
+        assert list(tmp_path.iterdir()) == []
+
+    def test_is_stale_if_its_file_is_there_and_nobody_holds_it(self, tmp_path: Path) -> None:
+        (tmp_path / "a").touch()
+
+        assert stale(tmp_path) == (tmp_path / "a",)
+        remove_stale(tmp_path / "a")
+
+        assert stale(tmp_path) == ()
+
+    def test_is_not_removed_while_somebody_holds_it(self, tmp_path: Path) -> None:
+        with exclusive(tmp_path / "a", "a", timeout=0):
+            remove_stale(tmp_path / "a")
+            assert is_held(tmp_path / "a")
+
+    def test_that_is_a_link_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "a").symlink_to(tmp_path / "b")
+
+        with pytest.raises(DriverError, match="cannot look at a lock"):
+            is_held(tmp_path / "a")

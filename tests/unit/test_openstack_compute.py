@@ -1274,12 +1274,28 @@ STAMP: Call = (
     {"metadata": server_metadata("TEST", LARGER.stamp())},
 )
 RESIZE = act({"resize": {"flavorRef": "id-large"}})
+DIAGNOSTICS: Call = ("GET", "compute", f"/servers/{ID}/diagnostics", {})
+HYPERVISORS: Call = ("GET", "compute", "/os-hypervisors/detail", {})
+_GENERATION = {"resource_provider_generation": 1}
+
+
+def told(result: str) -> dict[str, Any]:
+    """Return what Nova tells of an action."""
+    event = {"event": "compute", "result": result, "details": "no room"}
+    return {"instanceAction": {"request_id": REQUEST, "events": [event]}}
+
+
+def stock(what: str) -> Call:
+    return ("GET", "placement", f"/resource_providers/{OTHER}/{what}", {})
 
 
 @pytest.fixture
 def resizable(nova: Nova) -> Nova:
     nova.has(flavors=[flavor(), flavor("large", vcpus=2, ram=2048, disk=4)])
     nova.api.answer("POST", "compute", f"/servers/{ID}/metadata", {"metadata": {}})
+    nova.answers(DIAGNOSTICS, {})
+    nova.answers(HYPERVISORS, {"hypervisors": []})
+    nova.says({"event": "cold_migrate", "result": "Error", "details": NO_HOST}, action="resize")
     return nova
 
 
@@ -1339,30 +1355,163 @@ def test_a_root_disk_does_not_shrink(resizable: Nova) -> None:
 
 def test_a_resize_that_nova_refuses_inwardly_is_explained(resizable: Nova) -> None:
     resizable.lists([server()])
-    resizable.says(
-        {"event": "conductor_migrate_server", "result": "Error", "details": NO_HOST},
-        action="resize",
-    )
     with pytest.raises(DriverError, match=r"was not resized.*not enough hosts"):
         resizable.compute().resize(LARGER.stamp())
-    assert resizable.calls == [FLAVORS, BY_TAG, RESIZE, POLL, ACTIONS, ACTION]
+    asked = [FLAVORS, BY_TAG, RESIZE, POLL, ACTIONS, ACTION, ACTION, BY_TAG, DIAGNOSTICS]
+    assert resizable.calls == asked
+
+
+WITH_GPU = LARGER.model_copy(update={"components": sliver(components=[GPU]).components})
+
+
+def test_why_a_resize_failed_is_told_though_nova_writes_it_down_a_moment_later(
+    resizable: Nova,
+) -> None:
+    resizable.lists([server()])
+    going_on = {"event": "compute", "result": None, "details": None}
+    begun = {"instanceAction": {"request_id": REQUEST, "events": [going_on]}}
+    resizable.answers(ACTION, begun, told("Error"))
+    with pytest.raises(DriverError, match=r"was not resized.*no room"):
+        resizable.compute().resize(LARGER.stamp())
+
+
+PINNED = LARGER.model_copy(update={"host": "w1"})
+AWAY = {"OS-EXT-SRV-ATTR:host": "w2"}
 
 
 def test_a_server_that_would_move_from_the_worker_that_it_must_be_on_is_taken_back(
     resizable: Nova,
 ) -> None:
-    away = {"OS-EXT-SRV-ATTR:host": "w2"}
     resizable.lists(
         [server()],
-        [server("VERIFY_RESIZE", flavor=LARGE, **away)],
-        [server("REVERT_RESIZE", task="resize_reverting", flavor=LARGE, **away)],
+        [server("VERIFY_RESIZE", flavor=LARGE, **AWAY)],
+        [server("REVERT_RESIZE", task="resize_reverting", flavor=LARGE, **AWAY)],
         [server()],
     )
-    pinned = LARGER.model_copy(update={"host": "w1"})
+    with pytest.raises(Conflict, match=r"cannot be resized on w1.*moved it to w2"):
+        resizable.compute().resize(PINNED.stamp())
+    reverted = [act({"revertResize": None}), POLL, POLL, BY_TAG, DIAGNOSTICS]
+    assert resizable.calls == [FLAVORS, BY_TAG, HYPERVISORS, RESIZE, POLL, *reverted]
+
+
+def test_one_that_has_devices_stays_on_its_worker_though_it_names_none(resizable: Nova) -> None:
+    resizable.lists(
+        [server()],
+        [server("VERIFY_RESIZE", flavor=LARGE, **AWAY)],
+        [server()],
+    )
     with pytest.raises(Conflict, match="cannot be resized on w1"):
-        resizable.compute().resize(pinned.stamp())
-    asked = [FLAVORS, BY_TAG, RESIZE, POLL, act({"revertResize": None}), POLL, POLL]
-    assert resizable.calls == asked
+        resizable.compute().resize(WITH_GPU.stamp())
+    assert act({"revertResize": None}) in resizable.calls
+
+
+def test_one_that_has_devices_and_moved_in_an_interrupted_resize_is_taken_back_first(
+    resizable: Nova,
+) -> None:
+    resizable.lists(
+        [server("VERIFY_RESIZE", flavor=LARGE, **AWAY)],
+        [server()],
+        [server("VERIFY_RESIZE", flavor=LARGE)],
+        [server(flavor=LARGE)],
+    )
+    resizable.compute().resize(WITH_GPU.stamp())
+    actions = [call for call in resizable.calls if call[:1] == ("POST",) and "action" in call[2]]
+    assert actions == [act({"revertResize": None}), RESIZE, act({"confirmResize": None})]
+
+
+def test_one_that_a_failed_resize_left_off_runs_again(resizable: Nova) -> None:
+    """Nova calls it active for minutes."""
+    resizable.answers(DIAGNOSTICS, {"conflictingRequest": {"message": "shutdown"}}, status=409)
+    resizable.lists([server()])
+    resizable.answers(ACTION, told("Error"), told("Error"), told("Success"))
+    with pytest.raises(DriverError, match=r"was not resized.*it was off, and runs again"):
+        resizable.compute().resize(LARGER.stamp())
+    assert act({"reboot": {"type": "HARD"}}) in resizable.calls
+
+
+def test_one_that_a_failed_resize_stopped_is_started(resizable: Nova) -> None:
+    resizable.lists([server()], [server("SHUTOFF")], [server("SHUTOFF")], [server()])
+    with pytest.raises(DriverError, match=r"was not resized.*it was off, and runs again"):
+        resizable.compute().resize(LARGER.stamp())
+    assert act({"os-start": None}) in resizable.calls
+
+
+def test_one_that_cannot_be_started_again_says_so(resizable: Nova) -> None:
+    resizable.lists([server()], [server("ERROR")])
+    with pytest.raises(DriverError, match=r"was not resized.*is ERROR, not ACTIVE"):
+        resizable.compute().resize(LARGER.stamp())
+
+
+def test_one_that_is_left_on_another_worker_is_not_started_there(resizable: Nova) -> None:
+    resizable.lists([server()], [server("ERROR", **AWAY)])
+    with pytest.raises(DriverError, match=r"was not resized.*it is ERROR on w2 now"):
+        resizable.compute().resize(PINNED.stamp())
+    assert act({"reboot": {"type": "HARD"}}) not in resizable.calls
+
+
+def test_one_that_was_off_is_not_started_after_a_failure(resizable: Nova) -> None:
+    resizable.lists([server("SHUTOFF")])
+    with pytest.raises(DriverError, match="was not resized"):
+        resizable.compute().resize(LARGER.stamp())
+    assert act({"os-start": None}) not in resizable.calls
+
+
+def test_a_resize_whose_answer_got_lost_is_finished(resizable: Nova) -> None:
+    lost = (503, {"error": {"message": "lost"}})
+    resizable.answers(RESIZE, lost, (202, {}))
+    resizable.lists(
+        [server()],
+        [server("VERIFY_RESIZE", flavor=LARGE)],
+        [server("VERIFY_RESIZE", flavor=LARGE)],
+        [server(flavor=LARGE)],
+    )
+    resizable.compute().resize(LARGER.stamp())
+    assert resizable.calls.count(RESIZE) == 1
+    assert resizable.calls[-1] == STAMP
+
+
+class TestRoom:
+    """The worker that a server must stay on holds both sizes until the resize ends."""
+
+    @pytest.fixture(autouse=True)
+    def worker(self, resizable: Nova) -> None:
+        about = {"host": "w1", "disabled_reason": None}
+        found = {"id": OTHER, "service": about, "state": "up", "status": "enabled"}
+        resizable.answers(HYPERVISORS, {"hypervisors": [{**found, "cpu_info": None}]})
+        resizable.lists([server()], [server("VERIFY_RESIZE", flavor=LARGE)], [server(flavor=LARGE)])
+
+    def has(self, resizable: Nova, **stocks: int) -> None:
+        usual = {"reserved": 0, "allocation_ratio": 2.0}
+        told = {name: {"total": total, **usual} for name, total in stocks.items()}
+        resizable.answers(stock("inventories"), {"inventories": told, **_GENERATION})
+        resizable.answers(stock("usages"), {"usages": dict.fromkeys(stocks, 1), **_GENERATION})
+
+    def test_that_is_enough_is_enough(self, resizable: Nova) -> None:
+        self.has(resizable, VCPU=2, MEMORY_MB=2048, DISK_GB=3)
+        resizable.compute().resize(PINNED.stamp())
+        assert RESIZE in resizable.calls
+
+    def test_that_is_not_enough_is_told_before_nova_is_asked(self, resizable: Nova) -> None:
+        self.has(resizable, VCPU=1, MEMORY_MB=1024)
+        little = "VCPU: 2 asked for, 1 left; MEMORY_MB: 2048 asked for, 2047 left"
+        with pytest.raises(InvalidSliver, match=little) as caught:
+            resizable.compute().resize(PINNED.stamp())
+        assert caught.value.field == "capacities"
+        assert RESIZE not in resizable.calls
+
+    def test_of_flavors_that_ask_in_their_own_way_is_not_judged(self, resizable: Nova) -> None:
+        self.has(resizable, VCPU=1)
+        pinned = {"hw:cpu_policy": "dedicated"}
+        large = flavor("large", vcpus=2, ram=2048, disk=4, extra_specs=pinned)
+        resizable.has(flavors=[flavor(), large])
+        by_name = PINNED.model_copy(update={"flavor": "large"})
+        resizable.compute().resize(by_name.stamp())
+        assert RESIZE in resizable.calls
+
+    def test_that_may_not_be_known_is_nobodys_concern(self, resizable: Nova) -> None:
+        resizable.answers(HYPERVISORS, {"forbidden": {"message": "no"}}, status=403)
+        resizable.compute().resize(PINNED.stamp())
+        assert RESIZE in resizable.calls
 
 
 def test_a_stamp_is_written_by_one_request(resizable: Nova) -> None:

@@ -330,6 +330,46 @@ class TestSettingsOfAPortThatIsHeld:
 
         assert calls == [*HELD, ("PUT", f"/ports/{port['id']}", off)]
 
+    def test_that_was_switched_off_is_switched_on(
+        self, warm: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        port = hold(neutron, admin_state_up=False)
+        before = warm.find_port("s1", "nic1")
+        neutron.asked()
+        on = {"port": {"admin_state_up": True}}
+
+        calls = self.settle(warm, neutron)
+
+        assert before is not None
+        assert not before.enabled
+        assert ("PUT", f"/ports/{port['id']}", on) in calls
+
+    def test_of_all_slivers_are_two_lists_whatever_their_number(
+        self, warm: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        hold(neutron)
+        ours = hold(neutron, name="s2-nic1", description="fabric-direct TEST/s2")
+        neutron.add("floatingips", description="fabric-direct TEST/s2", port_id=ours["id"])
+        hold(neutron, name="s3-nic1", description="fabric-direct OTHER/s3")
+        neutron.asked()
+
+        found = warm.all_ports()
+
+        assert [(p.sliver, p.component) for p in found] == [("s1", "nic1"), ("s2", "nic1")]
+        assert found == (*warm.ports("s1"), *warm.ports("s2"))
+        assert found[1].floating_ip is not None
+
+    @pytest.mark.parametrize(("status", "down"), [("ACTIVE", False), ("DOWN", True)])
+    def test_says_whether_it_is_down(
+        self, warm: OpenStackNetwork, neutron: Neutron, status: str, down: bool
+    ) -> None:
+        hold(neutron, status=status)
+
+        found = warm.find_port("s1", "nic1")
+
+        assert found is not None
+        assert (found.down, found.enabled) == (down, True)
+
     def test_switched_on_again_it_has_the_projects_default_group(
         self, warm: OpenStackNetwork, neutron: Neutron
     ) -> None:

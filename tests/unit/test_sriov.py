@@ -25,6 +25,7 @@ from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
+    DeviceClaimed,
     DeviceUnclean,
     DriverError,
     InvalidSliver,
@@ -579,3 +580,71 @@ def test_a_vf_that_libvirt_does_not_take_is_taken_back_and_stays_written_down(
 
     assert host.calls.detach.mock_calls == [call(ALIAS)]
     assert list(host.records.read()) == [VF0]
+
+
+class TestAVfThatOthersPluggedIn:
+    """fabric_am passes a VF through as a plain hostdev: its MAC is not in the domain."""
+
+    OWN = Tenant(SLIVER, FOREIGN)
+    THEIRS = replace(IDLE, mac=OTHER_MAC, vlan=304)
+
+    @pytest.fixture
+    def theirs(self, host: Worker, nics: Substrate) -> FakeDomain:
+        made = host.add_domain("instance-1", FOREIGN)
+        made.live = True
+        made.devices = {LIVE: [plugged(OTHER_VF, "hostdev0")], CONFIG: [plugged(OTHER_VF, "")]}
+        nics.vfs["ens7f1"] = [self.THEIRS]
+        return made
+
+    def test_is_adopted_as_it_is(
+        self, devices: SriovDevice, host: Worker, nics: Substrate, theirs: FakeDomain, nic: MakeNic
+    ) -> None:
+        assert devices.strange(self.OWN) == (OTHER_VF,)
+
+        devices.adopt(nic(OTHER_VF, vlan=7), self.OWN)
+
+        assert changes(host) == []
+        assert nics.vfs["ens7f1"] == [self.THEIRS]
+        (found,) = devices.plugged(self.OWN)
+        assert (found.component, found.adopted, found.alias) == ("nic", True, ALIAS)
+        assert devices.differences(nic(OTHER_VF, vlan=7), self.OWN) == ()
+        assert devices.strange(self.OWN) == ()
+
+    def test_is_cleaned_to_a_safe_baseline_when_its_domain_is_gone(
+        self,
+        devices: SriovDevice,
+        host: Worker,
+        nics: Substrate,
+        theirs: FakeDomain,
+        nic: MakeNic,
+        mocker: MockerFixture,
+    ) -> None:
+        mocker.patch.object(module, "clean")
+        devices.adopt(nic(OTHER_VF), self.OWN)
+        host.domains.remove(theirs)
+
+        (record,) = devices.records(SLIVER)
+        devices.clean(record)
+
+        assert nics.vfs["ens7f1"] == [IDLE]
+        assert host.records.known == {}
+
+    def test_counts_as_another_domains_once_that_has_it(
+        self, devices: SriovDevice, host: Worker, theirs: FakeDomain, nic: MakeNic
+    ) -> None:
+        devices.adopt(nic(OTHER_VF), self.OWN)
+        other = host.add_domain("other", "22222222-2222-2222-2222-222222222222")
+        other.devices, theirs.devices = theirs.devices, {LIVE: [], CONFIG: []}
+
+        assert devices.plugged(self.OWN) == ()
+        with pytest.raises(DeviceClaimed, match="other"):
+            devices.attach(self.OWN, nic(OTHER_VF))
+
+    def test_is_disowned_without_being_touched(
+        self, devices: SriovDevice, host: Worker, theirs: FakeDomain, nic: MakeNic
+    ) -> None:
+        devices.adopt(nic(OTHER_VF), self.OWN)
+
+        devices.disown(nic(OTHER_VF), self.OWN)
+
+        assert (host.records.known, changes(host)) == ({}, [])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from unittest.mock import ANY, Mock, call
+from xml.etree import ElementTree
 
 import libvirt
 import pytest
@@ -9,7 +10,9 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.drivers.libvirt.servers import unplug as module
 from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import DriverError, NotVerified, TimedOut, Unreachable
+from fabric_direct.model import PciAddress
 
 ALIAS = "ua-sliver-gpu-0"
 WHERE = "qemu:///system"
@@ -311,3 +314,82 @@ def test_a_domain_that_was_started_meanwhile_is_no_success(stopped: Libvirt) -> 
 
     with pytest.raises(NotVerified, match="may have been started meanwhile"):
         stopped.detach()
+
+
+class TestAFunctionThatOthersPluggedIn:
+    """It has no alias of ours: it is asked for by its XML, and looked for by its address."""
+
+    ADDRESS = PciAddress.parse("0000:25:00.0")
+
+    @pytest.fixture
+    def strange(self) -> "Strange":
+        return Strange(live=True)
+
+    def test_is_asked_for_as_each_xml_has_it(self, strange: "Strange") -> None:
+        strange.guest = [strange.lets_go]
+
+        strange.detach()
+
+        assert strange.asked_for() == [(LIVE, "hostdev0"), (CONFIG, None)]
+        assert strange.held == set()
+        assert not strange.domain.detachDeviceAlias.called
+
+    def test_is_heard_of_by_the_alias_that_libvirt_gave_it(self, strange: "Strange") -> None:
+        strange.guest = [strange.refuses, strange.lets_go]
+
+        strange.detach()
+
+        assert [scope for scope, _ in strange.asked_for()] == [LIVE, LIVE, CONFIG]
+
+    def test_stays_the_domains_while_the_guest_holds_it(self, strange: "Strange") -> None:
+        with pytest.raises(TimedOut, match=r"0000:25:00\.0 of domain"):
+            strange.detach(timeout=0.05)
+
+        assert CONFIG in strange.held
+
+    def test_that_is_not_there_is_a_success(self, strange: "Strange") -> None:
+        strange.held = set()
+
+        strange.detach()
+
+        assert strange.asked_for() == []
+
+
+class Strange(Libvirt):
+    """A domain with a hostdev as virsh attach-device leaves it: in the definition without an alias."""
+
+    def __init__(self, *, live: bool) -> None:
+        super().__init__(live=live)
+        self.domain.name.return_value = "instance-1"
+        self.domain.detachDeviceFlags.side_effect = self.ask
+
+    def xml(self, flags: int) -> str:
+        inactive = flags == libvirt.VIR_DOMAIN_XML_INACTIVE or not self.live
+        there = (CONFIG if inactive else LIVE) in self.held
+        devices = _hostdev("0x25", "" if inactive else "hostdev0") if there else ""
+        head = "<domain type='kvm'>" if inactive else "<domain type='kvm' id='1'>"
+        return f"{head}<devices>{devices}{_hostdev('0x26', 'hostdev1')}</devices></domain>"
+
+    def lets_go(self) -> None:
+        self.held -= {LIVE}
+        self.callbacks[REMOVED](self.connection, self.domain, "hostdev0", None)
+
+    def refuses(self) -> None:
+        self.callbacks[REFUSED](self.connection, self.domain, "hostdev0", None)
+
+    def detach(self, timeout: float = 5) -> None:
+        address = TestAFunctionThatOthersPluggedIn.ADDRESS
+        detach(self.connection, self.domain, address, timeout=timeout, where=WHERE)
+
+    def asked_for(self) -> list[tuple[int, str | None]]:
+        """Return the scopes that it was asked for in, with the aliases that were given."""
+        calls = self.domain.detachDeviceFlags.call_args_list
+        elements = [(c.args[1], ElementTree.fromstring(c.args[0])) for c in calls]
+        assert all(e.find("source/address[@bus='0x25']") is not None for _, e in elements)
+        return [(scope, attribute(element, "alias", "name")) for scope, element in elements]
+
+
+def _hostdev(bus: str, alias: str) -> str:
+    label = f"<alias name='{alias}'/>" if alias else ""
+    source = f"<source><address domain='0x0000' bus='{bus}' slot='0x00' function='0x0'/></source>"
+    return f"<hostdev mode='subsystem' type='pci' managed='yes'>{source}{label}</hostdev>"

@@ -99,7 +99,7 @@ def test_what_a_killed_creation_left_is_taken_up(
     child.join(300)
     assert child.exitcode == -signal.SIGKILL
     with HandlerProcessor(site) as processor:
-        assert states(processor)[NVME] is DeviceState.UNCLEAN
+        assert states(processor)[NVME] is DeviceState.LOST
 
         done(getattr(processor, operation)(wanted).result())
         if operation == "create":

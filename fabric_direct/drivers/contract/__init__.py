@@ -15,9 +15,21 @@ first use and keeps none across a fork. All methods guarantee:
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.
 """
 
+from fabric_direct.drivers.contract.adoption import (
+    Adopted,
+    AdoptionDriver,
+    FoundPort,
+    FoundServer,
+    FoundThing,
+    FoundVolume,
+)
 from fabric_direct.drivers.contract.bundle import HostDrivers
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import (
+    UNREADABLE,
+    AdoptedFunction,
+    Belongings,
+    DeviceAdoption,
     DeviceCleaning,
     DeviceDriver,
     DevicePlugging,
@@ -48,7 +60,7 @@ from fabric_direct.drivers.contract.networks import (
     PortHolder,
     UnusedNetworks,
 )
-from fabric_direct.drivers.contract.pci_functions import HostDevice, PciFunction
+from fabric_direct.drivers.contract.pci_functions import Holder, HostDevice, PciFunction
 from fabric_direct.drivers.contract.servers import (
     Image,
     ImageNeeds,
@@ -61,22 +73,35 @@ from fabric_direct.drivers.contract.servers import (
     ServerSpec,
     ServerStamps,
 )
+from fabric_direct.drivers.contract.stamped import QUARANTINED, Stamped, StampFinder
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
 from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
 
 __all__ = [
+    "QUARANTINED",
+    "UNREADABLE",
+    "Adopted",
+    "AdoptedFunction",
+    "AdoptionDriver",
+    "Belongings",
     "BridgeDriver",
     "CommandResult",
     "ComputeDriver",
+    "DeviceAdoption",
     "DeviceCleaning",
     "DeviceDriver",
     "DevicePlugging",
     "DevicePowerCycle",
     "DeviceRecord",
+    "FoundPort",
+    "FoundServer",
+    "FoundThing",
+    "FoundVolume",
     "GuestAddress",
     "GuestDriver",
     "GuestInterface",
+    "Holder",
     "HostCapacity",
     "HostDevice",
     "HostDriver",
@@ -102,6 +127,8 @@ __all__ = [
     "ServerPower",
     "ServerSpec",
     "ServerStamps",
+    "StampFinder",
+    "Stamped",
     "Tenant",
     "TuningDriver",
     "UnusedNetworks",

@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 
 from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.drivers.contract.adoption import AdoptionDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
@@ -19,11 +20,14 @@ from fabric_direct.model import PciComponent
 
 READING = frozenset(
     {
+        *("all_ports", "all_volumes", "survey"),
         *("authorized_keys", "boot_finished", "bridge_mode", "check", "console", "cpu_info"),
-        *("differences", "existing", "find", "find_port", "free_ports", "image_needs"),
-        *("interfaces", "inventory", "keeps", "leftovers", "listens", "numa_info", "pending"),
-        *("ping", "pins", "plugged", "plugs", "ports", "records", "servers", "ssh_host_key"),
-        *("unused", "vfs", "volumes", "wait"),
+        *("differences", "domain_differences", "existing", "find", "find_port", "free_ports"),
+        "image_needs",
+        *("interfaces", "inventory", "is_adopted", "keeps", "leftovers", "listens", "numa_info"),
+        *("pending", "ping", "pinned", "pins", "plugged", "plugs", "ports", "ports_named"),
+        *("records", "refuse_adoption", "server", "servers", "ssh_host_key", "stamped"),
+        *("strange", "strangers", "unused", "vfs", "volumes", "wait"),
     }
 )
 """The methods of drivers that change nothing: one that is given up has no effect later."""
@@ -42,6 +46,8 @@ class HostDrivers:
     """None where the host's libvirt is not known to the site."""
     guest: GuestDriver | None = None
     """None where the site does not look into its guests (``guest: none``)."""
+    adoption: AdoptionDriver | None = None
+    """None where servers of others cannot be adopted."""
     bridge: BridgeDriver | None = None
     """None where the site serves no ``L2Bridge``."""
     uplink: UplinkDriver | None = None
@@ -77,11 +83,17 @@ class HostDrivers:
         return next((driver.inventory() for driver in self.devices.values()), ())
 
     def within(
-        self, deadline: Deadline, limit: float, reads: ReadCache | None = None
+        self,
+        deadline: Deadline,
+        limit: float,
+        reads: ReadCache | None = None,
+        *,
+        guest_limit: float | None = None,
     ) -> "HostDrivers":
         """Return the same drivers for one operation.
 
-        Each call ends by ``limit`` seconds and the deadline, and all share one read cache. What a cloud
+        Each call ends by ``limit`` seconds and the deadline, and all share one read cache. A guest may
+        be slow: calls of its driver end by ``guest_limit`` seconds, if that is given. What a cloud
         builds takes as long as it takes, and so does the erasing of a drive: calls of these drivers end
         by the deadline, each of their requests by a limit of its own.
         """
@@ -97,7 +109,8 @@ class HostDrivers:
             network=patient(self.network, "network"),
             volume=patient(self.volume, "volume"),
             tuning=self.tuning and limited(self.tuning, "tuning"),
-            guest=self.guest and limited(self.guest, "guest"),
+            guest=self.guest and limited(self.guest, "guest", limit=guest_limit or limit),
+            adoption=self.adoption and patient(self.adoption, "adoption"),
             bridge=self.bridge and patient(self.bridge, "bridge"),
             uplink=self.uplink and limited(self.uplink, "uplink"),
             devices={t: cleaning(d, "device") for t, d in self.devices.items()},

@@ -11,10 +11,13 @@ from fabric_direct.drivers.contract.servers import (
     ServerPower,
     ServerStamps,
 )
+from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.model import NodeSliver
 
 
-class ComputeDriver(ServerMaker, ServerPower, ServerStamps, PortPlugging, VolumePlugging, Protocol):
+class ComputeDriver(
+    ServerMaker, ServerPower, ServerStamps, PortPlugging, VolumePlugging, StampFinder, Protocol
+):
     """All that an entry point of ``fabric_direct.compute`` provides; steps use only a part of it."""
 
     cloud: ClassVar[bool]

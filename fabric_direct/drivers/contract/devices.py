@@ -1,11 +1,16 @@
 """PCI functions passed through to servers: which are available, attached, to be cleaned."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.pci_functions import HostDevice
+from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.drivers.contract.uplinks import VfSettings
 from fabric_direct.model import PciAddress, PciComponent
+
+UNREADABLE = "cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,28 @@ class PluggedDevice:
     """What the PF enforces on it, if it is a VF of an uplink."""
     bridge_mode: str | None = None
     """Of the uplink, if it is a VF: ``veb`` or ``vepa``."""
+    adopted: bool = False
+    """Whether others plugged it in: it has no alias of ours, and is known by its address and record."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedFunction:
+    """How a function is known that others plugged in, without an alias of ours."""
+
+    alias: str
+    """The alias that it would have."""
+    domain: str
+    """libvirt's UUID of the domain that had it when it was adopted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a sliver should have of a host's devices."""
+
+    tenant: Tenant
+    domain: str | None
+    """Name of its domain where a cloud made it; None if the cloud does not tell."""
+    components: tuple[PciComponent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +77,12 @@ class DeviceRecord:
     vendor: str
     product: str
     quarantined: str = ""
-    """Why it is quarantined; empty if it is not."""
+    """Why it is quarantined; empty if it is not. It ends with ``UNREADABLE`` if no cleaning failed, but
+    what is written of it cannot be read."""
     baseline: VfSettings | None = None
-    """What its PF enforced on it before, if it is a VF."""
+    """What its PF enforced on it before, if it is a VF; of an adopted one, what is safe."""
+    adopted: AdoptedFunction | None = None
+    """Of a function that others plugged in."""
 
 
 class DevicePlugging(Protocol):
@@ -63,6 +93,17 @@ class DevicePlugging(Protocol):
 
     def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
         """Return the differences between the device and its component, a sentence each."""
+
+    def domain_differences(self, tenant: Tenant, name: str | None = None) -> tuple[str, ...]:
+        """Return how others have changed the sliver's domain, a sentence each.
+
+        It is gone or was renamed, or has PCI functions that are not ours.
+
+        :param name: the domain's name where a cloud made it; None if the cloud does not tell.
+        """
+
+    def survey(self, belongings: Collection[Belongings]) -> dict[str, tuple[str, ...]]:
+        """Return the differences of each sliver's domain and devices, reading the host once for all."""
 
     def keeps(self, tenant: Tenant, component: str) -> bool:
         """Return whether the domain has anything of the component, live or defined.
@@ -124,6 +165,7 @@ class DeviceCleaning(Protocol):
         """Clean a device that no domain has any more, for the next tenant, and delete its record.
 
         The settings of a VF are restored, a drive is erased and verified, any other function is reset.
+        A device whose record is by now another sliver's or component's is left alone.
 
         :raises DeviceClaimed: if a domain still has it.
         :raises DeviceUnclean: if that could not be verified; the device is quarantined then. Also if it
@@ -133,17 +175,56 @@ class DeviceCleaning(Protocol):
     def release(self, address: PciAddress, *, force: bool) -> None:
         """Clean a device again, also a quarantined one, and delete its record.
 
+        Whether the stamp of a server names it is not looked at: ``HandlerProcessor.release`` does.
+
         :param force: delete the record without cleaning: the operator vouches for the device.
         :raises DeviceClaimed: if a domain still has it.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
 
 
-class DeviceDriver(DevicePlugging, DevicePowerCycle, DeviceCleaning, Protocol):
+class DeviceAdoption(Protocol):
+    """Takes over devices that others plugged into a domain: they bear no alias of ours."""
+
+    def strange(self, tenant: Tenant) -> tuple[PciAddress, ...]:
+        """Return the functions of the tenant's domain without our stamp and without its record."""
+
+    def refuse_adoption(self, component: PciComponent, tenant: Tenant) -> bool:
+        """Raise unless the sliver may adopt the device; return whether the domain has all of it.
+
+        :raises InvalidSliver: if an address is not on the host, or not in the allow-list.
+        :raises NotOurs: if the device bears the stamp, or has the record, of another sliver.
+        :raises DeviceClaimed: if another domain has it.
+        :raises DeviceInUse: if no domain has it, and the host uses it.
+        :raises DeviceUnclean: if it is quarantined.
+        """
+
+    def is_adopted(self, component: PciComponent, tenant: Tenant) -> bool:
+        """Return whether each function of the device has the record of this component."""
+
+    def adopt(self, component: PciComponent, tenant: Tenant) -> None:
+        """Record the functions of a device as the sliver's; the domain is not touched.
+
+        What their PF enforced on VFs before is not known: they are cleaned to a safe baseline.
+        """
+
+    def disown(self, component: PciComponent, tenant: Tenant) -> None:
+        """Remove the records that :meth:`adopt` wrote; the devices are as they were found."""
+
+
+class DeviceDriver(
+    DevicePlugging, DevicePowerCycle, DeviceCleaning, DeviceAdoption, StampFinder, Protocol
+):
     """All that an entry point of ``fabric_direct.devices`` provides; steps use only a part of it."""
 
     unserved: ClassVar[tuple[str, ...]]
     """Fields of a NIC's interfaces that ``check`` refuses."""
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of changes of the host's domains, as a ``ChangeSource``.
+
+        :raises FabricDirectError: if it cannot hear, or hears nothing any more.
+        """
 
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the PCI functions of the host, with their states and owners."""
@@ -163,3 +244,18 @@ class DeviceDriver(DevicePlugging, DevicePowerCycle, DeviceCleaning, Protocol):
 
     def free_ports(self, tenant: Tenant) -> int | None:
         """Return how many more devices fit into the running domain; None if it does not run."""
+
+
+def domain_gone(name: str, host: str) -> str:
+    """Return the difference that a server has no domain."""
+    return f"there is no domain {name} on {host}"
+
+
+def domain_renamed(found: str, wanted: str) -> str:
+    """Return the difference that a domain was renamed."""
+    return f"its domain is named {found}, not {wanted}"
+
+
+def foreign_function(address: PciAddress) -> str:
+    """Return the difference that others passed a function through to a domain."""
+    return f"its domain has {address}, which others passed through"

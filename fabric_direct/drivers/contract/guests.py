@@ -38,6 +38,9 @@ class HostKeys(Protocol):
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the guest's addresses that have a pinned host key."""
 
+    def pinned(self) -> tuple[str, ...]:
+        """Return all IP addresses at which a host key is pinned, whoever pinned it."""
+
     def forget(self, guest: GuestAddress) -> None:
         """Remove the pinned host keys of the guest's addresses."""
 
@@ -55,7 +58,10 @@ class GuestDriver(HostKeys, Protocol):
     A driver that has some requires the guest's host key to be pinned first (:meth:`learn`)."""
 
     def listens(self, guest: GuestAddress) -> bool:
-        """Return whether something listens at the guest's addresses: cheap, and no proof of identity."""
+        """Return whether something has answered at the guest's addresses: no proof of identity.
+
+        It does not block: it begins to find out, and the next call knows.
+        """
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the guest answers now."""

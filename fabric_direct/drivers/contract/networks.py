@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import ClassVar, Protocol
 
+from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import NetworkSliver
 
@@ -35,6 +36,12 @@ class Port:
     """Whether the network filters the port's traffic; None if the network does not say."""
     network_id: str | None = None
     """The network's id at the API; a sliver may name the network by it."""
+    enabled: bool = True
+    """Whether it is switched on."""
+    down: bool = False
+    """Whether the network says that it carries no traffic, as that of a stopped server does not."""
+    unfinished: bool = False
+    """Whether other ports of its sliver, which is being adopted, may lack their stamps."""
 
 
 class PortHolder(Protocol):
@@ -46,13 +53,16 @@ class PortHolder(Protocol):
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports held for the sliver."""
 
+    def all_ports(self) -> tuple[Port, ...]:
+        """Return the ports held for all slivers: as many requests for one sliver as for a thousand."""
+
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold a port on the network: a MAC and one fixed address of each of its address families.
 
         The network is created with its first port. A port that is already held gets the floating IP and
-        the port security of ``interface``.
+        the port security of ``interface``, and is switched on.
 
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC, or the NIC has another port.
@@ -74,7 +84,7 @@ class UnusedNetworks(Protocol):
         """Delete these networks."""
 
 
-class NetworkDriver(PortHolder, UnusedNetworks, Protocol):
+class NetworkDriver(PortHolder, UnusedNetworks, StampFinder, Protocol):
     """All that an entry point of ``fabric_direct.network`` provides; steps use only a part of it."""
 
     unserved: ClassVar[tuple[str, ...]]
@@ -108,7 +118,7 @@ class Network:
     """Whose ports are on it: ``<sliver>/<component>``, or the id of a port that is not ours."""
 
 
-class BridgeDriver(Protocol):
+class BridgeDriver(StampFinder, Protocol):
     """Networks that are slivers of their own: resource type ``L2Bridge``."""
 
     def check(self, sliver: NetworkSliver) -> None:

@@ -37,6 +37,16 @@ class PciFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """A domain that has a PCI function, live or defined."""
+
+    name: str
+    uuid: str
+    live: bool | None = None
+    """Whether it has it now, or as defined only: with its next start; None if it does not run."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostDevice:
     """A PCI function of a host, and whether it may be passed through."""
 
@@ -52,6 +62,8 @@ class HostDevice:
     """Model by the allow-list, if it names one."""
     owner: str | None = None
     """``<sliver>/<component>`` or the name of a domain that is not ours."""
+    domains: tuple[Holder, ...] = ()
+    """The domains that have it, whoever made them."""
     uplink: str | None = None
     """Of a VF: the network interface of its PF."""
     bridge_mode: str | None = None

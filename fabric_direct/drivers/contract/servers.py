@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.volumes import Volume
 from fabric_direct.model import NodeSliver, Stamp, State
@@ -18,6 +19,8 @@ class PluggedPort:
     source: str
     bandwidth: int | None = None
     """Mbit/s."""
+    enabled: bool = True
+    """Whether its link is switched on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Server:
     flavor: str | None = None
     """Its flavor, where the API has flavors: cores and memory are then the flavor's, and may exceed the
     sliver's."""
+    unfinished: bool = False
+    """Whether its adoption is unfinished: something that belongs to it may bear no stamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,12 @@ class ServerFinder(Protocol):
 
     def servers(self) -> tuple[Server, ...]:
         """Return all servers that bear a stamp of ours."""
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of changes of servers, as a ``ChangeSource``.
+
+        :raises FabricDirectError: if it cannot hear, or hears nothing any more.
+        """
 
 
 class ServerMaker(ServerFinder, Protocol):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.drivers.contract.changes import Hearing, Tell
+
 
 @dataclass(frozen=True, slots=True)
 class VfSettings:
@@ -37,6 +39,12 @@ class UplinkDriver(Protocol):
 
         :raises Unsupported: if the NIC refuses (EOPNOTSUPP).
         :raises NotVerified: if the NIC reports another mode afterwards.
+        """
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of changes of the uplinks that the site allows, as a ``ChangeSource``.
+
+        :raises FabricDirectError: if it cannot hear, or hears nothing any more.
         """
 
     def vfs(self, link: str) -> tuple[VfSettings, ...]:

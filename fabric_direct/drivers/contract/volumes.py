@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.drivers.contract.stamped import StampFinder
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:
@@ -32,8 +34,11 @@ class VolumeFinder(Protocol):
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return all volumes made for the sliver."""
 
+    def all_volumes(self) -> tuple[Volume, ...]:
+        """Return the volumes made for all slivers: as many requests for one as for a thousand."""
 
-class VolumeDriver(VolumeFinder, Protocol):
+
+class VolumeDriver(VolumeFinder, StampFinder, Protocol):
     """All that an entry point of ``fabric_direct.volume`` provides; steps use only a part of it."""
 
     def check(self, name: str) -> None:

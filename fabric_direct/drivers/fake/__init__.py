@@ -17,6 +17,10 @@ The drivers of one host share a :class:`Substrate`; a process has one for each s
 A host can also hang as a whole, until ``mend()``::
 
     substrate(site, "w2").hang()
+
+A server loses its devices, as by a hard reboot by Nova::
+
+    substrate(site, "w2").lose_devices("sliver-1")
 """
 
 from fabric_direct.drivers.fake.bridge import FakeBridge

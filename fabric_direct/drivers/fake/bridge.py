@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.drivers.contract import Network
+from fabric_direct.drivers.contract import Network, Stamped
 from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
@@ -58,6 +58,11 @@ class FakeBridge(Fake):
         """Name the network, if it is there."""
         networks = self.substrate.networks
         return tuple(n.name for n in networks.values() if n.id == sliver_id)
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all networks that are slivers."""
+        networks = self.substrate.networks.values()
+        return tuple(Stamped(network.id, "network", network.name) for network in networks)
 
     def _network(self, sliver: NetworkSliver) -> Network:
         settings = sliver.network

@@ -13,16 +13,17 @@ from fabric_direct.drivers.contract import (
     Port,
     Server,
     ServerSpec,
+    Stamped,
     Volume,
 )
 from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.fake.inventory import inventory, refuse_full
-from fabric_direct.drivers.fake.substrate import Fake, Key, held, public_key, the
+from fabric_direct.drivers.fake.substrate import Fake, Hears, Key, held, public_key, the
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
 
-class FakeCompute(Fake):
+class FakeCompute(Hears, Fake):
     """A :class:`~fabric_direct.drivers.contract.ComputeDriver` in memory."""
 
     kind = "compute"
@@ -52,6 +53,15 @@ class FakeCompute(Fake):
     def servers(self) -> tuple[Server, ...]:
         """Return all servers."""
         return tuple(self.substrate.servers.values())
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all servers, and the NICs whose ports other slivers hold."""
+        servers = (Stamped(s.sliver, "server", s.instance) for s in self.substrate.servers.values())
+        plugs = (
+            Stamped(holder, "NIC", f"{component} of {plug.instance}")
+            for (holder, component), plug in self.substrate.plugs.items()
+        )
+        return (*servers, *plugs)
 
     def create(self, spec: ServerSpec) -> Server:
         """Make a running server."""
@@ -85,6 +95,7 @@ class FakeCompute(Fake):
             self.substrate.own(plugged.host_address, None)
         self.substrate.servers.pop(sliver_id, None)
         self.substrate.pending.discard(sliver_id)
+        self.substrate.domains.pop(sliver_id, None)
         for key in [k for k, p in self.substrate.plugs.items() if p.server == sliver_id]:
             del self.substrate.plugs[key]
         self.substrate.keys.pop(sliver_id, None)

@@ -34,6 +34,10 @@ class FakeGuest(Fake):
         """Return nothing."""
         return ()
 
+    def pinned(self) -> tuple[str, ...]:
+        """Return the addresses that the substrate has host keys of."""
+        return tuple(self.substrate.host_keys)
+
     def forget(self, guest: GuestAddress) -> None:
         """Do nothing."""
 

@@ -6,7 +6,7 @@ from ipaddress import IPv4Interface, IPv6Interface
 from typing import ClassVar, TypeVar
 
 from fabric_direct.addresses import candidates, candidates6, check_addresses
-from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import known_network, refuse_floating_ip, taken
 from fabric_direct.drivers.fake.substrate import Fake, held
@@ -67,6 +67,10 @@ class FakeNetwork(Fake):
         """Return the sliver's ports."""
         return held(self.substrate.ports, sliver_id)
 
+    def all_ports(self) -> tuple[Port, ...]:
+        """Return all ports."""
+        return tuple(self.substrate.ports.values())
+
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
@@ -97,7 +101,10 @@ class FakeNetwork(Fake):
         floating = f"203.0.113.{len(self.substrate.ports) + 1}" if interface.floating_ip else None
         security = interface.port_security is not False
         settled = replace(
-            port, floating_ip=floating and (port.floating_ip or floating), port_security=security
+            port,
+            floating_ip=floating and (port.floating_ip or floating),
+            port_security=security,
+            enabled=True,
         )
         self.substrate.ports[port.sliver, port.component] = settled
         return settled
@@ -127,6 +134,13 @@ class FakeNetwork(Fake):
         """Name the sliver's ports."""
         return tuple(f"port {port.component}" for port in held(self.substrate.ports, sliver_id))
 
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all ports."""
+        return tuple(
+            Stamped(p.sliver, "port", f"{p.component} on {p.network}", tuple(_addresses(p)))
+            for p in self.substrate.ports.values()
+        )
+
     def unused(self) -> tuple[str, ...]:
         """Name the networks that are left without a user."""
         return tuple(sorted(self.substrate.unused))
@@ -138,6 +152,11 @@ class FakeNetwork(Fake):
 
 def _name(port: Port) -> str:
     return f"{port.sliver}/{port.component} on {port.network}"
+
+
+def _addresses(port: Port) -> Iterator[str]:
+    yield from (str(each.ip) for each in (port.ipv4, port.ipv6) if each)
+    yield from (port.floating_ip,) if port.floating_ip else ()
 
 
 def _refuse_other(there: Port, network: str, interface: VNicInterface) -> None:

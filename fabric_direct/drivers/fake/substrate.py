@@ -23,7 +23,9 @@ from fabric_direct.drivers.contract import (
     VfSettings,
     Volume,
 )
+from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.fake import inventory
+from fabric_direct.drivers.fake.changes import Listeners
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.errors import DriverError, NotFound, NotOurs, Unsupported
 from fabric_direct.model import PciAddress
@@ -62,6 +64,10 @@ class Substrate:
     """Names of the images that are there; None has those of the site."""
     foreign: set[str] = field(default_factory=set)
     """Names of servers and networks that are there without our stamp."""
+    renamed: dict[str, str | None] = field(default_factory=dict)
+    """Domains that others have renamed, or removed (None), by sliver."""
+    intruders: dict[str, tuple[PciAddress, ...]] = field(default_factory=dict)
+    """Functions that others have added to domains, by sliver."""
     servers: dict[str, Server] = field(default_factory=dict)
     ports: dict[Key, Port] = field(default_factory=dict)
     plugs: dict[Key, Plug] = field(default_factory=dict)
@@ -75,6 +81,8 @@ class Substrate:
     """Volumes that are not ours, by name."""
     devices: dict[PciAddress, HostDevice] = field(default_factory=dict)
     plugged: dict[str, tuple[PluggedDevice, ...]] = field(default_factory=dict)
+    domains: dict[str, str] = field(default_factory=dict)
+    """UUIDs of the domains of a cloud's servers that devices were passed through to, by sliver."""
     records: dict[PciAddress, DeviceRecord] = field(default_factory=dict)
     """Of devices that are not clean yet."""
     dirty: set[PciAddress] = field(default_factory=set)
@@ -86,11 +94,17 @@ class Substrate:
     uplinks: dict[str, str] = field(default_factory=dict)
     """Bridge mode by link."""
     vfs: dict[str, list[VfSettings]] = field(default_factory=dict)
+    listeners: Listeners = field(default_factory=Listeners)
+    """Who listens for changes of servers and domains."""
+    uplink_listeners: Listeners = field(default_factory=Listeners)
+    """Who listens for changes of uplinks."""
     files: dict[str, bytes] = field(default_factory=dict)
     inside: dict[str, Inside] = field(default_factory=dict)
     """What guests have, by sliver."""
     keys: dict[str, dict[str, str]] = field(default_factory=dict)
     """Authorized keys of each sliver's guest: the whole line by the key itself."""
+    host_keys: set[str] = field(default_factory=set)
+    """Addresses at which a host key is pinned."""
     pins: dict[str, dict[int, int]] = field(default_factory=dict)
     nodes: dict[str, frozenset[int]] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
@@ -124,6 +138,16 @@ class Substrate:
             self._hangs = False
             self._released.set()
             self._released = threading.Event()
+
+    def lose_devices(self, sliver: str) -> None:
+        """Take all devices from a sliver's server, as Nova's hard reboot does: it rebuilds the domain.
+
+        The records of the devices and the server's stamp stay. The devices are *lost*: the sliver's own
+        modify gives them back, nobody else may clean or release them.
+        """
+        with self._lock:
+            self.plugged.pop(sliver, None)
+            self.pending.discard(sliver)
 
     def refuse_foreign(self, name: str) -> None:
         """Raise NotOurs if something without our stamp has the name."""
@@ -221,6 +245,19 @@ class Fake:
     def __init__(self, site: Site, host: str) -> None:
         """Make a driver on the host's substrate."""
         self.site, self.host, self.substrate = site, host, substrate(site, host)
+
+
+class Hears:
+    """A fake driver that tells of changes; not a call of its substrate, for it blocks."""
+
+    kind: str
+    substrate: Substrate
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of what a test fires."""
+        there = self.substrate
+        listeners = there.uplink_listeners if self.kind == "uplink" else there.listeners
+        listeners.listen(tell, hearing)
 
 
 def _as_call(method: Callable[..., T]) -> Callable[..., T]:

@@ -3,10 +3,10 @@
 from dataclasses import asdict, replace
 
 from fabric_direct.drivers.contract import VfSettings
-from fabric_direct.drivers.fake.substrate import Fake, the
+from fabric_direct.drivers.fake.substrate import Fake, Hears, the
 
 
-class FakeUplink(Fake):
+class FakeUplink(Hears, Fake):
     """A :class:`~fabric_direct.drivers.contract.UplinkDriver` in memory."""
 
     kind = "uplink"

@@ -1,6 +1,6 @@
 """Volumes in memory."""
 
-from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract import Stamped, Volume
 from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.fake.substrate import Fake, held, the
 from fabric_direct.errors import InvalidSliver
@@ -27,6 +27,15 @@ class FakeVolume(Fake):
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return the sliver's volumes."""
         return held(self.substrate.volumes, sliver_id)
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all volumes that were made for slivers."""
+        made = self.substrate.volumes.values()
+        return tuple(Stamped(volume.sliver, "volume", volume.source) for volume in made)
+
+    def all_volumes(self) -> tuple[Volume, ...]:
+        """Return the volumes of all slivers."""
+        return tuple(self.substrate.volumes.values())
 
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
         """Make a volume."""

@@ -4,6 +4,8 @@ A key exchange takes half a second or more in a small guest. Each caller has a c
 returns it to the pool. None crosses a fork.
 """
 
+import fcntl
+import termios
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -12,10 +14,11 @@ from contextlib import contextmanager, suppress
 import paramiko
 
 from fabric_direct import forks
+from fabric_direct.deadline import Deadline
 
 # Seconds that a connection is kept unused.
 IDLE = 30.0
-# Seconds for a pooled connection to prove that it still works.
+# Seconds in which a living guest's kernel acknowledges what was sent to it, several times over.
 ALIVE = 3.0
 
 
@@ -29,10 +32,13 @@ class SshClients:
 
     @contextmanager
     def use(
-        self, to: Hashable, connect: Callable[[], paramiko.SSHClient]
+        self, to: Hashable, connect: Callable[[], paramiko.SSHClient], patience: float
     ) -> Iterator[paramiko.SSHClient]:
-        """Yield a working pooled connection or a new one; it is pooled again unless the block raises."""
-        client = self._living(to) or connect()
+        """Yield a working pooled connection or a new one; it is pooled again unless the block raises.
+
+        :param patience: seconds for a guest that lives to answer on a pooled one.
+        """
+        client = self._living(to, patience) or connect()
         try:
             yield client
         except BaseException:
@@ -50,9 +56,9 @@ class SshClients:
             # paramiko waits for its own thread, which takes a second where the other end is gone.
             threading.Thread(target=client.close, daemon=True).start()
 
-    def _living(self, to: Hashable) -> paramiko.SSHClient | None:
+    def _living(self, to: Hashable, patience: float) -> paramiko.SSHClient | None:
         while client := self._take(to):
-            if _lives(client):
+            if _lives(client, patience):
                 return client
             client.close()
         return None
@@ -78,12 +84,25 @@ class SshClients:
         self._kept = {}
 
 
-def _lives(client: paramiko.SSHClient) -> bool:
-    """Ask the server for a channel: a connection whose other end is gone may look alive."""
-    transport = client.get_transport()
-    if transport is None or not transport.is_active():
-        return False
-    with suppress(paramiko.SSHException, OSError, EOFError):
-        transport.open_session(timeout=ALIVE).close()
-        return True
+def _lives(client: paramiko.SSHClient, patience: float) -> bool:
+    """Ask the server for a channel: a connection whose other end is gone may look alive.
+
+    A guest that is slow acknowledges the request long before its server answers it.
+    """
+    transport, deadline = client.get_transport(), Deadline.within(patience)
+    while transport is not None and transport.is_active():
+        with suppress(paramiko.SSHException, OSError, EOFError):
+            transport.open_session(timeout=deadline.remaining(ALIVE)).close()
+            return True
+        if not _is_acknowledged(transport) or not deadline.remaining():
+            break
+    return False
+
+
+def _is_acknowledged(transport: paramiko.Transport) -> bool:
+    """Return whether the other end's kernel has all that was sent (SIOCOUTQ, tcp(7))."""
+    left = bytearray(4)
+    with suppress(OSError):
+        fcntl.ioctl(transport.sock.fileno(), termios.TIOCOUTQ, left)
+        return not any(left)
     return False

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
+from math import inf
 from typing import NamedTuple
 
 from fabric_direct.deadline import Deadline, wait_until
@@ -17,13 +18,15 @@ from fabric_direct.drivers.contract import (
     Port,
 )
 from fabric_direct.drivers.guests.scripts import DISKS, LINKS
-from fabric_direct.errors import DriverError, TimedOut, Unreachable
+from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import ObservedGuest
 
 # Characters of a serial number that a virtio disk shows (VIRTIO_BLK_ID_BYTES).
 VIRTIO_SERIAL = 20
-# Seconds for one look into a guest.
-_LOOK = 30.0
+# Seconds that a guest has for all that is asked of it at once, where nobody says otherwise.
+_LIMIT = 60.0
+# Seconds between two looks at the console of a guest whose SSH server has not answered.
+CONSOLE = 10.0
 # Seconds in which a guest should notice a new device by itself: Linux waits 5 s after a slot's attention
 # button before it powers the slot (pciehp).
 _HOTPLUG = 10.0
@@ -105,18 +108,41 @@ class GuestDisk:
 class Guest:
     """One guest, through the driver that looks into it."""
 
-    def __init__(self, driver: GuestDriver, address: GuestAddress) -> None:
+    def __init__(
+        self,
+        driver: GuestDriver,
+        address: GuestAddress,
+        deadline: Deadline | None = None,
+        limit: float = _LIMIT,
+    ) -> None:
+        """Make it.
+
+        :param deadline: when the operation ends; None if it does not.
+        :param limit: seconds that a guest may take which works: ``limits.guest_boot``.
+        """
         self.driver, self.address = driver, address
+        self._deadline, self._limit = deadline or Deadline(inf), limit
+
+    @property
+    def patience(self) -> float:
+        """Seconds for one command: half of the time left, so that one that hangs leaves the rest."""
+        return self._deadline.remaining(self._limit) / 2
 
     def meet(self, console: Callable[[], str], *, timeout: float) -> None:
         """Block until the guest's host key is pinned, from its console.
 
-        Reading a cloud's console is expensive, so it is read only when the guest's SSH server answers.
+        Reading a cloud's console is expensive, so it is read when the guest's SSH server has answered,
+        and until then every :data:`CONSOLE` seconds: a slow guest shows its key long before.
 
         :raises TimedOut: if the console does not show a key within ``timeout`` seconds.
         """
+        look = _ConsoleLook(self.driver, self.address, console)
         what = "the guest to show its SSH host key on its console"
-        wait_until(what, lambda: self._shown(console), timeout=timeout)
+        try:
+            wait_until(what, look.shows_key, timeout=timeout)
+        except TimedOut as error:
+            error.why = look.trouble
+            raise
 
     def wait_ready(self, ports: Sequence[Port], *, timeout: float) -> None:
         """Block until the guest answers, its boot script has run, and its NICs have their addresses.
@@ -181,7 +207,7 @@ class Guest:
 
     def _look(self, script: str, *arguments: str) -> CommandResult:
         argv = ("sh", "-c", script, "sh", *arguments)
-        return self.driver.run(self.address, argv, timeout=_LOOK)
+        return self.driver.run(self.address, argv, timeout=self.patience)
 
     def devices(self, devices: Sequence[PluggedDevice]) -> dict[str, GuestDevice]:
         """Return the devices that the guest sees, by alias; empty if it does not answer.
@@ -201,7 +227,7 @@ class Guest:
         Devices that the running domain does not have are not waited for. The devices' interfaces and
         disks are waited for as well, but at most 10 s: a guest may have no driver.
 
-        :param timeout: seconds; the last look may end 30 s later.
+        :param timeout: seconds; the last look may take half of what the operation has left.
         :raises TimedOut: if it does not see all of them in time; the message names the missing ones.
         """
         deadline, why = Deadline.within(timeout), ""
@@ -222,7 +248,7 @@ class Guest:
         :raises DriverError: if that fails.
         """
         argv = ("sh", "-c", _RESCAN, "sh", "/sys/bus/pci/rescan")
-        answer = self.driver.run(self.address, argv, timeout=_LOOK)
+        answer = self.driver.run(self.address, argv, timeout=self.patience)
         if answer.code != 0:
             raise DriverError(
                 "the guest's PCI buses could not be rescanned",
@@ -265,9 +291,6 @@ class Guest:
             remedy="restart the guest, or look at its console",
         )
 
-    def _shown(self, console: Callable[[], str]) -> bool:
-        return self.driver.listens(self.address) and self.driver.learn(self.address, console())
-
     def _booted(self) -> bool:
         """Return whether the guest has booted; while it boots it may not answer each time."""
         with suppress(Unreachable, TimedOut):
@@ -277,6 +300,37 @@ class Guest:
     def _has(self, ports: Sequence[Port]) -> bool:
         found = self.interfaces()
         return all(_on(found.get(port.mac), port) for port in ports)
+
+
+class _ConsoleLook:
+    """Looks for a guest's host key on its console, now and then."""
+
+    def __init__(
+        self, driver: GuestDriver, address: GuestAddress, console: Callable[[], str]
+    ) -> None:
+        self.trouble = ""
+        """Why the console could not be read last; empty if it could."""
+        self._driver, self._address, self._console = driver, address, console
+        self._next = Deadline.within(CONSOLE)
+
+    def shows_key(self) -> bool:
+        """Return whether the key is pinned now."""
+        if not self._driver.listens(self._address) and self._next.remaining():
+            return False
+        said = self._read()
+        self._next = Deadline.within(CONSOLE)
+        return self._driver.learn(self._address, said)
+
+    def _read(self) -> str:
+        """Return what the console says; nothing while the API has trouble, which may pass."""
+        self.trouble = ""
+        try:
+            return self._console()
+        except (Denied, Unsupported):
+            raise
+        except DriverError as error:
+            self.trouble = str(error)
+            return ""
 
 
 def _kinds(answer: bytes) -> Iterator[tuple[str, tuple[bool, tuple[str, ...]]]]:

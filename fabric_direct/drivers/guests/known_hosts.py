@@ -4,8 +4,10 @@ Only what was read in a trusted way (by the guest agent, from the console) is pi
 learned from the network.
 """
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 from paramiko import SSHException
@@ -20,6 +22,7 @@ from fabric_direct.locks import exclusive
 BUSY = 10.0
 # Characters of an error about a line that are told.
 _WORDS = 200
+_WITH_PORT = re.compile(r"\[(.*)\]:[0-9]+")
 
 
 def known_hosts(site: Site) -> Path:
@@ -32,6 +35,16 @@ def pinned(site: Site) -> HostKeys:
     keys = HostKeys()
     add_keys(keys, known_hosts(site))
     return keys
+
+
+def pinned_addresses(site: Site) -> Iterator[str]:
+    """Yield the IP addresses at which a key is pinned; names of hosts, and hashed ones, are left out.
+
+    :raises DriverError: if the keys cannot be read.
+    """
+    for name in pinned(site).keys():  # noqa: SIM118 - iterating yields entries, not names
+        with suppress(ValueError):
+            yield str(ip_address(_WITH_PORT.sub(r"\1", name)))
 
 
 def add_keys(keys: HostKeys, path: Path) -> None:

@@ -78,6 +78,10 @@ class AgentGuest:
         """Return none: no host key is needed."""
         return ()
 
+    def pinned(self) -> tuple[str, ...]:
+        """Return none: no host key is needed."""
+        return ()
+
     def forget(self, guest: GuestAddress) -> None:
         """Do nothing: no host key is kept."""
 

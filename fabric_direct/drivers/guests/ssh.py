@@ -7,30 +7,35 @@ Required in the guest: an SSH server that accepts the site's key, a POSIX shell,
 
 import re
 import shlex
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import paramiko
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.deadline import Deadline, time_left, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
+from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
-from fabric_direct.drivers.guests.known_hosts import known_hosts, pin, pinned, unpin
+from fabric_direct.drivers.guests.known_hosts import (
+    known_hosts,
+    pin,
+    pinned,
+    pinned_addresses,
+    unpin,
+)
 from fabric_direct.drivers.guests.qemu_agent import BOOT_FINISHED
 from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
 from fabric_direct.forks import cached_property
 
 PORT = 22
-# Seconds for each of: SSH banner, authentication, a new channel.
-ANSWER = 10.0
-# Seconds for one of the short commands of this driver.
-COMMAND = 30.0
+# Seconds for a last attempt to log in that begins when the time for it is over.
+LAST = 10.0
 
 # Bytes of a command's output that are read: a guest may write without end.
 OUTPUT = 8 * 1024**2
@@ -50,6 +55,9 @@ echo -- && ip -o addr"""
 class SshGuest:
     """Accesses the guests of a site through SSH, as the image's user.
 
+    A guest may be slow, so no constant limits a login, a channel or a command: a call that is given no
+    time by its caller may take half of what the caller has left, at most half of ``limits.guest_boot``.
+
     :param site: the site; its key, and its pinned host keys.
     :param host: name of the worker.
     :raises InvalidSite: if the site has no key of its own for guests.
@@ -65,7 +73,7 @@ class SshGuest:
                 remedy="make one with ssh-keygen and name its file there",
             )
         self._site, self._key = site, site.guest_access.ssh_key
-        self._clients = SshClients()
+        self._clients, self._attempts = SshClients(), Attempts()
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -77,8 +85,9 @@ class SshGuest:
         return (f"{key.get_name()} {key.get_base64()} {self._site.site}",)
 
     def listens(self, guest: GuestAddress) -> bool:
-        """Return whether an SSH server answers at one of the guest's addresses now."""
-        return any(map(_answers, guest.addresses))
+        """Return whether an SSH server has answered at one of the guest's addresses; do not wait."""
+        to = guest.addresses
+        return bool(to) and self._attempts.answered(to, partial(_reach, to))
 
     def learn(self, guest: GuestAddress, console: str) -> bool:
         """Pin the host key that cloud-init printed on the console; return whether one is pinned.
@@ -95,30 +104,47 @@ class SshGuest:
         known = pinned(self._site)
         return tuple(a for a in guest.addresses if known.lookup(host_name(a, PORT)))
 
+    def pinned(self) -> tuple[str, ...]:
+        """Return all IP addresses of the site's known hosts."""
+        return tuple(pinned_addresses(self._site))
+
     def forget(self, guest: GuestAddress) -> None:
         """Remove the pinned host keys of the guest's addresses, and close its connections."""
         self._clients.close(_whom(guest))
+        self._attempts.close(guest.addresses)
         for address in self.pins(guest):
             unpin(self._site, host_name(address, PORT))
 
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether a login to the guest succeeds now."""
+        return self._answers(guest, self._patience())
+
+    def _answers(self, guest: GuestAddress, limit: float) -> bool:
         try:
-            with self._client(guest):
+            with self._client(guest, limit):
                 return True
         except Unreachable:
             return False
 
+    def _patience(self) -> float:
+        """Return half of the time that the caller has: the rest is for what it does afterwards."""
+        return time_left(self._site.limits.guest_boot) / 2
+
     def wait(self, guest: GuestAddress, *, timeout: float) -> None:
         """Block until a login to the guest succeeds.
 
-        :param timeout: seconds; the last attempt may end later by the limits of a connection.
+        :param timeout: seconds; the last attempt may end :data:`LAST` seconds later.
         :raises Unreachable: if none succeeds within that time, or at once if no host key is pinned.
         :raises DriverError: if its host key is not the pinned one.
         """
         self._pinned_addresses(guest)
+        deadline = Deadline.within(timeout)
+
+        def answers() -> bool:
+            return self._answers(guest, max(LAST, deadline.remaining()))
+
         try:
-            wait_until("the guest to answer", lambda: self.ping(guest), timeout=timeout)
+            wait_until("the guest to answer", answers, timeout=timeout)
         except TimedOut as error:
             raise Unreachable(
                 f"guest {guest.instance} does not answer",
@@ -129,11 +155,11 @@ class SshGuest:
 
     def boot_finished(self, guest: GuestAddress) -> bool:
         """Return whether cloud-init, or its substitute, has finished in the guest."""
-        return self.run(guest, ("test", "-e", BOOT_FINISHED), timeout=COMMAND).code == 0
+        return self._run(guest, ("test", "-e", BOOT_FINISHED)).code == 0
 
     def ssh_host_key(self, guest: GuestAddress) -> str:
         """Return the host key with which the guest authenticated itself: the pinned one."""
-        with self._translated(guest, "ask"), self._client(guest) as client:
+        with self._translated(guest, "ask"), self._client(guest, self._patience()) as client:
             key = _transport(client).get_remote_server_key()
         return f"{key.get_name()} {key.get_base64()}"
 
@@ -162,8 +188,13 @@ class SshGuest:
         :raises Unreachable: if the login fails, or the connection breaks.
         :raises InvalidSite: if the site's key cannot be read.
         """
-        with self._translated(guest, f"run {argv[0]}"), self._client(guest) as client:
+        login = self._patience()
+        with self._translated(guest, f"run {argv[0]}"), self._client(guest, login) as client:
             return _run(client, shlex.join(argv), stdin, Deadline.within(timeout))
+
+    def _run(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> CommandResult:
+        """Run one of this driver's short commands."""
+        return self.run(guest, argv, stdin, timeout=self._patience())
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the public keys that may log in as the image's user, with options and comments."""
@@ -189,7 +220,7 @@ class SshGuest:
         verify(guest, not matching(keys, self._read_keys(guest)), KEYS_FILE)
 
     def _read_keys(self, guest: GuestAddress) -> list[str]:
-        if self.run(guest, ("test", "-e", KEYS_FILE), timeout=COMMAND).code != 0:
+        if self._run(guest, ("test", "-e", KEYS_FILE)).code != 0:
             return []
         return self._output(guest, ("cat", KEYS_FILE)).splitlines()
 
@@ -200,7 +231,7 @@ class SshGuest:
 
     def _output(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> str:
         """Run a command that must succeed and return its output."""
-        result = self.run(guest, argv, stdin, timeout=COMMAND)
+        result = self._run(guest, argv, stdin)
         if result.code != 0:
             raise DriverError(
                 f"{argv[0]} failed in guest {guest.instance}",
@@ -221,34 +252,33 @@ class SshGuest:
         return found
 
     @contextmanager
-    def _client(self, guest: GuestAddress) -> Iterator[paramiko.SSHClient]:
-        """Log in to the guest as its user, for one block."""
+    def _client(self, guest: GuestAddress, limit: float) -> Iterator[paramiko.SSHClient]:
+        """Log in to the guest as its user within ``limit`` seconds, for one block."""
+        deadline, whom = Deadline.within(limit), _whom(guest)
+        connect = partial(self._connect, guest, deadline)
         with (
             self._translated(guest, "log in to"),
-            self._clients.use(_whom(guest), lambda: self._connect(guest)) as client,
+            self._clients.use(whom, connect, limit / 2) as client,
         ):
             yield client
 
-    def _connect(self, guest: GuestAddress) -> paramiko.SSHClient:
+    def _connect(self, guest: GuestAddress, deadline: Deadline) -> paramiko.SSHClient:
         """Log in at the first address that has a pinned host key and answers."""
-        key, address, connection = self._load_key(), *self._reach(guest)
+        key, pinned = self._load_key(), tuple(self._pinned_addresses(guest))
+        connect = partial(_reach, pinned)
+        address, connection = self._attempts.take(pinned, connect, deadline.remaining())
         client = paramiko.SSHClient()
         client.load_host_keys(str(known_hosts(self._site)))
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        log_in(client, connection, address, PORT, guest.user, key=key, limit=ANSWER)
+        # The key exchange and the login have half of the time each.
+        limit = deadline.remaining() / 2
+        log_in(client, connection, address, PORT, guest.user, key=key, limit=limit)
         return client
 
     def _load_key(self) -> paramiko.PKey:
         whose, field = "the site's private key for guests", "guest_access.ssh_key"
         remedy = "make one without a passphrase: ssh-keygen -N ''"
         return load_key(self._key, whose, field=field, remedy=remedy)
-
-    def _reach(self, guest: GuestAddress) -> tuple[str, socket.socket]:
-        *others, last = self._pinned_addresses(guest)
-        for address in others:
-            with suppress(OSError):
-                return address, reach(address, PORT)
-        return last, reach(last, PORT)
 
     @contextmanager
     def _translated(self, guest: GuestAddress, what: str) -> Iterator[None]:
@@ -276,12 +306,13 @@ def _whom(guest: GuestAddress) -> tuple[str, ...]:
     return (guest.user, *guest.addresses)
 
 
-def _answers(address: str) -> bool:
-    try:
-        reach(address, PORT).close()
-    except OSError:
-        return False
-    return True
+def _reach(addresses: tuple[str, ...]) -> Reached:
+    """Return a connection to the first of a guest's addresses where an SSH server answers."""
+    *others, last = addresses
+    for address in others:
+        with suppress(OSError):
+            return Reached(address, reach(address, PORT))
+    return Reached(last, reach(last, PORT))
 
 
 def _shown_keys(console: str) -> list[str]:
@@ -303,7 +334,8 @@ def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
 def _run(
     client: paramiko.SSHClient, command: str, stdin: bytes, deadline: Deadline
 ) -> CommandResult:
-    channel, expired = _transport(client).open_session(timeout=ANSWER), threading.Event()
+    channel = _transport(client).open_session(timeout=deadline.remaining())
+    expired = threading.Event()
 
     def expire() -> None:
         expired.set()

@@ -1,6 +1,5 @@
 """A worker by SSH: one connection, shared by all threads, and on it the relay."""
 
-import socket
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -22,19 +21,10 @@ from fabric_direct.drivers.hosts.remote_iproute import iproute
 from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
 from fabric_direct.errors import Denied, DriverError, FabricDirectError, TimedOut, Unreachable
 
-# Seconds for each of: the TCP connection and the server's first line, the key exchange, the login.
+# Seconds for each of: the TCP connection, the server's first line, the key exchange, the login.
 CONNECT = 10.0
 # Seconds for the kernel to answer a request of netlink.
 NETLINK = 30.0
-# tcp(7): a peer is gone that does not acknowledge for 20 s (in milliseconds), or, when there is
-# nothing to say, answers none of 4 probes, one each 5 s.
-_TCP = {
-    socket.TCP_NODELAY: 1,
-    socket.TCP_USER_TIMEOUT: 20_000,
-    socket.TCP_KEEPIDLE: 5,
-    socket.TCP_KEEPINTVL: 5,
-    socket.TCP_KEEPCNT: 4,
-}
 
 
 class SshHost(HostFunctions):
@@ -121,8 +111,8 @@ class SshHost(HostFunctions):
         key, client = self._key(), paramiko.SSHClient()
         client.get_host_keys().update(trusted(self._site, self._settings, host_name(*to)))
         client.set_missing_host_key_policy(Refuse())
-        connection = _kept_alive(reach(*to, CONNECT))
-        log_in(client, connection, *to, self._user, key=key, limit=CONNECT, handshake=CONNECT)
+        connection = reach(*to, connect=CONNECT, first_line=CONNECT)
+        log_in(client, connection, *to, self._user, key=key, limit=CONNECT)
         return client
 
     def _key(self) -> paramiko.PKey | None:
@@ -188,14 +178,6 @@ class SshHost(HostFunctions):
         self._opening = None
         if newest:
             newest.forget()
-
-
-def _kept_alive(connection: socket.socket) -> socket.socket:
-    """Have the kernel notice when the other end is gone."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _TCP.items():
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
-    return connection
 
 
 def _begun(work: Any) -> Future[Relay]:

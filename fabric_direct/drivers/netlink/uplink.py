@@ -20,9 +20,11 @@ from pyroute2.netlink.rtnl import RTM_SETLINK
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDriver, VfSettings
+from fabric_direct.drivers.contract.changes import Change, Hearing, Tell
 from fabric_direct.drivers.hosts.agent.serve import ERROR_NAMES
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import DriverError, FabricDirectError, NotFound, NotVerified, Unsupported
 
 # linux/if_bridge.h: BRIDGE_FLAGS_SELF addresses the NIC's own bridge; BRIDGE_MODE_VEB, _VEPA.
@@ -32,6 +34,8 @@ _MODES = {"veb": 0, "vepa": 1}
 _WITH_VFS = 1
 # Seconds for the host to say which driver a device has.
 _ANSWER = 10.0
+# Seconds that the host waits for a change before it is asked to wait again.
+_LISTEN = 60.0
 _INVALID_VF = (
     "see that the uplink is up (many NICs accept a rate only then), that no rate is above its speed, "
     "and that no value is out of range"
@@ -100,7 +104,9 @@ class NetlinkUplink:
         :raises NotFound: if the site has no such host.
         """
         self._host, self._netns, self._kernel = host, netns, host_driver(site, host)
+        self._links = {entry.uplink: None for entry in site.host(host).devices if entry.uplink}
 
+    @read
     def bridge_mode(self, link: str) -> str:
         """Return ``veb`` or ``vepa``, as the NIC says.
 
@@ -125,6 +131,29 @@ class NetlinkUplink:
         if found != mode:
             raise NotVerified(f"{link} is in mode {found}, not {mode}", where=self._host)
 
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of the allow-list's uplinks, as the host's kernel tells of its links.
+
+        :raises Unreachable: if the host does not answer, or the connection is lost.
+        """
+        modes: dict[str, int] | None = None
+        while not hearing.over:
+            found = self._kernel.call(
+                "link_changes.wait",
+                timeout=_LISTEN + _ANSWER,
+                links=list(self._links),
+                known=modes,
+                limit=_LISTEN,
+                netns=self._netns,
+            )
+            changed = found["changed"] if modes is not None else ()
+            if modes is None:
+                tell(Change("unknown"))
+            modes = found["modes"]
+            for link in changed:
+                tell(Change("uplink", (link,), f"uplink {link} was changed"))
+
+    @read
     def vfs(self, link: str) -> tuple[VfSettings, ...]:
         """Return the settings of all VFs, the index being the VF's number.
 

@@ -13,7 +13,7 @@ from fabric_direct.handlers.guestconfig.nics import NicSetting
 from fabric_direct.handlers.guestconfig.wanted import mounts, nics
 from fabric_direct.model import Component, NodeSliver, Storage
 from fabric_direct.steps.base import Step
-from fabric_direct.steps.guest import Reverse, SetInGuest, Setting
+from fabric_direct.steps.guest import Reverse, SetAndKeepInGuest, SetInGuest, Setting
 
 
 class GuestStages:
@@ -34,6 +34,10 @@ class GuestStages:
     def wanted(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[list[Step]]:
         """Return the stages that apply the sliver's settings; ``was`` is the sliver before, if any."""
         return [[SetInGuest(name, each)] for name, each in self._settings(sliver, was).items()]
+
+    def lasting(self, sliver: NodeSliver) -> list[list[Step]]:
+        """Return the stages that apply the settings; one that fails takes nothing else back."""
+        return [[SetAndKeepInGuest(name, each)] for name, each in self._settings(sliver).items()]
 
     def unwanted(self, was: NodeSliver, sliver: NodeSliver) -> list[list[Step]]:
         """Return the stages that remove the settings which the sliver no longer has."""

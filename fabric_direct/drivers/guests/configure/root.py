@@ -5,8 +5,6 @@ from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError
 
-# Seconds for a command in a guest; in a small one ``netplan apply`` takes several.
-COMMAND = 120.0
 # Characters of a guest's message that an error of ours quotes.
 _WORDS = 500
 
@@ -22,7 +20,8 @@ class Root:
 
     def run(self, *argv: str, stdin: bytes = b"") -> CommandResult:
         """Run a command; no shell reads its arguments."""
-        return self.guest.driver.run(self.guest.address, (*self._by, *argv), stdin, timeout=COMMAND)
+        whole, limit = (*self._by, *argv), self.guest.patience
+        return self.guest.driver.run(self.guest.address, whole, stdin, timeout=limit)
 
     def do(self, *argv: str, stdin: bytes = b"") -> str:
         """Run a command that has to succeed and return what it writes.

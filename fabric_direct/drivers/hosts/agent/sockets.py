@@ -40,7 +40,7 @@ def ask(request: bytes, limit: float, netns: str | None = None) -> Iterator[Unit
 
     The arguments are those of :func:`exchange`.
     """
-    with _socket() if netns is None else _elsewhere(netns) as kernel:
+    with opened(netns) as kernel:
         kernel.settimeout(limit)
         kernel.sendto(request, (0, 0))
         answered = False
@@ -69,6 +69,11 @@ def units(data: bytes, head: struct.Struct) -> Iterator[Unit]:
         length, kind = head.unpack_from(data)[:2]
         yield kind, data[:length]
         data = data[max(length + 3 & ~3, head.size) :]
+
+
+def opened(netns: str | None) -> socket.socket:
+    """Return a socket of rtnetlink in a network namespace, or in our own."""
+    return _socket() if netns is None else _elsewhere(netns)
 
 
 def _socket() -> socket.socket:

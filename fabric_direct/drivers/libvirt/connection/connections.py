@@ -7,7 +7,7 @@ without a message to the daemon and opens its own.
 import atexit
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from xml.etree import ElementTree
 
 import libvirt
@@ -49,6 +49,8 @@ _lock = forks.Lock()
 # One for each URI: a host that does not answer does not block connections to others.
 _opening: dict[str, threading.Lock] = {}
 _connections: dict[str, libvirt.virConnect] = {}
+# Those that nobody shares.
+_apart: dict[int, libvirt.virConnect] = {}
 _events = EventLoop()
 
 
@@ -129,11 +131,29 @@ def _open(uri: str) -> libvirt.virConnect:
     return connection
 
 
+@contextmanager
+def connected_apart(uri: str) -> Iterator[libvirt.virConnect]:
+    """Give a connection of one's own within the block.
+
+    :raises Unreachable: if libvirt does not answer.
+    """
+    with translated("connect to libvirt", uri, asked=False):
+        connection = _open(uri)
+    _apart[id(connection)] = connection
+    try:
+        yield connection
+    finally:
+        if _apart.pop(id(connection), None) is not None:
+            with suppress(libvirt.libvirtError):
+                connection.close()
+
+
 def _forget() -> None:
     """Drop all connections without closing them."""
-    for connection in tuple(_connections.values()):
+    for connection in (*_connections.values(), *_apart.values()):
         connection._o = None
     _connections.clear()
+    _apart.clear()
 
 
 @forks.in_child

@@ -110,6 +110,10 @@ class Pools:
         """Return what is held on a network of a host."""
         return self._read("network = ? AND host = ?", name, host)
 
+    def of_host(self, host: str) -> tuple[Held, ...]:
+        """Return what is held on all networks of a host, by sliver and component."""
+        return self._read("host = ?", host)
+
     def taken(self, name: str, asked: Interface, sliver: str) -> tuple[tuple[str, Held], ...]:
         """Return what of ``asked`` is held for other slivers, as pairs of the field and its holder."""
         if not _asked(asked):

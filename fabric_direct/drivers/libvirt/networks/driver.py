@@ -26,14 +26,14 @@ import libvirt
 
 from fabric_direct.addresses import check_addresses
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import known_network, taken
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
 from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
-from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy
+from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy, is_idle
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import InvalidSite
@@ -89,6 +89,10 @@ class LibvirtNetwork:
         """Return the ports held for the sliver, also incomplete ones."""
         return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host.name))
 
+    def all_ports(self) -> tuple[Port, ...]:
+        """Return the ports held for all slivers on the host, also incomplete ones."""
+        return tuple(map(self._port, self._pools.of_host(self._host.name)))
+
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
@@ -142,12 +146,38 @@ class LibvirtNetwork:
         with self._libvirt(f"look for what is left of {sliver_id}") as connection:
             return tuple(name for held in there for name in self._left(connection, held))
 
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return the ports that are held on the host, by the rows of the address pools."""
+        return tuple(
+            Stamped(held.sliver, "port", f"{held.component} on {held.network}", _ips(held))
+            for held in self._pools.of_host(self._host.name)
+        )
+
     def unused(self) -> tuple[str, ...]:
-        """Return none: a network has a row in the pool as long as anything of it exists."""
-        return ()
+        """Return the names of the site's networks without a port, a DHCP entry and a plugged NIC.
+
+        A network has a row in the pool as long as anything of it exists, unless the pools were lost.
+        """
+        with self._libvirt("look for networks that nobody uses") as connection:
+            there = strategies.networks_of(connection, self._site.site)
+            # Read after the networks: a row comes before its network, and goes after it.
+            held = {row.network for row in self._pools.of_host(self._host.name)}
+            return tuple(n for n, found in there.items() if n not in held and is_idle(found))
 
     def remove_unused(self) -> None:
-        """Do nothing."""
+        """Delete these networks, unless they get a port meanwhile."""
+        for name in self.unused():
+            with self._within_reach(f"delete network {name}") as connection, self._alone(name):
+                self._remove_network(connection, name)
+
+    def _remove_network(self, connection: libvirt.virConnect, name: str) -> None:
+        if self._pools.of_network(name, self._host.name):
+            return
+        stamp = strategies.vlan_stamp(self._site.site, name)
+        vlan.remove_vlans(stamp, host=self._host.kernel)
+        network = strategies.find_ours(connection, self._site.site, name)
+        if network and is_idle(network):
+            strategies.delete_network(network)
 
     def _unplug(self, connection: libvirt.virConnect, held: Held) -> None:
         """Remove the NIC from a network that others use; otherwise it goes with the network."""
@@ -232,3 +262,7 @@ class LibvirtNetwork:
     def _libvirt(self, what: str) -> Iterator[libvirt.virConnect]:
         with translated(what, self._host.libvirt):
             yield connect(self._host.libvirt)
+
+
+def _ips(held: Held) -> tuple[str, ...]:
+    return tuple(str(address) for address in (held.ipv4, held.ipv6) if address)

@@ -21,7 +21,7 @@ import libvirt
 
 from fabric_direct.addresses import host_address, host_address6
 from fabric_direct.drivers.contract import HostDriver
-from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.networks import dnsmasq
 from fabric_direct.drivers.libvirt.networks.address_pools import Held
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
@@ -277,6 +277,27 @@ def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.v
         return find_network(connection, site, name)
     except NotOurs:
         return None
+
+
+def networks_of(connection: libvirt.virConnect, site: str) -> dict[str, libvirt.virNetwork]:
+    """Return all libvirt networks of a site by their names in site.yaml."""
+    found: dict[str, libvirt.virNetwork] = {}
+    prefix = network_name(site, "")
+    for network in (n for n in connection.listAllNetworks() if n.name().startswith(prefix)):
+        name = network.name().removeprefix(prefix)
+        with Ignoring(libvirt.VIR_ERR_NO_NETWORK):
+            if _stamp(network) == (site, name):
+                found[name] = network
+    return found
+
+
+def is_idle(network: libvirt.virNetwork) -> bool:
+    """Return whether no NIC is plugged in, and no DHCP entry waits for one; one that is gone is not."""
+    with Ignoring(libvirt.VIR_ERR_NO_NETWORK):
+        live = dnsmasq.definition(network, 0)
+        entries = dnsmasq.hosts(network) | dnsmasq.hosts(network, libvirt.VIR_NETWORK_XML_INACTIVE)
+        return live.get("connections", "0") == "0" and not entries
+    return False
 
 
 def is_shared(network: libvirt.virNetwork, held: Held) -> bool:

@@ -66,6 +66,9 @@ class PlainFunctions:
         """Return the settings before the attach, for the record."""
         return None
 
+    safe_baseline: ClassVar[VfSettings | None] = None
+    """The settings to restore where those before the attach are not known."""
+
     def apply(self, topology: Topology, component: PciComponent) -> None:
         """Apply the settings before the attach."""
 
@@ -75,8 +78,17 @@ class PlainFunctions:
     def restore(self, topology: Topology, record: DeviceRecord) -> None:
         """Restore the settings of the record."""
 
-    def differences(self, component: PciComponent, sliver_id: str) -> Iterator[str]:  # noqa: ARG002
-        """Yield the differences in settings while the domain runs, a sentence each."""
+    def differences(
+        self,
+        component: PciComponent,  # noqa: ARG002
+        sliver_id: str,  # noqa: ARG002
+        *,
+        adopted: bool,  # noqa: ARG002
+    ) -> Iterator[str]:
+        """Yield the differences in settings while the domain runs, a sentence each.
+
+        :param adopted: whether others plugged it in, and chose its MAC and VLAN.
+        """
         yield from ()
 
     def with_settings(self, devices: tuple[PluggedDevice, ...]) -> tuple[PluggedDevice, ...]:
@@ -140,7 +152,7 @@ class Attachment:
             with detaching_on_error(self.plug, own.domain, lambda: self._added(before)):
                 with host.lock_domain(tenant):
                     self._attach_missing(self.plug.of(host.the_domain(tenant)))
-                found = self._read_back(own.domain)
+                found = self._read_back(own.again())
                 self.functions.confirm(topology, component)
             return self.functions.with_settings(found)
 
@@ -166,17 +178,8 @@ class Attachment:
         self.functions.apply(topology, self.component)
 
     def _record(self, topology: Topology, address: PciAddress) -> DeviceRecord:
-        function = topology.functions[address]
-        return DeviceRecord(
-            address,
-            self.component.type,
-            self.component.model,
-            self.tenant.sliver,
-            self.component.id,
-            function.vendor,
-            function.product,
-            baseline=self.functions.baseline(topology, address),
-        )
+        record = topology.record_of(address, self.component, self.tenant.sliver)
+        return replace(record, baseline=self.functions.baseline(topology, address))
 
     def _attach_missing(self, own: Reading) -> None:
         there = {(taker.alias, taker.scope): taker for taker in own.takers()}
@@ -213,16 +216,16 @@ class Attachment:
             xml = render(self.functions.template, device=device, slot=slot)
             own.domain.attachDeviceFlags(xml, scopes)
 
-    def _read_back(self, domain: libvirt.virDomain) -> tuple[PluggedDevice, ...]:
+    def _read_back(self, own: Reading) -> tuple[PluggedDevice, ...]:
         """Return the functions as found: live if the domain runs, else as defined."""
-        wanted = self.wanted
-        plugged = attached.plugged_in(self.plug.of(Reading(domain)), self.tenant.sliver)
+        wanted, domain = self.wanted, own.domain
+        plugged = attached.plugged_in(self.plug.of(own), self.tenant.sliver)
         labels = {device.alias for device in wanted}
         for there in plugged.values():
             if not all(any(attached.is_as(found, device) for found in there) for device in wanted):
-                own = [attached.described(d) for d in there if d.alias in labels]
+                has = [attached.described(d) for d in there if d.alias in labels]
                 why = f"wanted {', '.join(map(attached.described, wanted))}; "
-                why += f"found {', '.join(own) or 'nothing'}"
+                why += f"found {', '.join(has) or 'nothing'}"
                 raise not_attached(domain, self.functions.host.uri, why)
         return tuple(found for found in attached.current(plugged) if found.alias in labels)
 

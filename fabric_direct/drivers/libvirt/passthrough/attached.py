@@ -32,7 +32,12 @@ def current(plugged: dict[int, tuple[PluggedDevice, ...]]) -> tuple[PluggedDevic
 
 
 def is_as(found: PluggedDevice, wanted: PluggedDevice) -> bool:
-    """Return whether a device is the wanted one, regardless of its address in the guest."""
+    """Return whether a device is the wanted one, regardless of its address in the guest.
+
+    MAC and VLAN of an adopted VF are not in its domain's XML: it is taken as it is.
+    """
+    if found.adopted:
+        wanted = replace(wanted, mac=found.mac, vlan=found.vlan, adopted=True)
     return replace(found, guest_address=None, guest_port=None) == wanted
 
 
@@ -55,4 +60,5 @@ def _device(own: Reading, taker: Taker, component: str) -> PluggedDevice:
         guest_port=port_of(own.roots[taker.scope], guest) if guest else None,
         mac=attribute(taker.element, "mac", "address"),
         vlan=None if vlan is None else int(vlan),
+        adopted=taker.adopted,
     )

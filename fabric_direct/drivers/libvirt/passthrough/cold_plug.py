@@ -21,7 +21,7 @@ from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, rea
 from fabric_direct.drivers.libvirt.passthrough.hostdev import WHEN, HostdevDevice
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.xml import render
-from fabric_direct.errors import NotVerified, Unsupported
+from fabric_direct.errors import Conflict, NotVerified, Unsupported
 from fabric_direct.model import PciAddress, PciComponent
 
 NO_USB = "<controller type='usb' index='0' model='none'/>"
@@ -45,7 +45,15 @@ class ColdDevice(HostdevDevice):
         """
         super().check(component, tenant)
         with self._host.translated(f"check {component.id}"):
-            self._usb_parts(tenant, component.id, self._usb_of(component))
+            own = self._host.domain(tenant)
+            if own is None or not _is_adopted(own, tenant, component.id):
+                self._usb_parts(tenant, component.id, self._usb_of(component))
+
+    def keeps(self, tenant: Tenant, component: str) -> bool:
+        """Return whether the domain has anything of the component, also if others defined it."""
+        with self._domain(tenant) as own:
+            adopted = own is not None and _is_adopted(own, tenant, component)
+        return adopted or super().keeps(tenant, component)
 
     def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's domain has by our stamp, live or as defined.
@@ -63,16 +71,24 @@ class ColdDevice(HostdevDevice):
             if own is None:
                 return ()
             settled = own.as_defined() if self._is_pending(own, tenant.sliver) else own
-            missing_usb = self._missing_usb(settled, tenant.sliver, component)
+            adopted = _is_adopted(own, tenant, component.id)
+            usb_of = () if adopted else self._usb_of(component)
+            missing_usb = self._missing_usb(settled, tenant.sliver, component, usb_of)
             what = f"{component.type} {component.id}"
             return (
                 *self._differing(settled, component, tenant),
                 *(f"{what} {text}" for text in missing_usb),
             )
 
-    def _missing_usb(self, own: Reading, sliver_id: str, component: PciComponent) -> Iterator[str]:
-        devices, there = self._usb_devices(), list(usb.hostdevs(own))
-        for number, name in enumerate(self._usb_of(component)):
+    def _missing_usb(
+        self,
+        own: Reading,
+        sliver_id: str,
+        component: PciComponent,
+        names: tuple[UsbId | UsbPort, ...],
+    ) -> Iterator[str]:
+        devices, there = self._usb_devices() if names else (), list(usb.hostdevs(own))
+        for number, name in enumerate(names):
             found = [device for device in devices if device.bears(name)]
             if len(found) != 1:
                 yield f"needs {usb.described(name)}, and the host has {len(found)}"
@@ -150,20 +166,31 @@ class ColdDevice(HostdevDevice):
         """Remove the component from the domain's definition; a running guest keeps it until its end.
 
         :raises NotVerified: if the definition, read back, still has a part of it.
+        :raises Conflict: if others plugged it in: which USB devices are its own is not known.
         """
         with self._host.translated(f"detach {component}"):
             own = self._host.domain(tenant)
             if own is None:
                 return
+            self._refuse_adopted(own, tenant, component)
             for label in self._labels(own, tenant, component):
                 own.domain.detachDeviceAlias(label, CONFIG)
-            left = self._labels(Reading(own.domain), tenant, component)
+            left = self._labels(own.again(), tenant, component)
             if left:
                 raise NotVerified(
                     f"domain {own.domain.name()} is still defined with {', '.join(left)}",
                     where=self._host.uri,
                     remedy="detach the component again",
                 )
+
+    def _refuse_adopted(self, own: Reading, tenant: Tenant, component: str) -> None:
+        if _is_adopted(own, tenant, component):
+            raise Conflict(
+                f"{component} was plugged in by others and cannot be taken out",
+                where=self._host.uri,
+                why="which USB devices of the domain belong to it is not known",
+                remedy="delete the sliver: its devices are cleaned then",
+            )
 
     def restart(self, tenant: Tenant, *, timeout: float) -> None:
         """Power-cycle the domain from its definition; it runs on return.
@@ -178,7 +205,7 @@ class ColdDevice(HostdevDevice):
     def _renumber(self, tenant: Tenant) -> None:
         """Write the present numbers of the USB devices into the definition."""
         takers: dict[str, list[PciAddress]] = {}
-        for taker in self._defined(tenant).takers():
+        for taker in (t for t in self._defined(tenant).takers() if not t.adopted):
             component = component_of(taker.alias, tenant.sliver)
             takers.setdefault(component or "", []).append(taker.address)
         for component, addresses in takers.items():
@@ -244,7 +271,7 @@ class ColdDevice(HostdevDevice):
         for port, part in enumerate(parts, 1):
             if part.alias not in kept:
                 own.domain.attachDeviceFlags(part.xml(index, port), CONFIG)
-        self._verify_usb(Reading(own.domain).as_defined(), parts)
+        self._verify_usb(own.again().as_defined(), parts)
 
     def _usb_controller(self, own: Reading, label: str) -> int:
         """Return the index of the controller with this alias, made if it is not there."""
@@ -256,7 +283,7 @@ class ColdDevice(HostdevDevice):
         index = usb.controller(root, label)
         if index is None:
             own.domain.attachDeviceFlags(render("usb-controller.xml.j2", alias=label), CONFIG)
-            index = usb.controller(Reading(own.domain).roots[CONFIG], label)
+            index = usb.controller(own.again().roots[CONFIG], label)
         if index is None:
             raise self._lost(own, label)
         return index
@@ -274,6 +301,12 @@ class ColdDevice(HostdevDevice):
         """Lock the USB devices of the host, and the USB controllers of its domains."""
         what = f"USB of {self._host.name}"
         return self._host.lock("usb", what, timeout=self._host.site.limits.busy)
+
+
+def _is_adopted(own: Reading, tenant: Tenant, component: str) -> bool:
+    """Return whether others plugged the component into the domain."""
+    adopted = (taker.alias for taker in own.takers() if taker.adopted)
+    return any(component_of(alias, tenant.sliver) == component for alias in adopted)
 
 
 class FpgaDevice(ColdDevice):

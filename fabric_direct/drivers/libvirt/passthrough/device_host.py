@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 
 import libvirt
 
@@ -16,14 +17,19 @@ from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
     claims,
     read_domains,
     uuid_of,
+    with_adopted,
 )
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
-from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords, same_component
+from fabric_direct.drivers.libvirt.passthrough.records import (
+    DeviceRecords,
+    Records,
+    same_component,
+)
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
-from fabric_direct.drivers.read_cache import read
+from fabric_direct.drivers.read_cache import current, read
 from fabric_direct.errors import NotFound, Unsupported
 from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress
@@ -66,11 +72,11 @@ class DeviceHost:
         with ThreadPoolExecutor(2) as pool:
             functions = pool.submit(survey, self.agent, timeout=self.site.limits.call)
             records = pool.submit(self.records.read)
-            held = claims(read_domains(self.connection))
+            held = claims(_readings(self.uri).values())
             self._last = Topology(
                 host=self.name,
                 functions=functions.result(),
-                claims=held,
+                claims=with_adopted(held, records.result()),
                 records=records.result(),
                 entries=self.site.host(self.name).devices,
             )
@@ -101,13 +107,34 @@ class DeviceHost:
 
         :raises NotOurs: if a domain has its UUID without our stamp.
         """
+        own = self._read(uuid_of(tenant))
+        if own is not None and tenant.domain is None:
+            stamp = lookup.stamp_in(own.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+            lookup.check_stamp(stamp, own.domain.name(), tenant.sliver)
+        adopted = partial(self._adopted, uuid_of(tenant), tenant.sliver)
+        return own and own.knowing(adopted)
+
+    def _read(self, uuid: str) -> Reading | None:
+        """Read a domain; what changes nothing reads all domains once, and then none again."""
+        reads = current()
+        if reads is not None and reads.read_only:
+            return _readings(self.uri).get(uuid)
         with lookup.absent_domain_is_fine():
-            own = Reading(self.connection.lookupByUUIDString(uuid_of(tenant)))
-            if tenant.domain is None:
-                stamp = lookup.stamp_in(own.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
-                lookup.check_stamp(stamp, own.domain.name(), tenant.sliver)
-            return own
+            return Reading(self.connection.lookupByUUIDString(uuid))
         return None
+
+    @read
+    def _written(self) -> Records:
+        """Return the records; what changes nothing reads them once."""
+        return self.records.read()
+
+    def _adopted(self, domain: str, sliver: str) -> dict[PciAddress, str]:
+        """Return the functions of a domain that the sliver has adopted, with their aliases."""
+        return {
+            record.address: record.adopted.alias
+            for record in self._written().values()
+            if record.adopted and record.adopted.domain == domain and record.sliver == sliver
+        }
 
     def the_domain(self, tenant: Tenant) -> Reading:
         """Read the tenant's domain.
@@ -119,8 +146,11 @@ class DeviceHost:
             raise NotFound(f"sliver {tenant.sliver} has no domain", where=self.uri)
         return own
 
-    def unplug(self, domain: libvirt.virDomain, alias: str, *, timeout: float) -> None:
-        """Detach a device, live and from the definition; on return the guest has released it."""
+    def unplug(self, domain: libvirt.virDomain, alias: str | PciAddress, *, timeout: float) -> None:
+        """Detach a device, live and from the definition; on return the guest has released it.
+
+        :param alias: the alias of the device; the address of one that has none of ours.
+        """
         detach(self.connection, domain, alias, timeout=timeout, where=self.uri)
 
     # --- locks
@@ -162,3 +192,9 @@ class DeviceHost:
         own = same_component(record, self.records.read().values())
         mates = self.known_topology((record.address,)).slot_mates(record.address)
         return self.lock_functions((record.address, *own, *mates), self.site.limits.clean)
+
+
+@read
+def _readings(uri: str) -> dict[str, Reading]:
+    """Read all domains of a host, by UUID."""
+    return {each.domain.UUIDString(): each for each in read_domains(connect(uri))}

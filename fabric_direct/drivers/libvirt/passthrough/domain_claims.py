@@ -4,14 +4,14 @@ libvirt itself lets two domains claim one device, so all domains of the host are
 attach: their live XML and their definitions, ours and others'.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.contract import DeviceRecord, Tenant
 from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.forks import cached_property
@@ -32,6 +32,8 @@ class Claim:
     uuid: str
     alias: str
     """Alias of the device; empty if it has none."""
+    live: bool | None = None
+    """Whether it was read in the live XML; None in the definition of a domain that does not run."""
 
     @property
     def owner(self) -> str:
@@ -52,19 +54,42 @@ class Taker:
     alias: str
     scope: int
     """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
+    adopted: bool = False
+    """Whether the alias is that of its record: in the domain it has none of ours."""
+
+
+Adopted = Mapping[PciAddress, str]
+"""Functions that others plugged into a domain, each with the alias that it would have."""
 
 
 class Reading:
-    """The XML of a domain at one point in time: as defined and, if it runs, live."""
+    """The XML of a domain at one point in time: as defined and, if it runs, live.
 
-    def __init__(self, domain: libvirt.virDomain, texts: dict[int, str] | None = None) -> None:
+    :param adopted: returns what was adopted of it; asked only if a device has no alias of ours.
+    """
+
+    def __init__(
+        self,
+        domain: libvirt.virDomain,
+        texts: dict[int, str] | None = None,
+        adopted: Callable[[], Adopted] = dict,
+    ) -> None:
         self.domain = domain
         self._texts = lookup.definitions(domain) if texts is None else texts
+        self._adopted = adopted
+
+    def knowing(self, adopted: Callable[[], Adopted]) -> "Reading":
+        """Return the same reading, with what was adopted of the domain."""
+        return Reading(self.domain, self._texts, adopted)
+
+    def again(self) -> "Reading":
+        """Read the same domain once more."""
+        return Reading(self.domain, adopted=self._adopted)
 
     def as_defined(self) -> "Reading":
         """Return the same domain without its live XML."""
         config = libvirt.VIR_DOMAIN_AFFECT_CONFIG
-        return Reading(self.domain, {config: self._texts[config]})
+        return Reading(self.domain, {config: self._texts[config]}, self._adopted)
 
     @property
     def scopes(self) -> tuple[int, ...]:
@@ -76,8 +101,23 @@ class Reading:
         """Its XML by scope."""
         return {scope: ElementTree.fromstring(text) for scope, text in self._texts.items()}
 
+    def named(self) -> str | None:
+        """Return the name that its stamp gives the domain; None if it bears none."""
+        stamp = lookup.stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+        return lookup.domain_name(stamp.sliver) if stamp else None
+
+    @cached_property
+    def adopted(self) -> Adopted:
+        """What was adopted of it."""
+        return self._adopted()
+
     def takers(self) -> Iterator[Taker]:
-        """Yield the devices that pass a PCI function through."""
+        """Yield the devices that pass a PCI function through, adopted ones with their record's alias."""
+        for taker in self._takers():
+            alias = "" if taker.alias.startswith(lookup.OURS) else self.adopted.get(taker.address)
+            yield replace(taker, alias=alias, adopted=True) if alias else taker
+
+    def _takers(self) -> Iterator[Taker]:
         # Most domains have none, and reading XML takes as long as getting it.
         if any(word in text for text in self._texts.values() for word in _WORDS):
             for scope, root in self.roots.items():
@@ -104,10 +144,36 @@ def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
 def claims(readings: Iterable[Reading]) -> tuple[Claim, ...]:
     """Return what these domains claim."""
     return tuple(
-        Claim(t.address, reading.domain.name(), reading.domain.UUIDString(), t.alias)
+        Claim(t.address, domain.name(), domain.UUIDString(), t.alias, _live(reading, t))
         for reading in readings
+        for domain in (reading.domain,)
         for t in reading.takers()
     )
+
+
+def _live(reading: Reading, taker: Taker) -> bool | None:
+    live = libvirt.VIR_DOMAIN_AFFECT_LIVE
+    return taker.scope == live if live in reading.scopes else None
+
+
+def passed_through(text: str, address: PciAddress) -> ElementTree.Element | None:
+    """Return the device of a domain's XML that passes this function through, if one does."""
+    takers = _takers(ElementTree.fromstring(text), 0) if text else ()
+    return next((taker.element for taker in takers if taker.address == address), None)
+
+
+def with_adopted(
+    found: Iterable[Claim], records: Mapping[PciAddress, DeviceRecord]
+) -> tuple[Claim, ...]:
+    """Return the claims, those of adopted functions with the aliases of their records."""
+    return tuple(_with_adopted(claim, records.get(claim.address)) for claim in found)
+
+
+def _with_adopted(claim: Claim, record: DeviceRecord | None) -> Claim:
+    how = record.adopted if record else None
+    foreign = not claim.alias.startswith(lookup.OURS)
+    theirs = how is not None and how.domain == claim.uuid and foreign
+    return replace(claim, alias=how.alias) if how and theirs else claim
 
 
 def _takers(root: ElementTree.Element, scope: int) -> Iterator[Taker]:

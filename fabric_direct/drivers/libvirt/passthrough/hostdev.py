@@ -5,14 +5,29 @@ the other, confirmed by the guest. A function has a record from before it is att
 again, so whatever happens in between, also to this process or to the domain, it is not free.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
-from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PluggedDevice, Tenant
+from fabric_direct.drivers.contract import (
+    QUARANTINED,
+    Belongings,
+    DeviceRecord,
+    HostDevice,
+    PluggedDevice,
+    Stamped,
+    Tenant,
+)
+from fabric_direct.drivers.contract.changes import Hearing, Tell
+from fabric_direct.drivers.contract.devices import (
+    domain_gone,
+    domain_renamed,
+    foreign_function,
+)
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
+from fabric_direct.drivers.libvirt.connection import domain_events
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, PlainFunctions, Plugging
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
@@ -20,9 +35,11 @@ from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.passthrough.release import Release
+from fabric_direct.drivers.libvirt.passthrough.takeover import Takeover
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
+from fabric_direct.drivers.read_cache import reading_once
 from fabric_direct.errors import NotVerified, TimedOut
 from fabric_direct.model import PciAddress, PciComponent
 
@@ -49,6 +66,10 @@ class HostdevDevice:
         self._release = Release(self._functions)
 
     # --- looking
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of libvirt's events of all domains, until the hearing ends."""
+        domain_events.listen(self._host.uri, tell, hearing)
 
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the PCI functions of the host, by address, with their states and owners."""
@@ -98,14 +119,37 @@ class HostdevDevice:
     def _differing(self, own: Reading, component: PciComponent, tenant: Tenant) -> Iterator[str]:
         """Yield the differences in a domain, and those in settings if it runs and has no others."""
         wanted, missing = self._functions.wanted(component, tenant.sliver), False
-        for scope, there in attached.plugged_in(own, tenant.sliver).items():
+        plugged = attached.plugged_in(own, tenant.sliver)
+        for scope, there in plugged.items():
             for device in wanted:
                 if not any(attached.is_as(found, device) for found in there):
                     missing = True
                     what = f"{device.host_address} {WHEN[scope]}"
                     yield f"{component.type} {component.id} does not have {what}"
         if LIVE in own.scopes and not missing:
-            yield from self._functions.differences(component, tenant.sliver)
+            own_devices = (d for d in plugged[LIVE] if d.component == component.id)
+            adopted = any(device.adopted for device in own_devices)
+            yield from self._functions.differences(component, tenant.sliver, adopted=adopted)
+
+    def domain_differences(self, tenant: Tenant, name: str | None = None) -> tuple[str, ...]:
+        """Return how others have changed the domain: gone, renamed, with functions that are not ours."""
+        with self._domain(tenant) as own:
+            if own is None:
+                return (domain_gone(name or uuid_of(tenant), self._host.name),)
+            has, wanted = own.domain.name(), name or own.named()
+            renamed = (domain_renamed(has, wanted),) if wanted not in {None, has} else ()
+            foreign = {t.address for t in own.takers() if not component_of(t.alias, tenant.sliver)}
+            return (*renamed, *map(foreign_function, sorted(foreign)))
+
+    def survey(self, belongings: Collection[Belongings]) -> dict[str, tuple[str, ...]]:
+        """Return the differences of many slivers; domains and uplinks are read once for all of them."""
+        with reading_once():
+            return {each.tenant.sliver: tuple(self._surveyed(each)) for each in belongings}
+
+    def _surveyed(self, has: Belongings) -> Iterator[str]:
+        yield from self.domain_differences(has.tenant, has.domain)
+        for component in has.components:
+            yield from self.differences(component, has.tenant)
 
     @contextmanager
     def _domain(self, tenant: Tenant) -> Iterator[Reading | None]:
@@ -120,6 +164,10 @@ class HostdevDevice:
     def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
         """Return the records of the sliver's devices."""
         return tuple(r for r in self._host.records.read().values() if r.sliver == sliver_id)
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return the devices that are recorded as in use or not clean, by this site's own records."""
+        return tuple(map(_stamped, self._host.records.own()))
 
     # --- changing
 
@@ -138,8 +186,14 @@ class HostdevDevice:
             own = self._host.domain(tenant)
             if own is None:
                 return
-            for label in self._labels(own, tenant, component):
-                self._host.unplug(own.domain, label, timeout=deadline.remaining())
+            for name in self._names(own, tenant, component):
+                self._host.unplug(own.domain, name, timeout=deadline.remaining())
+
+    def _names(self, own: Reading, tenant: Tenant, component: str) -> list[str | PciAddress]:
+        """Return what libvirt knows the component's functions by: addresses of those without alias."""
+        labels = self._labels(own, tenant, component)
+        strange = {t.alias: t.address for t in own.takers() if t.adopted and t.alias in labels}
+        return [strange.get(label, label) for label in labels]
 
     def restart(self, tenant: Tenant, *, timeout: float) -> None:
         """Power-cycle the domain from its definition; it runs on return."""
@@ -155,6 +209,40 @@ class HostdevDevice:
         with host.translated(f"record {record.address}"), host.lock_functions((record.address,)):
             if record.address not in host.records.read():
                 host.records.write(record)
+
+    # --- adopting
+
+    def strange(self, tenant: Tenant) -> tuple[PciAddress, ...]:
+        """Return the functions of the tenant's domain without our stamp and without its record."""
+        with self._domain(tenant) as own:
+            takers = own.takers() if own else ()
+            return tuple(
+                sorted({t.address for t in takers if not component_of(t.alias, tenant.sliver)})
+            )
+
+    def refuse_adoption(self, component: PciComponent, tenant: Tenant) -> bool:
+        """Raise unless the sliver may adopt the device; see :meth:`Takeover.refuse`."""
+        with self._host.translated(f"look at {component.id}"):
+            return Takeover(self._functions, tenant, component).refuse(self._host.topology())
+
+    def is_adopted(self, component: PciComponent, tenant: Tenant) -> bool:
+        """Return whether each function of the device has the record of this component."""
+        with self._host.translated(f"look for the records of {component.id}"):
+            return Takeover(self._functions, tenant, component).is_recorded()
+
+    def adopt(self, component: PciComponent, tenant: Tenant) -> None:
+        """Record the functions of a device as the sliver's; the domain is not touched."""
+        host = self._host
+        with host.translated(f"adopt {component.id}"), host.lock_functions(component.bdf):
+            Takeover(self._functions, tenant, component).record()
+
+    def disown(self, component: PciComponent, tenant: Tenant) -> None:
+        """Remove the records that :meth:`adopt` wrote; the devices are as they were found."""
+        host = self._host
+        with host.translated(f"disown {component.id}"), host.lock_functions(component.bdf):
+            Takeover(self._functions, tenant, component).strike()
+
+    # --- cleaning
 
     def clean(self, record: DeviceRecord) -> None:
         """Clean a function that no domain has any more; see :meth:`Release.clean`."""
@@ -210,3 +298,8 @@ class HostdevDevice:
             timeout=host.site.limits.call,
             where=host.uri,
         )
+
+
+def _stamped(record: DeviceRecord) -> Stamped:
+    kind = QUARANTINED if record.quarantined else "device"
+    return Stamped(record.sliver, kind, f"{record.address} of {record.component or 'nobody'}")

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct import files
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import DeviceRecord
+from fabric_direct.drivers.contract import UNREADABLE, DeviceRecord
 from fabric_direct.drivers.hosts.agent import record_files
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.errors import unusable
@@ -50,6 +50,17 @@ class DeviceRecords:
         here = _parsed(record_files.read(self._here()), "here")
         both = here.keys() & there.keys()
         return here | there | {address: _join(here[address], there[address]) for address in both}
+
+    def own(self) -> tuple[DeviceRecord, ...]:
+        """Return the records that are below our ``state_dir``, with what the host says of them.
+
+        Another site that works with the host has records there, too: these are not ours.
+
+        :raises Unreachable: if the host does not answer.
+        """
+        mine = _parsed(record_files.read(self._here()), "here")
+        found = self.read()
+        return tuple(found[address] for address in sorted(mine) if address in found)
 
     def write(self, record: DeviceRecord) -> None:
         """Write a record in both places, replacing the former one; it is on disk on return.
@@ -124,7 +135,7 @@ def _record(address: PciAddress, text: str | None, where: str) -> DeviceRecord:
             component="",
             vendor="",
             product="",
-            quarantined=f"its record {where} cannot be read",
+            quarantined=f"its record {where} {UNREADABLE}",
         )
     return record
 

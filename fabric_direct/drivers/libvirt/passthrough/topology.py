@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fabric_direct.config import AllowedDevice
-from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
+from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
 from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
@@ -103,6 +103,21 @@ class Topology:
         """Return a function; one without properties if it is not on the host."""
         return self.functions.get(address, PciFunction(address, vendor="", product=""))
 
+    def record_of(
+        self, address: PciAddress, component: PciComponent, sliver_id: str
+    ) -> DeviceRecord:
+        """Return the record of a function that a sliver gets for a component."""
+        function = self.functions[address]
+        return DeviceRecord(
+            address,
+            component.type,
+            component.model,
+            sliver_id,
+            component.id,
+            function.vendor,
+            function.product,
+        )
+
     # --- refusal
 
     def refuse(self, component: PciComponent, sliver_id: str, own: str) -> None:
@@ -129,6 +144,21 @@ class Topology:
             if not any(c.address == address for c in self.claims):
                 self._refuse_used(address, field)
 
+    def refuse_taken(self, component: PciComponent, own: str) -> None:
+        """Raise InvalidSliver or Conflict unless the domain has the functions, or nobody else does.
+
+        :param own: UUID of the domain.
+        """
+        others = [claim for claim in self.claims if claim.uuid != own]
+        held, allowed = {claim.address for claim in self.claims}, self.allowed()
+        for number, address in enumerate(component.bdf):
+            field = f"bdf[{number}]"
+            refuse_absent(address in self.functions, address, self.host, field)
+            refuse_disallowed(component, address, allowed.get(address), self.host, field)
+            self._refuse_claimed(address, others, field)
+            if address not in held:
+                self._refuse_used(address, field)
+
     def _refuse_partial_group(
         self, address: PciAddress, allowed: Container[PciAddress], field: str
     ) -> None:
@@ -151,7 +181,7 @@ class Topology:
                     f"domain {claim.domain} has {claim.address}",
                     field=field,
                     where=self.host,
-                    why=f"it belongs to {claim.owner}",
+                    why=f"it belongs to {self._owner(claim.address)}",
                     remedy="detach it there first, or name another device",
                 )
 
@@ -173,13 +203,16 @@ class Topology:
             )
 
     def _unclean(self, record: DeviceRecord, field: str) -> DeviceUnclean:
-        last = f"{_last(record)} had it last"
+        last, look = f"{_last(record)} had it last", f"fabric-direct devices {self.host}"
+        release = f"look at it: fabric-direct devices release {self.host} {record.address}"
         return DeviceUnclean(
             f"{record.address} is {'quarantined' if record.quarantined else 'not clean yet'}",
             field=field,
             where=self.host,
             why=f"{last}: {record.quarantined}" if record.quarantined else last,
-            remedy=f"look at it: fabric-direct devices release {self.host} {record.address}",
+            remedy=release
+            if record.quarantined
+            else f"name another device; {look} says whose it is",
         )
 
     def _refuse_used(self, address: PciAddress, field: str) -> None:
@@ -220,6 +253,7 @@ class Topology:
                 type=entry.type if entry else None,
                 model=entry.model if entry else None,
                 owner=self._owner(address),
+                domains=self._holders(address),
                 uplink=uplink,
                 bridge_mode=next((bridge_modes[k] for k in links if k in bridge_modes), None),
             )
@@ -231,6 +265,13 @@ class Topology:
         if record and (claim is None or component_of(claim.alias, record.sliver)):
             return f"{record.sliver}/{record.component}"
         return claim.owner if claim else None
+
+    def _holders(self, address: PciAddress) -> tuple[Holder, ...]:
+        """Return the domains that have a function."""
+        claims = [claim for claim in self.claims if claim.address == address]
+        live = {claim.uuid for claim in claims if claim.live}
+        holders = {c.uuid: Holder(c.domain, c.uuid, c.uuid in live or c.live) for c in claims}
+        return tuple(holders.values())
 
     def _state(
         self, address: PciAddress, allowed: Container[PciAddress]

@@ -28,6 +28,17 @@ class VirtualFunctions(PlainFunctions):
     """VFs of the host's uplinks, with their settings."""
 
     template: ClassVar[str] = "interface-hostdev.xml.j2"
+    safe_baseline: ClassVar[VfSettings | None] = VfSettings(
+        mac=_NO_MAC,
+        vlan=0,
+        qos=0,
+        trust=False,
+        spoof_check=True,
+        max_tx_rate=0,
+        min_tx_rate=0,
+        link_state=0,
+    )
+    """As the kernel's drivers begin: no MAC and VLAN of a former tenant, no rights, no limits."""
 
     def wanted(self, component: PciComponent, sliver_id: str) -> tuple[PluggedDevice, ...]:
         """Return the VF as a domain should have it, with MAC and VLAN."""
@@ -91,12 +102,14 @@ class VirtualFunctions(PlainFunctions):
             with suppress(NotVerified):
                 self.host.uplinks.set_vf(uplink, vf, VfSettings(mac=_NO_MAC))
 
-    def differences(self, component: PciComponent, sliver_id: str) -> Iterator[str]:
+    def differences(
+        self, component: PciComponent, sliver_id: str, *, adopted: bool
+    ) -> Iterator[str]:
         """Yield the differences in the PF's settings and the uplink's mode, a sentence each."""
         nic, topology = _shared(component), self.host.known_topology(component.bdf)
         entry = topology.allowed().get(nic.bdf[0])
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
-        wanted = _wanted_settings(nic, entry, _mac(sliver_id, nic))
+        wanted = _wanted_settings(nic, entry, None if adopted else _mac(sliver_id, nic))
         for name, (have, want) in _unlike(self.host.uplinks.vfs(uplink)[vf], wanted).items():
             yield f"VF of {nic.id} has {name.replace('_', ' ')} {have}, not {want}"
         mode = self.host.uplinks.bridge_mode(uplink) if entry and entry.vepa else VEPA

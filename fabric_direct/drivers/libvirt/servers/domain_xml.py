@@ -229,6 +229,7 @@ def _nics(xml: ElementTree.Element, component_in: ComponentIn) -> Iterator[Plugg
                 mac=attribute(element, "mac", "address") or "",
                 source=attribute(element, "source", kind) or "",
                 bandwidth=_bandwidth(element),
+                enabled=attribute(element, "link", "state") != "down",
             )
 
 

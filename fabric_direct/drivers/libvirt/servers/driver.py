@@ -18,16 +18,19 @@ from fabric_direct.drivers.contract import (
     Port,
     Server,
     ServerSpec,
+    Stamped,
     Volume,
 )
 from fabric_direct.drivers.contract.capacity import refuse_size
+from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.guests.cloudinit import nocloud_seed
+from fabric_direct.drivers.libvirt.connection import domain_events
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
 from fabric_direct.drivers.libvirt.servers import domain_xml, lookup
 from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.servers.unplug import detach
-from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, Store
+from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, Store, owner
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import (
@@ -137,6 +140,35 @@ class LibvirtCompute:
         with translated("list the domains", self._uri):
             found = (self._read(domain) for domain in connect(self._uri).listAllDomains())
             return tuple(server for server in found if server is not None)
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return the site's domains, disks, seeds and consoles, and the NICs that other slivers hold."""
+        with translated("list what bears the site's stamp", self._uri):
+            connection = connect(self._uri)
+            domains = [t for d in connection.listAllDomains() for t in self._stamped_in(d)]
+            others = lookup.of_other_sites(connection, self._site)
+            files = [thing for thing in self._stamped_files() if thing.sliver not in others]
+        return (*domains, *files)
+
+    def _stamped_in(self, domain: libvirt.virDomain) -> list[Stamped]:
+        with lookup.absent_domain_is_fine():
+            sliver, name = lookup.stamped_sliver(domain, self._site), domain.name()
+            if sliver is not None:
+                nics = sorted(lookup.held_nics(domain))
+                held = (Stamped(holder, "NIC", f"{nic} of {name}") for holder, nic in nics)
+                return [Stamped(sliver, "domain", name), *held]
+        return []
+
+    def _stamped_files(self) -> Iterator[Stamped]:
+        for name in self._store.names():
+            if (sliver := owner(name)) is not None and name.split(".")[1] != "volume":
+                yield Stamped(sliver, "disk", self._store.file(name))
+        for sliver in self._store.consoles():
+            yield Stamped(sliver, "console", self._store.console(sliver).name)
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of libvirt's events of all domains, until the hearing ends."""
+        domain_events.listen(self._uri, tell, hearing)
 
     def create(self, spec: ServerSpec) -> Server:
         """Return the sliver's server, running; it is defined and started unless it is already.

@@ -14,6 +14,8 @@ from fabric_direct.model import NodeSliver, Stamp
 
 # The NUMA nodes in the capabilities of a host.
 CELLS = "host/topology/cells/cell"
+OURS = "ua-"
+"""How aliases begin that libvirt leaves to users; others are libvirt's own."""
 _NAMESPACE = uuid5(NAMESPACE_URL, STAMP_NAMESPACE)
 # End of the alias of a NIC whose port another sliver holds.
 _HELD = re.compile(r"p[0-9]+")
@@ -126,6 +128,57 @@ def _stamp(element: ElementTree.Element, site: str | None) -> Stamp | None:
         return Stamp.model_validate_json(element.text or "")
     except ValidationError:
         return None
+
+
+def stamped_sliver(domain: libvirt.virDomain, site: str) -> str | None:
+    """Return the sliver whose domain it is, None if it bears no stamp of the site.
+
+    Empty if the stamp cannot be read, or was copied from another domain: its UUID is another one then.
+    """
+    found = stamped_site(domain)
+    if found != site:
+        return None
+    stamp = read_stamp(domain, site)
+    own = stamp is not None and str(domain_uuid(stamp.sliver.id)) == domain.UUIDString()
+    return stamp.sliver.id if stamp and own else ""
+
+
+def stamped_site(domain: libvirt.virDomain) -> str | None:
+    """Return the site that stamped a domain, or None if none has."""
+    with Ignoring(libvirt.VIR_ERR_NO_DOMAIN_METADATA):
+        xml = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, STAMP_NAMESPACE)
+        return ElementTree.fromstring(xml).get("site")
+    return None
+
+
+def of_other_sites(connection: libvirt.virConnect, site: str) -> set[str]:
+    """Return the slivers whose domains another site has stamped."""
+    found: set[str] = set()
+    for domain in connection.listAllDomains():
+        with absent_domain_is_fine():
+            other = stamped_site(domain)
+            stamp = read_stamp(domain, other) if other not in {None, site} else None
+            found |= {stamp.sliver.id} if stamp else set()
+    return found
+
+
+def held_nics(domain: libvirt.virDomain) -> set[tuple[str, str]]:
+    """Return holder and component of the NICs whose ports other slivers hold, live or as defined."""
+    roots = map(ElementTree.fromstring, definitions(domain).values())
+    aliases = (
+        a.get("name", "") for root in roots for a in root.iterfind("devices/interface/alias")
+    )
+    return {held for alias in aliases if (held := _holder(alias))}
+
+
+def _holder(device_alias: str) -> tuple[str, str] | None:
+    """Return holder and component of ``ua-<holder>-<component>-p<length of the holder's id>``."""
+    end = device_alias.rpartition("-")[2]
+    if not _HELD.fullmatch(end):
+        return None
+    holder = device_alias.removeprefix("ua-")[: int(end[1:])]
+    component = held_component(device_alias, holder)
+    return (holder, component) if component else None
 
 
 def scope(domain: libvirt.virDomain) -> int:

@@ -8,14 +8,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from xml.etree import ElementTree
 
 import libvirt
 
 from fabric_direct import forks
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection.connections import translated
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import passed_through
 from fabric_direct.drivers.libvirt.servers import lookup
+from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import NotVerified, TimedOut
+from fabric_direct.model import PciAddress
 
 # Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
 ASK_AGAIN = 20.0
@@ -27,20 +31,61 @@ REST = 2.0
 _UNPLUG_PENDING = "already in the process of unplug"
 
 
+class _Device:
+    """A device of a domain with a user alias."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = self.name = alias
+        """Its alias while the domain runs, by which events name it; and what messages call it."""
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a domain's XML has it."""
+        return lookup.has_alias(text, self.alias)
+
+    def ask(self, domain: libvirt.virDomain, scope: int) -> None:
+        """Ask for it."""
+        domain.detachDeviceAlias(self.alias, scope)
+
+
+class _Strange(_Device):
+    """A PCI function that others plugged into a domain: its address is the same in any XML."""
+
+    def __init__(self, domain: libvirt.virDomain, address: PciAddress) -> None:
+        live = lookup.definitions(domain).get(libvirt.VIR_DOMAIN_AFFECT_LIVE, "")
+        self._address = address
+        element = self._element(live)
+        super().__init__((attribute(element, "alias", "name") if element is not None else "") or "")
+        self.name = f"{address} of domain {domain.name()}"
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a domain's XML has it."""
+        return self._element(text) is not None
+
+    def ask(self, domain: libvirt.virDomain, scope: int) -> None:
+        """Ask for it by its XML: the definition has no alias of it."""
+        element = self._element(lookup.definitions(domain).get(scope, ""))
+        if element is not None:
+            domain.detachDeviceFlags(ElementTree.tostring(element, encoding="unicode"), scope)
+
+    def _element(self, text: str) -> ElementTree.Element | None:
+        return passed_through(text, self._address)
+
+
 def detach(
     connection: libvirt.virConnect,
     domain: libvirt.virDomain,
-    alias: str,
+    alias: str | PciAddress,
     *,
     timeout: float,
     where: str,
 ) -> None:
-    """Detach the device with this alias from the domain; on return it is gone, live and as defined.
+    """Detach a device from the domain; on return it is gone, live and as defined.
 
     The definition is changed only once the guest has released the device; until then it is the
     domain's. A device or domain that is not there is a success.
 
-    :param alias: the user alias (``ua-…``) of the device.
+    :param alias: the user alias (``ua-…``) of the device; the address on the host of a PCI function that
+        has none.
     :param timeout: seconds that the guest may take to release it; it is asked at least once.
     :param where: the URI of the connection.
     :raises TimedOut: if the guest still holds the device; it is still the domain's then.
@@ -48,26 +93,27 @@ def detach(
     :raises Unreachable: if libvirt does not answer.
     """
     with translated(f"detach {alias}", where), lookup.absent_domain_is_fine():
+        device = _Device(alias) if isinstance(alias, str) else _Strange(domain, alias)
         if domain.isActive():
-            _detach_live(connection, domain, alias, timeout, where)
-        _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
-        _verify(domain, alias, where)
+            _detach_live(connection, domain, device, timeout, where)
+        _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+        _verify(domain, device, where)
 
 
 def _detach_live(
     connection: libvirt.virConnect,
     domain: libvirt.virDomain,
-    alias: str,
+    device: _Device,
     timeout: float,
     where: str,
 ) -> None:
     deadline = Deadline.within(timeout)
-    with _listening(connection, domain, alias) as answer:
-        _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        while not _released(domain, alias, answer, deadline.remaining(ASK_AGAIN)):
+    with _listening(connection, domain, device.alias) as answer:
+        _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        while not _released(domain, device, answer, deadline.remaining(ASK_AGAIN)):
             if deadline.remaining() <= 0:
-                raise _still_held(alias, where, timeout, answer.refused)
-            _ask(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+                raise _still_held(device.name, where, timeout, answer.refused)
+            _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
 class _Answer:
@@ -134,24 +180,24 @@ def _listening(
                 listener.close()
 
 
-def _ask(domain: libvirt.virDomain, alias: str, scope: int) -> None:
+def _ask(domain: libvirt.virDomain, device: _Device, scope: int) -> None:
     """Ask for the device; it is no error if it is not there, or if the guest was asked already."""
     try:
-        domain.detachDeviceAlias(alias, scope)
+        device.ask(domain, scope)
     except libvirt.libvirtError as error:
         pending = _UNPLUG_PENDING in (error.get_error_message() or "")
-        if not pending and _is_in(domain, alias, scope):
+        if not pending and _is_in(domain, device, scope):
             raise
 
 
-def _is_in(domain: libvirt.virDomain, alias: str, scope: int) -> bool:
-    return lookup.has_alias(lookup.definitions(domain).get(scope, ""), alias)
+def _is_in(domain: libvirt.virDomain, device: _Device, scope: int) -> bool:
+    return device.is_in(lookup.definitions(domain).get(scope, ""))
 
 
-def _released(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: float) -> bool:
+def _released(domain: libvirt.virDomain, device: _Device, answer: _Answer, seconds: float) -> bool:
     """Return whether the guest released the device within ``seconds``, or soon after it refused."""
     until = Deadline.within(seconds)
-    while _is_in(domain, alias, libvirt.VIR_DOMAIN_AFFECT_LIVE):
+    while _is_in(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE):
         if until.remaining() <= 0:
             return False
         answer.wait(until.remaining(LOOK_AGAIN))
@@ -160,10 +206,10 @@ def _released(domain: libvirt.virDomain, alias: str, answer: _Answer, seconds: f
     return True
 
 
-def _verify(domain: libvirt.virDomain, alias: str, where: str) -> None:
-    if any(lookup.has_alias(text, alias) for text in lookup.definitions(domain).values()):
+def _verify(domain: libvirt.virDomain, device: _Device, where: str) -> None:
+    if any(map(device.is_in, lookup.definitions(domain).values())):
         raise NotVerified(
-            f"{alias} is still in domain {domain.name()}",
+            f"{device.name} is still in domain {domain.name()}",
             where=where,
             why="libvirt reported that it was detached; the domain may have been started meanwhile",
             remedy="detach it again",

@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract import Stamped, Volume
 from fabric_direct.drivers.contract.site_checks import verify_size
-from fabric_direct.drivers.libvirt.connection.connections import translated
+from fabric_direct.drivers.libvirt.connection.connections import connect, translated
+from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store, owner
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.drivers.read_cache import read
@@ -26,7 +27,7 @@ class LibvirtVolume:
     """
 
     def __init__(self, site: Site, host: str) -> None:
-        self._uri = site.host(host).libvirt
+        self._site, self._uri = site.site, site.host(host).libvirt
         self._store = Store.of(site, host)
 
     def check(self, name: str) -> None:
@@ -73,6 +74,18 @@ class LibvirtVolume:
         found = (self.find(sliver_id, component) for component in components)
         return tuple(volume for volume in found if volume is not None)
 
+    def all_volumes(self) -> tuple[Volume, ...]:
+        """Return the volumes made for all slivers: one list, and one look at each."""
+        with translated("list the volumes of slivers", self._uri):
+            found = map(self._made, self._store.names())
+            return tuple(volume for volume in found if volume is not None)
+
+    def _made(self, name: str) -> Volume | None:
+        """Return the volume of that name if it was made for a sliver and is still there."""
+        sliver_id, between, component = name.partition(_name("", ""))
+        found = self._store.find(name) if between and sliver_id else None
+        return None if found is None else _volume(sliver_id, component, found)
+
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
         """Return the component's volume, created empty with ``size`` GiB if it does not exist.
 
@@ -95,6 +108,14 @@ class LibvirtVolume:
             names = (_name(sliver_id, c) for c in self._components(sliver_id))
             return tuple(f"volume {self._store.file(name)}" for name in names)
 
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all volumes that were made for slivers of the site."""
+        with translated("list the volumes", self._uri):
+            others = lookup.of_other_sites(connect(self._uri), self._site)
+            names = self._store.names()
+        mine = ((sliver, n) for n in names if (sliver := _maker(n)) and sliver not in others)
+        return tuple(Stamped(sliver, "volume", self._store.file(name)) for sliver, name in mine)
+
     def _components(self, sliver_id: str) -> list[str]:
         prefix = _name(sliver_id, "")
         return [n.removeprefix(prefix) for n in self._store.names() if n.startswith(prefix)]
@@ -102,6 +123,11 @@ class LibvirtVolume:
 
 def _name(sliver_id: str, component: str) -> str:
     return f"{sliver_id}.volume.{component}"
+
+
+def _maker(name: str) -> str | None:
+    """Return the sliver that a volume was made for, or None if it is none or another file."""
+    return owner(name) if name.split(".")[1:2] == ["volume"] else None
 
 
 def _unusable(name: str, found: libvirt.virStorageVol | None) -> str:

@@ -92,6 +92,13 @@ class Store:
         name = f"{sliver_id}.console"
         return Store(self.uri, self.path / name, f"{self.name}.{name}")
 
+    def consoles(self) -> tuple[str, ...]:
+        """Return the slivers that have a pool for their console log."""
+        prefix, end = f"{self.name}.", ".console"
+        names = (pool.name() for pool in connect(self.uri).listAllStoragePools())
+        ours = (name for name in names if name.startswith(prefix) and name.endswith(end))
+        return tuple(sorted(name.removeprefix(prefix).removesuffix(end) for name in ours))
+
     def pool(self) -> libvirt.virStoragePool:
         """Return the pool, active; it is created if it does not exist.
 

@@ -58,6 +58,7 @@ class Hypervisor(Resource):
     # its uptime before it answers.
     _max_microversion = "2.53"
     service = Body("service", type=dict)
+    hypervisor_hostname = Body("hypervisor_hostname")
     state = Body("state")
     status = Body("status")
     cpu_info = Body("cpu_info", type=dict)
@@ -158,6 +159,7 @@ class _Processor(Form):
 
 class _Hypervisor(_Identified):
     service: _Worker
+    hypervisor_hostname: str | None
     state: str | None
     status: str | None
     cpu_info: _Processor | None

@@ -8,10 +8,14 @@ port, floating IP   description ``fabric-direct <site>/<sliver>``, name ``<slive
 network and what    description ``fabric-direct <site>/<sliver>`` (a sliver of its own) or
 belongs to it       ``fabric-direct <site> network <name>`` (a network of site.yaml)
 volume              metadata ``fabric-direct:site``, ``:sliver``, ``:component``
+adopted: server     the same, and metadata ``fabric-direct:adoption``: how far that is
+adopted: port,      the same description; a tag of the component instead of the name, which others
+floating IP         may look for; a tag while other ports of an adopted sliver may lack a stamp
 ==================  =========================================================================
 
 All of it goes into the very request that makes the thing, so that nothing of ours is ever without it.
 (Neutron's tags need a request of their own; its descriptions do not, and can be searched for.)
+What others made is stamped by several requests, the last of which makes it ours.
 """
 
 import base64
@@ -28,6 +32,10 @@ from fabric_direct.model import Stamp
 
 SITE, SLIVER, COMPONENT = "fabric-direct:site", "fabric-direct:sliver", "fabric-direct:component"
 _PART, _PARTS = "fabric-direct:stamp-{}", "fabric-direct:stamp-parts"
+ADOPTION = "fabric-direct:adoption"
+"""Metadata of a server that others made: a value of :class:`Adopted`."""
+COMPONENT_TAG = "fabric-direct-component="
+UNFINISHED_TAG = "fabric-direct-adoption=unfinished"
 # What Nova takes: 255 characters a value, and 128 items by default (quota metadata_items).
 _VALUE, _ITEMS = 255, 100
 _ROOT = "https://fabric-testbed.net/fabric-direct"
@@ -48,6 +56,12 @@ def description(site: str, sliver_id: str) -> str:
     return f"fabric-direct {site}/{sliver_id}"
 
 
+def described_sliver(site: str, found: Any) -> str | None:
+    """Return the sliver in the description of a thing of Neutron; None if it is none of ours."""
+    prefix, text = description(site, ""), str(found.description or "")
+    return text.removeprefix(prefix) if text.startswith(prefix) else None
+
+
 def network_description(site: str, name: str) -> str:
     """Return the description of a network of site.yaml, its subnets and router."""
     return f"fabric-direct {site} network {name}"
@@ -55,7 +69,18 @@ def network_description(site: str, name: str) -> str:
 
 def component_of(port: Any, sliver_id: str) -> str:
     """Return the component that a port of the sliver is for."""
-    return str(port.name).removeprefix(f"{sliver_id}-")
+    return tagged_component(port) or str(port.name).removeprefix(f"{sliver_id}-")
+
+
+def tagged_component(thing: Any) -> str:
+    """Return the component that a tag of an adopted port or floating IP names; empty if none does."""
+    tags = (tag for tag in thing.tags or () if tag.startswith(COMPONENT_TAG))
+    return next((str(tag).removeprefix(COMPONENT_TAG) for tag in tags), "")
+
+
+def is_unfinished(server: Any) -> bool:
+    """Return whether the adoption of a server is unfinished."""
+    return (server.metadata or {}).get(ADOPTION) == "unfinished"
 
 
 def age(found: Any) -> tuple[str, str]:

@@ -8,9 +8,9 @@ from openstack.network.v2.router import Router
 from openstack.network.v2.subnet import Subnet
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Network
+from fabric_direct.drivers.contract import Network, Stamped
 from fabric_direct.drivers.openstack.client.base import CloudDriver
-from fabric_direct.drivers.openstack.client.stamp import description
+from fabric_direct.drivers.openstack.client.stamp import described_sliver, description
 from fabric_direct.drivers.openstack.networks import desired_network
 from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetwork, of_sliver
 from fabric_direct.drivers.openstack.networks.own_networks import OwnNetworks
@@ -125,6 +125,18 @@ class OpenStackBridge(CloudDriver):
         """Name whatever still exists of the network."""
         with self.translated(f"look for what is left of {sliver_id}"):
             return self._networks.left(self._stamp(sliver_id))
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all networks and routers of slivers."""
+        api, mine = self._networks.api, {"project_id": self.connection().current_project_id}
+        with self.translated("list the networks"):
+            found = {"network": api.networks(**mine), "router": api.routers(**mine)}
+            return tuple(
+                Stamped(sliver, kind, f"{thing.name} ({thing.id})")
+                for kind, things in found.items()
+                for thing in self._networks.mine(things)
+                if (sliver := described_sliver(self.site.site, thing)) is not None
+            )
 
     def _parts(
         self, network: NeutronNetwork

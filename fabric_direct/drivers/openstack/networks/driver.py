@@ -19,7 +19,7 @@ from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import refuse_floating_ip, taken
 from fabric_direct.drivers.openstack.client.base import CloudDriver
@@ -42,11 +42,13 @@ from fabric_direct.drivers.openstack.networks.orphans import orphans, users
 from fabric_direct.drivers.openstack.networks.own_networks import OwnNetworks
 from fabric_direct.drivers.openstack.networks.port_records import (
     PortRecord,
+    all_records,
     find_record,
     floating_ips_of,
     port_of,
     ports_of,
     records_of,
+    stamped_of,
 )
 from fabric_direct.errors import (
     Conflict,
@@ -145,11 +147,22 @@ class OpenStackNetwork(CloudDriver):
             records = records_of(self._networks, sliver_id)
             return tuple(port_of(self._networks, record) for record in records)
 
+    def all_ports(self) -> tuple[Port, ...]:
+        """Return the ports of all slivers of the site: one list of ports, one of floating IPs."""
+        with self.translated("list the ports of the site"):
+            records = all_records(self._networks)
+            return tuple(port_of(self._networks, record) for record in records)
+
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the sliver's ports and floating IPs, and the networks of site.yaml without a user."""
         with self.translated(f"look for what is left of {sliver_id}"):
             records = records_of(self._networks, sliver_id)
         return (*(name for record in records for name in record.names()), *self.unused())
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all ports and floating IPs of slivers."""
+        with self.translated("list the ports and floating IPs"):
+            return tuple(stamped_of(self._networks))
 
     # --- create
 
@@ -288,10 +301,12 @@ class OpenStackNetwork(CloudDriver):
     # --- settings of an existing port
 
     def _settle(self, record: PortRecord, interface: VNicInterface) -> PortRecord:
-        """Give the port the floating IP and the port security that the interface asks for."""
+        """Switch the port on, with the floating IP and the port security that are asked for."""
         port, *_ = record.ports
         if interface.port_security not in {None, port.is_port_security_enabled}:
             port = self._secure(port, secure=bool(interface.port_security))
+        if port.is_admin_state_up is False:
+            port = self._networks.api.update_port(port, is_admin_state_up=True)
         unwanted = record.floating[1 if interface.floating_ip else 0 :]
         for ip in unwanted:
             self._networks.api.delete_ip(ip)

@@ -24,8 +24,8 @@ from fabric_direct.drivers.openstack.client.stamp import (
     description,
     network_description,
 )
-from fabric_direct.errors import InvalidSite, InvalidSliver, SliverBusy
-from fabric_direct.locks import exclusive
+from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.locks import exclusive, is_held
 
 T = TypeVar("T")
 # Neutron's own ports; it deletes a network in spite of them.
@@ -130,7 +130,7 @@ class Neutron(CloudDriver):
     def is_being_left(self, name: str) -> bool:
         """Return whether a process of this machine is deleting a port of the network."""
         pattern = self._lock(f"{name}{_LEAVING}*")
-        return any(map(_is_held, pattern.parent.glob(pattern.name)))
+        return any(map(is_held, pattern.parent.glob(pattern.name)))
 
     def _lock(self, name: str) -> Path:
         return self.site.state_dir / "locks" / f"network-{self.settings.cloud}-{name}"
@@ -188,11 +188,3 @@ class Neutron(CloudDriver):
     def stamped(self, stamp: str) -> list[NeutronNetwork]:
         """Read the networks with this stamp: one at most, unless somebody copied the description."""
         return self.mine(self.api.networks(description=stamp))
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        with exclusive(lock, "it", timeout=0):
-            return False
-    except SliverBusy:
-        return True

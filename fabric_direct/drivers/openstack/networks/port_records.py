@@ -5,7 +5,7 @@ read cache serves them. A floating IP whose port is gone counts as a port withou
 ``floating-192-0-2-7``: so it is seen, and deleted like one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_interface, ip_network
@@ -16,9 +16,15 @@ from openstack.exceptions import NotFoundException
 from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 
-from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.openstack.client.answers import invalid
-from fabric_direct.drivers.openstack.client.stamp import component_of, description
+from fabric_direct.drivers.openstack.client.stamp import (
+    UNFINISHED_TAG,
+    component_of,
+    described_sliver,
+    description,
+    tagged_component,
+)
 from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork, Neutron, own
 
 _STRAY = "floating-"
@@ -57,12 +63,58 @@ def records_of(neutron: Neutron, sliver_id: str) -> list[PortRecord]:
     """Return the record of each NIC of the sliver."""
     cloud, site = neutron.connection(), neutron.site.site
     ports = ports_of(cloud, site, sliver_id)
-    floating = floating_ips_of(cloud, site, sliver_id)
+    return _records(sliver_id, ports, floating_ips_of(cloud, site, sliver_id))
+
+
+def all_records(neutron: Neutron) -> list[PortRecord]:
+    """Return the record of each NIC of all slivers of the site.
+
+    Neutron finds descriptions only by the whole of them, so all of the project are listed.
+    """
+    cloud, prefix = neutron.connection(), description(neutron.site.site, "")
+    project = cloud.current_project_id
+    ports = _by_sliver(own(cloud, cloud.network.ports(project_id=project)), prefix)
+    floating = _by_sliver(own(cloud, cloud.network.ips(project_id=project)), prefix)
+    slivers = sorted(ports.keys() | floating.keys())
+    return [
+        record
+        for sliver in slivers
+        for record in _records(sliver, ports.get(sliver, []), floating.get(sliver, []))
+    ]
+
+
+def _by_sliver(found: Iterable[Any], prefix: str) -> dict[str, list[Any]]:
+    there: dict[str, list[Any]] = {}
+    for thing in found:
+        if (thing.description or "").startswith(prefix):
+            there.setdefault(thing.description.removeprefix(prefix), []).append(thing)
+    return there
+
+
+def _records(
+    sliver_id: str, ports: Iterable[NeutronPort], floating: list[FloatingIP]
+) -> list[PortRecord]:
     by_name: dict[str, list[NeutronPort]] = {}
     for port in ports:
         by_name.setdefault(component_of(port, sliver_id), []).append(port)
     nics = [_nic(sliver_id, name, same, floating) for name, same in by_name.items()]
-    return nics + [_stray(sliver_id, ip) for ip in floating if ip.port_id is None]
+    strays = [ip for ip in floating if ip.port_id is None]
+    kept = [ip for ip in strays if tagged_component(ip) not in by_name]
+    return nics + [_stray(sliver_id, ip) for ip in kept]
+
+
+def stamped_of(neutron: Neutron) -> Iterator[Stamped]:
+    """Yield the ports and floating IPs of all slivers: Neutron finds descriptions by the whole alone."""
+    cloud, site = neutron.connection(), neutron.site.site
+    mine = {"project_id": cloud.current_project_id}
+    for port in own(cloud, cloud.network.ports(**mine)):
+        if (sliver := described_sliver(site, port)) is not None:
+            addresses = tuple(address["ip_address"] for address in port.fixed_ips)
+            yield Stamped(sliver, "port", f"{port.name} ({port.id})", addresses)
+    for ip in own(cloud, cloud.network.ips(**mine)):
+        if (sliver := described_sliver(site, ip)) is not None:
+            address = ip.floating_ip_address
+            yield Stamped(sliver, "floating IP", f"{address} ({ip.id})", (address,))
 
 
 def find_record(neutron: Neutron, sliver_id: str, component: str) -> PortRecord | None:
@@ -77,10 +129,17 @@ def _nic(
     with_ip = {ip.port_id for ip in floating}
     ports = sorted(ports, key=lambda port: (not port.device_id, port.id not in with_ip))
     mine = [ip for port in ports for ip in floating if ip.port_id == port.id]
+    mine += [ip for ip in floating if ip.port_id is None and tagged_component(ip) == component]
     return PortRecord(sliver_id, component, tuple(ports), tuple(mine))
 
 
 def _stray(sliver_id: str, ip: FloatingIP) -> PortRecord:
+    """Return the record of a floating IP without a port: of its component, if it says which.
+
+    Nova deletes the ports that it made with their server, and leaves their floating IPs.
+    """
+    if component := tagged_component(ip):
+        return PortRecord(sliver_id, component, (), (ip,))
     address = str(ip.floating_ip_address).replace(".", "-")
     return PortRecord(sliver_id, f"{_STRAY}{address}", (), (ip,))
 
@@ -99,6 +158,9 @@ def port_of(neutron: Neutron, record: PortRecord) -> Port:
         mac=port.mac_address,
         floating_ip=next((ip.floating_ip_address for ip in record.floating), None),
         port_security=port.is_port_security_enabled,
+        enabled=port.is_admin_state_up is not False,
+        down=port.status == "DOWN",
+        unfinished=UNFINISHED_TAG in (port.tags or ()),
     )
     with suppress(NotFoundException):  # the project may not see the network any more
         known = neutron.known(port.network_id, [ip["subnet_id"] for ip in port.fixed_ips])

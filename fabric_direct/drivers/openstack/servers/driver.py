@@ -20,15 +20,19 @@ from fabric_direct.drivers.contract import (
     Port,
     Server,
     ServerSpec,
+    Stamped,
     Volume,
 )
+from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.guests.cloudinit import user_data
+from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
 from fabric_direct.drivers.openstack.client.answers import Console, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, words
 from fabric_direct.drivers.openstack.client.name_cache import Names
 from fabric_direct.drivers.openstack.client.stamp import server_metadata
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
+from fabric_direct.drivers.openstack.servers.changes import tell_of_servers
 from fabric_direct.drivers.openstack.servers.flavors import MIB, ensure_flavor, flavor_of
 from fabric_direct.drivers.openstack.servers.hotplug import SliverServer, volumes_in_use
 from fabric_direct.drivers.openstack.servers.inventory import (
@@ -46,6 +50,7 @@ from fabric_direct.drivers.openstack.servers.request import (
     server_name,
     server_request,
     servers_of_site,
+    tagged_sliver,
 )
 from fabric_direct.drivers.openstack.volumes.driver import volumes_of
 from fabric_direct.drivers.read_cache import ReadCache
@@ -78,6 +83,7 @@ class OpenStackCompute(CloudDriver):
     """
 
     cloud: ClassVar[bool] = True
+    adoption = OpenStackAdoption
     unserved: ClassVar[tuple[str, ...]] = ()
 
     @contextmanager
@@ -146,6 +152,20 @@ class OpenStackCompute(CloudDriver):
             own = volumes_of(cloud, self.site.site) if any(map(attached_ids, found)) else []
             read = [read_server(s, ports, read_volumes(cloud, s, own)) for s in reversed(found)]
         return tuple({server.sliver: server for server in read if server is not None}.values())
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all servers with the site's tag, also those without a readable stamp."""
+        with self.translated("list the servers"):
+            found = servers_of_site(self.connection(), self.site.site)
+        return tuple(
+            Stamped(tagged_sliver(self.site.site, s), "server", f"{s.name} ({s.id})") for s in found
+        )
+
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of servers of the site that have changed and settled; Nova is asked every few seconds."""
+        with self.translated("ask which servers have changed"):
+            tell_of_servers(self.connection(), self.site.site, tell, hearing)
+        hearing.raise_error()
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name every server with the sliver's tag, also one without a readable stamp."""
@@ -285,12 +305,13 @@ class OpenStackCompute(CloudDriver):
     def resize(self, stamp: Stamp) -> None:
         """Resize the server to the flavor that its new stamp needs, and write the stamp.
 
-        Nova stops the server meanwhile, and may move it to another worker unless the sliver names its
-        own. It runs afterwards if it ran before.
+        Nova stops the server meanwhile, and may move it to another worker unless the sliver names one or
+        has devices. It runs afterwards if it ran before.
 
         :raises InvalidSliver: as :meth:`check`; with the field ``capacities.disk`` or ``flavor`` if the
-            root disk would shrink.
-        :raises Conflict: if the worker that the sliver names has no room; nothing has changed then.
+            root disk would shrink, with ``capacities`` or ``flavor`` if the worker where it must stay
+            has no room. Nothing was touched then.
+        :raises Conflict: if Nova moved it from there; it is back then, and runs if it ran.
         :raises DriverError: if it fails, with Nova's reason.
         """
         sliver, deadline = stamp.sliver, Deadline.within(self.site.limits.poa)
@@ -298,7 +319,7 @@ class OpenStackCompute(CloudDriver):
             flavor = ensure_flavor(server.cloud, sliver, make=self.settings.make_flavors)
             found = server.settled(server.now(), deadline)
             _refuse_shrinking(found, flavor, sliver)
-            server.resize(found, flavor, sliver.host, deadline)
+            server.resize(found, flavor, sliver, deadline)
         self.write_stamp(sliver.id, stamp)
 
     def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:

@@ -7,21 +7,22 @@ Placement has no list of inventories, usages or traits. Some of these run at onc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from openstack.compute.v2.flavor import Flavor
 from openstack.connection import Connection
 from openstack.exceptions import ForbiddenException, NotFoundException
 from openstack.image.v2.image import Image as GlanceImage
 
 from fabric_direct.drivers.contract import HostInventory, ImageNeeds
 from fabric_direct.drivers.openstack.client.answers import Hypervisor
-from fabric_direct.drivers.openstack.client.errors import words
+from fabric_direct.drivers.openstack.client.errors import translated, words
 from fabric_direct.drivers.openstack.client.stamp import read_stamp
 from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.drivers.openstack.servers.request import servers_of_site
-from fabric_direct.errors import Denied
+from fabric_direct.errors import Denied, FabricDirectError
 
 GIB = 1024**3
 _AT_ONCE = 8
@@ -126,6 +127,31 @@ def _stocks(cloud: Connection, provider: str) -> dict[str, _Stock]:
         )
         for each in has
     }
+
+
+def too_little(cloud: Connection, worker: str, flavor: Flavor) -> list[str]:
+    """Return what a worker has too little of for one more server; nothing if that is not known."""
+    with suppress(FabricDirectError), translated(f"read what {worker} has"), uncached():
+        there = [each.id for each in cloud.compute._list(Hypervisor) if _host(each) == worker]
+        stocks = _stocks(cloud, there[0]) if there else {}
+        return [
+            f"{name}: {asked} asked for, {left:g} left"
+            for name, asked in _asked_of_worker(flavor).items()
+            if name in stocks and (left := _left(stocks[name])) < asked
+        ]
+    return []
+
+
+def _asked_of_worker(flavor: Flavor) -> dict[str, int]:
+    """Return what a flavor asks of Placement; nothing if it says so by extra specs of its own."""
+    specs = flavor.extra_specs or {}
+    if any(name.startswith(("resources", "hw:cpu_policy", "hw:mem_page_size")) for name in specs):
+        return {}
+    return {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram, "DISK_GB": flavor.disk}
+
+
+def _left(stock: _Stock) -> float:
+    return stock.total * (stock.ratio or 1.0) - stock.used
 
 
 def _why_disabled(hypervisor: Hypervisor) -> str:

@@ -8,20 +8,30 @@ from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.exceptions import ConflictException
 
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.deadline import Deadline, took_back, wait_until
 from fabric_direct.drivers.openstack.client.base import CloudDriver
-from fabric_direct.drivers.openstack.client.errors import make_once
+from fabric_direct.drivers.openstack.client.errors import make_once, translated
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, sliver_tag
 from fabric_direct.drivers.openstack.servers import actions
+from fabric_direct.drivers.openstack.servers.inventory import too_little
 from fabric_direct.drivers.openstack.servers.request import (
     first_stamped,
     is_settled,
     learn_server,
     servers_of,
 )
-from fabric_direct.errors import Conflict, DriverError, NotFound, NotVerified, TimedOut
+from fabric_direct.errors import (
+    Conflict,
+    DriverError,
+    FabricDirectError,
+    InvalidSliver,
+    NotFound,
+    NotVerified,
+    TimedOut,
+)
+from fabric_direct.model import NodeSliver
 
 Done = Callable[[NovaServer | None], bool]
 # Seconds; Nova writes a server's metadata with the server, but its list has been seen without them.
@@ -162,15 +172,11 @@ class ServerLifecycle:
     def _switch(
         self, action: str, server: NovaServer, wanted: str, deadline: Deadline
     ) -> NovaServer:
-        def act() -> NovaServer:
-            return self.act({action: None}, server, deadline)[0]
-
-        def begun() -> NovaServer | None:
-            found = self.the()
-            return found if found.task_state or found.status == wanted else None
+        def begun(found: NovaServer) -> bool:
+            return bool(found.task_state) or found.status == wanted
 
         try:
-            found = self.settled(make_once(act, begun, timeout=self.limits.call), deadline)
+            found = self._act_once({action: None}, server, deadline, begun)
         except ConflictException:
             # Someone else, or the guest itself, may have been first.
             found = self.settled(self.now(), deadline)
@@ -178,6 +184,27 @@ class ServerLifecycle:
                 raise
         self._expect(found, wanted, action.removeprefix("os-"))
         return found
+
+    def _act_once(
+        self,
+        action: dict[str, Any],
+        server: NovaServer,
+        deadline: Deadline,
+        begun: Callable[[NovaServer], bool],
+        done: Done = is_settled,
+    ) -> NovaServer:
+        """Request an action, return the server afterwards; if the answer is lost, look if it began."""
+
+        def act() -> NovaServer:
+            return self.act(action, server, deadline, done)[0]
+
+        def look() -> NovaServer | None:
+            found = self.the()
+            return found if begun(found) else None
+
+        found = make_once(act, look, timeout=self.limits.call)
+        verb = next(iter(action)).removeprefix("os-")
+        return found if done(found) else self._until(done, found, deadline, verb)
 
     def _expect(self, found: NovaServer, wanted: str, action: str) -> None:
         if found.status != wanted:
@@ -194,36 +221,104 @@ class ServerLifecycle:
     # --- resized
 
     def resize(
-        self, server: NovaServer, flavor: Flavor, host: str | None, deadline: Deadline
+        self, server: NovaServer, flavor: Flavor, sliver: NodeSliver, deadline: Deadline
     ) -> None:
-        """Resize the server to the flavor, on the worker that it must be on, if any.
+        """Resize the server to the flavor.
 
-        :raises Conflict: if Nova would have moved it from there; the server is then as it was before.
+        One whose sliver names a worker, or has devices of it, stays there. Nova cannot be told so, as it
+        can for a migration: what it moved is taken back, and runs again if it ran before.
+
+        :raises InvalidSliver: if its worker has no room for it as Placement knows; nothing was touched.
+        :raises Conflict: if Nova moved it to another worker.
         """
+        bound = sliver.host is not None or bool(sliver.devices())
         if server.status == "VERIFY_RESIZE":
-            server = self._end_resize(server, flavor, host, deadline)
+            worker = sliver.host or "" if bound else None
+            server = self._end_resize(server, flavor, worker, deadline)
         if _flavor(server) == flavor.name:
             return
-        was = server.status
-        found, _ = self.act({"resize": {"flavorRef": flavor.id}}, server, deadline)
+        worker = server.compute_host if bound else None
+        if worker:
+            self._refuse_full(worker, flavor, sliver)
+        try:
+            with translated(f"resize server {server.id}"):
+                self._resize(server, flavor, worker, deadline)
+        except FabricDirectError as error:
+            error.why = "; ".join(filter(None, (error.why, self._as_before(server, deadline))))
+            raise
+
+    def _refuse_full(self, worker: str, flavor: Flavor, sliver: NodeSliver) -> None:
+        """Raise InvalidSliver if the worker has no room for a second server of that size.
+
+        It holds both sizes until the resize is confirmed.
+        """
+        little = too_little(self.cloud, worker, flavor)
+        if little:
+            raise InvalidSliver(
+                f"the server cannot be resized on {worker}",
+                why=f"until a resize ends, the worker holds both sizes: {'; '.join(little)}",
+                remedy="make room there, or ask for less",
+                field="flavor" if sliver.flavor else "capacities",
+            )
+
+    def _resize(
+        self, server: NovaServer, flavor: Flavor, worker: str | None, deadline: Deadline
+    ) -> None:
+        def begun(found: NovaServer) -> bool:
+            return bool(found.task_state) or found.status in {"RESIZE", "VERIFY_RESIZE"}
+
+        found = self._act_once({"resize": {"flavorRef": flavor.id}}, server, deadline, begun)
         if found.status == "VERIFY_RESIZE":
-            found = self._end_resize(found, flavor, host, deadline)
+            elsewhere = found.compute_host
+            found = self._end_resize(found, flavor, worker, deadline)
             if _flavor(found) != flavor.name:
-                raise _moved(host)
+                raise _moved(worker, elsewhere)
         if _flavor(found) != flavor.name:
-            why = actions.why(self.cloud, found.id, "resize")
+            why = actions.why(self.cloud, found.id, "resize", ended=True)
             raise DriverError(f"server {found.id} was not resized", why=why)
-        self._expect(found, was, "confirmResize")
+        self._expect(found, server.status, "confirmResize")
 
     def _end_resize(
-        self, server: NovaServer, flavor: Flavor, host: str | None, deadline: Deadline
+        self, server: NovaServer, flavor: Flavor, worker: str | None, deadline: Deadline
     ) -> NovaServer:
-        """Confirm the resize if it is as requested; revert it otherwise."""
-        stays = host is None or server.compute_host in {None, host}
+        """Confirm the resize if it is as requested; revert it otherwise.
+
+        :param worker: where it must be; empty if that is not known, None if it may be anywhere.
+        """
+        stays = worker is None or server.compute_host in {None, worker}
         good = stays and _flavor(server) == flavor.name
         action = {"confirmResize" if good else "revertResize": None}
-        found, _ = self.act(action, server, deadline, _is_resized)
-        return found
+
+        def begun(found: NovaServer) -> bool:
+            return bool(found.task_state) or found.status != "VERIFY_RESIZE"
+
+        return self._act_once(action, server, deadline, begun, _is_resized)
+
+    def _as_before(self, server: NovaServer, deadline: Deadline) -> str:
+        """Have a server run that ran before its resize failed; say what came of it.
+
+        Called after a failure, so it raises no other error.
+        """
+        try:
+            with translated(f"start server {server.id} again"):
+                found = self.settled(self.now(), deadline)
+                said = self._run_again(server, found, deadline) if _is_active(server) else ""
+                if not said and _as_it_was(found, server):
+                    took_back()
+                return said
+        except FabricDirectError as error:
+            return str(error)
+
+    def _run_again(self, server: NovaServer, found: NovaServer, deadline: Deadline) -> str:
+        if found.compute_host != server.compute_host or found.status == "VERIFY_RESIZE":
+            return f"it is {found.status} on {found.compute_host} now"
+        if found.status == "SHUTOFF":
+            self._switch("os-start", found, "ACTIVE", deadline)
+        elif found.status == "ERROR" or actions.is_off(self.cloud, found.id):
+            self.reboot("HARD", deadline)
+        else:
+            return ""
+        return "it was off, and runs again"
 
     # --- removed
 
@@ -268,11 +363,25 @@ def _is_incomplete(server: NovaServer) -> bool:
     return server.status == "BUILD" and read_stamp(server) is None
 
 
-def _moved(host: str | None) -> Conflict:
+def _is_active(server: NovaServer) -> bool:
+    return bool(server.status == "ACTIVE")
+
+
+def _as_it_was(found: NovaServer, before: NovaServer) -> bool:
+    """Return whether a server has its status, worker and flavor of before."""
+    return (found.status, found.compute_host, _flavor(found)) == (
+        before.status,
+        before.compute_host,
+        _flavor(before),
+    )
+
+
+def _moved(worker: str | None, elsewhere: str | None) -> Conflict:
     return Conflict(
-        f"the server cannot be resized on {host}",
-        why="Nova moved it to another worker; it was taken back",
-        remedy="leave out the sliver's host, or make room there",
+        f"the server cannot be resized on {worker}",
+        why=f"Nova moved it to {elsewhere}; it was taken back",
+        remedy="leave out the sliver's host and devices, or have Nova resize on the same worker: "
+        "allow_resize_to_same_host in its configuration, and room there",
     )
 
 

@@ -5,8 +5,9 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from openstack.block_storage.v3._proxy import Proxy as Cinder
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.connection import Connection
 
@@ -21,12 +22,15 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.openstack.client.answers import invalid
+from fabric_direct.drivers.openstack.client.errors import if_there
 from fabric_direct.drivers.openstack.client.stamp import (
     COMPONENT,
     SITE,
+    SLIVER,
     age,
     component_of,
     description,
+    is_unfinished,
     read_stamp,
     server_metadata,
     site_tag,
@@ -80,6 +84,12 @@ def learn_server(cloud: Connection, site: str, sliver_id: str, found: NovaServer
 def servers_of_site(cloud: Connection, site: str) -> list[NovaServer]:
     """Return the servers that bear the site's tag, the oldest first."""
     return _tagged(cloud, site_tag(site))
+
+
+def tagged_sliver(site: str, found: NovaServer) -> str:
+    """Return the sliver that a server's metadata name, empty unless it also has the sliver's tag."""
+    sliver = (found.metadata or {}).get(SLIVER, "")
+    return sliver if sliver_tag(site, sliver) in (found.tags or ()) else ""
 
 
 def ports_of_project(cloud: Connection) -> list[Any]:
@@ -143,6 +153,7 @@ def read_server(
         volumes=tuple(volumes),
         domain=found.instance_name or None,
         flavor=flavor.original_name or flavor.name,
+        unfinished=is_unfinished(found),
     )
 
 
@@ -170,7 +181,8 @@ def read_volumes(
     """Return the volumes that are plugged into a server, each with the component that it is for.
 
     Cinder says so of those that were made for the sliver. If there are others, Nova is asked: we attach
-    each with its component as the tag of the device, and what has no tag is not ours.
+    each with its component as the tag of the device. What has no tag was attached by others: it is the
+    sliver's if its stamp names the volume, and nobody's otherwise.
 
     :param own: the volumes that were made for the sliver.
     """
@@ -178,7 +190,18 @@ def read_volumes(
     if attached_ids(found) <= made.keys():
         return tuple(_as_cinder_says(found, made.values()))
     attachments = cloud.compute.volume_attachments(found.id)
-    return tuple(_disk(a.tag, a.volume_id, a.device) for a in attachments if a.tag)
+    named = ((a, a.tag or _stamped_component(cloud, found, a.volume_id)) for a in attachments)
+    return tuple(_disk(tag, a.volume_id, a.device) for a, tag in named if tag)
+
+
+def _stamped_component(cloud: Connection, found: NovaServer, volume_id: str) -> str | None:
+    """Return the component whose ``volume`` in the server's stamp is this one's id or name."""
+    stamp = read_stamp(found)
+    wanted = {s.volume: s.id for s in stamp.sliver.volumes() if s.volume} if stamp else {}
+    if not wanted or volume_id in wanted:
+        return wanted.get(volume_id)
+    volume = if_there(cast(Cinder, cloud.block_storage).get_volume, volume_id)
+    return wanted.get(volume.name) if volume else None
 
 
 def _as_cinder_says(found: NovaServer, volumes: Iterable[Any]) -> Iterator[PluggedVolume]:

@@ -11,7 +11,7 @@ from openstack.connection import Connection
 from openstack.exceptions import BadRequestException, NotFoundException, raise_from_response
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract import Stamped, Volume
 from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.openstack.client.answers import Messages, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
@@ -147,6 +147,11 @@ class OpenStackVolume(CloudDriver):
         with self.translated(f"list the volumes of {sliver_id}"):
             return tuple(_volume(found) for found in self._ours(sliver_id))
 
+    def all_volumes(self) -> tuple[Volume, ...]:
+        """Return the volumes made for all slivers of the site, by one list."""
+        with self.translated("list the volumes of the site"):
+            return tuple(map(_volume, volumes_of(self.connection(), self.site.site)))
+
     def create(self, sliver_id: str, component: str, size: int) -> Volume:
         """Return the component's volume, made empty with ``size`` GiB if it is not there.
 
@@ -176,6 +181,14 @@ class OpenStackVolume(CloudDriver):
         with self.translated(f"list the volumes of {sliver_id}"):
             found = self._ours(sliver_id)
         return tuple(f"volume {v.name} ({v.id}, {v.status})" for v in found)
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return all volumes that were made for slivers, in whatever state they are."""
+        with self.translated("list the volumes"):
+            found = volumes_of(self.connection(), self.site.site)
+        return tuple(
+            Stamped(v.metadata.get(SLIVER, ""), "volume", f"{v.name} ({v.id})") for v in found
+        )
 
     def _ours(self, sliver_id: str) -> list[CinderVolume]:
         return volumes_of(self.connection(), self.site.site, sliver_id)

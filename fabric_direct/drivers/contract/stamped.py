@@ -1,0 +1,33 @@
+"""What bears the site's stamp, found without knowing whose it is."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+QUARANTINED = "quarantined device"
+"""The kind of a device that only an operator releases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A thing of the substrate that bears the site's stamp."""
+
+    sliver: str
+    """Whose it is; empty if it does not say so in a form that can be read."""
+    kind: str
+    """``domain``, ``server``, ``disk``, ``NIC``, ``port``, ``floating IP``, ``volume``, ``network``,
+    ``router``, ``device``, or :data:`QUARANTINED`."""
+    name: str
+    """The same as long as the thing is the same."""
+    addresses: tuple[str, ...] = ()
+    """IP addresses that it holds, without prefix."""
+
+
+class StampFinder(Protocol):
+    """Finds everything that bears the site's stamp."""
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return everything that the driver makes and that bears the site's stamp, of every sliver.
+
+        What another site stamped is left out. The list is whole: where the API does not give all of it,
+        an error is raised.
+        """

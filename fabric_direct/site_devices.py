@@ -1,0 +1,200 @@
+"""The PCI devices of a site's hosts, told by what the hosts have and by the stamps of all servers."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import TypeVar
+
+from fabric_direct import device_owners, engine
+from fabric_direct.config import Site
+from fabric_direct.deadline import Deadline
+from fabric_direct.device_owners import Lacks, Owners
+from fabric_direct.drivers.contract import (
+    ComputeDriver,
+    DeviceDriver,
+    HostDevice,
+    HostDrivers,
+    Server,
+)
+from fabric_direct.errors import DeviceUnclean, FabricDirectError, NotFound
+from fabric_direct.model import PciAddress, SliverRef
+
+T = TypeVar("T")
+_AT_ONCE = 32
+"""Number of hosts that are asked in parallel."""
+
+
+class SiteDevices:
+    """The devices of a site. Each method ends by the deadline that it is given."""
+
+    def __init__(
+        self,
+        site: Site,
+        drivers_of: Callable[[str, Deadline], HostDrivers],
+        is_cloud: Callable[[], bool],
+    ) -> None:
+        """Read nothing yet.
+
+        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
+        """
+        self._site, self._drivers_of, self._is_cloud = site, drivers_of, is_cloud
+
+    # --- servers
+
+    def servers(self, deadline: Deadline) -> tuple[Server, ...]:
+        """Return the servers with our stamp on all hosts.
+
+        :raises FabricDirectError: if the cloud, or any host, does not answer.
+        """
+        found = self._on_each(
+            self._with_servers(), lambda host: self._drivers_of(host, deadline).compute.servers()
+        )
+        return tuple(server for servers in found for server in servers)
+
+    def _remains(self, sliver: str, deadline: Deadline) -> tuple[str, ...]:
+        """Name the servers of a sliver, whether their stamps can be read or not.
+
+        :raises NotOurs: if a domain of its UUID bears no stamp that can be read.
+        """
+        found = self._on_each(
+            self._with_servers(),
+            lambda host: _servers_of(self._drivers_of(host, deadline).compute, sliver),
+        )
+        return tuple(what for names in found for what in names)
+
+    def _with_servers(self) -> list[str]:
+        return [""] if self._is_cloud() else list(self._site.hosts)
+
+    @staticmethod
+    def _on_each(hosts: Collection[str], ask: Callable[[str], T]) -> tuple[T, ...]:
+        """Ask hosts in parallel; return the answers in their order, or raise the first error."""
+        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-list") as pool:
+            asked = [pool.submit(copy_context().run, ask, host) for host in hosts]
+            return tuple(answer.result() for answer in asked)
+
+    # --- devices
+
+    def of(self, host: str, deadline: Deadline) -> tuple[HostDevice, ...]:
+        """Return the devices of a host; those that the stamp of a server names are lost, not unclean.
+
+        The servers are listed only if a device was left behind. If they cannot be, the device is
+        unclean, and says why no more is known.
+
+        :raises NotFound: if the site has no such host.
+        """
+        found = self._functions(host, deadline)
+        lost = engine.attempt(self._losers, host, found, deadline)
+        if isinstance(lost, Exception):
+            return device_owners.with_doubt(found, lost)
+        return device_owners.with_lost(found, lost)
+
+    def _functions(self, host: str, deadline: Deadline) -> tuple[HostDevice, ...]:
+        self._site.host(host)
+        return self._drivers_of(host, deadline).functions()
+
+    def _losers(self, host: str, devices: Sequence[HostDevice], deadline: Deadline) -> Owners:
+        """Return whose the lost devices of a host are, by the stamps of all servers."""
+        if not device_owners.left_behind(devices):
+            return {}
+        return device_owners.losers(host, devices, self.servers(deadline))
+
+    @contextmanager
+    def lost_named(self, host: str, sliver: SliverRef, deadline: Deadline) -> Iterator[None]:
+        """In the block, raise DeviceLost, not DeviceUnclean, for what another sliver has lost."""
+        try:
+            yield
+        except DeviceUnclean as error:
+            lost = engine.attempt(self._all_lost, host, deadline)
+            for address, owner in {} if isinstance(lost, Exception) else lost.items():
+                if owner.server.sliver != sliver.id and error.what.startswith(str(address)):
+                    raise device_owners.refusal(owner, host, address, error.field) from error
+            raise
+
+    def _all_lost(self, host: str, deadline: Deadline) -> Owners:
+        return self._losers(host, self._functions(host, deadline), deadline)
+
+    def lacking(self, servers: Sequence[Server], deadline: Deadline) -> Lacks:
+        """Return what servers lack of the devices that their stamps name.
+
+        Each host that has such a server is asked once. One that does not answer is named.
+        """
+        on: dict[str, list[Server]] = {}
+        for server in servers:
+            if server.stamp.sliver.devices():
+                on.setdefault(device_owners.host_of(server), []).append(server)
+
+        def look(host: str) -> tuple[HostDevice, ...] | Exception:
+            return engine.attempt(self._functions, host, deadline)
+
+        return device_owners.lacks(on, dict(zip(on, self._on_each(on, look), strict=True)))
+
+    def recorded_on(self, sliver: str, deadline: Deadline) -> str:
+        """Return the host that has records of a sliver's devices; empty if none has.
+
+        :raises FabricDirectError: if none has, and one does not answer.
+        """
+        hosts = [host for host in self._site.hosts if self._site.passes_devices(host)]
+
+        def ask(host: str) -> bool | Exception:
+            driver = self._any_driver(host, deadline)
+            return engine.attempt(lambda: bool(driver.records(sliver)))
+
+        answers = dict(zip(hosts, self._on_each(hosts, ask), strict=True))
+        having = [host for host, answer in answers.items() if answer is True]
+        for error in (a for a in answers.values() if isinstance(a, Exception) and not having):
+            raise error
+        return next(iter(having), "")
+
+    # --- release
+
+    def release(self, host: str, address: PciAddress, deadline: Deadline, *, force: bool) -> None:
+        """Clean a device of a host and remove its record, or only remove it.
+
+        :raises NotFound: if the site has no such host, or the host no such device, unless by force.
+        :raises DeviceClaimed: if a domain has it.
+        :raises DeviceLost: if the stamp of a server names it, on whatever host the server is.
+        :raises Conflict: if its last sliver is not gone, though no stamp of it can be read.
+        :raises Unreachable: if the stamps cannot be read.
+        :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
+        """
+        there = {d.address: d for d in self._any_driver(host, deadline).inventory()}
+        device = there.get(address)
+        if device is None and not force:
+            raise NotFound(f"there is no PCI function {address}", where=host)
+        device_owners.refuse_used(host, device)
+        self._refuse_owned(host, address, device, deadline)
+        self._driver(host, device, deadline).release(address, force=force)
+
+    def _refuse_owned(
+        self, host: str, address: PciAddress, device: HostDevice | None, deadline: Deadline
+    ) -> None:
+        """Raise an error unless it is known that a device is no living sliver's."""
+        last = device_owners.sliver_of(device)
+        try:
+            servers = self.servers(deadline)
+            known = not last or any(server.sliver == last for server in servers)
+            left = () if known else self._remains(last, deadline)
+        except FabricDirectError as error:
+            raise device_owners.unknown_owner(host, address, error) from error
+        device_owners.refuse_owned(host, address, device, servers)
+        device_owners.refuse_remains(host, last, left)
+
+    def _driver(self, host: str, device: HostDevice | None, deadline: Deadline) -> DeviceDriver:
+        """Return the driver that serves a device by the allow-list; any for one that is not in it."""
+        drivers = self._drivers_of(host, deadline).devices
+        names = (f"{device.type}_{device.model}", device.type or "") if device else ()
+        named = (drivers[name] for name in names if name in drivers)
+        return next(named, self._any_driver(host, deadline))
+
+    def _any_driver(self, host: str, deadline: Deadline) -> DeviceDriver:
+        self._site.host(host)
+        return next(iter(self._drivers_of(host, deadline).devices.values()))
+
+
+def _servers_of(compute: ComputeDriver, sliver: str) -> tuple[str, ...]:
+    """Name a sliver's servers; what else a deletion may leave does not keep a device."""
+    if compute.cloud:
+        return compute.leftovers(sliver)
+    found = compute.find(sliver)
+    return (found.instance,) if found else ()

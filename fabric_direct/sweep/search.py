@@ -1,0 +1,110 @@
+"""Everything that bears the site's stamp, on all hosts or in the cloud: whole, or an error."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.contract import HostDevice, HostDrivers, Stamped, UplinkDriver
+from fabric_direct.drivers.contract.uplinks import VfSettings
+from fabric_direct.engine import attempt
+from fabric_direct.errors import Refused
+from fabric_direct.model import DeviceState
+from fabric_direct.sweep.findings import LeftAlone
+
+DriversOf = Callable[[str], HostDrivers]
+_AT_ONCE = 32
+"""Number of hosts that are asked in parallel."""
+_UNFIT = {DeviceState.UNCLEAN, DeviceState.QUARANTINED}
+
+
+@dataclass
+class Place:
+    """What was found on one host, or in the cloud."""
+
+    stamped: list[Stamped] = field(default_factory=list)
+    unused: tuple[str, ...] = ()
+    """Networks of the site that nobody uses."""
+    astray: list[LeftAlone] = field(default_factory=list)
+    """Devices that are not fit for a tenant, and that no record of ours explains."""
+    pinned: tuple[str, ...] = ()
+    """Addresses at which a host key is pinned."""
+
+
+def search(site: Site, drivers_of: DriversOf) -> dict[str, Place]:
+    """Return what is on each host; the cloud's name is empty.
+
+    :raises Refused: if one does not answer, or not with all it has.
+    """
+    cloud = drivers_of(next(iter(site.hosts), "")).compute.cloud
+    with_devices = {host for host in site.hosts if site.passes_devices(host)}
+    hosts = ["", *sorted(with_devices)] if cloud else list(site.hosts)
+
+    def look(host: str) -> Place:
+        whole = not (cloud and host)
+        return _look(drivers_of(host), whole=whole, devices=host in with_devices)
+
+    with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-sweep") as pool:
+        asked = {h: pool.submit(copy_context().run, attempt, look, h) for h in hosts}
+    return _all_or_nothing({host: future.result() for host, future in asked.items()})
+
+
+def _all_or_nothing(answers: Mapping[str, Place | Exception]) -> dict[str, Place]:
+    silent = {h: error for h, error in answers.items() if isinstance(error, Exception)}
+    for host, error in silent.items():
+        raise Refused(
+            f"what is on {host or 'the cloud'} is not known: nothing was deleted",
+            why="; ".join(map(str, silent.values())),
+            remedy="sweep again when it answers",
+        ) from error
+    return {h: place for h, place in answers.items() if isinstance(place, Place)}
+
+
+def _look(drivers: HostDrivers, *, whole: bool, devices: bool) -> Place:
+    """Return what is on a host.
+
+    :param whole: whether its servers, ports and volumes are its own; a cloud has those of workers.
+    :param devices: whether its devices may be passed through.
+    """
+    place = Place()
+    if whole:
+        made = (drivers.compute, drivers.network, drivers.volume, drivers.bridge)
+        place.stamped = [thing for driver in made if driver for thing in driver.stamped()]
+        place.unused = tuple(drivers.network.unused())
+        place.pinned = tuple(drivers.guest.pinned()) if drivers.guest else ()
+    if devices:
+        recorded = next(iter(drivers.devices.values())).stamped()
+        place.stamped += recorded
+        place.astray = list(_astray(drivers, recorded))
+    return place
+
+
+def _astray(drivers: HostDrivers, recorded: Iterable[Stamped]) -> Iterator[LeftAlone]:
+    """Yield the devices that need a person: unclean ones of others, free VFs with settings."""
+    known = {thing.name.partition(" ")[0] for thing in recorded}
+    for device in drivers.functions():
+        what = f"device {device.address} on {drivers.host}"
+        if device.state in _UNFIT and str(device.address) not in known:
+            why = f"it is {device.state}: {device.why or device.owner}; no record here says whose"
+            yield LeftAlone(what=what, why=f"{why}: fabric-direct devices {drivers.host}")
+        elif device.state is DeviceState.FREE and drivers.uplink:
+            yield from _settings(drivers.uplink, device, what)
+
+
+def _settings(uplink: UplinkDriver, device: HostDevice, what: str) -> Iterator[LeftAlone]:
+    """Yield a free VF that has a VLAN or a rate: nothing says what it had before."""
+    number = device.function.vf
+    if number is None or not device.uplink:
+        return
+    for settings in uplink.vfs(device.uplink)[number : number + 1]:
+        if said := ", ".join(_unlike_new(settings)):
+            where = f"VF {number} of {device.uplink}"
+            why = f"it is free, but {where} has {said}: nobody set it back, do so by `ip link`"
+            yield LeftAlone(what=what, why=why)
+
+
+def _unlike_new(settings: VfSettings) -> Iterator[str]:
+    for name in ("vlan", "max_tx_rate", "min_tx_rate"):
+        if value := getattr(settings, name):
+            yield f"{name.replace('_', ' ')} {value}"

@@ -1,0 +1,561 @@
+"""A watcher repairs what others change when it hears of it; on fake drivers, without a clock."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from fabric_direct.config import Site, WatchSettings
+from fabric_direct.drift import SiteDrift
+from fabric_direct.drivers.contract.changes import Change
+from fabric_direct.drivers.fake import Substrate
+from fabric_direct.errors import InvalidSite, Unreachable
+from fabric_direct.journal import Journal
+from fabric_direct.locks import exclusive, sliver_lock
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, State
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.repair_history import Did, History, Note
+from fabric_direct.watch import Limits, Watcher
+from tests.outcomes import done
+from tests.unit.test_behind_our_back import (
+    CHANGES,
+    FOREIGN,
+    REF,
+    UPLINK,
+    fake_site,
+    fakes,
+    living,
+    node,
+    server,
+    without_device,
+)
+
+__all__ = ["fakes", "living", "node"]
+
+other_hosts = fake_site
+MakeVm = Callable[..., NodeSliver]
+SOON = 20.0
+"""Seconds after which a test gives up."""
+STARTED = Change("server", ("sliver-1-node",), "the domain was started")
+
+
+class Times:
+    """A clock that stands still, and what is to be done later."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.later: SimpleQueue[tuple[float, Callable[[], None]]] = SimpleQueue()
+
+    def clock(self) -> float:
+        return self.now
+
+    def after(self, seconds: float, function: Callable[[], None]) -> None:
+        self.later.put((seconds, function))
+
+
+class Desk:
+    """A processor whose ended looks and repairs can be waited for."""
+
+    def __init__(self, processor: HandlerProcessor) -> None:
+        self._processor = processor
+        self.ended: SimpleQueue[Outcome] = SimpleQueue()
+        self.looked: SimpleQueue[SiteDrift] = SimpleQueue()
+        self.slivers, self.bridge_mode = processor.slivers, processor.bridge_mode
+        self.unfinished = processor.unfinished
+
+    def drift(self) -> SiteDrift:
+        found = self._processor.drift()
+        self.looked.put(found)
+        return found
+
+    def reconcile(self, sliver: SliverRef) -> "Future[Outcome]":
+        return self._told(self._processor.reconcile(sliver))
+
+    def differences(self, sliver: SliverRef) -> "Future[Outcome]":
+        return self._told(self._processor.differences(sliver))
+
+    def _told(self, future: "Future[Outcome]") -> "Future[Outcome]":
+        future.add_done_callback(lambda f: self.ended.put(f.result()))
+        return future
+
+
+class Watched:
+    """A watcher, and what it notes."""
+
+    def __init__(self, processor: HandlerProcessor) -> None:
+        self.notes: SimpleQueue[Note] = SimpleQueue()
+        self.times, self.desk = Times(), Desk(processor)
+        self.site = processor.site
+        self.watcher = Watcher(
+            processor.site,
+            self.desk,
+            processor._operations.sources(),
+            on_note=self.notes.put,
+            clock=self.times.clock,
+            later=self.times.after,
+        )
+
+    def note(self) -> Note:
+        """Wait for the next note."""
+        return self.notes.get(timeout=SOON)
+
+    def quiet(self) -> bool:
+        """Return whether nothing more was noted."""
+        return self.notes.empty()
+
+
+@pytest.fixture
+def fake_site(other_hosts: Site) -> Site:
+    """A site that asks for repairs, on one of the hosts."""
+    hosts = {"localhost": other_hosts.hosts["localhost"]}
+    watch = WatchSettings(enabled=True, per_sliver=2, per_site=3)
+    return other_hosts.model_copy(update={"hosts": hosts, "watch": watch})
+
+
+@pytest.fixture
+def watched(processor: HandlerProcessor, living: NodeSliver) -> Iterator[Watched]:
+    made = Watched(processor)
+    yield made
+    made.watcher.stop()
+
+
+@pytest.fixture
+def listening(watched: Watched, fakes: Substrate) -> Watched:
+    """A watcher that has looked at the whole site, which nobody has touched."""
+    hears = [_heard(each) for each in (fakes.listeners, fakes.uplink_listeners)]
+    watched.watcher.start()
+    for each in hears:
+        each.get(timeout=SOON)
+    assert watched.desk.looked.get(timeout=SOON).drifts == ()
+    return watched
+
+
+def _heard(listeners: object) -> "SimpleQueue[None]":
+    """Return where it is told that somebody listens."""
+    told: SimpleQueue[None] = SimpleQueue()
+    listen = listeners.listen  # type: ignore[attr-defined]
+
+    def noted(tell: Callable[[Change], None], hearing: object) -> None:
+        def and_told(change: Change) -> None:
+            tell(change)
+            told.put(None)
+
+        listen(and_told, hearing)
+
+    listeners.listen = noted  # type: ignore[attr-defined]
+    return told
+
+
+def has(fakes: Substrate) -> set[str]:
+    return {device.component for device in fakes.plugged["sliver-1"]}
+
+
+class TestADomainThatStarts:
+    def test_gets_its_devices_back(self, listening: Watched, fakes: Substrate) -> None:
+        without_device("gpu")(fakes)
+
+        fakes.listeners.fire(STARTED)
+
+        note = listening.note()
+        assert (note.did, note.subject) == (Did.REPAIRED, "sliver-1")
+        assert (note.cause, note.differences) == (STARTED.what, ("GPU gpu is missing",))
+        assert has(fakes) == {"vf", "gpu"}
+
+    def test_and_has_all_costs_a_look_and_no_note(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        fakes.calls.clear()
+
+        fakes.listeners.fire(STARTED)
+
+        assert done(listening.desk.ended.get(timeout=SOON)).steps == ()
+        assert listening.quiet()
+        assert not fakes.calls["device.attach"]
+
+    def test_that_is_not_ours_is_not_touched(self, listening: Watched, fakes: Substrate) -> None:
+        without_device("gpu")(fakes)
+
+        fakes.listeners.fire(Change("server", ("0815", "theirs"), "the domain was started"))
+        fakes.listeners.fire(STARTED)
+
+        assert listening.note().subject == "sliver-1"
+        assert listening.desk.ended.get(timeout=SOON).sliver == REF
+        assert listening.desk.ended.empty()
+
+
+class TestAnUplink:
+    VEB = Change("uplink", (UPLINK,), "uplink ens1 was changed")
+
+    def test_that_leaves_vepa_mode_is_set_to_it_again(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        fakes.uplinks[UPLINK] = "veb"
+
+        fakes.uplink_listeners.fire(self.VEB)
+
+        note = listening.note()
+        assert (note.did, note.subject) == (Did.REPAIRED, f"localhost/{UPLINK}")
+        assert note.differences == ("it is in mode veb, not vepa",)
+        assert fakes.uplinks[UPLINK] == "vepa"
+
+    def test_that_cannot_be_set_is_named(self, listening: Watched, fakes: Substrate) -> None:
+        fakes.uplinks[UPLINK] = "veb"
+        fakes.fault("uplink.set_bridge_mode", kind="fail")
+
+        fakes.uplink_listeners.fire(self.VEB)
+
+        note = listening.note()
+        assert (note.did, note.why.split(" (")[0]) == (
+            Did.FAILED,
+            "uplink.set_bridge_mode failed: it was told to, at call 1",
+        )
+
+    def test_is_set_again_only_so_often_in_an_hour(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        said = []
+        for _ in range(3):
+            fakes.uplinks[UPLINK] = "veb"
+            fakes.uplink_listeners.fire(self.VEB)
+            said.append(listening.note().did)
+
+        assert said == [Did.REPAIRED, Did.REPAIRED, Did.REPORTED]
+        assert fakes.uplinks[UPLINK] == "veb"
+
+
+class TestWhatWasChangedBefore:
+    def test_is_repaired_when_it_begins_to_listen(self, watched: Watched, fakes: Substrate) -> None:
+        without_device("gpu")(fakes)
+
+        watched.watcher.start()
+
+        note = watched.note()
+        assert (note.did, note.subject) == (Did.REPAIRED, "sliver-1")
+        assert note.cause == "domains of localhost: what was changed before"
+
+    def test_is_an_uplink_too(self, watched: Watched, fakes: Substrate) -> None:
+        fakes.uplinks[UPLINK] = "veb"
+
+        watched.watcher.start()
+
+        assert watched.note().subject in {f"localhost/{UPLINK}", "sliver-1"}
+        assert fakes.uplinks[UPLINK] == "vepa"
+
+    def test_is_a_repair_that_a_killed_watcher_had_begun(
+        self, watched: Watched, fakes: Substrate, living: NodeSliver
+    ) -> None:
+        journal, begun = Journal(watched.site.state_dir), living.model_dump(mode="json")
+        journal.begin(Operation.RECONCILE, begun, owns_everything=False)
+
+        watched.watcher.start()
+
+        done(watched.desk.ended.get(timeout=SOON))
+        assert watched.desk.unfinished() == ()
+
+    def test_is_looked_for_again_if_the_site_could_not_be_read(
+        self, watched: Watched, fakes: Substrate
+    ) -> None:
+        without_device("gpu")(fakes)
+        fakes.fault("compute.servers", kind="fail")
+
+        watched.watcher.start()
+        seconds, again = watched.times.later.get(timeout=SOON)
+        again()
+
+        assert watched.note().did is Did.REPAIRED
+        assert seconds == 15.0
+
+
+class TestASourceThatHearsNothing:
+    @pytest.fixture(autouse=True)
+    def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fabric_direct.watch._FIRST_PAUSE", 0.001)
+        monkeypatch.setattr("fabric_direct.watch._LONGEST_PAUSE", 0.001)
+
+    def test_says_so_once_and_is_tried_until_it_hears_again(
+        self, watched: Watched, fakes: Substrate
+    ) -> None:
+        fakes.listeners.deaf = Unreachable("libvirt does not answer")
+        watched.watcher.start()
+        note = watched.note()
+        assert (note.did, note.subject) == (Did.DEAF, "domains of localhost")
+        assert note.why == "libvirt does not answer"
+        without_device("gpu")(fakes)
+
+        fakes.listeners.deaf = None
+
+        assert watched.note().did is Did.HEARS
+        assert watched.note().did is Did.REPAIRED
+
+    def test_keeps_no_other_from_being_heard(self, watched: Watched, fakes: Substrate) -> None:
+        fakes.listeners.deaf = Unreachable("libvirt does not answer")
+        told = _heard(fakes.uplink_listeners)
+        watched.watcher.start()
+        assert watched.note().did is Did.DEAF
+        told.get(timeout=SOON)
+        fakes.uplinks[UPLINK] = "veb"
+
+        fakes.uplink_listeners.fire(TestAnUplink.VEB)
+
+        assert watched.note().subject == f"localhost/{UPLINK}"
+
+    def test_may_lose_its_connection_and_misses_nothing(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        without_device("gpu")(fakes)
+
+        fakes.listeners.lose(Unreachable("the connection to libvirt was lost"))
+
+        said = [listening.note() for _ in range(3)]
+        assert [note.did for note in said] == [Did.DEAF, Did.HEARS, Did.REPAIRED]
+        assert said[0].why == "the connection to libvirt was lost"
+
+
+class TestWhatCannotBeRepaired:
+    def test_is_reported_once(self, listening: Watched, fakes: Substrate) -> None:
+        fakes.intruders["sliver-1"] = (FOREIGN,)
+
+        for _ in range(2):
+            fakes.listeners.fire(STARTED)
+            listening.desk.ended.get(timeout=SOON)
+
+        note = listening.note()
+        assert note.did is Did.REPORTED
+        assert note.differences == (CHANGES["somebody passed a function through"][1],)
+        assert listening.quiet()
+
+    def test_now_is_tried_again_with_growing_pauses(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        without_device("gpu")(fakes)
+        fakes.fault("device.attach", kind="fail")
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.note().did is Did.FAILED
+        seconds, again = listening.times.later.get(timeout=SOON)
+        again()
+        assert listening.note().did is Did.REPAIRED
+        assert seconds == 15.0
+
+    def test_is_not_tried_at_once_when_its_own_undoing_is_heard(
+        self, listening: Watched, fakes: Substrate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        without_device("gpu")(fakes)
+        fakes.fault("device.attach", at=0, kind="fail")
+        ask = listening.desk.reconcile
+
+        def heard_meanwhile(sliver: SliverRef) -> "Future[Outcome]":
+            listening.watcher._mend(sliver, "the domain was defined anew", 0.0)
+            return ask(sliver)
+
+        monkeypatch.setattr(listening.desk, "reconcile", heard_meanwhile)
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.times.later.get(timeout=SOON)[0] == 15.0
+        assert fakes.calls["device.attach"] == 1
+
+    def test_because_the_host_gives_no_answer_is_tried_again(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        without_device("gpu")(fakes)
+        fakes.fault("compute.find", kind="fail")
+
+        fakes.listeners.fire(STARTED)
+
+        _, again = listening.times.later.get(timeout=SOON)
+        fakes.mend()
+        again()
+        assert {listening.note().did, listening.note().did} == {Did.REPORTED, Did.REPAIRED}
+
+    def test_because_another_process_works_on_it_is_tried_again(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        without_device("gpu")(fakes)
+        path = sliver_lock(listening.site.state_dir, "sliver-1")
+        with exclusive(path, "sliver sliver-1", timeout=1):
+            fakes.listeners.fire(STARTED)
+            _, again = listening.times.later.get(timeout=SOON)
+            assert listening.quiet()
+
+        again()
+
+        assert listening.note().did is Did.REPAIRED
+
+
+class TestTheLimits:
+    def break_and_tell(self, listening: Watched, fakes: Substrate) -> Note:
+        without_device("gpu")(fakes)
+        fakes.listeners.fire(STARTED)
+        return listening.note()
+
+    def test_of_a_sliver_let_it_be_repaired_so_often_in_an_hour(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        said = [self.break_and_tell(listening, fakes) for _ in range(3)]
+
+        assert [note.did for note in said] == [Did.REPAIRED, Did.REPAIRED, Did.REPORTED]
+        assert said[-1].why == "the limit of repairs is reached"
+        assert said[-1].differences == ("GPU gpu is missing",)
+        assert has(fakes) == {"vf"}
+        assert listening.times.later.get(timeout=SOON)[0] == 3600.0
+
+    def test_are_over_when_the_hour_is(self, listening: Watched, fakes: Substrate) -> None:
+        for _ in range(3):
+            self.break_and_tell(listening, fakes)
+
+        listening.times.now = 3601.0
+
+        assert self.break_and_tell(listening, fakes).did is Did.REPAIRED
+
+    def test_of_a_site_count_all_of_it(self) -> None:
+        limits = Limits(WatchSettings(per_sliver=2, per_site=3), lambda: 0.0)
+        for subject in ("s1", "s1", "s2"):
+            assert limits.allow(subject)
+            limits.count(subject)
+
+        assert not limits.allow("s3")
+
+    def test_do_not_count_looks(self, listening: Watched, fakes: Substrate) -> None:
+        for _ in range(3):
+            fakes.listeners.fire(STARTED)
+            listening.desk.ended.get(timeout=SOON)
+
+        assert self.break_and_tell(listening, fakes).did is Did.REPAIRED
+
+
+class TestWhoAsks:
+    @pytest.mark.parametrize(
+        ("site", "sliver", "repaired"),
+        [
+            ("all", None, True),
+            ("all", False, False),
+            ("all", True, True),
+            ("asking", None, False),
+            ("asking", True, True),
+        ],
+    )
+    def test_is_repaired(
+        self,
+        fake_site: Site,
+        fakes: Substrate,
+        node: NodeSliver,
+        site: str,
+        sliver: bool | None,
+        repaired: bool,
+    ) -> None:
+        watch = fake_site.watch.model_copy(update={"slivers": site})
+        asks = fake_site.model_copy(update={"watch": watch})
+        with HandlerProcessor(asks) as processor:
+            done(processor.create(node.model_copy(update={"watch": sliver})).result())
+            without_device("gpu")(fakes)
+            watched = Watched(processor)
+            watched.watcher._look_at(STARTED, 0.0)
+            if repaired:
+                done(watched.desk.ended.get(timeout=SOON))
+            watched.watcher.stop()
+        assert (has(fakes) == {"vf", "gpu"}) is repaired
+
+    def test_is_nobody_at_a_site_that_does_not(self, fake_site: Site) -> None:
+        off = fake_site.model_copy(update={"watch": WatchSettings()})
+        with HandlerProcessor(off) as processor, pytest.raises(InvalidSite, match="does not ask"):
+            processor.watch()
+
+
+class TestTwoWatchers:
+    def test_repair_a_sliver_once(self, listening: Watched, fakes: Substrate) -> None:
+        with HandlerProcessor(listening.site) as processor:
+            other = Watched(processor)
+            told = _heard(fakes.listeners)
+            other.watcher.start()
+            told.get(timeout=SOON)
+            without_device("gpu")(fakes)
+            fakes.calls.clear()
+
+            fakes.listeners.fire(STARTED)
+
+            for each in (listening, other):
+                each.desk.ended.get(timeout=SOON)
+            other.watcher.stop()
+        assert fakes.calls["device.attach"] <= 2
+        assert has(fakes) == {"vf", "gpu"}
+
+
+class TestAStoppedWatcher:
+    def test_repairs_nothing_more(self, listening: Watched, fakes: Substrate) -> None:
+        listening.watcher.stop()
+        without_device("gpu")(fakes)
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.watcher.wait(0)
+        assert listening.quiet()
+
+    def test_is_what_a_forked_child_has(self, listening: Watched) -> None:
+        fork = multiprocessing.get_context("fork")
+        said = fork.SimpleQueue()
+        child = fork.Process(target=lambda: said.put(listening.watcher.wait(0)))
+        child.start()
+        child.join(SOON)
+
+        assert said.get() is True
+        assert not listening.watcher.wait(0)
+
+    def test_goes_with_its_processor(self, fake_site: Site, fakes: Substrate) -> None:
+        with HandlerProcessor(fake_site) as processor:
+            watcher = processor.watch()
+        assert watcher.wait(0)
+
+
+class TestAServerThatSomebodyStopped:
+    def test_stays_stopped(self, listening: Watched, fakes: Substrate) -> None:
+        server(state=State.STOPPED)(fakes)
+
+        fakes.listeners.fire(STARTED)
+
+        done(listening.desk.ended.get(timeout=SOON))
+        assert fakes.servers["sliver-1"].state is State.STOPPED
+
+
+class TestTheHistory:
+    NOTE = Note(at="2026-01-01T00:00:00.000+00:00", did=Did.REPAIRED, subject="s1")
+
+    def test_can_be_read(self, listening: Watched, fakes: Substrate) -> None:
+        without_device("gpu")(fakes)
+        fakes.listeners.fire(STARTED)
+        note = listening.note()
+
+        assert list(History(listening.site.state_dir, 1024).notes()) == [note]
+
+    def test_is_bounded_and_keeps_the_latest(self, tmp_path: Path) -> None:
+        history = History(tmp_path, 500)
+        for number in range(100):
+            history.add(self.NOTE.model_copy(update={"subject": f"s{number}"}))
+
+        files = list((tmp_path / "watch").iterdir())
+        assert len(files) == 2
+        assert sum(path.stat().st_size for path in files) < 1500
+        assert [note.subject for note in history.notes()][-1] == "s99"
+
+    def test_overlooks_what_is_no_note(self, tmp_path: Path) -> None:
+        history = History(tmp_path, 500)
+        history.add(self.NOTE)
+        with history.path.open("a") as file:
+            file.write('half a li\n{"at": 3}\n')
+        history.add(self.NOTE)
+
+        assert list(history.notes()) == [self.NOTE, self.NOTE]
+
+    def test_that_cannot_be_written_keeps_nothing_from_being_repaired(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        History(listening.site.state_dir, 1024).path.mkdir(parents=True)
+        without_device("gpu")(fakes)
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.note().did is Did.REPAIRED
