@@ -10,6 +10,7 @@ PYTHON := .venv/bin/python
 LAB := labs/local/lab
 OPENSTACK := labs/openstack/lab
 WORKER := labs/worker/lab
+ONESITE := labs/onesite/lab
 # They need what the other labs build: a guest that configures its NICs by all that Debian has; the actor on a cloud
 DEBIAN := tests/functional/test_guest_network.py::TestDebian
 ON_A_CLOUD := tests/fabric/test_cloud.py
@@ -23,6 +24,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker test-worker-facts bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
+.PHONY: test-site site worker-built
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -33,7 +35,7 @@ demo: lab ## the life of a VM on this machine, from nothing (1 min)
 test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (8 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
-SHARING := -n 4 --dist loadgroup
+SHARING := -n 6 --dist loadgroup
 test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (5 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
@@ -92,6 +94,9 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
+test-site: site ## servers of that OpenStack with devices of a worker (15 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
+
 # Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest. A third of
 # their time is waiting: three processes for two cores.
 AT_HAND := -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist worksteal
@@ -135,10 +140,15 @@ openstack: lab
 	$(OPENSTACK) image $(IMAGES)
 	$(OPENSTACK) up
 
-worker: .venv/installed
+worker: worker-built
+	$(WORKER) up
+
+site: openstack worker-built
+	$(ONESITE) up
+
+worker-built: .venv/installed
 	$(WORKER) install
 	$(WORKER) build
-	$(WORKER) up
 
 .venv/installed: pyproject.toml constraints.txt | system
 	python3 -m venv .venv

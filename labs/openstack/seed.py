@@ -36,8 +36,10 @@ FLAVORS = {  # MiB of memory, GB of disk, processors
 IMAGES = {  # GB of disk and MiB of memory, at least
     "fabric-guest": {"min_disk": 1, "min_ram": 128},
     "fabric-debian": {"min_disk": 2, "min_ram": 512},
+    "fabric-guest-devices": {"min_disk": 1, "min_ram": 128},  # labs/onesite
 }
 PROPERTIES = {"hw_rng_model": "virtio", "hw_qemu_guest_agent": "yes", "os_distro": "debian"}
+HOST = "worker1"  # others may have joined it before
 HOST_SERVICES = 5  # cinder-scheduler, cinder-volume, nova-compute, nova-conductor, nova-scheduler
 AGENTS = 4  # bridges, DHCP, routers, metadata
 cloud = openstack.connect()
@@ -225,8 +227,8 @@ def hosts_are_up() -> bool:
     """Tell whether every part of a host has reported itself, and the schedulers know the host."""
     volumes = cloud.block_storage
     states = [service["state"] for service in volumes.get("/os-services").json()["services"]]
-    states += [service.state for service in cloud.compute.services()]
-    agents = [agent for agent in cloud.network.agents() if agent.is_alive]
+    states += [service.state for service in cloud.compute.services(host=HOST)]
+    agents = [agent for agent in cloud.network.agents(host=HOST) if agent.is_alive]
     return (
         states == ["up"] * HOST_SERVICES
         and len(agents) == AGENTS

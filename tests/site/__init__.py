@@ -1,0 +1,1 @@
+"""Nova's servers with the devices of their worker, on labs/onesite."""

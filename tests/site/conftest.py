@@ -1,0 +1,175 @@
+"""What the tests on one site share: its cloud, its worker with devices, and what could be left."""
+
+import secrets
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import libvirt
+import pytest
+from openstack.connection import Connection
+
+from fabric_direct.config import Site
+from fabric_direct.model import DeviceState, NodeSliver
+from fabric_direct.processor import HandlerProcessor
+from tests.openstack.conftest import Things, cloud, cloud_settings, ssh_key
+from tests.openstack.target import TARGET
+from tests.outcomes import done
+from tests.worker.conftest import Worker
+
+__all__ = ["cloud", "ssh_key"]
+
+LAB = Path(__file__).parents[2] / "labs/onesite/lab"
+HOST = "worker2"
+IMAGE = "fabric-guest-devices"
+VF, OTHER_VF = "0000:01:10.0", "0000:01:10.2"
+DRIVE, OTHER_DRIVE = "0000:04:00.0", "0000:05:00.0"
+DEVICES: tuple[dict[str, Any], ...] = (
+    {"type": "SharedNIC", "model": "ConnectX-6", "uplink": "enp1s0", "vepa": True},
+    {"type": "SmartNIC", "bdf": "0000:06:00.0"},
+    {"type": "SmartNIC", "bdf": "0000:06:00.1"},
+    {"type": "NVME", "model": "P4510", "bdf": DRIVE},
+    {"type": "NVME", "model": "P4510", "bdf": OTHER_DRIVE},
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def worker(cloud: Connection) -> Iterator[Worker]:
+    """The worker of the site, or the reason why there is none."""
+    if not any(each.name == HOST for each in cloud.compute.hypervisors()):
+        pytest.skip(f"no compute host {HOST} here: {LAB} up")
+    told = subprocess.run([LAB, "env"], check=True, capture_output=True, text=True).stdout
+    env = dict(word.split("=", 1) for word in shlex.split(told) if "=" in word)
+    worker = Worker(
+        ssh=env["WORKER_SSH"],
+        key=Path(env["WORKER_SSH_KEY"]),
+        host_key=env["WORKER_HOST_KEY"],
+        uri_ssh=env["WORKER_URI_SSH"],
+        uri_tcp=env["WORKER_URI_TCP"],
+        uri_tls=env["WORKER_URI_TLS"],
+    )
+    worker.make_baseline()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(scope="session")
+def make_site(cloud: Connection, worker: Worker, tmp_path_factory: Any) -> Callable[..., Site]:
+    """Make a site of the cloud and its worker, with other settings where given."""
+
+    def make(**values: Any) -> Site:
+        defaults = {
+            "site": f"fdtest-{secrets.token_hex(3)}",
+            "state_dir": str(tmp_path_factory.mktemp("state")),
+            "drivers": {"VM": "openstack", "L2Bridge": "openstack"},
+            "openstack": cloud_settings(TARGET.cloud),
+            "hosts": {HOST: _host(worker)},
+            "images": {IMAGE: {"user": TARGET.image_user}},
+            "guest": "none",
+            "networks": {"red": RED},
+            "limits": {"create": 600, "modify": 600, "guest_boot": 300, "guest_devices": 300},
+        }
+        return Site.model_validate(defaults | values)
+
+    return make
+
+
+RED = {
+    "strategy": "vlan",
+    "vlan": 190,
+    "physical_network": TARGET.physical_network,
+    "subnet": "10.224.1.0/24",
+}
+
+
+def _host(worker: Worker) -> dict[str, Any]:
+    return {
+        "libvirt": worker.uri_tcp,
+        "ssh": worker.ssh,
+        "ssh_key": str(worker.key),
+        "host_key": worker.host_key,
+        "virt_type": "kvm",
+        "devices": DEVICES,
+    }
+
+
+@pytest.fixture(scope="module")
+def site(make_site: Callable[..., Site]) -> Site:
+    return make_site()
+
+
+@pytest.fixture(scope="module")
+def processor(site: Site) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
+        yield processor
+
+
+@pytest.fixture(scope="module")
+def things(cloud: Connection, site: Site) -> Things:
+    """Names all that the site has in the cloud."""
+    return Things(cloud, site)
+
+
+@pytest.fixture
+def nothing_left(worker: Worker, things: Things, processor: HandlerProcessor) -> Iterator[None]:
+    """Nothing of the test is left in the cloud, and the worker is as it was; else it is taken away."""
+    before = worker.state
+    yield
+    left = things()
+    for server in processor.slivers():
+        done(processor.delete(server.stamp.sliver.ref()).result())
+    worker.run("bridge", "link", "set", "dev", "enp1s0", "hwmode", "veb")
+    assert (left, worker.restore(before)) == (set(), {})
+
+
+# --- slivers
+
+
+def sliver(*components: dict[str, Any], **values: Any) -> NodeSliver:
+    """A sliver on the worker with a NIC, and with these components."""
+    eth0 = {"type": "vNIC", "id": "eth0", "network": TARGET.network, "interface": {}}
+    defaults: dict[str, Any] = {
+        "id": "fdtest-site",
+        "name": "node",
+        "host": HOST,
+        "image": IMAGE,
+        "capacities": {"core": 1, "ram": 1, "disk": 1},
+        "components": (eth0, *components),
+    }
+    return NodeSliver.model_validate(defaults | values)
+
+
+def nic(bdf: str = VF, **interface: Any) -> dict[str, Any]:
+    wanted = {"mac": "52:54:00:0f:51:01", "vlan": 304, **interface}
+    return {"type": "SharedNIC", "id": "nic1", "bdf": [bdf], "interface": wanted}
+
+
+def drive(bdf: str = DRIVE, name: str = "drive1") -> dict[str, Any]:
+    return {"type": "NVME", "id": name, "bdf": [bdf]}
+
+
+# --- what is really there
+
+
+def domain_of(worker: Worker, processor: HandlerProcessor, sliver_id: str) -> libvirt.virDomain:
+    """Nova's domain of a sliver, as the worker's libvirt has it."""
+    (server,) = (each for each in processor.slivers() if each.sliver == sliver_id)
+    return worker.connection.lookupByName(server.domain)
+
+
+def hostdevs(domain: libvirt.virDomain) -> int:
+    """How many PCI functions a domain has, live."""
+    return int(domain.XMLDesc().count("<alias name='ua-"))
+
+
+def states(processor: HandlerProcessor) -> dict[str, DeviceState]:
+    """The states of the site's VF and drives."""
+    known = {VF, OTHER_VF, DRIVE, OTHER_DRIVE}
+    found = processor.devices(HOST)
+    return {str(d.address): d.state for d in found if str(d.address) in known}
