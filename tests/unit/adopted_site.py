@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-import responses
-import tenacity
 from pytest_mock import MockerFixture
 
 from fabric_direct.config import Site
@@ -18,10 +15,9 @@ from fabric_direct.drivers.libvirt.passthrough import release
 from fabric_direct.drivers.openstack.client import poller, session
 from fabric_direct.model import PciAddress
 from fabric_direct.processor import HandlerProcessor
-from tests.trust.clock import Clock
 from tests.trust.http_cloud import StatefulCloud
 from tests.unit.fabric_am import FabricAm
-from tests.unit.openstack_api import NOWHERE, end_waiting
+from tests.unit.openstack_api import answering
 from tests.unit.pci_host import Worker
 
 DRIVES = tuple(PciAddress(0, 0x30 + n, 0, 0) for n in range(50))
@@ -66,17 +62,10 @@ def worker() -> Worker:
 
 @pytest.fixture
 def cloud(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    monkeypatch.setattr(requests.sessions, "get_environ_proxies", lambda *_, **__: {})
     monkeypatch.setattr(poller, "_SHORTEST", 0.01)
-    for module in (tenacity, tenacity.nap):
-        monkeypatch.setattr(module, "time", Clock())
     made = Cloud(tmp_path, worker)
-    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
-        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
-            anywhere = re.compile(f"{NOWHERE}/.*")
-            mock.add_callback(method, anywhere, made.serve, content_type="application/json")
+    with answering(made, monkeypatch):
         yield made
-        end_waiting()
     session._connections.clear()
 
 

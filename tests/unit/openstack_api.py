@@ -35,6 +35,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -332,17 +333,24 @@ def api(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenSt
     """A cloud for each test; no request leaves the process."""
     for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
+    made = OpenStackApi(clouds_folder)
+    with answering(made, monkeypatch):
+        yield made
+
+
+@contextmanager
+def answering(cloud: OpenStackApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In the block, let a cloud answer all requests; what is sent again is sent at once."""
     # It reads the whole environment twice at each request.
     monkeypatch.setattr(requests.sessions, "get_environ_proxies", lambda *_, **__: {})
-    clock = Clock()  # what is sent again is sent at once
+    clock = Clock()
     for module in (tenacity, tenacity.nap):
         monkeypatch.setattr(module, "time", clock)
-    made = OpenStackApi(clouds_folder)
     anywhere = re.compile(f"{NOWHERE}/.*")
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
-            mock.add_callback(method, anywhere, made.serve, content_type="application/json")
-        yield made
+            mock.add_callback(method, anywhere, cloud.serve, content_type="application/json")
+        yield
         end_waiting()
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from fabric_direct import registry
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import HostInventory
-from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
+from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import (
     Conflict,
     DriverError,
@@ -39,6 +38,7 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
+from tests.unit.several_hosts import FakeCloud, served_by
 
 MakeVm = Callable[..., NodeSliver]
 NIC = {"type": "vNIC", "id": "nic1", "network": "red"}
@@ -823,14 +823,10 @@ class TestMany:
         assert {o.error.kind for o in outcomes if o.error} == {"NoHost"}
 
 
-class FakeCloud(FakeCompute):
-    """Servers of all hosts in one place, as a cloud has them; without a host it chooses w3 itself."""
+class CloudOfThree(FakeCloud):
+    """It tells what its hosts have."""
 
-    cloud = True
-
-    def __init__(self, site: Site, host: str) -> None:
-        super().__init__(site, host or "w3")
-        self.substrate = substrate(site, "cloud")
+    chosen = "w3"
 
     def inventory(self) -> tuple[HostInventory, ...]:
         things = self.substrate
@@ -851,13 +847,7 @@ class TestCloud:
     def cloud(
         self, site: Site, hosts: dict[str, Substrate], monkeypatch: pytest.MonkeyPatch
     ) -> Substrate:
-        usual = registry.driver
-
-        def driver(kind: str, name: str) -> Any:
-            return FakeCloud if kind == "compute" else usual(kind, name)
-
-        monkeypatch.setattr(registry, "driver", driver)
-        return substrate(site, "cloud")
+        return served_by(CloudOfThree, site, monkeypatch)
 
     def test_a_worker_is_chosen_where_that_is_left_open(
         self, cloud: Substrate, processor: HandlerProcessor, auto: MakeVm

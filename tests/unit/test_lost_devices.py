@@ -1,15 +1,11 @@
 """Devices that their server has lost, as by Nova's hard reboot: whose they are, who may clean them."""
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-import responses
-import tenacity
 
 from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
@@ -27,9 +23,12 @@ from fabric_direct.errors import (
 from fabric_direct.model import DeviceState, NodeSliver, Outcome, PciAddress, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
-from tests.trust.clock import Clock, skipping_faults
+from tests.trust.clock import skipping_faults
 from tests.trust.http_cloud import StatefulCloud
-from tests.unit.openstack_api import NOWHERE, end_waiting
+from tests.unit.openstack_api import answering
+from tests.unit.several_hosts import processor, w1, w2
+
+__all__ = ["processor", "w1", "w2"]
 
 GPU, SECOND, FPGA = map(PciAddress.parse, ("25:00.0", "26:00.0", "28:00.0"))
 GPU_1 = {"type": "GPU", "id": "gpu", "bdf": [str(GPU)]}
@@ -53,24 +52,6 @@ def site(fake_site: Site) -> Site:
         "drivers": fake_site.drivers | {"FPGA": "fake-cold"},
     }
     return Site.model_validate(values)
-
-
-@pytest.fixture
-def w1(site: Site) -> Substrate:
-    return substrate(site, "w1")
-
-
-@pytest.fixture
-def w2(site: Site) -> Substrate:
-    return substrate(site, "w2")
-
-
-@pytest.fixture
-def processor(site: Site, w1: Substrate, w2: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
-        w1.mend()
-        w2.mend()
 
 
 @pytest.fixture
@@ -594,15 +575,9 @@ def clouds_folder(kept_connection: Path) -> Path:
 @pytest.fixture
 def cloud(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatefulCloud]:
     """A cloud that keeps what it is told; no request leaves the process."""
-    monkeypatch.setattr(requests.sessions, "get_environ_proxies", lambda *_, **__: {})
-    for module in (tenacity, tenacity.nap):
-        monkeypatch.setattr(module, "time", Clock())
     cloud = StatefulCloud(clouds_folder)
-    with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
-        for method in ("GET", "POST", "DELETE"):
-            mock.add_callback(method, re.compile(f"{NOWHERE}/.*"), cloud.serve)
+    with answering(cloud, monkeypatch):
         yield cloud
-        end_waiting()
 
 
 class TestAServerOfNova:

@@ -16,6 +16,9 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
+from tests.unit.several_hosts import processor, w1, w2
+
+__all__ = ["processor", "w1", "w2"]
 
 MakeVm = Callable[..., NodeSliver]
 ENOUGH = 30.0
@@ -31,24 +34,6 @@ def site(fake_site: Site) -> Site:
         "limits": {"busy": 0.1, "search": 2.0},
     }
     return Site.model_validate(values)
-
-
-@pytest.fixture
-def w1(site: Site) -> Substrate:
-    return substrate(site, "w1")
-
-
-@pytest.fixture
-def w2(site: Site) -> Substrate:
-    return substrate(site, "w2")
-
-
-@pytest.fixture
-def processor(site: Site, w1: Substrate, w2: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
-        w1.mend()
-        w2.mend()
 
 
 @pytest.fixture

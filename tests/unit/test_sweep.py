@@ -5,7 +5,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from fabric_direct import registry
 from fabric_direct.cli import main
 from fabric_direct.config import Site
 from fabric_direct.documents import json_schema
@@ -31,6 +30,9 @@ from fabric_direct.sweep.dry_runs import DryRuns
 from fabric_direct.sweep.expected import ExpectedSlivers, parse_expected
 from fabric_direct.sweep.findings import Findings, Thing
 from tests.outcomes import done
+from tests.unit.several_hosts import FakeCloud, processor, served_by, w1, w2
+
+__all__ = ["processor", "w1", "w2"]
 
 FORK = multiprocessing.get_context("fork")
 MakeVm = Callable[..., NodeSliver]
@@ -48,24 +50,6 @@ def site(fake_site: Site) -> Site:
         "limits": {"busy": 0.1, "search": 2.0},
     }
     return Site.model_validate(values)
-
-
-@pytest.fixture
-def w1(site: Site) -> Substrate:
-    return substrate(site, "w1")
-
-
-@pytest.fixture
-def w2(site: Site) -> Substrate:
-    return substrate(site, "w2")
-
-
-@pytest.fixture
-def processor(site: Site, w1: Substrate, w2: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
-        w1.mend()
-        w2.mend()
 
 
 @pytest.fixture
@@ -914,19 +898,14 @@ def test_the_lock_of_a_process_that_was_killed_keeps_nothing_from_a_sweep(
     assert not lock.exists()
 
 
-class FakeCloud(FakeCompute):
-    """Servers of all workers in one place; a worker that is not named is w1."""
-
-    cloud = True
-
-    def __init__(self, site: Site, host: str) -> None:
-        super().__init__(site, host or "w1")
-        self.substrate, self._worker = substrate(site, "cloud"), substrate(site, "w1")
+class UnpluggingCloud(FakeCloud):
+    """A worker that loses a server has its devices back."""
 
     def delete(self, sliver_id: str) -> None:
         super().delete(sliver_id)
-        for plugged in self._worker.plugged.pop(sliver_id, ()):
-            self._worker.own(plugged.host_address, None)
+        worker = substrate(self.site, "w1")
+        for plugged in worker.plugged.pop(sliver_id, ()):
+            worker.own(plugged.host_address, None)
 
 
 class TestOfACloud:
@@ -937,13 +916,7 @@ class TestOfACloud:
 
     @pytest.fixture
     def cloud(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> Substrate:
-        usual = registry.driver
-
-        def driver(kind: str, name: str) -> Any:
-            return FakeCloud if kind == "compute" else usual(kind, name)
-
-        monkeypatch.setattr(registry, "driver", driver)
-        return substrate(site, "cloud")
+        return served_by(UnpluggingCloud, site, monkeypatch)
 
     def test_servers_are_the_clouds_and_devices_the_workers(
         self, cloud: Substrate, processor: HandlerProcessor, make: Make, w1: Substrate
