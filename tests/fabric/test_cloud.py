@@ -36,14 +36,7 @@ def site(make_site: Callable[..., Site]) -> Site:
     """A site with a network for L2Bridge services; its VMs are reached by a floating IP."""
     tag = TARGET.vlans[-1]
     return make_site(
-        networks={
-            f"dataplane-{tag}": {
-                "strategy": "vlan",
-                "vlan": tag,
-                "physical_network": TARGET.physical_network,
-                "subnet": "10.223.1.0/24",
-            }
-        },
+        networks={f"dataplane-{tag}": TARGET.vlan_network(tag, "10.223.1.0/24")},
         actor={"management_network": TARGET.network},
         images={TARGET.image: {"user": TARGET.image_user}},
     )

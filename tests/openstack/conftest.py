@@ -120,30 +120,31 @@ def make_site(cloud: Connection, ssh_key: Path, tmp_path_factory: Any) -> Callab
 
     def make(**values: Any) -> Site:
         defaults = {
-            "site": f"fdtest-{secrets.token_hex(3)}",
-            "state_dir": str(tmp_path_factory.mktemp("state")),
-            "drivers": {"VM": "openstack", "L2Bridge": "openstack"},
-            "openstack": cloud_settings(TARGET.cloud),
             "hosts": {WORKER: {}},
             "images": {TARGET.image: {"user": TARGET.image_user}},
             "guest_access": {"ssh_key": str(ssh_key)},
             "networks": site_networks(),
             "limits": {"guest_boot": 240},
         }
-        return Site.model_validate(defaults | values)
+        return cloud_site(tmp_path_factory.mktemp("state"), **(defaults | values))
 
     return make
 
 
+def cloud_site(state: Path, **values: Any) -> Site:
+    """A site of its own on the cloud, with these settings."""
+    defaults = {
+        "site": f"fdtest-{secrets.token_hex(3)}",
+        "state_dir": str(state),
+        "drivers": {"VM": "openstack", "L2Bridge": "openstack"},
+        "openstack": cloud_settings(TARGET.cloud),
+    }
+    return Site.model_validate(defaults | values)
+
+
 def site_networks() -> dict[str, dict[str, Any]]:
     """A VLAN, and a flat network where the cloud has room for one."""
-    vlan, _ = TARGET.own_vlans
-    red = {
-        "strategy": "vlan",
-        "vlan": vlan,
-        "physical_network": TARGET.physical_network,
-        "subnet": "10.221.1.0/24",
-    }
+    red = TARGET.vlan_network(TARGET.own_vlans[0], "10.221.1.0/24")
     if not TARGET.own_flat_network:
         return {RED: red}
     blue = {

@@ -6,6 +6,7 @@ docs/testing-on-a-cloud.md lists the variables.
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,11 @@ class Target:
         if len(own) < VLANS_EACH:
             raise _too_many_workers("VLANs (FABRIC_VLANS)")
         return own
+
+    def vlan_network(self, vlan: int, subnet: str) -> dict[str, Any]:
+        """A network with a VLAN, as a site or a sliver describes it."""
+        network = {"strategy": "vlan", "physical_network": self.physical_network}
+        return {**network, "vlan": vlan, "subnet": subnet}
 
     @property
     def own_flat_network(self) -> str | None:

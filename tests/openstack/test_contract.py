@@ -116,10 +116,5 @@ class TestBridges(BridgeContract):
 
     @pytest.fixture
     def lan(self, sliver: str) -> NetworkSliver:
-        network = {
-            "strategy": "vlan",
-            "vlan": TARGET.own_vlans[1],
-            "physical_network": TARGET.physical_network,
-            "subnet": "10.223.1.0/24",
-        }
+        network = TARGET.vlan_network(TARGET.own_vlans[1], "10.223.1.0/24")
         return NetworkSliver.model_validate({"id": sliver, "name": sliver, "network": network})

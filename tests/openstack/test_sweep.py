@@ -42,12 +42,7 @@ def ghost() -> NodeSliver:
 
 
 def lan() -> NetworkSliver:
-    network = {
-        "strategy": "vlan",
-        "vlan": TARGET.own_vlans[1],
-        "physical_network": TARGET.physical_network,
-        "subnet": "10.224.1.0/24",
-    }
+    network = TARGET.vlan_network(TARGET.own_vlans[1], "10.224.1.0/24")
     return NetworkSliver.model_validate({"id": LAN, "name": LAN, "network": network})
 
 

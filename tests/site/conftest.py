@@ -1,7 +1,5 @@
 """What the tests on one site share: its cloud, its worker with devices, and what could be left."""
 
-import secrets
-import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +12,12 @@ from openstack.connection import Connection
 from fabric_direct.config import Site
 from fabric_direct.model import DeviceState, NodeSliver
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import Things, cloud, cloud_settings, ssh_key
+from tests.openstack.conftest import Things, cloud, cloud_site, processor, site, things
 from tests.openstack.target import TARGET
 from tests.outcomes import done
-from tests.worker.conftest import Worker
+from tests.worker.conftest import Worker, alone
 
-__all__ = ["cloud", "ssh_key"]
+__all__ = ["cloud", "processor", "site", "things"]
 
 LAB = Path(__file__).parents[2] / "labs/onesite/lab"
 HOST = "worker2"
@@ -45,18 +43,9 @@ def worker(cloud: Connection) -> Iterator[Worker]:
     if not any(each.name == HOST for each in cloud.compute.hypervisors()):
         pytest.skip(f"no compute host {HOST} here: {LAB} up")
     told = subprocess.run([LAB, "env"], check=True, capture_output=True, text=True).stdout
-    env = dict(word.split("=", 1) for word in shlex.split(told) if "=" in word)
-    worker = Worker(
-        ssh=env["WORKER_SSH"],
-        key=Path(env["WORKER_SSH_KEY"]),
-        host_key=env["WORKER_HOST_KEY"],
-        uri_ssh=env["WORKER_URI_SSH"],
-        uri_tcp=env["WORKER_URI_TCP"],
-        uri_tls=env["WORKER_URI_TLS"],
-    )
-    worker.make_baseline()
-    yield worker
-    worker.close()
+    worker = Worker.of(told)
+    with alone(worker):
+        yield worker
 
 
 @pytest.fixture(scope="session")
@@ -65,55 +54,15 @@ def make_site(cloud: Connection, worker: Worker, tmp_path_factory: Any) -> Calla
 
     def make(**values: Any) -> Site:
         defaults = {
-            "site": f"fdtest-{secrets.token_hex(3)}",
-            "state_dir": str(tmp_path_factory.mktemp("state")),
-            "drivers": {"VM": "openstack", "L2Bridge": "openstack"},
-            "openstack": cloud_settings(TARGET.cloud),
-            "hosts": {HOST: _host(worker)},
+            "hosts": {HOST: worker.as_host(DEVICES)},
             "images": {IMAGE: {"user": TARGET.image_user}},
             "guest": "none",
-            "networks": {"red": RED},
+            "networks": {"red": TARGET.vlan_network(190, "10.224.1.0/24")},
             "limits": {"create": 600, "modify": 600, "guest_boot": 300, "guest_devices": 300},
         }
-        return Site.model_validate(defaults | values)
+        return cloud_site(tmp_path_factory.mktemp("state"), **(defaults | values))
 
     return make
-
-
-RED = {
-    "strategy": "vlan",
-    "vlan": 190,
-    "physical_network": TARGET.physical_network,
-    "subnet": "10.224.1.0/24",
-}
-
-
-def _host(worker: Worker) -> dict[str, Any]:
-    return {
-        "libvirt": worker.uri_tcp,
-        "ssh": worker.ssh,
-        "ssh_key": str(worker.key),
-        "host_key": worker.host_key,
-        "virt_type": "kvm",
-        "devices": DEVICES,
-    }
-
-
-@pytest.fixture(scope="module")
-def site(make_site: Callable[..., Site]) -> Site:
-    return make_site()
-
-
-@pytest.fixture(scope="module")
-def processor(site: Site) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
-
-
-@pytest.fixture(scope="module")
-def things(cloud: Connection, site: Site) -> Things:
-    """Names all that the site has in the cloud."""
-    return Things(cloud, site)
 
 
 @pytest.fixture

@@ -123,17 +123,13 @@ def openstack_place() -> Iterator[Place]:
 
 
 def _cloud_site(folder: Path) -> Site:
-    return Site.model_validate(
-        {
-            "site": _SITE,
-            "state_dir": str(folder / "state"),
-            "drivers": {"VM": "openstack", "L2Bridge": "openstack"},
-            "openstack": cloud.cloud_settings(TARGET.cloud),
-            "hosts": {TARGET.worker: {}},
-            "images": {TARGET.image: {"user": TARGET.image_user}},
-            "guest": "none",
-            "networks": cloud.site_networks(),
-        }
+    return cloud.cloud_site(
+        folder / "state",
+        site=_SITE,
+        hosts={TARGET.worker: {}},
+        images={TARGET.image: {"user": TARGET.image_user}},
+        guest="none",
+        networks=cloud.site_networks(),
     )
 
 
@@ -144,11 +140,6 @@ def _cloud_acts() -> Iterator[Act]:
     plain = _node(first, _DATA, **own)
     changed = _node(first, _nic("nic2", cloud.RED), _MORE, **own)
     _, vlan = TARGET.own_vlans
-    settings = {
-        "strategy": "vlan",
-        "vlan": vlan,
-        "physical_network": TARGET.physical_network,
-        "subnet": "10.223.1.0/24",
-    }
+    settings = TARGET.vlan_network(vlan, "10.223.1.0/24")
     bridge = NetworkSliver(id=f"{_SITE}-net", name=cloud.ours("net"), network=settings)
     yield from _acts(plain, changed, cloud.RED, bridge)

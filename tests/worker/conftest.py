@@ -11,11 +11,11 @@ import secrets
 import shlex
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import libvirt
@@ -60,6 +60,30 @@ class Worker:
     uri_tls: str
     _clients: list[paramiko.SSHClient] = field(default_factory=list)
     _keepers: list[paramiko.Channel] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, exports: str) -> Self:
+        """The worker that a lab's command ``env`` tells of."""
+        env = dict(word.split("=", 1) for word in shlex.split(exports) if "=" in word)
+        return cls(
+            ssh=env["WORKER_SSH"],
+            key=Path(env["WORKER_SSH_KEY"]),
+            host_key=env["WORKER_HOST_KEY"],
+            uri_ssh=env["WORKER_URI_SSH"],
+            uri_tcp=env["WORKER_URI_TCP"],
+            uri_tls=env["WORKER_URI_TLS"],
+        )
+
+    def as_host(self, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Its entry below ``hosts`` of a site, with these devices."""
+        return {
+            "libvirt": self.uri_tcp,
+            "ssh": self.ssh,
+            "ssh_key": str(self.key),
+            "host_key": self.host_key,
+            "virt_type": "kvm",
+            "devices": devices,
+        }
 
     @property
     def ssh_port(self) -> int:
@@ -254,33 +278,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def worker(worker_id: str) -> Iterator[Worker]:
     """The lab's worker as `up` leaves it, alone, or the reason why there is none."""
     number = _number(worker_id)
-    words = shlex.split(_lab("env", number).removeprefix("export "))
-    env = dict(word.split("=", 1) for word in words)
-    worker = Worker(
-        ssh=env["WORKER_SSH"],
-        key=Path(env["WORKER_SSH_KEY"]),
-        host_key=env["WORKER_HOST_KEY"],
-        uri_ssh=env["WORKER_URI_SSH"],
-        uri_tcp=env["WORKER_URI_TCP"],
-        uri_tls=env["WORKER_URI_TLS"],
-    )
+    worker = Worker.of(_lab("env", number))
     if not _answers(worker.ssh_port):
         pytest.skip(f"the worker does not answer: FABRIC_WORKER={number} {LAB} up")
-    with _alone(worker):
-        worker.make_baseline()
+    with alone(worker):
         yield worker
-        worker.close()
 
 
 @contextmanager
-def _alone(worker: Worker) -> Iterator[None]:
-    """Two sessions of tests on one worker would take each other's domains away."""
+def alone(worker: Worker) -> Iterator[None]:
+    """In the block a worker, first as `up` leaves it, is this session's.
+
+    Two sessions of tests on one worker would take each other's domains away.
+    """
     with Path(f"/run/fabric-direct-worker-{worker.ssh_port}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pytest.exit("other tests are on this worker: boot another, FABRIC_WORKER=1", 2)
+        worker.make_baseline()
         yield
+        worker.close()
 
 
 @pytest.fixture(scope="session")
@@ -292,7 +310,7 @@ def make_site(worker: Worker, tmp_path_factory: Any) -> Callable[..., Site]:
             "site": f"fdtest-{secrets.token_hex(3)}",
             "state_dir": str(tmp_path_factory.mktemp("state")),
             "volume_pool": "/var/lib/fabric-direct/volumes",
-            "hosts": {"worker1": _host(worker) | (host or {})},
+            "hosts": {"worker1": worker.as_host(DEVICES) | (host or {})},
             "images": {"tiny": {"path": IMAGE}},
             "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.231.1.0/24"}},
             "limits": {"guest_boot": 600, "guest_devices": 600, "create": 1200, "modify": 1200},
@@ -300,17 +318,6 @@ def make_site(worker: Worker, tmp_path_factory: Any) -> Callable[..., Site]:
         return Site.model_validate(defaults | values)
 
     return make
-
-
-def _host(worker: Worker) -> dict[str, Any]:
-    return {
-        "libvirt": worker.uri_tcp,
-        "ssh": worker.ssh,
-        "ssh_key": str(worker.key),
-        "host_key": worker.host_key,
-        "virt_type": "kvm",
-        "devices": DEVICES,
-    }
 
 
 @pytest.fixture
