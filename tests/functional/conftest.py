@@ -5,13 +5,14 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import libvirt
 import pytest
 
 from fabric_direct.config import ImageSettings, Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import Unreachable
 from tests.functional.apart import NUMBER, TAG, subnet
 
@@ -44,17 +45,30 @@ def guest_image() -> Path:
 
 @pytest.fixture(scope="session")
 def room(connection: libvirt.virConnect) -> Iterator[Path]:
-    """A directory that QEMU's user can reach; pytest's own are closed to others."""
+    """A directory that QEMU's user can reach, as pytest's own are not; libvirt's pools go with it."""
     directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
     directory.chmod(0o711)
     yield directory
+    for pool in connection.listAllStoragePools():
+        path = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path", "")
+        if Path(path).is_relative_to(directory):
+            pool.destroy()
+            pool.undefine()
     shutil.rmtree(directory)
 
 
+def with_empty_image(site: Site) -> Site:
+    """The same site with the image ``empty``, which boots nothing."""
+    store = Store.of(site, "localhost")
+    store.create("empty.qcow2", GIB // 2)
+    images = {"empty": ImageSettings(path=Path(store.file("empty.qcow2")))}
+    return site.model_copy(update={"images": images})
+
+
 @pytest.fixture(scope="session")
-def site(room: Path, guest_image: Path) -> Iterator[Site]:
+def site(room: Path, guest_image: Path) -> Site:
     """A site with two networks of its own on this machine; tests leave nothing in it."""
-    site = Site.model_validate(
+    return Site.model_validate(
         {
             "site": TAG,
             "state_dir": str(room / "state"),
@@ -71,10 +85,6 @@ def site(room: Path, guest_image: Path) -> Iterator[Site]:
             "limits": {"guest_boot": 240},
         }
     )
-    yield site
-    pool = Store.of(site, "localhost").pool()
-    pool.destroy()
-    pool.undefine()
 
 
 @pytest.fixture(scope="session")

@@ -2,36 +2,33 @@
 
 import os
 import secrets
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import libvirt
 import pytest
 
-from fabric_direct.config import ImageSettings, Site
+from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.testing import NetworkContract, ServerContract, VolumeContract
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
+from tests.functional.conftest import with_empty_image
 
 HOST = "localhost"
 
 
 @pytest.fixture(scope="module")
-def site(connection: libvirt.virConnect) -> Iterator[Site]:
+def site(room: Path) -> Site:
     """A site with a network and a pool of its own, and an image that boots nothing."""
-    room = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
-    room.chmod(0o711)
     site = Site.model_validate(
         {
             "site": f"{TAG}-contract",
-            "state_dir": room / "state",
-            "volume_pool": room / "volumes",
+            "state_dir": room / "contract" / "state",
+            "volume_pool": room / "contract" / "volumes",
             "networks": {
                 "red": {
                     "strategy": "flat_dhcp",
@@ -41,14 +38,7 @@ def site(connection: libvirt.virConnect) -> Iterator[Site]:
             },
         }
     )
-    store = Store.of(site, HOST)
-    store.create("empty.qcow2", GIB // 2)
-    empty = ImageSettings(path=Path(store.file("empty.qcow2")))
-    yield site.model_copy(update={"images": {"empty": empty}})
-    pool = store.pool()
-    pool.destroy()
-    pool.undefine()
-    shutil.rmtree(room)
+    return with_empty_image(site)
 
 
 def new_id() -> str:

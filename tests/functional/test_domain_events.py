@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
-from uuid import uuid4
+from typing import Self
 
 import libvirt
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from fabric_direct.drivers.contract.changes import Change, Hearing
 from fabric_direct.drivers.libvirt.connection import connections, domain_events
 from fabric_direct.errors import Unreachable
-from tests.functional.test_connection import DOMAIN, URI, Relay, relay
+from tests.functional.test_connection import URI, Relay, relay
+from tests.functional.test_connection import domain as defined
 
-__all__ = ["relay"]
+__all__ = ["defined", "relay"]
 
 SOON = 20.0
 
@@ -25,8 +26,17 @@ class Listener:
         self._uri = uri
         self.told: SimpleQueue[Change] = SimpleQueue()
         self.hearing, self.error = Hearing(), SimpleQueue[BaseException | None]()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
         assert self.told.get(timeout=SOON) == Change("unknown")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hearing.end()
+        self._thread.join(SOON)
+        assert not self._thread.is_alive()
 
     def _listen(self) -> None:
         try:
@@ -46,18 +56,16 @@ class Listener:
 
 @pytest.fixture
 def listener(connection: libvirt.virConnect) -> Iterator[Listener]:
-    made = Listener()
-    yield made
-    made.hearing.end()
+    with Listener() as made:
+        yield made
 
 
 @pytest.fixture
-def domain(connection: libvirt.virConnect) -> Iterator[libvirt.virDomain]:
-    made = connection.defineXML(DOMAIN.format(f"fdtest-{uuid4().hex[:8]}"))
-    yield made
-    if made.isActive():
-        made.destroy()
-    made.undefine()
+def domain(defined: libvirt.virDomain) -> Iterator[libvirt.virDomain]:
+    """A domain that a test may start."""
+    yield defined
+    if defined.isActive():
+        defined.destroy()
 
 
 def test_a_domain_that_is_defined_anew_and_started_is_told_of(
@@ -73,11 +81,11 @@ def test_a_domain_that_is_defined_anew_and_started_is_told_of(
 
 def test_a_connection_that_is_lost_ends_the_hearing_with_an_error(relay: tuple[Relay, str]) -> None:
     between, uri = relay
-    listener = Listener(uri)
 
-    between.cut()
+    with Listener(uri) as listener:
+        between.cut()
+        error = listener.error.get(timeout=SOON)
 
-    error = listener.error.get(timeout=SOON)
     assert isinstance(error, Unreachable)
     assert "the connection to libvirt was lost" in str(error)
     assert not connections._apart

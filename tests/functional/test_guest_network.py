@@ -79,9 +79,6 @@ def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Itera
         }
     )
     yield site
-    pool = Store.of(site, "localhost").pool()
-    pool.destroy()
-    pool.undefine()
     subprocess.run(["ip", "link", "del", bridge], check=True)
 
 

@@ -1,10 +1,8 @@
 """A sweep on this machine's libvirt: by stamp, of one site among others; nothing boots."""
 
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,15 +13,16 @@ from xml.etree import ElementTree
 import libvirt
 import pytest
 
-from fabric_direct.config import ImageSettings, Site
+from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Refused
 from fabric_direct.model import NodeSliver, SliverRef, Status
 from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.sweep.findings import Findings
 from tests.functional.apart import TAG, subnet
+from tests.functional.conftest import with_empty_image
 from tests.outcomes import done
 
 HOST = "localhost"
@@ -31,37 +30,18 @@ KEPT, GHOST = f"{TAG}-sweep-kept", f"{TAG}-sweep-ghost"
 ALL = 100.0
 
 
-def make_site(room: Path, name: str, third: int, volumes: str = "volumes") -> Site:
+def make_site(room: Path, name: str, third: int) -> Site:
     """A site of its own, whose image boots nothing."""
     site = Site.model_validate(
         {
             "site": f"{TAG}-{name}",
             "state_dir": room / name / "state",
-            "volume_pool": room / volumes,
+            "volume_pool": room / "sweep-volumes",
             "guest": "none",
             "networks": {"red": {"strategy": "flat_dhcp", "subnet": f"{subnet(third)}.0/24"}},
         }
     )
-    store = Store.of(site, HOST)
-    store.create("empty.qcow2", GIB // 2)
-    images = {"empty": ImageSettings(path=Path(store.file("empty.qcow2")))}
-    return site.model_copy(update={"images": images})
-
-
-@pytest.fixture(scope="module")
-def room(connection: libvirt.virConnect) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
-    directory.chmod(0o711)
-    yield directory
-    for pool in connection.listAllStoragePools():
-        if (
-            ElementTree.fromstring(pool.XMLDesc(0))
-            .findtext("target/path", "")
-            .startswith(str(directory))
-        ):
-            pool.destroy()
-            pool.undefine()
-    shutil.rmtree(directory)
+    return with_empty_image(site)
 
 
 @pytest.fixture(scope="module")
