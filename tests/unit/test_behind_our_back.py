@@ -132,6 +132,13 @@ def without_device(component: str) -> Change:
     return change
 
 
+def move(fakes: Substrate, fake_site: Site) -> Substrate:
+    """Have the server be on the other host, which is returned."""
+    other = substrate(fake_site, "other")
+    other.servers["sliver-1"] = replace(fakes.servers.pop("sliver-1"), host="other")
+    return other
+
+
 def rate(fakes: Substrate) -> None:
     for one in fakes.plugged["sliver-1"]:
         if one.component == "vf" and one.settings:
@@ -184,7 +191,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 }
 
 
-def differences(processor: HandlerProcessor, sliver: SliverRef) -> tuple[str, ...]:
+def differences(processor: HandlerProcessor, sliver: SliverRef = REF) -> tuple[str, ...]:
     observed = done(processor.probe(sliver).result()).observed
     assert observed
     return observed.differences
@@ -194,7 +201,7 @@ class TestAProbe:
     def test_finds_no_difference_in_what_nobody_touched(
         self, processor: HandlerProcessor, living: NodeSliver
     ) -> None:
-        assert differences(processor, REF) == differences(processor, living) == ()
+        assert differences(processor) == differences(processor, living) == ()
 
     @pytest.mark.parametrize("what", CHANGES)
     @pytest.mark.parametrize("whole", [True, False], ids=["by its file", "by its id"])
@@ -226,8 +233,7 @@ class TestAProbe:
         fake_site: Site,
         living: NodeSliver,
     ) -> None:
-        other = substrate(fake_site, "other")
-        other.servers["sliver-1"] = replace(fakes.servers.pop("sliver-1"), host="other")
+        move(fakes, fake_site)
 
         found = differences(processor, living.ref())
 

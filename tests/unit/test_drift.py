@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,16 @@ from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.model import NodeSliver, State
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
-from tests.unit.test_behind_our_back import CHANGES, REF, fake_site, fakes, living, node, server
+from tests.unit.test_behind_our_back import (
+    CHANGES,
+    REF,
+    fake_site,
+    fakes,
+    living,
+    move,
+    node,
+    server,
+)
 
 __all__ = ["fake_site", "fakes", "living", "node"]
 
@@ -55,8 +63,7 @@ class TestTheDriftOfASite:
         fake_site: Site,
         living: NodeSliver,
     ) -> None:
-        other = substrate(fake_site, "other")
-        other.servers["sliver-1"] = replace(fakes.servers.pop("sliver-1"), host="other")
+        move(fakes, fake_site)
 
         (drift,) = processor.drift().drifts
 

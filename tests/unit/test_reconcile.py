@@ -1,12 +1,11 @@
 """A sliver is made again what its stamp says, whatever others have changed; on fake drivers."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import Conflict
 from fabric_direct.journal import Journal
 from fabric_direct.model import (
@@ -24,9 +23,11 @@ from tests.unit.test_behind_our_back import (
     CHANGES,
     FOREIGN,
     REF,
+    differences,
     fake_site,
     fakes,
     living,
+    move,
     node,
     port,
     server,
@@ -52,14 +53,14 @@ BEYOND = {
 STOPPED = "it was stopped"
 
 
-def differences(processor: HandlerProcessor) -> tuple[str, ...]:
-    observed = done(processor.probe(REF).result()).observed
-    assert observed
-    return observed.differences
-
-
 def written(fakes: Substrate) -> list[str]:
     return sorted(call for call in WRITES if fakes.calls[call])
+
+
+def begin(processor: HandlerProcessor, operation: Operation, sliver: NodeSliver) -> None:
+    """Leave what a process leaves that was killed in an operation."""
+    journal = Journal(processor.site.state_dir)
+    journal.begin(operation, sliver.model_dump(mode="json", exclude_none=True))
 
 
 class TestASliverThatIsAsItsStampSays:
@@ -229,9 +230,8 @@ class TestADevice:
         fake_site: Site,
         living: NodeSliver,
     ) -> None:
-        other = substrate(fake_site, "other")
+        other = move(fakes, fake_site)
         other.existing |= fakes.existing
-        other.servers["sliver-1"] = replace(fakes.servers.pop("sliver-1"), host="other")
 
         outcome = processor.reconcile(REF).result()
 
@@ -290,12 +290,7 @@ class TestAnUnfinishedOperation:
     def test_is_to_be_finished_first(
         self, processor: HandlerProcessor, fakes: Substrate, living: NodeSliver
     ) -> None:
-        journal = Journal(processor.site.state_dir)
-        journal.begin(
-            Operation.MODIFY,
-            living.model_dump(mode="json", exclude_none=True),
-            owns_everything=False,
-        )
+        begin(processor, Operation.MODIFY, living)
         without_device("gpu")(fakes)
         fakes.calls.clear()
 
@@ -310,12 +305,7 @@ class TestAnUnfinishedOperation:
     def test_if_a_repair_is_finished_by_recover(
         self, processor: HandlerProcessor, fakes: Substrate, living: NodeSliver, undo: bool
     ) -> None:
-        journal = Journal(processor.site.state_dir)
-        journal.begin(
-            Operation.RECONCILE,
-            living.model_dump(mode="json", exclude_none=True),
-            owns_everything=False,
-        )
+        begin(processor, Operation.RECONCILE, living)
         without_device("gpu")(fakes)
 
         for future in processor.recover(undo=undo):
