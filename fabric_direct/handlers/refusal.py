@@ -1,8 +1,8 @@
 """Checks before anything is changed: what a host cannot serve, and what a modification cannot change."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from fabric_direct.drivers.contract import HostDrivers, Server, Tenant, Volume
+from fabric_direct.drivers.contract import HostDrivers, PluggedDevice, Server, Tenant, Volume
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.base import field_below
 from fabric_direct.handlers.found import OtherDisk
@@ -17,7 +17,8 @@ from fabric_direct.model import (
 )
 
 # Fields of a device's interface that can be changed.
-_SETTINGS = {"ipv4": None, "ipv6": None, "auto_config": False, "bandwidth": None}
+_SETTINGS = {"ipv4": None, "ipv6": None, "auto_config": False, "bandwidth": None, "vlan": None}
+_ANEW = "leave the component out first, and add it again: it is plugged in anew then"
 # Fields that a modification cannot change: the guest was created from them.
 _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
@@ -127,13 +128,51 @@ def refuse_other_disks(others: Iterable[OtherDisk], sliver: NodeSliver) -> None:
 def _refuse_other_kinds(was: NodeSliver, sliver: NodeSliver) -> None:
     former = {c.id: c for c in was.components}
     for number, component in enumerate(sliver.components):
+        with field_below(f"components[{number}]"):
+            _refuse_other_mac(former.get(component.id), component)
         if not _changeable(former.get(component.id, component), component):
             raise InvalidSliver(
                 f"{component.type} {component.id} cannot be replaced by another one of the same id",
                 field=f"components[{number}]",
                 remedy="give the new one another id; only these can be changed: network and interface "
-                "of a vNIC, the bandwidth of a SharedNIC, and settings in the guest (a NIC's addresses, "
-                "whether a volume is mounted)",
+                "of a vNIC, VLAN and bandwidth of a SharedNIC, and settings in the guest (a NIC's "
+                "addresses, whether a volume is mounted)",
+            )
+
+
+def _refuse_other_mac(was: Component | None, wanted: Component) -> None:
+    if not (isinstance(was, SharedNic) and isinstance(wanted, SharedNic)):
+        return
+    if was.interface.mac != wanted.interface.mac and was.bdf == wanted.bdf:
+        raise InvalidSliver(
+            f"the MAC of SharedNIC {wanted.id} cannot be changed",
+            field="interface.mac",
+            why="the guest's driver keeps the MAC that the VF was plugged in with",
+            remedy=_ANEW,
+        )
+
+
+def refuse_adopted_vlans(
+    was: NodeSliver, sliver: NodeSliver, plugged: Callable[[], Iterable[PluggedDevice]]
+) -> None:
+    """Raise InvalidSliver if a VF is to change its VLAN that others plugged in: theirs is not known.
+
+    :param plugged: returns the functions that the server has.
+    """
+    vlans = {nic.id: nic.interface.vlan for nic in was.components if isinstance(nic, SharedNic)}
+    changed = {
+        nic.id: number
+        for number, nic in enumerate(sliver.components)
+        if isinstance(nic, SharedNic)
+        and vlans.get(nic.id, nic.interface.vlan) != nic.interface.vlan
+    }
+    for device in plugged() if changed else ():
+        if device.adopted and device.component in changed:
+            raise InvalidSliver(
+                f"the VLAN of SharedNIC {device.component} cannot be changed",
+                field=f"components[{changed[device.component]}].interface.vlan",
+                why="others plugged it in, and its VLAN is theirs",
+                remedy=_ANEW,
             )
 
 
@@ -155,13 +194,13 @@ def _moved(was: Interface, wanted: Interface) -> bool:
 
 
 def _on_host(component: Component) -> Component:
-    """Return a component without its settings in the guest and without a VF's bandwidth."""
+    """Return a component without its settings in the guest, and without a VF's VLAN and bandwidth."""
     if isinstance(component, Storage):
         return component.model_copy(update={"mount": None})
     if isinstance(component, SharedNic):
         interface = component.interface.model_copy(update=_SETTINGS)
         return component.model_copy(update={"interface": interface})
     if isinstance(component, SmartNic):
-        kept = tuple(i.model_copy(update=_SETTINGS | {"vlan": None}) for i in component.interfaces)
+        kept = tuple(i.model_copy(update=_SETTINGS) for i in component.interfaces)
         return component.model_copy(update={"interfaces": kept})
     return component

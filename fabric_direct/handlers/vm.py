@@ -6,7 +6,7 @@
              → (host key →) guest answers and sees its devices → configure NICs, mount volumes
              → verify
     modify   hold new ports, make volumes → unplug what changes → hold its ports anew
-             → plug in, attach, bandwidth (→ power cycle)
+             → plug in, attach, VLAN, bandwidth (→ power cycle)
              → guest has its addresses → configure NICs, mount volumes → verify
              → unconfigure and unmount, then unplug what is unwanted (→ power cycle)
              → remove its ports and volumes, clean its devices
@@ -35,6 +35,7 @@ from fabric_direct.drivers.contract import (
     GuestDriver,
     HostDrivers,
     Image,
+    PluggedDevice,
     Port,
     Server,
     ServerSpec,
@@ -73,6 +74,7 @@ from fabric_direct.handlers.guestconfig.stages import GuestStages
 from fabric_direct.handlers.guestconfig.wanted import refuse_settings
 from fabric_direct.handlers.observation import observe_server, plugged_devices, tenant_of
 from fabric_direct.handlers.refusal import (
+    refuse_adopted_vlans,
     refuse_components,
     refuse_crowd,
     refuse_fixed,
@@ -185,6 +187,7 @@ class VMHandler:
         refuse_components(self._drivers, sliver, tenant)
         refuse_settings(self._drivers, sliver)
         refuse_crowd(self._drivers, was, sliver, tenant, [c.id for c in plugged_in(server)])
+        refuse_adopted_vlans(was, sliver, lambda: self._plugged(server))
         records = self._records(sliver.id)
         functions, held = self._functions(server, records), self._held(sliver.id, records)
         missing = unrecorded(functions, records)
@@ -447,12 +450,16 @@ class VMHandler:
         allows = host in self._site.hosts and self._site.passes_devices(host)
         return next(iter(self._drivers.devices.values()), None) if allows else None
 
+    def _plugged(self, server: Server) -> tuple[PluggedDevice, ...]:
+        """Return the functions that the server has."""
+        driver = self._any_device_driver()
+        return driver.plugged(tenant_of(self._drivers, server)) if driver else ()
+
     def _functions(
         self, server: Server, records: Iterable[DeviceRecord]
     ) -> tuple[DeviceRecord, ...]:
         """Return a record for each function that the server has, whether it is written down or not."""
-        driver = self._any_device_driver()
-        plugged = driver.plugged(tenant_of(self._drivers, server)) if driver else ()
+        plugged = self._plugged(server)
         return tuple(as_records(self._drivers, server.sliver, plugged, records))
 
     def _record(self, records: Iterable[DeviceRecord]) -> list[Step]:

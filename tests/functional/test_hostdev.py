@@ -8,6 +8,7 @@ records are kept in a directory of the test's. What runs is on the worker lab.
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -18,12 +19,14 @@ from pytest_mock import MockerFixture
 from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.drivers.libvirt.passthrough import device_host, node_devices, records
+from fabric_direct.drivers.libvirt.passthrough import attached, device_host, node_devices, records
+from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG
+from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, address_in
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
 from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_name, domain_uuid
-from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
+from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, attribute, render
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -426,3 +429,22 @@ def test_the_functions_of_one_device_share_a_slot_that_libvirt_accepts(
     assert len({(address["bus"], address["slot"]) for address in found}) == 1
     assert [address["function"] for address in found] == ["0x0", "0x1"]
     assert [address.get("multifunction") for address in found] == ["on", None]
+
+
+def test_a_vf_is_defined_with_another_vlan_in_the_slot_that_it_has(
+    define: Callable[..., libvirt.virDomain],
+) -> None:
+    vf = PluggedDevice("vf", alias(SLIVER, "vf"), ABSENT, mac="52:54:00:0f:d0:77", vlan=304)
+    interface = render("interface-hostdev.xml.j2", device=vf, slot=None)
+    domain = define(f"{TAG}-vlan", uuid4(), devices=ROOT_PORTS + interface)
+    (former,) = Reading(domain).takers()
+
+    for vlan in (305, None, 7):
+        (there,) = Reading(domain).takers()
+        domain.updateDeviceFlags(attached.with_vlan(there.element, vlan), CONFIG)
+        (now,) = Reading(domain).takers()
+
+        assert attribute(now.element, "vlan/tag", "id") == (str(vlan) if vlan else None)
+        assert attribute(now.element, "mac", "address") == vf.mac
+        assert (now.alias, now.address) == (vf.alias, ABSENT)
+        assert address_in(now.element) == address_in(former.element)

@@ -45,11 +45,15 @@ def test_from_its_creation_to_its_end(processor: HandlerProcessor, worker: Worke
     assert probed
     assert probed.differences == ()
 
-    changed = sliver(nic(bandwidth=200), drive(OTHER_DRIVE, "drive2"))
+    changed = sliver(nic(bandwidth=200, vlan=305), drive(OTHER_DRIVE, "drive2"))
     done(processor.modify(changed).result())
     assert states(processor)[DRIVE] is DeviceState.FREE
     assert states(processor)[OTHER_DRIVE] is DeviceState.USED
-    assert worker.vf("enp1s0", 0)["rate"]["max_tx"] == 200
+    vf = worker.vf("enp1s0", 0)
+    assert (vf["rate"]["max_tx"], vf["vlan_list"][0]["vlan"]) == (200, 305)
+    probed = processor.probe(changed).result().observed
+    assert probed
+    assert probed.differences == ()
 
     done(processor.delete(changed.ref()).result())
     assert {states(processor)[each] for each in (VF, DRIVE, OTHER_DRIVE)} == {DeviceState.FREE}

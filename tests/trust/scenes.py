@@ -58,7 +58,7 @@ _CHANGED = (
     _DATA,
     _MORE,
     _SMART,
-    _VF | {"interface": {**_VF["interface"], "bandwidth": 20}},
+    _VF | {"interface": {**_VF["interface"], "bandwidth": 20, "vlan": 304}},
     _NVME,
 )
 

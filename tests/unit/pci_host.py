@@ -113,6 +113,15 @@ class FakeDomain:
             if flags & scope:
                 self.devices[scope].append(self._placed(xml, scope))
 
+    def updateDeviceFlags(self, xml: str, flags: int) -> None:  # noqa: N802 - libvirt's name
+        """Define a device otherwise; libvirt refuses to change one of a running domain."""
+        label = self._alias(ElementTree.fromstring(xml))
+        self.calls.update(label, flags)
+        if flags != CONFIG:
+            raise error(libvirt.VIR_ERR_OPERATION_UNSUPPORTED, "cannot change config of 'hostdev'")
+        aliases = [self._alias(ElementTree.fromstring(each)) for each in self.devices[CONFIG]]
+        self.devices[CONFIG][aliases.index(label)] = xml
+
     def _placed(self, xml: str, scope: int) -> str:
         """Give a device the first free root port, as libvirt does with one that names none."""
         device = ElementTree.fromstring(xml)

@@ -181,7 +181,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a hostdev was lost": (without_device("gpu"), "GPU gpu is missing"),
     "a VF was lost": (without_device("vf"), "SharedNIC vf is missing"),
     "a VF got another MAC": (device("vf", mac="52:54:00:00:00:78"), "ua-sliver-1-vf-0 is not so"),
-    "a VF lost its VLAN": (device("vf", vlan=None), "ua-sliver-1-vf-0 is not so"),
+    "a VF lost its VLAN": (device("vf", vlan=None), "ua-sliver-1-vf-0 has VLAN 0, not 304"),
     "a VF got another rate": (rate, "ua-sliver-1-vf-0 is not so"),
     "the uplink left VEPA mode": (veb, f"uplink {UPLINK} is in mode veb, not vepa"),
     "somebody passed a function through": (

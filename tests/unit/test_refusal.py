@@ -1,5 +1,6 @@
 """What a host cannot serve, and what a modification may not change."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,12 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.handlers.refusal import refuse_components, refuse_crowd, refuse_fixed
+from fabric_direct.handlers.refusal import (
+    refuse_adopted_vlans,
+    refuse_components,
+    refuse_crowd,
+    refuse_fixed,
+)
 from fabric_direct.model import (
     Capacities,
     DeviceState,
@@ -33,6 +39,7 @@ from fabric_direct.model import (
 
 VF, GPU, AUDIO = map(PciAddress.parse, ("27:10.1", "25:00.0", "25:00.1"))
 TENANT = Tenant("s")
+MAC = "52:54:00:00:00:07"
 
 
 def nic(**values: Any) -> SharedNic:
@@ -59,24 +66,37 @@ def server(was: NodeSliver) -> Server:
 
 
 class TestASharedNic:
+    @pytest.mark.parametrize("was", [None, MAC])
+    def test_keeps_its_mac(self, was: str | None) -> None:
+        changed = nic(vlan=304, mac="52:54:00:00:00:08")
+
+        with pytest.raises(
+            InvalidSliver, match="the MAC of SharedNIC nic cannot be changed"
+        ) as refusal:
+            refuse_fixed(server(node(nic(vlan=304, mac=was))), node(changed))
+
+        assert refusal.value.field == "components[0].interface.mac"
+
     @pytest.mark.parametrize(
         "changed",
-        [nic(vlan=305), nic(vlan=304, mac="52:54:00:00:00:07"), nic()],
-        ids=["vlan", "mac", "no vlan"],
+        [{"bandwidth": 100}, {"bandwidth": None}, {"vlan": 305}, {"vlan": None}],
+        ids=["bandwidth", "no bandwidth", "vlan", "no vlan"],
     )
-    def test_is_not_changed_in_place(self, changed: SharedNic) -> None:
-        with pytest.raises(
-            InvalidSliver, match=r"SharedNIC nic cannot be replaced by another"
-        ) as refusal:
-            refuse_fixed(server(node(nic(vlan=304))), node(changed))
+    def test_may_get_another_vlan_and_bandwidth(self, changed: dict[str, Any]) -> None:
+        was = {"vlan": 304, "bandwidth": 50, "mac": MAC}
 
-        assert refusal.value.field == "components[0]"
+        refuse_fixed(server(node(nic(**was))), node(nic(**(was | changed))))
 
-    @pytest.mark.parametrize("bandwidth", [None, 100])
-    def test_may_get_another_bandwidth(self, bandwidth: int | None) -> None:
-        was = node(nic(vlan=304, bandwidth=50))
+    def test_that_others_plugged_in_keeps_its_vlan(self) -> None:
+        was, wanted = node(nic(vlan=304)), node(nic(vlan=305))
+        theirs = PluggedDevice("nic", "ua-s-nic-0", VF, adopted=True)
 
-        refuse_fixed(server(was), node(nic(vlan=304, bandwidth=bandwidth)))
+        with pytest.raises(InvalidSliver, match="others plugged it in") as refusal:
+            refuse_adopted_vlans(was, wanted, lambda: (theirs,))
+
+        assert refusal.value.field == "components[0].interface.vlan"
+        refuse_adopted_vlans(was, was, lambda: (theirs,))
+        refuse_adopted_vlans(was, wanted, lambda: (replace(theirs, adopted=False),))
 
     def test_that_stays_as_it_is_passes(self) -> None:
         refuse_fixed(server(node(nic(vlan=304))), node(nic(vlan=304)))

@@ -234,14 +234,6 @@ class TestAttach:
         assert host.calls.attach.mock_calls == [call(ALIAS, LIVE)]
         assert devices.differences(nic(), TENANT) == ()
 
-    def test_with_another_vlan_than_the_vf_has_is_no_success(
-        self, devices: SriovDevice, domain: NicDomain, nic: MakeNic
-    ) -> None:
-        devices.attach(TENANT, nic(vlan=304))
-
-        with pytest.raises(NotVerified, match=r"wanted .*vlan 305.*found .*vlan 304"):
-            devices.attach(TENANT, nic(vlan=305))
-
     @pytest.mark.parametrize("method", ["set_vf", "set_bridge_mode"])
     def test_plugs_nothing_in_that_the_pf_does_not_enforce(
         self,
@@ -258,6 +250,114 @@ class TestAttach:
             devices.attach(TENANT, nic())
 
         host.calls.attach.assert_not_called()
+
+
+class TestTheVlanOfAVfThatIsPluggedIn:
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [({"vlan": 304}, {"vlan": 305}), ({"vlan": 304}, {}), ({}, {"vlan": 7})],
+    )
+    def test_is_changed_at_the_pf_and_in_the_definition(
+        self,
+        devices: SriovDevice,
+        host: Worker,
+        nics: Substrate,
+        domain: NicDomain,
+        nic: MakeNic,
+        before: dict[str, int],
+        after: dict[str, int],
+    ) -> None:
+        devices.attach(TENANT, nic(**before))
+        slots = domain.slots(CONFIG)
+        host.calls.reset_mock()
+
+        (found,) = devices.attach(TENANT, nic(**after))
+
+        assert host.calls.update.mock_calls == [call(ALIAS, CONFIG)]
+        assert changes(host) == ["set_vf"]
+        assert (found.vlan, nics.vfs["ens6f1"][0].vlan) == (after.get("vlan"), after.get("vlan", 0))
+        assert nics.vfs["ens6f1"][0].mac == MAC
+        assert domain.slots(CONFIG) == slots
+        assert devices.differences(nic(**after), TENANT) == ()
+        assert devices.plugged(TENANT) == (found,)
+
+    def test_is_changed_with_its_rate(
+        self, devices: SriovDevice, nics: Substrate, domain: NicDomain, nic: MakeNic
+    ) -> None:
+        devices.attach(TENANT, nic(vlan=304, bandwidth=100))
+
+        devices.attach(TENANT, nic(vlan=305, bandwidth=200))
+
+        assert nics.vfs["ens6f1"][0] == VfSettings(MAC, 305, 0, True, False, 200, 0, 0)
+
+    def test_differs_now_and_at_the_next_start(
+        self, devices: SriovDevice, domain: NicDomain, nic: MakeNic
+    ) -> None:
+        devices.attach(TENANT, nic(vlan=304))
+
+        assert devices.differences(nic(vlan=305), TENANT) == (
+            "SharedNIC nic has VLAN 304 at its next start, not 305",
+            "VF of nic has vlan 304, not 305",
+        )
+
+    def test_is_changed_in_the_definition_alone_while_the_domain_is_off(
+        self, devices: SriovDevice, host: Worker, nics: Substrate, domain: NicDomain, nic: MakeNic
+    ) -> None:
+        devices.attach(TENANT, nic(vlan=304))
+        domain.live, nics.vfs["ens6f1"] = False, [replace(IDLE, trust=True, spoof_check=False)]
+        host.calls.reset_mock()
+
+        (found,) = devices.attach(TENANT, nic(vlan=305))
+
+        assert (found.vlan, nics.vfs["ens6f1"][0].vlan) == (305, 0)
+        assert changes(host) == []
+
+    @pytest.mark.parametrize("done_by_then", ["nothing", "the definition", "the PF"])
+    def test_is_changed_by_the_next_after_a_kill(
+        self,
+        devices: SriovDevice,
+        nics: Substrate,
+        domain: NicDomain,
+        nic: MakeNic,
+        done_by_then: str,
+    ) -> None:
+        devices.attach(TENANT, nic(vlan=304))
+        if done_by_then == "the definition":
+            nics.fault("uplink.set_vf", kind="fail")
+            with pytest.raises(DriverError, match="set_vf"):
+                devices.attach(TENANT, nic(vlan=305))
+        if done_by_then == "the PF":
+            FakeUplink(devices._host.site, HOST).set_vf("ens6f1", 0, VfSettings(vlan=305))
+
+        devices.attach(TENANT, nic(vlan=305))
+
+        assert devices.differences(nic(vlan=305), TENANT) == ()
+
+    def test_that_the_definition_does_not_take_is_no_success(
+        self, devices: SriovDevice, domain: NicDomain, nic: MakeNic, mocker: MockerFixture
+    ) -> None:
+        devices.attach(TENANT, nic(vlan=304))
+        mocker.patch.object(domain, "updateDeviceFlags")
+
+        with pytest.raises(NotVerified, match=r"wanted .*vlan 305.*found .*vlan 304"):
+            devices.attach(TENANT, nic(vlan=305))
+
+    @pytest.mark.parametrize("changed", [{"vlan": 7}, {"mac": OTHER_MAC}])
+    def test_and_its_mac_are_set_back_where_others_changed_them(
+        self,
+        devices: SriovDevice,
+        nics: Substrate,
+        domain: NicDomain,
+        nic: MakeNic,
+        changed: dict[str, object],
+    ) -> None:
+        devices.attach(TENANT, nic(vlan=304))
+        FakeUplink(devices._host.site, HOST).set_vf("ens6f1", 0, VfSettings(**changed))  # type: ignore[arg-type]
+
+        devices.attach(TENANT, nic(vlan=304))
+
+        assert (nics.vfs["ens6f1"][0].mac, nics.vfs["ens6f1"][0].vlan) == (MAC, 304)
+        assert devices.differences(nic(vlan=304), TENANT) == ()
 
 
 class TestVepa:

@@ -97,6 +97,12 @@ def record(component: str = "gpu", address: PciAddress = GPU) -> DeviceRecord:
     return DeviceRecord(address, "GPU", None, "sliver-1", component, "10de", "1db6")
 
 
+def differences(processor: HandlerProcessor, sliver: SliverRef) -> tuple[str, ...]:
+    observed = processor.probe(sliver).result().observed
+    assert observed
+    return observed.differences
+
+
 def made(outcome: Outcome) -> list[str]:
     return [step.step for step in outcome.steps if step.status is StepStatus.DONE]
 
@@ -425,48 +431,85 @@ class TestModify:
         assert has(fakes) == {"plugged": ["gpu2"], "written": ["gpu2"]}
 
 
-class TestTheBandwidthOfASharedNic:
-    @pytest.mark.parametrize(("before", "after"), [(None, 100), (100, 200), (100, None)])
-    def test_is_changed_in_place(
+class TestVlanAndBandwidthOfASharedNic:
+    @pytest.fixture(params=[False, True], ids=["of libvirt", "of a cloud"])
+    def cloud(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+        monkeypatch.setattr(FakeCompute, "cloud", request.param)
+        return bool(request.param)
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ({}, {"bandwidth": 100}),
+            ({"bandwidth": 100}, {}),
+            ({}, {"vlan": 304}),
+            ({"vlan": 304}, {}),
+            ({"vlan": 304, "bandwidth": 100}, {"vlan": 305, "bandwidth": 200}),
+        ],
+    )
+    def test_are_changed_in_place(
         self,
         processor: HandlerProcessor,
         fakes: Substrate,
         make: MakeVm,
-        before: int | None,
-        after: int | None,
+        cloud: bool,
+        before: dict[str, int],
+        after: dict[str, int],
     ) -> None:
-        done(processor.create(make(shared(bandwidth=before))).result())
+        done(processor.create(make(shared(**before), host="localhost")).result())
+        changed = make(shared(**after), host="localhost")
         fakes.calls.clear()
 
-        outcome = done(processor.modify(make(shared(bandwidth=after))).result())
+        outcome = done(processor.modify(changed).result())
 
         assert outcome.observed
-        assert [device.bandwidth for device in outcome.observed.devices] == [after]
+        (device,) = outcome.observed.devices
+        assert (device.vlan, device.bandwidth) == (after.get("vlan"), after.get("bandwidth"))
         assert not fakes.calls["device.detach"] + fakes.calls["device.clean"]
+        assert differences(processor, changed) == ()
 
-    def test_is_as_before_after_a_modification_that_failed(
+    def test_are_compared_by_a_probe(self, processor: HandlerProcessor, make: MakeVm) -> None:
+        done(processor.create(make(shared(vlan=304))).result())
+
+        unlike = differences(processor, make(shared(vlan=305)))
+
+        assert unlike == ("ua-sliver-1-vf-0 has VLAN 304, not 305",)
+
+    def test_are_as_before_after_a_modification_that_failed(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm
     ) -> None:
-        done(processor.create(make(shared(bandwidth=100))).result())
+        done(processor.create(make(shared(vlan=304, bandwidth=100))).result())
         before = dict(fakes.plugged)
         fakes.fault("guest.wait", kind="fail")
 
-        outcome = processor.modify(make(shared(bandwidth=200))).result()
+        outcome = processor.modify(make(shared(vlan=305, bandwidth=200))).result()
 
         assert (outcome.status, outcome.left) == (Status.FAILED, ())
         assert fakes.plugged == before
         assert not fakes.calls["device.clean"]
 
-    def test_is_all_of_it_that_can_be_changed(
+    def test_are_finished_by_the_next_after_a_killed_modification(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm
     ) -> None:
         done(processor.create(make(shared(vlan=304))).result())
+        (there,) = fakes.plugged["sliver-1"]
+        fakes.plugged["sliver-1"] = (replace(there, vlan=305),)
+        assert differences(processor, REF) == ("ua-sliver-1-vf-0 has VLAN 305, not 304",)
 
-        outcome = processor.modify(make(shared(vlan=305, bandwidth=100))).result()
+        done(processor.modify(make(shared(vlan=305))).result())
+
+        assert differences(processor, REF) == ()
+
+    def test_are_all_of_it_that_can_be_changed(
+        self, processor: HandlerProcessor, make: MakeVm
+    ) -> None:
+        done(processor.create(make(shared(vlan=304))).result())
+
+        outcome = processor.modify(make(shared(vlan=304, mac="52:54:00:00:00:07"))).result()
 
         assert outcome.status is Status.REFUSED
         assert outcome.error
-        assert "the bandwidth of a SharedNIC" in outcome.error.message
+        assert outcome.error.field == "components[0].interface.mac"
 
 
 class TestRootPorts:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import libvirt
 import pytest
 
 from fabric_direct.config import Site
@@ -135,6 +136,47 @@ class TestASharedNic:
         sriov.attach(tenant, nic(bandwidth=200))
 
         assert worker.vf("enp1s0", 0)["rate"]["max_tx"] == 200
+        give_back(sriov, tenant, "nic1")
+
+    def test_its_vlan_is_changed_while_it_is_plugged_in(
+        self, sriov: SriovDevice, tenant: Tenant, worker: Worker, l2: L2
+    ) -> None:
+        before = worker.vf("enp1s0", 0)
+        sriov.attach(tenant, nic(vlan=304))
+        assert sriov.differences(nic(vlan=305), tenant) == (
+            "SharedNIC nic1 has VLAN 304 at its next start, not 305",
+            "VF of nic1 has vlan 304, not 305",
+        )
+
+        (changed,) = sriov.attach(tenant, nic(vlan=305))
+
+        assert changed.vlan == worker.vf("enp1s0", 0)["vlan_list"][0]["vlan"] == 305
+        assert "<tag id='305'/>" in l2.domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+        assert sriov.differences(nic(vlan=305), tenant) == ()
+
+        (untagged,) = sriov.attach(tenant, nic())
+
+        assert (untagged.mac, untagged.vlan) == (MAC, None)
+        assert worker.vf("enp1s0", 0)["vlan_list"][0].get("vlan", 0) == 0
+        assert sriov.differences(nic(), tenant) == ()
+        give_back(sriov, tenant, "nic1")
+        assert worker.vf("enp1s0", 0) == before
+
+    def test_its_vlan_and_mac_are_set_back_where_others_changed_them(
+        self, sriov: SriovDevice, tenant: Tenant, worker: Worker
+    ) -> None:
+        sriov.attach(tenant, nic(vlan=304))
+        worker.run("ip", "link", "set", "enp1s0", "vf", "0", "vlan", "7")
+        worker.run("ip", "link", "set", "enp1s0", "vf", "0", "mac", OTHER_MAC)
+        assert sriov.differences(nic(vlan=304), tenant) == (
+            f"VF of nic1 has mac {OTHER_MAC}, not {MAC}",
+            "VF of nic1 has vlan 7, not 304",
+        )
+
+        sriov.attach(tenant, nic(vlan=304))
+
+        there = worker.vf("enp1s0", 0)
+        assert (there["address"], there["vlan_list"][0]["vlan"]) == (MAC, 304)
         give_back(sriov, tenant, "nic1")
 
     def test_an_uplink_that_left_vepa_is_set_to_it_again_with_a_warning(

@@ -10,7 +10,8 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment
-from fabric_direct.model import DeviceState, NodeSliver, PciAddress
+from fabric_direct.drivers.libvirt.passthrough.vf_settings import VirtualFunctions
+from fabric_direct.model import DeviceState, NodeSliver, PciAddress, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.worker.conftest import Worker
@@ -51,6 +52,12 @@ def states(processor: HandlerProcessor) -> dict[str, DeviceState]:
     return {str(d.address): d.state for d in found if d.address in wanted}
 
 
+def differences(processor: HandlerProcessor, wanted: SliverRef) -> tuple[str, ...]:
+    observed = processor.probe(wanted).result().observed
+    assert observed
+    return observed.differences
+
+
 def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
     make_site: Callable[..., Site], worker: Worker, tidy: None
 ) -> None:
@@ -67,10 +74,14 @@ def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
         assert len(card.guest_interfaces) == 1
         assert states(processor) == {VF: DeviceState.USED, NVME: DeviceState.USED}
 
-        changed = sliver(nic(bandwidth=200))
+        changed = sliver(nic(bandwidth=200, vlan=305))
         observed = done(processor.modify(changed).result()).observed
         assert observed
-        assert [(d.component, d.bandwidth) for d in observed.devices] == [("nic1", 200)]
+        (now,) = observed.devices
+        assert (now.component, now.bandwidth, now.vlan) == ("nic1", 200, 305)
+        assert now.guest_interfaces == card.guest_interfaces
+        assert worker.vf("enp1s0", 0)["vlan_list"][0]["vlan"] == 305
+        assert differences(processor, changed) == ()
         assert states(processor) == {VF: DeviceState.USED, NVME: DeviceState.FREE}
         assert worker.driver(NVME) == "nvme"
 
@@ -78,15 +89,30 @@ def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
         assert states(processor) == {VF: DeviceState.FREE, NVME: DeviceState.FREE}
 
 
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _create_and_die(site: Site, wanted: NodeSliver) -> None:
     """Create in this process, which is killed when the device is written down and unbound."""
-
-    def die(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    Attachment._attach_missing = die  # type: ignore[method-assign]
+    Attachment._attach_missing = _die  # type: ignore[method-assign]
     with HandlerProcessor(site) as processor:
         done(processor.create(wanted).result())
+
+
+def _modify_and_die(site: Site, wanted: NodeSliver) -> None:
+    """Modify in this process, which is killed when the definition has the VLAN, and the PF not yet."""
+    VirtualFunctions.confirm = _die  # type: ignore[method-assign]
+    with HandlerProcessor(site) as processor:
+        done(processor.modify(wanted).result())
+
+
+def killed(target: Callable[[Site, NodeSliver], None], *args: Any) -> bool:
+    """Run it in a process of its own; return whether that was killed."""
+    child = multiprocessing.get_context("fork").Process(target=target, args=args)
+    child.start()
+    child.join(300)
+    return child.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("operation", ["create", "delete"])
@@ -94,10 +120,7 @@ def test_what_a_killed_creation_left_is_taken_up(
     make_site: Callable[..., Site], tidy: None, operation: str
 ) -> None:
     site, wanted = make_site(guest="none"), sliver(DRIVE, id="fdtest-cut")
-    child = multiprocessing.get_context("fork").Process(target=_create_and_die, args=(site, wanted))
-    child.start()
-    child.join(300)
-    assert child.exitcode == -signal.SIGKILL
+    assert killed(_create_and_die, site, wanted)
     with HandlerProcessor(site) as processor:
         assert states(processor)[NVME] is DeviceState.LOST
 
@@ -107,3 +130,27 @@ def test_what_a_killed_creation_left_is_taken_up(
             done(processor.delete(wanted.ref()).result())
 
         assert states(processor)[NVME] is DeviceState.FREE
+
+
+@pytest.mark.parametrize("undone", [False, True], ids=["again", "recover"])
+def test_a_killed_change_of_the_vlan_is_finished_or_undone(
+    make_site: Callable[..., Site], worker: Worker, tidy: None, *, undone: bool
+) -> None:
+    site = make_site(guest="none")
+    was, wanted = (sliver(nic(vlan=vlan), id="fdtest-cut") for vlan in (304, 305))
+    with HandlerProcessor(site) as processor:
+        done(processor.create(was).result())
+    assert killed(_modify_and_die, site, wanted)
+    with HandlerProcessor(site) as processor:
+        assert differences(processor, was.ref()) == (
+            "SharedNIC nic1 has VLAN 305 at its next start, not 304",
+        )
+
+        if undone:
+            assert all(future.result().ok for future in processor.recover(undo=True))
+        else:
+            done(processor.modify(wanted).result())
+
+        assert worker.vf("enp1s0", 0)["vlan_list"][0]["vlan"] == (304 if undone else 305)
+        assert differences(processor, was.ref()) == ()
+        done(processor.delete(was.ref()).result())

@@ -122,9 +122,10 @@ class FakeDevice(Hears, Fake):
         return self._differences(component, tenant)
 
     def _differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
-        there = self._has(tenant)
-        lacking = (d for d in _plugged(tenant, component) if d not in there)
-        return (*(f"{d.alias} is not so" for d in lacking), *self._other_mode(component))
+        there = {device.alias: device for device in self._has(tenant)}
+        lacking = (d for d in _plugged(tenant, component) if d != there.get(d.alias))
+        unlike = (_unlike(device, there.get(device.alias, device)) for device in lacking)
+        return (*unlike, *self._other_mode(component))
 
     def _other_mode(self, component: PciComponent) -> Iterator[str]:
         """Yield the uplink whose mode is not what the allow-list says."""
@@ -309,6 +310,12 @@ class FakeColdDevice(FakeDevice):
     """A fake driver of devices that need a power cycle."""
 
     cold = True
+
+
+def _unlike(wanted: PluggedDevice, found: PluggedDevice) -> str:
+    if wanted.vlan == found.vlan:
+        return f"{wanted.alias} is not so"
+    return f"{wanted.alias} has VLAN {found.vlan or 0}, not {wanted.vlan or 0}"
 
 
 def _plugged(tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:

@@ -4,12 +4,12 @@
 
     lock the functions and those bound to them → survey host, domains and records → refuse
     → record as in use → unbind from the host's drivers → apply settings (VFs)
-    → attach what is missing → read back → confirm settings (VFs)
+    → attach what is missing → define other VLANs → read back → set what the PF enforces otherwise (VFs)
 
 If a step after the records fails, the functions that this attach added are detached again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -72,8 +72,10 @@ class PlainFunctions:
     def apply(self, topology: Topology, component: PciComponent) -> None:
         """Apply the settings before the attach."""
 
-    def confirm(self, topology: Topology, component: PciComponent) -> None:
-        """Repair settings that attaching has changed."""
+    def confirm(
+        self, topology: Topology, component: PciComponent, plugged: tuple[PluggedDevice, ...]
+    ) -> None:
+        """Set what differs once the running domain has the functions."""
 
     def restore(self, topology: Topology, record: DeviceRecord) -> None:
         """Restore the settings of the record."""
@@ -151,9 +153,12 @@ class Attachment:
             self._prepare(topology)
             with detaching_on_error(self.plug, own.domain, lambda: self._added(before)):
                 with host.lock_domain(tenant):
-                    self._attach_missing(self.plug.of(host.the_domain(tenant)))
-                found = self._read_back(own.again())
-                self.functions.confirm(topology, component)
+                    there = self.plug.of(host.the_domain(tenant))
+                    self._attach_missing(there)
+                    self._define_vlans(there)
+                found = self._read_back(now := self.plug.of(own.again()))
+                if LIVE in now.scopes:
+                    self.functions.confirm(topology, component, found)
             return self.functions.with_settings(found)
 
     @property
@@ -216,18 +221,33 @@ class Attachment:
             xml = render(self.functions.template, device=device, slot=slot)
             own.domain.attachDeviceFlags(xml, scopes)
 
+    def _define_vlans(self, own: Reading) -> None:
+        """Define the VLANs of functions that are there; libvirt changes none of a running domain's."""
+        plugged = attached.plugged_in(own, self.tenant.sliver)
+        vlans = {d.alias: d.vlan for _, d in attached.defined_otherwise(plugged, self.wanted)}
+        for taker in own.takers():
+            if taker.scope == CONFIG and taker.alias in vlans:
+                xml = attached.with_vlan(taker.element, vlans[taker.alias])
+                own.domain.updateDeviceFlags(xml, CONFIG)
+
     def _read_back(self, own: Reading) -> tuple[PluggedDevice, ...]:
         """Return the functions as found: live if the domain runs, else as defined."""
-        wanted, domain = self.wanted, own.domain
-        plugged = attached.plugged_in(self.plug.of(own), self.tenant.sliver)
-        labels = {device.alias for device in wanted}
+        wanted, labels = self.wanted, {device.alias for device in self.wanted}
+        plugged = {
+            scope: tuple(device for device in there if device.alias in labels)
+            for scope, there in attached.plugged_in(own, self.tenant.sliver).items()
+        }
         for there in plugged.values():
             if not all(any(attached.is_as(found, device) for found in there) for device in wanted):
-                has = [attached.described(d) for d in there if d.alias in labels]
-                why = f"wanted {', '.join(map(attached.described, wanted))}; "
-                why += f"found {', '.join(has) or 'nothing'}"
-                raise not_attached(domain, self.functions.host.uri, why)
-        return tuple(found for found in attached.current(plugged) if found.alias in labels)
+                raise self._unlike(own.domain, there)
+        for found, _ in attached.defined_otherwise(plugged, wanted):
+            raise self._unlike(own.domain, [found])
+        return attached.current(plugged)
+
+    def _unlike(self, domain: libvirt.virDomain, there: Iterable[PluggedDevice]) -> NotVerified:
+        has = ", ".join(map(attached.described, there)) or "nothing"
+        why = f"wanted {', '.join(map(attached.described, self.wanted))}; found {has}"
+        return not_attached(domain, self.functions.host.uri, why)
 
 
 def not_attached(domain: libvirt.virDomain, where: str, why: str) -> NotVerified:

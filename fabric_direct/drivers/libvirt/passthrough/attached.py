@@ -1,6 +1,9 @@
 """The PCI functions that a sliver's domain has by our stamp, as read from its XML."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import libvirt
 
@@ -32,13 +35,37 @@ def current(plugged: dict[int, tuple[PluggedDevice, ...]]) -> tuple[PluggedDevic
 
 
 def is_as(found: PluggedDevice, wanted: PluggedDevice) -> bool:
-    """Return whether a device is the wanted one, regardless of its address in the guest.
+    """Return whether a device is the wanted one, regardless of its address in the guest and its VLAN.
 
-    MAC and VLAN of an adopted VF are not in its domain's XML: it is taken as it is.
+    The MAC of an adopted VF is not in its domain's XML: it is taken as it is.
     """
-    if found.adopted:
-        wanted = replace(wanted, mac=found.mac, vlan=found.vlan, adopted=True)
-    return replace(found, guest_address=None, guest_port=None) == wanted
+    mac = found.mac if found.adopted else wanted.mac
+    there = replace(found, guest_address=None, guest_port=None)
+    return there == replace(wanted, mac=mac, vlan=found.vlan, adopted=found.adopted)
+
+
+def defined_otherwise(
+    plugged: Mapping[int, tuple[PluggedDevice, ...]], wanted: Iterable[PluggedDevice]
+) -> Iterator[tuple[PluggedDevice, PluggedDevice]]:
+    """Yield each VF that is defined with another VLAN than wanted: as it is, and as it should be.
+
+    The live XML keeps the VLAN that a VF was plugged in with; its PF tells which it is now.
+    """
+    defined = {device.alias: device for device in plugged.get(CONFIG, ()) if not device.adopted}
+    for device in wanted:
+        found = defined.get(device.alias)
+        if found and found.vlan != device.vlan:
+            yield found, device
+
+
+def with_vlan(interface: ElementTree.Element, vlan: int | None) -> str:
+    """Return the XML of an interface with another VLAN, or none."""
+    changed = deepcopy(interface)
+    for former in changed.findall("vlan"):
+        changed.remove(former)
+    if vlan is not None:
+        ElementTree.SubElement(ElementTree.SubElement(changed, "vlan"), "tag", id=str(vlan))
+    return ElementTree.tostring(changed, encoding="unicode")
 
 
 def described(device: PluggedDevice) -> str:

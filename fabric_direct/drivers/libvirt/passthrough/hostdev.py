@@ -126,6 +126,9 @@ class HostdevDevice:
                     missing = True
                     what = f"{device.host_address} {WHEN[scope]}"
                     yield f"{component.type} {component.id} does not have {what}"
+        for found, device in attached.defined_otherwise(plugged, wanted):
+            at = f"at its next start, not {device.vlan or 0}"
+            yield f"{component.type} {component.id} has VLAN {found.vlan or 0} {at}"
         if LIVE in own.scopes and not missing:
             own_devices = (d for d in plugged[LIVE] if d.component == component.id)
             adopted = any(device.adopted for device in own_devices)

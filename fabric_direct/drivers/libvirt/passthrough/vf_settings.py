@@ -2,6 +2,7 @@
 
 libvirt sets the MAC and the VLAN on the PF and restores them when the domain releases the VF. All other
 settings are set by netlink before the attach: VEPA on the uplink; trust, spoof check and rate of the VF.
+libvirt changes nothing of a VF that a running domain has, so what differs then is set by netlink, too.
 When the VF is cleaned, its settings are restored from its record.
 """
 
@@ -79,14 +80,22 @@ class VirtualFunctions(PlainFunctions):
         nic, entry = _shared(component), topology.allowed()[component.bdf[0]]
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         self._keep_vepa(topology, uplink, entry)
-        settings = _wanted_settings(nic, entry, None)
+        self._set(uplink, vf, _wanted_settings(nic, entry, None))
+
+    def _set(self, uplink: str, vf: int, settings: VfSettings) -> None:
         if _unlike(self.host.uplinks.vfs(uplink)[vf], settings):
             self.host.uplinks.set_vf(uplink, vf, settings)
 
-    def confirm(self, topology: Topology, component: PciComponent) -> None:
-        """Set the uplink to VEPA again if plugging has changed its mode."""
-        uplink, _ = self._uplink_of(topology, component.bdf[0])
-        self._keep_vepa(topology, uplink, topology.allowed()[component.bdf[0]])
+    def confirm(
+        self, topology: Topology, component: PciComponent, plugged: tuple[PluggedDevice, ...]
+    ) -> None:
+        """Set the uplink to VEPA again if plugging has changed its mode; set MAC and VLAN of the VF."""
+        nic, entry = _shared(component), topology.allowed()[component.bdf[0]]
+        uplink, vf = self._uplink_of(topology, nic.bdf[0])
+        self._keep_vepa(topology, uplink, entry)
+        (device,) = plugged
+        mac = None if device.adopted else device.mac
+        self._set(uplink, vf, _wanted_settings(nic, entry, mac))
 
     def restore(self, topology: Topology, record: DeviceRecord) -> None:
         """Restore what the PF enforced before the VF was attached."""
@@ -95,8 +104,7 @@ class VirtualFunctions(PlainFunctions):
         uplink, vf = self._uplink_of(topology, record.address)
         there, had_none = self.host.uplinks.vfs(uplink)[vf], record.baseline.mac == _NO_MAC
         settings = replace(record.baseline, mac=None) if had_none else record.baseline
-        if _unlike(there, settings):
-            self.host.uplinks.set_vf(uplink, vf, settings)
+        self._set(uplink, vf, settings)
         if had_none and there.mac != _NO_MAC:
             # The VF's own driver generates one then, and the PF reports it.
             with suppress(NotVerified):
@@ -126,8 +134,9 @@ class VirtualFunctions(PlainFunctions):
         if found is None:
             return device
         uplink, vf = found
-        settings = self.host.uplinks.vfs(uplink)[vf]
-        return replace(device, settings=settings, bridge_mode=self.host.bridge_mode(uplink))
+        settings, mode = self.host.uplinks.vfs(uplink)[vf], self.host.bridge_mode(uplink)
+        vlan = (settings.vlan or None) if device.guest_address else device.vlan
+        return replace(device, settings=settings, bridge_mode=mode, vlan=vlan)
 
     def _keep_vepa(self, topology: Topology, uplink: str, entry: AllowedDevice) -> None:
         if not entry.vepa or self.host.uplinks.bridge_mode(uplink) == VEPA:
@@ -162,7 +171,7 @@ def _mac(sliver_id: str, nic: SharedNic) -> str:
 
 
 def _wanted_settings(nic: SharedNic, entry: AllowedDevice | None, mac: str | None) -> VfSettings:
-    """Return what the PF should enforce; libvirt sets MAC and VLAN, which are only compared."""
+    """Return what the PF should enforce: without a MAC, what is beside MAC and VLAN."""
     return VfSettings(
         mac=mac,
         vlan=(nic.interface.vlan or 0) if mac else None,
