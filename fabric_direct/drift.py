@@ -6,8 +6,6 @@ looked into: each would cost requests of its own.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,14 +19,13 @@ from fabric_direct.drivers.contract import (
     Server,
     Volume,
 )
-from fabric_direct.engine import attempt
+from fabric_direct.engine import attempt_each
 from fabric_direct.handlers.compare import differences, down, switched_off
 from fabric_direct.handlers.observation import observed_interface, tenant_of
 from fabric_direct.model import (
     NodeSliver,
     Observed,
     ObservedVolume,
-    PciComponent,
     SliverRef,
     State,
     Storage,
@@ -36,8 +33,6 @@ from fabric_direct.model import (
 from fabric_direct.placement.inventory import DriversOf
 
 T = TypeVar("T")
-_AT_ONCE = 32
-"""Number of hosts that are read in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +50,8 @@ class SiteDrift:
 
     drifts: tuple[Drift, ...]
     """The slivers that differ, by id."""
-    looked_at: int
-    """Number of slivers that were compared."""
+    servers: tuple[Server, ...]
+    """The servers that were compared."""
     silent: Mapping[str, Exception]
     """Hosts that could not be read, and why: what is on them, or their part of it, was not compared."""
 
@@ -77,7 +72,7 @@ def site_drift(site: Site, drivers_of: DriversOf) -> SiteDrift:
     drifts = (
         Drift(SliverRef(id=s), hosts[s], unlike) for s, unlike in sorted(every.items()) if unlike
     )
-    return SiteDrift(tuple(drifts), len(every), {**silent, **unread})
+    return SiteDrift(tuple(drifts), tuple(each.server for each in there), {**silent, **unread})
 
 
 def _listings(
@@ -92,9 +87,7 @@ def _each(
     hosts: Collection[str], read: Callable[[str], T]
 ) -> tuple[dict[str, T], dict[str, Exception]]:
     """Read hosts in parallel; return what they said, and the errors of those that could not be read."""
-    with ThreadPoolExecutor(min(_AT_ONCE, len(hosts) or 1), "fabric-direct-look") as pool:
-        asked = {host: pool.submit(copy_context().run, attempt, read, host) for host in hosts}
-        answers = {host: future.result() for host, future in asked.items()}
+    answers = attempt_each(read, hosts)
     errors = {host: a for host, a in answers.items() if isinstance(a, Exception)}
     return {h: a for h, a in answers.items() if not isinstance(a, Exception)}, errors
 
@@ -141,8 +134,8 @@ def _devices(
 ) -> dict[str, tuple[str, ...]]:
     """Return the differences in domains and devices of one host, by sliver."""
     unlike: dict[str, tuple[str, ...]] = {}
-    for number, (driver, served) in enumerate(_by_driver(drivers).values()):
-        every = [_belongings(drivers, each, served) for each in there if each.host == host]
+    for number, driver in enumerate(drivers.devices.values()):
+        every = [_belongings(drivers, driver, each) for each in there if each.host == host]
         # Each says the same of domains; the first is asked for all of them.
         asked = [each for each in every if each.components or not number]
         for sliver, texts in driver.survey(asked).items() if asked else ():
@@ -150,25 +143,13 @@ def _devices(
     return unlike
 
 
-def _by_driver(drivers: HostDrivers) -> dict[int, tuple[DeviceDriver, set[str]]]:
-    """Return the host's device drivers, each with the keys that it serves."""
-    found: dict[int, tuple[DeviceDriver, set[str]]] = {}
-    for key, driver in drivers.devices.items():
-        found.setdefault(id(driver), (driver, set()))[1].add(key)
-    return found
-
-
-def _belongings(drivers: HostDrivers, found: _Found, served: Collection[str]) -> Belongings:
+def _belongings(drivers: HostDrivers, driver: DeviceDriver, found: _Found) -> Belongings:
+    """Return what a server has of a driver's devices."""
     server = found.server
-
-    def is_served(device: PciComponent) -> bool:
-        key = f"{device.type}_{device.model}"
-        return (key if key in drivers.devices else device.type) in served
-
     return Belongings(
         tenant_of(drivers, server),
         server.domain if found.listing.cloud else None,
-        tuple(filter(is_served, server.stamp.sliver.devices())),
+        tuple(d for d in server.stamp.sliver.devices() if drivers.device(d) is driver),
     )
 
 

@@ -7,8 +7,9 @@ caller's thread also emits every :class:`Event`, for progress and logs. See docs
 
 import logging
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +20,9 @@ from fabric_direct.steps.base import Flow, Step
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+_AT_ONCE = 32
+"""Number of calls of :func:`attempt_each` that run in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,16 @@ def attempt(function: Callable[..., T], *args: Any) -> T | Exception:
         if not isinstance(error, FabricDirectError):
             log.debug("unexpected error", exc_info=error)
         return error
+
+
+def attempt_each(function: Callable[[K], T], keys: Iterable[K]) -> dict[K, T | Exception]:
+    """Call a function with each of some keys, in parallel and in the caller's context.
+
+    :returns: the results, or the exceptions that were raised, in the order of the keys.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-each") as pool:
+        begun = {key: pool.submit(copy_context().run, attempt, function, key) for key in keys}
+        return {key: answer.result() for key, answer in begun.items()}
 
 
 class _Run:

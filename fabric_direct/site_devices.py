@@ -1,9 +1,7 @@
 """The PCI devices of a site's hosts, told by what the hosts have and by the stamps of all servers."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import TypeVar
 
 from fabric_direct import device_owners, engine
@@ -21,8 +19,6 @@ from fabric_direct.errors import DeviceUnclean, FabricDirectError, NotFound
 from fabric_direct.model import PciAddress, SliverRef
 
 T = TypeVar("T")
-_AT_ONCE = 32
-"""Number of hosts that are asked in parallel."""
 
 
 class SiteDevices:
@@ -47,31 +43,24 @@ class SiteDevices:
 
         :raises FabricDirectError: if the cloud, or any host, does not answer.
         """
-        found = self._on_each(
-            self._with_servers(), lambda host: self._drivers_of(host, deadline).compute.servers()
-        )
-        return tuple(server for servers in found for server in servers)
+        return self._on_each(lambda host: self._drivers_of(host, deadline).compute.servers())
 
     def _remains(self, sliver: str, deadline: Deadline) -> tuple[str, ...]:
         """Name the servers of a sliver, whether their stamps can be read or not.
 
         :raises NotOurs: if a domain of its UUID bears no stamp that can be read.
         """
-        found = self._on_each(
-            self._with_servers(),
-            lambda host: _servers_of(self._drivers_of(host, deadline).compute, sliver),
+        return self._on_each(
+            lambda host: _servers_of(self._drivers_of(host, deadline).compute, sliver)
         )
-        return tuple(what for names in found for what in names)
 
-    def _with_servers(self) -> list[str]:
-        return [""] if self._is_cloud() else list(self._site.hosts)
-
-    @staticmethod
-    def _on_each(hosts: Collection[str], ask: Callable[[str], T]) -> tuple[T, ...]:
-        """Ask hosts in parallel; return the answers in their order, or raise the first error."""
-        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-list") as pool:
-            asked = [pool.submit(copy_context().run, ask, host) for host in hosts]
-            return tuple(answer.result() for answer in asked)
+    def _on_each(self, list_: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+        """List something in the cloud, or on all hosts in parallel; raise the first error."""
+        asked = [""] if self._is_cloud() else self._site.hosts
+        answers = engine.attempt_each(list_, asked).values()
+        for error in (each for each in answers if isinstance(each, Exception)):
+            raise error
+        return tuple(t for each in answers if not isinstance(each, Exception) for t in each)
 
     # --- devices
 
@@ -124,23 +113,18 @@ class SiteDevices:
             if server.stamp.sliver.devices():
                 on.setdefault(device_owners.host_of(server), []).append(server)
 
-        def look(host: str) -> tuple[HostDevice, ...] | Exception:
-            return engine.attempt(self._functions, host, deadline)
-
-        return device_owners.lacks(on, dict(zip(on, self._on_each(on, look), strict=True)))
+        found = engine.attempt_each(lambda host: self._functions(host, deadline), on)
+        return device_owners.lacks(on, found)
 
     def recorded_on(self, sliver: str, deadline: Deadline) -> str:
         """Return the host that has records of a sliver's devices; empty if none has.
 
         :raises FabricDirectError: if none has, and one does not answer.
         """
-        hosts = [host for host in self._site.hosts if self._site.passes_devices(host)]
-
-        def ask(host: str) -> bool | Exception:
-            driver = self._any_driver(host, deadline)
-            return engine.attempt(lambda: bool(driver.records(sliver)))
-
-        answers = dict(zip(hosts, self._on_each(hosts, ask), strict=True))
+        answers = engine.attempt_each(
+            lambda host: bool(self._any_driver(host, deadline).records(sliver)),
+            filter(self._site.passes_devices, self._site.hosts),
+        )
         having = [host for host, answer in answers.items() if answer is True]
         for error in (a for a in answers.values() if isinstance(a, Exception) and not having):
             raise error

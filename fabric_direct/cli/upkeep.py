@@ -70,7 +70,7 @@ def _tell_look(look: "SiteDrift", settings: Settings) -> None:
         show.say(err, f"{host} could not be looked at: {error}", "red")
     if not settings.as_json:
         differ = f"{len(look.drifts)} differ" if look.drifts else "nothing differs"
-        show.say(show.console(), f"{look.looked_at} slivers looked at: {differ}.")
+        show.say(show.console(), f"{len(look.servers)} slivers looked at: {differ}.")
 
 
 def _planned(outcome: "Outcome", out: "Console") -> None:

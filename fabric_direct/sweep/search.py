@@ -1,21 +1,17 @@
 """Everything that bears the site's stamp, on all hosts or in the cloud: whole, or an error."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDevice, HostDrivers, Stamped, UplinkDriver
 from fabric_direct.drivers.contract.uplinks import VfSettings
-from fabric_direct.engine import attempt
+from fabric_direct.engine import attempt_each
 from fabric_direct.errors import Refused
 from fabric_direct.model import DeviceState
 from fabric_direct.sweep.findings import LeftAlone
 
 DriversOf = Callable[[str], HostDrivers]
-_AT_ONCE = 32
-"""Number of hosts that are asked in parallel."""
 _UNFIT = {DeviceState.UNCLEAN, DeviceState.QUARANTINED}
 
 
@@ -45,9 +41,7 @@ def search(site: Site, drivers_of: DriversOf) -> dict[str, Place]:
         whole = not (cloud and host)
         return _look(drivers_of(host), whole=whole, devices=host in with_devices)
 
-    with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-sweep") as pool:
-        asked = {h: pool.submit(copy_context().run, attempt, look, h) for h in hosts}
-    return _all_or_nothing({host: future.result() for host, future in asked.items()})
+    return _all_or_nothing(attempt_each(look, hosts))
 
 
 def _all_or_nothing(answers: Mapping[str, Place | Exception]) -> dict[str, Place]:
