@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self
 
@@ -97,6 +97,12 @@ def _may_pass(outcome: Outcome) -> bool:
     return error is not None and outcome.observed is None and error.kind not in _FINAL
 
 
+def _by_name(servers: Iterable[Server]) -> dict[str, NodeSliver]:
+    """Return the slivers of servers, by the names that changes bear."""
+    names = ((name, s) for s in servers for name in (s.instance, s.domain) if name)
+    return {name: server.stamp.sliver for name, server in names}
+
+
 class Limits:
     """How many repairs an hour a subject, and the site, may still have."""
 
@@ -129,18 +135,6 @@ class _Case:
     again: str = ""
     """What was heard meanwhile; empty if nothing was."""
     failures: int = 0
-
-
-@dataclass(slots=True)
-class _Known:
-    """The slivers of the site, by the names that changes bear."""
-
-    by_name: dict[str, NodeSliver] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, servers: Iterable[Server]) -> Self:
-        names = ((name, s) for s in servers for name in (s.instance, s.domain) if name)
-        return cls({name: server.stamp.sliver for name, server in names})
 
 
 class Watcher:
@@ -177,7 +171,7 @@ class Watcher:
         self._asked: set[tuple[object, ...]] = set()
         self._cases: dict[str, _Case] = {}
         self._said: dict[str, tuple[str, ...]] = {}
-        self._known = _Known()
+        self._known: dict[str, NodeSliver] = {}
         self._pool = ThreadPoolExecutor(_THREADS, "fabric-direct-watch")
 
     def _forked(self) -> None:
@@ -288,26 +282,26 @@ class Watcher:
         if sliver is not None and self._watched(sliver):
             self._mend(sliver.ref(), change.what, heard)
 
-    def _sliver_of(self, names: Iterable[str]) -> NodeSliver | None:
+    def _sliver_of(self, names: tuple[str, ...]) -> NodeSliver | None:
         """Return the sliver of a server; the servers are listed if none of its names is known."""
-        found = [self._known.by_name[name] for name in names if name in self._known.by_name]
-        if not found:
-            self._known = _Known.of(self._desk.slivers())
-            found = [self._known.by_name[name] for name in names if name in self._known.by_name]
-        return next(iter(found), None)
+        if self._known.keys().isdisjoint(names):
+            self._known = _by_name(self._desk.slivers())
+        return next((self._known[name] for name in names if name in self._known), None)
 
     def _watched(self, sliver: NodeSliver) -> bool:
         asks = sliver.watch
         return self._settings.slivers == "all" if asks is None else asks
 
     def _look_at_all(self, cause: str, heard: float) -> None:
-        """Repair all that was changed while nobody listened."""
-        self._known = _Known.of(self._desk.slivers())
-        watched = {s.id for s in self._known.by_name.values() if self._watched(s)}
-        differ = [drift.sliver for drift in self._desk.drift().drifts]
-        for ref in (*differ, *self._begun()):
+        """Repair all that was changed while nobody listened; then raise the error of a silent host."""
+        look = self._desk.drift()
+        self._known = _by_name(look.servers)
+        watched = {s.id for s in self._known.values() if self._watched(s)}
+        for ref in (*(drift.sliver for drift in look.drifts), *self._begun()):
             if ref.id in watched:
                 self._mend(ref, cause, heard)
+        for error in look.silent.values():
+            raise error
 
     def _begun(self) -> list[SliverRef]:
         """Return the slivers whose repair was begun, for example by a watcher that was killed."""

@@ -11,7 +11,7 @@ import pytest
 from fabric_direct.config import Site, WatchSettings
 from fabric_direct.drift import SiteDrift
 from fabric_direct.drivers.contract.changes import Change
-from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import InvalidSite, Unreachable
 from fabric_direct.journal import Journal
 from fabric_direct.locks import exclusive, sliver_lock
@@ -267,6 +267,25 @@ class TestWhatWasChangedBefore:
 
         assert watched.note().did is Did.REPAIRED
         assert seconds == 15.0
+
+
+class TestAHostThatDoesNotAnswer:
+    @pytest.fixture
+    def fake_site(self, fake_site: Site) -> Site:
+        hosts = dict.fromkeys(("localhost", "other"), fake_site.hosts["localhost"])
+        return fake_site.model_copy(update={"hosts": hosts})
+
+    def test_keeps_no_other_from_being_repaired_and_is_looked_at_again(
+        self, watched: Watched, fakes: Substrate, fake_site: Site
+    ) -> None:
+        substrate(fake_site, "other").fault("compute.servers", at=0, kind="fail")
+        without_device("gpu")(fakes)
+
+        watched.watcher.start()
+
+        assert watched.note().did is Did.REPAIRED
+        assert has(fakes) == {"vf", "gpu"}
+        assert watched.times.later.get(timeout=SOON)[0] == 15.0
 
 
 class TestASourceThatHearsNothing:
