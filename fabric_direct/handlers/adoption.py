@@ -11,6 +11,7 @@ stamp.
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -74,26 +75,42 @@ def refuse_unfinished(server: Server | None) -> None:
         )
 
 
-def port_marking(driver: AdoptionDriver, port: FoundPort, sliver: str) -> Marking:
-    """Return how a port is stamped."""
-    return Marking(
-        find=lambda: next(iter(driver.ports_named((port.id,))), None),
-        write=partial(driver.stamp_port, port.id, sliver),
-        remove=partial(driver.unstamp_port, port.id),
-    )
+@dataclass(frozen=True)
+class PortSteps:
+    """The steps that stamp the ports of a sliver, and their floating IPs."""
 
+    driver: AdoptionDriver
+    site: str
+    sliver: str
 
-def floating_marking(
-    driver: AdoptionDriver, port: FoundPort, address: FoundThing, sliver: str
-) -> Marking:
-    """Return how a floating IP is stamped, which is found by its port."""
+    def stamp(self, component: str, port: FoundPort, *, finished: bool = True) -> Step:
+        """Return the step for a port.
 
-    def find() -> FoundThing | None:
-        ports = driver.ports_named((port.id,))
-        return next((ip for p in ports for ip in p.floating if ip.id == address.id), None)
+        :param finished: whether all ports of the sliver have their stamps afterwards.
+        """
+        marking = Marking(
+            find=lambda: next(iter(self.driver.ports_named((port.id,))), None),
+            write=partial(self.driver.stamp_port, port.id, self.sliver, finished=finished),
+            remove=partial(self.driver.unstamp_port, port.id),
+        )
+        return self._step(f"port {component}", component, marking)
 
-    write = partial(driver.stamp_floating_ip, address.id, sliver)
-    return Marking(find, write, partial(driver.unstamp_floating_ip, address.id))
+    def stamp_floating(self, component: str, port: FoundPort) -> Iterator[Step]:
+        """Yield the steps for the floating IPs of a port, by which they are found."""
+        for ip in port.floating:
+            marking = Marking(
+                find=partial(self._floating, port, ip.id),
+                write=partial(self.driver.stamp_floating_ip, ip.id, self.sliver),
+                remove=partial(self.driver.unstamp_floating_ip, ip.id),
+            )
+            yield self._step(f"floating IP {ip.name}", component, marking)
+
+    def _floating(self, port: FoundPort, address: str) -> FoundThing | None:
+        ports = self.driver.ports_named((port.id,))
+        return next((ip for p in ports for ip in p.floating if ip.id == address), None)
+
+    def _step(self, name: str, component: str, marking: Marking) -> Step:
+        return StampThing(name, f"{self.site}/{self.sliver}", component, marking)
 
 
 def refuse_owned(thing: FoundThing, what: str, owner: str, field: str) -> None:
@@ -245,13 +262,10 @@ class ServerAdoption:
             refuse_owned(address, f"floating IP {address.name}", self._owner, "interface")
 
     def _port_steps(self, ports: dict[str, FoundPort]) -> Iterator[Step]:
-        driver, sliver = self._driver, self._sliver.id
+        steps = PortSteps(self._driver, self._site.site, self._sliver.id)
         for name, port in ports.items():
-            marking = port_marking(driver, port, sliver)
-            yield StampThing(f"port {name}", self._owner, name, marking)
-            for ip in port.floating:
-                marking = floating_marking(driver, port, ip, sliver)
-                yield StampThing(f"floating IP {ip.name}", self._owner, name, marking)
+            yield steps.stamp(name, port)
+            yield from steps.stamp_floating(name, port)
 
     # --- volumes
 
@@ -272,15 +286,11 @@ class ServerAdoption:
         for storage in (s for s in self._sliver.volumes() if s.size is not None):
             volume = volumes[storage.id]
             marking = Marking(
-                find=partial(self._volume_now, volume.id),
+                find=partial(self._driver.volume, volume.id),
                 write=partial(self._driver.stamp_volume, volume.id, self._sliver.id),
                 remove=partial(self._driver.unstamp_volume, volume.id),
             )
             yield StampThing(f"volume {storage.id}", self._owner, storage.id, marking)
-
-    def _volume_now(self, volume: str) -> FoundVolume | None:
-        server = self._driver.server(self._found.id)
-        return next((v for v in (server.volumes if server else ()) if v.id == volume), None)
 
     # --- devices
 

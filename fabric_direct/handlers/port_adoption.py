@@ -8,21 +8,15 @@ While a port says that others may lack their stamps, nothing else is done to the
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from fabric_direct.adoption import ServiceAdoption
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import AdoptionDriver, FoundPort, HostDrivers, Port
 from fabric_direct.errors import Conflict, InvalidSliver
-from fabric_direct.handlers.adoption import (
-    adoption_driver,
-    floating_marking,
-    port_marking,
-    refuse_owned,
-)
+from fabric_direct.handlers.adoption import PortSteps, adoption_driver, refuse_owned
 from fabric_direct.handlers.base import field_below
 from fabric_direct.networks import ServerPort, VNicPortsSliver
-from fabric_direct.steps.adoption import FinishPorts, Marking, StampThing
+from fabric_direct.steps.adoption import FinishPorts
 from fabric_direct.steps.base import Step
 
 
@@ -56,27 +50,10 @@ class PortsAdoption:
             raise InvalidSliver("are missing: there is nothing to adopt", field="ports")
         found = {port.id: self._port(n, port) for n, port in enumerate(self._sliver.ports)}
         (name, port), *others = found.items()
-        begin = self._step(name, port, finished=False)
-        rest = [*(self._step(*pair) for pair in others), *self._floating(found)]
-        return [[begin], rest, [self._finish(found)]]
-
-    def _step(self, name: str, port: FoundPort, *, finished: bool = True) -> Step:
-        marking = port_marking(self._driver, port, self._sliver.id)
-        write = partial(self._driver.stamp_port, port.id, self._sliver.id, finished=finished)
-        marking = Marking(marking.find, write, marking.remove)
-        return StampThing(f"port {name}", self._owner, name, marking)
-
-    def _floating(self, found: dict[str, FoundPort]) -> list[Step]:
-        return [
-            StampThing(
-                f"floating IP {ip.name}",
-                self._owner,
-                name,
-                floating_marking(self._driver, port, ip, self._sliver.id),
-            )
-            for name, port in found.items()
-            for ip in port.floating
-        ]
+        steps = PortSteps(self._driver, self._site.site, self._sliver.id)
+        floating = (step for pair in found.items() for step in steps.stamp_floating(*pair))
+        rest = [*(steps.stamp(*pair) for pair in others), *floating]
+        return [[steps.stamp(name, port, finished=False)], rest, [self._finish(found)]]
 
     def _finish(self, found: dict[str, FoundPort]) -> Step:
         ids = tuple(port.id for port in found.values())

@@ -108,6 +108,9 @@ class AdoptionDriver(Protocol):
     def ports_named(self, names: tuple[str, ...]) -> tuple[FoundPort, ...]:
         """Return the project's ports that have one of these ids, names or MAC addresses."""
 
+    def volume(self, volume: str) -> FoundVolume | None:
+        """Return the project's volume of that id."""
+
     def stamp_server(self, server: str, stamp: Stamp, *, finished: bool) -> None:
         """Write the stamp of a server's sliver, and how far its adoption is.
 

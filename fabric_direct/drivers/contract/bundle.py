@@ -27,7 +27,7 @@ READING = frozenset(
         *("interfaces", "inventory", "is_adopted", "keeps", "leftovers", "listens", "numa_info"),
         *("pending", "ping", "pinned", "pins", "plugged", "plugs", "ports", "ports_named"),
         *("records", "refuse_adoption", "server", "servers", "ssh_host_key", "stamped"),
-        *("strange", "strangers", "unused", "vfs", "volumes", "wait"),
+        *("strange", "strangers", "unused", "vfs", "volume", "volumes", "wait"),
     }
 )
 """The methods of drivers that change nothing: one that is given up has no effect later."""

@@ -81,6 +81,12 @@ class OpenStackAdoption(Neutron):
             found = [port for name in names for port in self._ports_called(name)]
             return tuple(self._ports(own(self.connection(), found)))
 
+    def volume(self, volume: str) -> FoundVolume | None:
+        """Return the project's volume of that id."""
+        with self.translated(f"look for volume {volume}"), uncached():
+            found = if_there(self._cinder().get_volume, volume)
+            return _volume(found) if found else None
+
     def _ports_called(self, name: str) -> list[Any]:
         network = self.connection().network
         if is_id(name):
@@ -136,7 +142,7 @@ class OpenStackAdoption(Neutron):
 
     def _image(self, found: NovaServer) -> str | None:
         """Return the name of a server's image; one that boots from a volume has none."""
-        image = (found.image or {}).get("id") if found.image else None
+        image = (found.image or {}).get("id")
         if not image:
             return None
         known = if_there(self.connection().image.get_image, image)
@@ -170,11 +176,8 @@ class OpenStackAdoption(Neutron):
 
     def _volumes(self, server: NovaServer) -> Iterator[FoundVolume]:
         for attached in server.attached_volumes or ():
-            volume = if_there(self._cinder().get_volume, attached.id)
-            if volume is not None:
-                owner, component = _owner(volume.metadata), volume.metadata.get(COMPONENT, "")
-                size = volume.size or 0
-                yield FoundVolume(volume.id, volume.name or "", owner, component, size)
+            if volume := if_there(self._cinder().get_volume, attached.id):
+                yield _volume(volume)
 
     def _cinder(self) -> Cinder:
         return cast(Cinder, self.connection().block_storage)
@@ -315,10 +318,15 @@ def _described(thing: Any) -> str:
     return match[1] if match else str(said)
 
 
+def _volume(found: Any) -> FoundVolume:
+    owner, component = _owner(found.metadata), found.metadata.get(COMPONENT, "")
+    return FoundVolume(found.id, found.name or "", owner, component, found.size or 0)
+
+
 def _floating(ip: Any) -> FoundThing:
     return FoundThing(ip.id, ip.floating_ip_address, _described(ip), tagged_component(ip))
 
 
 def _foreign_tags(thing: Any) -> list[str]:
     """Return the tags that are not ours."""
-    return [t for t in thing.tags or () if not t.startswith(("fabric-direct-",))]
+    return [tag for tag in thing.tags or () if not tag.startswith("fabric-direct-")]
