@@ -387,15 +387,9 @@ class Operations:
         """
         deadline = Deadline.within(self._site.limits.modify)
         found = adoption_driver(self._bounded("", deadline)).strangers(prefix)
-        named = [server for server in found if parts_of(server.name)]
-        with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-draft") as pool:
-            return tuple(pool.map(lambda server: self._draft(server, deadline), named))
-
-    def _draft(self, server: FoundServer, deadline: Deadline) -> Draft:
-        found = engine.attempt(self._drafted, server, deadline)
-        if isinstance(found, Exception):
-            return Draft(server, None, report(found))
-        return Draft(server, found)
+        named = {server.id: server for server in found if parts_of(server.name)}
+        drafted = engine.attempt_each(lambda s: self._drafted(named[s], deadline), named)
+        return tuple(_draft(named[s], each) for s, each in drafted.items())
 
     def _drafted(self, server: FoundServer, deadline: Deadline) -> Adoption:
         drivers = self._bounded(server.host, deadline)
@@ -901,6 +895,12 @@ def _failure(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome
     done = result.undone or any(r.status is StepStatus.DONE for r in result.reports)
     status = Status.PARTIAL if left and done else Status.FAILED
     return job.outcome(status, result, error=report(result.error), left=left)
+
+
+def _draft(server: FoundServer, drafted: Adoption | Exception) -> Draft:
+    if isinstance(drafted, Exception):
+        return Draft(server, None, report(drafted))
+    return Draft(server, drafted)
 
 
 def _drift(job: _Job) -> tuple[str, ...]:

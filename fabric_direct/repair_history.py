@@ -4,7 +4,6 @@ Each line is written at once, so that several watchers may write. A file that is
 one, whose place it takes. What cannot be written is logged; it keeps no repair from being made.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -82,7 +81,7 @@ class History:
         try:
             files.make_directory(self._directory)
             self._make_room()
-            line = json.dumps(note.model_dump(mode="json", exclude_defaults=True)) + "\n"
+            line = note.model_dump_json(exclude_defaults=True) + "\n"
             descriptor = os.open(self.path, _FLAGS, 0o600)
             try:
                 os.write(descriptor, line.encode())

@@ -43,6 +43,7 @@ def draft(site: Site, drivers: HostDrivers, found: FoundServer) -> Adoption:
     :raises InvalidSliver: if it cannot be told as a sliver: its image is gone, a device is not allowed.
     """
     reservation, name = parts_of(found.name) or ("", "")
+    ports = _ports(site, found, reservation)
     sliver = {
         "id": reservation,
         "name": found.hostname or name,
@@ -51,13 +52,13 @@ def draft(site: Site, drivers: HostDrivers, found: FoundServer) -> Adoption:
         "flavor": found.flavor,
         "capacities": {"core": found.cores, "ram": found.ram // 1024, "disk": max(1, found.disk)},
         "components": [
-            *_nics(site, found, reservation),
+            *_nics(ports),
             *_volumes(found),
             *_devices(drivers, found),
         ],
     }
-    ports = {c: port.id for c, port in _ports(site, found, reservation)}
-    values = {"sliver": sliver, "server": found.id, "ports": ports}
+    named = {component: port.id for component, port in ports}
+    values = {"sliver": sliver, "server": found.id, "ports": named}
     try:
         return Adoption.model_validate(values)
     except ValidationError as error:
@@ -73,8 +74,8 @@ def _ports(site: Site, found: FoundServer, reservation: str) -> list[tuple[str, 
     return [(f"nic{n}" if n else _MANAGEMENT, port) for n, port in enumerate(ordered)]
 
 
-def _nics(site: Site, found: FoundServer, reservation: str) -> Iterator[dict[str, Any]]:
-    for component, port in _ports(site, found, reservation):
+def _nics(ports: Iterable[tuple[str, FoundPort]]) -> Iterator[dict[str, Any]]:
+    for component, port in ports:
         interface = {"floating_ip": bool(port.floating)}
         values = {"network": port.network, "interface": interface}
         yield {"type": "vNIC", "id": component, **values}

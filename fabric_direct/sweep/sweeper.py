@@ -92,8 +92,7 @@ class Sweeper:
     def _nobodys(self, places: Mapping[str, Place]) -> Iterator[Thing]:
         """Yield what belongs to no sliver: networks that nobody uses, locks that nobody holds."""
         for host, place in places.items():
-            for name in place.unused:
-                yield Thing(kind=_UNUSED, name=name.removeprefix("network "), host=host)
+            yield from _unused(place.unused, host)
         yield from self._books.stale_locks()
 
     def _left_alone(self, places: Mapping[str, Place]) -> Iterator[LeftAlone]:
@@ -120,15 +119,19 @@ class Sweeper:
         :raises NotVerified: if it is still there, and nobody uses it.
         """
         if thing.kind == _UNUSED:
-            self._drivers_of(thing.host).network.remove_unused()
+            network = self._drivers_of(thing.host).network
+            network.remove_unused()
+            left = _unused(network.unused(), thing.host)
         else:
             self._books.remove_lock(thing.name)
-        if thing in self._nobodys({thing.host: self._unused_on(thing)}):
+            left = self._books.stale_locks()
+        if thing in left:
             raise NotVerified(f"{thing} was removed, but is not gone")
 
-    def _unused_on(self, thing: Thing) -> Place:
-        asked = thing.kind == _UNUSED
-        return Place(unused=self._drivers_of(thing.host).network.unused() if asked else ())
+
+def _unused(networks: Iterable[str], host: str) -> Iterator[Thing]:
+    for name in networks:
+        yield Thing(kind=_UNUSED, name=name.removeprefix("network "), host=host)
 
 
 def _things(places: Mapping[str, Place]) -> Iterator[Thing]:

@@ -40,7 +40,7 @@ from fabric_direct.drivers.openstack.client.stamp import (
     volume_metadata,
 )
 from fabric_direct.drivers.openstack.networks.neutron import Neutron, own
-from fabric_direct.errors import Conflict, NotFound, NotOurs
+from fabric_direct.errors import Conflict, NotOurs
 from fabric_direct.model import Stamp
 
 # Nova's first microversion in which a server's tags are changed one by one.
@@ -218,10 +218,9 @@ class OpenStackAdoption(Neutron):
     def stamp_port(self, port: str, sliver: str, component: str, *, finished: bool = True) -> None:
         """Write the tags of a port first, and its description, by which it is found, last."""
         with self.translated(f"stamp port {port}"):
-            found = self._the_port(port)
+            found = self.connection().network.get_port(port)
             self._refuse_described(found, f"port {port}", sliver)
-            tags = [*_foreign_tags(found), f"{COMPONENT_TAG}{component}"]
-            self._describe("ports", found, sliver, tags if finished else [*tags, UNFINISHED_TAG])
+            self._describe("ports", found, sliver, component, () if finished else (UNFINISHED_TAG,))
 
     def unstamp_port(self, port: str) -> None:
         """Empty the description of a port first, and remove its tags last."""
@@ -235,8 +234,7 @@ class OpenStackAdoption(Neutron):
         with self.translated(f"stamp floating IP {address}"):
             found = self.connection().network.get_ip(address)
             self._refuse_described(found, f"floating IP {found.floating_ip_address}", sliver)
-            tags = [*_foreign_tags(found), f"{COMPONENT_TAG}{component}"]
-            self._describe("floatingips", found, sliver, tags)
+            self._describe("floatingips", found, sliver, component)
 
     def unstamp_floating_ip(self, address: str) -> None:
         """Empty the description of a floating IP first, and remove its tag last."""
@@ -245,19 +243,16 @@ class OpenStackAdoption(Neutron):
             if found is not None:
                 self._undescribe("floatingips", found)
 
-    def _the_port(self, port: str) -> Any:
-        found = if_there(self.connection().network.get_port, port)
-        if found is None:
-            raise NotFound(f"port {port} is gone")
-        return found
-
     def _refuse_described(self, found: Any, what: str, sliver: str) -> None:
         """Raise NotOurs if a description would be lost, or somebody else has stamped it meanwhile."""
         if found.description not in {None, "", description(self.site.site, sliver)}:
             raise NotOurs(f"{what} is not to be stamped", why=f"it says: {found.description!r}")
 
-    def _describe(self, kind: str, found: Any, sliver: str, tags: list[str]) -> None:
+    def _describe(
+        self, kind: str, found: Any, sliver: str, component: str, marks: tuple[str, ...] = ()
+    ) -> None:
         stamp = description(self.site.site, sliver)
+        tags = [*_foreign_tags(found), f"{COMPONENT_TAG}{component}", *marks]
         if sorted(found.tags or ()) != sorted(tags):
             self._put(f"/{kind}/{found.id}/tags", {"tags": tags})
         if found.description != stamp:
