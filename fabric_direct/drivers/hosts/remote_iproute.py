@@ -7,17 +7,58 @@ from types import SimpleNamespace
 from typing import Any
 
 from pyroute2 import IPRoute
+from pyroute2.netlink import NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR
+from pyroute2.netlink.rtnl import RTM_NEWLINK
+
+from fabric_direct.drivers.hosts.agent.sockets import HEADER
+
+_ENDS = frozenset({NLMSG_DONE, NLMSG_ERROR})
+# What answers a request about links.
+_ANSWERS = _ENDS | {RTM_NEWLINK}
+# struct nlmsgerr: an error number, then the head of the request that it is about.
+_ERROR = HEADER.size + 4
 
 
 @contextmanager
 def iproute(ask: Callable[[bytes], bytes]) -> Iterator[Any]:
-    """Return an ``IPRoute`` for one block that supports requests and answers, but no events.
+    """Return an ``IPRoute`` for one block that supports requests about links, but no events.
+
+    A request raises ValueError or struct.error if what is returned is not its answer.
 
     :param ask: sends a request and returns all messages of its answer.
     """
+
+    def handle(message: Any) -> bytes:
+        request = bytes(message.data)
+        return _checked(ask(request), request)
+
     # A socket that leads nowhere: nothing may reach this machine's kernel.
     here, nowhere = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with here, nowhere, IPRoute(use_socket=here) as ip:
         # pyroute2's request proxy answers in place of this machine's kernel.
-        ip.asyncore.request_proxy = SimpleNamespace(handle=lambda m: ask(bytes(m.data)))
+        ip.asyncore.request_proxy = SimpleNamespace(handle=handle)
         yield ip
+
+
+def _checked(answer: bytes, request: bytes) -> bytes:
+    """Return an answer up to its end.
+
+    pyroute2 takes what is cut short for less, waits for an end that is missing, and may decode what it
+    takes for a route for ever.
+    """
+    offset, ended = 0, False
+    while not ended:
+        length, kind, flags = HEADER.unpack_from(answer, offset)[:3]
+        message = answer[offset : offset + length]
+        if len(message) < max(length, HEADER.size) or kind not in _ANSWERS:
+            raise ValueError("it is cut short, or not about links")
+        if kind == NLMSG_ERROR and _kind(message, _ERROR) != _kind(request):
+            raise ValueError("it refuses another request")
+        ended = kind in _ENDS or not flags & NLM_F_MULTI
+        offset += length + 3 & ~3
+    return answer[:offset]
+
+
+def _kind(message: bytes, offset: int = 0) -> int:
+    kind: int = HEADER.unpack_from(message, offset)[1]
+    return kind
