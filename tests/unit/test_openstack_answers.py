@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -143,6 +144,8 @@ def test_as_the_cloud_gives_them_are_read(cloud: Cloud, kind: str) -> None:
         ("floatingip", {"floating_ip_address": None}, "floating_ip_address"),
         ("network", {"id": []}, "id"),
         ("network", {"description": 1}, "description"),
+        ("network", {"provider:network_type": {}}, "provider_network_type"),
+        ("network", {"provider:physical_network": []}, "provider_physical_network"),
         ("subnet", {"cidr": "10.0.0.0/99"}, "cidr"),
         ("subnet", {"dns_nameservers": ...}, "dns_nameservers"),
         ("server", {"status": []}, "status"),
@@ -187,16 +190,21 @@ def test_a_server_whose_metadata_lack_the_site_is_read(cloud: Cloud) -> None:
     assert cloud.server()
 
 
-def test_an_answer_too_deep_to_be_read_is_an_error_of_ours(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        RecursionError("maximum recursion depth exceeded"),
+        ValueError("Exceeds the limit (4300 digits) for integer string conversion"),
+    ],
+    ids=["too deep", "a number that is too long"],
+)
+def test_an_answer_that_python_does_not_read_is_an_error_of_ours(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def deep(*_: object, **__: object) -> object:
-        raise RecursionError("maximum recursion depth exceeded")
-
     cloud.has()
     cloud.volumes()
-    monkeypatch.setattr("requests.Response.json", deep)
-    with pytest.raises(DriverError, match="RecursionError"):
+    monkeypatch.setattr("requests.Response.json", Mock(side_effect=error))
+    with pytest.raises(DriverError, match=type(error).__name__):
         cloud.volumes()
 
 

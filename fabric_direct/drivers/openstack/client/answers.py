@@ -221,6 +221,8 @@ class _FloatingIp(_Identified):
 class _Network(_Described):
     name: str
     is_port_security_enabled: bool | None
+    provider_network_type: str | None
+    provider_physical_network: str | None
     provider_segmentation_id: int | None
 
 

@@ -291,7 +291,9 @@ def _refuse_unreadable(response: Response) -> None:
         return
     try:
         response.json()
-    except RecursionError as error:
+    except InvalidJSONError:
+        raise
+    except (RecursionError, ValueError) as error:  # too deep, or a number of too many digits
         raise InvalidJSONError(f"{type(error).__name__}: {error}", response=response) from error
 
 
