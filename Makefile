@@ -14,6 +14,7 @@ ONESITE := labs/onesite/lab
 # They need what the other labs build: a guest that configures its NICs by all that Debian has; the actor on a cloud
 DEBIAN := tests/functional/test_guest_network.py::TestDebian
 ON_A_CLOUD := tests/fabric/test_cloud.py
+ON_A_SITE := tests/fabric/test_site.py
 # uv reads no pip.conf: hand it the index that pip was told to use, if any.
 INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
@@ -24,7 +25,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker test-worker-facts bench-worker worker
 .PHONY: test-fabric demo-actor demo-placement
-.PHONY: test-site site worker-built
+.PHONY: demo-site test-site site worker-built
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -72,8 +73,8 @@ ONCE := tests/fabric/test_local.py tests/fabric/test_names.py
 test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (1 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
-	$(SUDO) $(KEEPING) build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric --ignore $(ON_A_CLOUD) $(PYTEST_ARGS)
-	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric $(addprefix --ignore ,$(ON_A_CLOUD) $(ONCE)) $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric $(addprefix --ignore ,$(ON_A_CLOUD) $(ON_A_SITE)) $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric $(addprefix --ignore ,$(ON_A_CLOUD) $(ON_A_SITE) $(ONCE)) $(PYTEST_ARGS)
 
 demo-actor: lab ## two VMs by the AM actor's processors, its own and ours (1 min)
 	labs/fabric/env cf
@@ -94,8 +95,13 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
-test-site: site ## servers of that OpenStack with devices of a worker (15 min)
+demo-site: site ## the life of a server of that OpenStack with devices of a worker (10 min)
+	$(SUDO) examples/demo onesite
+
+test-site: site ## the tests on them (15 min)
+	labs/fabric/env fim
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
 
 # Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest. A third of
 # their time is waiting: three processes for two cores.

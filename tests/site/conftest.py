@@ -20,12 +20,12 @@ from tests.worker.conftest import Worker, alone
 __all__ = ["cloud", "processor", "site", "things"]
 
 LAB = Path(__file__).parents[2] / "labs/onesite/lab"
-HOST = "worker2"
+HOST, UPLINK = "worker2", "enp1s0"
 IMAGE = "fabric-guest-devices"
 VF, OTHER_VF = "0000:01:10.0", "0000:01:10.2"
 DRIVE, OTHER_DRIVE = "0000:04:00.0", "0000:05:00.0"
 DEVICES: tuple[dict[str, Any], ...] = (
-    {"type": "SharedNIC", "model": "ConnectX-6", "uplink": "enp1s0", "vepa": True},
+    {"type": "SharedNIC", "model": "ConnectX-6", "uplink": UPLINK, "vepa": True},
     {"type": "SmartNIC", "bdf": "0000:06:00.0"},
     {"type": "SmartNIC", "bdf": "0000:06:00.1"},
     {"type": "NVME", "model": "P4510", "bdf": DRIVE},
@@ -37,13 +37,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.timeout(900))
 
 
+def lab_worker() -> Worker:
+    """The worker that the lab has joined to its cloud."""
+    told = subprocess.run([LAB, "env"], check=True, capture_output=True, text=True).stdout
+    return Worker.of(told)
+
+
 @pytest.fixture(scope="session")
 def worker(cloud: Connection) -> Iterator[Worker]:
     """The worker of the site, or the reason why there is none."""
     if not any(each.name == HOST for each in cloud.compute.hypervisors()):
         pytest.skip(f"no compute host {HOST} here: {LAB} up")
-    told = subprocess.run([LAB, "env"], check=True, capture_output=True, text=True).stdout
-    worker = Worker.of(told)
+    worker = lab_worker()
     with alone(worker):
         yield worker
 
@@ -53,27 +58,31 @@ def make_site(cloud: Connection, worker: Worker, tmp_path_factory: Any) -> Calla
     """Make a site of the cloud and its worker, with other settings where given."""
 
     def make(**values: Any) -> Site:
-        defaults = {
-            "hosts": {HOST: worker.as_host(DEVICES)},
-            "images": {IMAGE: {"user": TARGET.image_user}},
-            "guest": "none",
-            "networks": {"red": TARGET.vlan_network(190, "10.224.1.0/24")},
-            "limits": {"create": 600, "modify": 600, "guest_boot": 300, "guest_devices": 300},
-        }
-        return cloud_site(tmp_path_factory.mktemp("state"), **(defaults | values))
+        return cloud_site(tmp_path_factory.mktemp("state"), **(settings(worker) | values))
 
     return make
 
 
-@pytest.fixture
+def settings(worker: Worker) -> dict[str, Any]:
+    """The settings of a site of the cloud and its worker."""
+    return {
+        "hosts": {HOST: worker.as_host(DEVICES)},
+        "images": {IMAGE: {"user": TARGET.image_user}},
+        "guest": "none",
+        "networks": {"red": TARGET.vlan_network(190, "10.224.1.0/24")},
+        "limits": {"create": 600, "modify": 600, "guest_boot": 300, "guest_devices": 300},
+    }
+
+
+@pytest.fixture(scope="module")
 def nothing_left(worker: Worker, things: Things, processor: HandlerProcessor) -> Iterator[None]:
-    """Nothing of the test is left in the cloud, and the worker is as it was; else it is taken away."""
+    """Nothing of the tests is left in the cloud, and the worker is as it was; else it is taken away."""
     before = worker.state
     yield
     left = things()
     for server in processor.slivers():
         done(processor.delete(server.stamp.sliver.ref()).result())
-    worker.run("bridge", "link", "set", "dev", "enp1s0", "hwmode", "veb")
+    worker.run("bridge", "link", "set", "dev", UPLINK, "hwmode", "veb")
     assert (left, worker.restore(before)) == (set(), {})
 
 

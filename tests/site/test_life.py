@@ -1,19 +1,18 @@
 """The life of Nova's server with devices of its worker. No guest is waited for."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from openstack.connection import Connection
 
 from fabric_direct.config import Site
-from fabric_direct.model import DeviceState, State
+from fabric_direct.model import DeviceState
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done, made
 from tests.site.conftest import (
     DRIVE,
     HOST,
     OTHER_DRIVE,
+    UPLINK,
     VF,
     domain_of,
     drive,
@@ -36,7 +35,7 @@ def test_from_its_creation_to_its_end(processor: HandlerProcessor, worker: Worke
     assert (card.mac, card.vlan, card.bandwidth) == ("52:54:00:0f:51:01", 304, 100)
     assert card.bridge_mode == "vepa"
     assert hostdevs(domain_of(worker, processor, wanted.id)) == 2
-    vf = worker.vf("enp1s0", 0)
+    vf = worker.vf(UPLINK, 0)
     assert (vf["address"], vf["vlan_list"][0]["vlan"]) == ("52:54:00:0f:51:01", 304)
     assert states(processor)[VF] is states(processor)[DRIVE] is DeviceState.USED
 
@@ -49,7 +48,7 @@ def test_from_its_creation_to_its_end(processor: HandlerProcessor, worker: Worke
     done(processor.modify(changed).result())
     assert states(processor)[DRIVE] is DeviceState.FREE
     assert states(processor)[OTHER_DRIVE] is DeviceState.USED
-    vf = worker.vf("enp1s0", 0)
+    vf = worker.vf(UPLINK, 0)
     assert (vf["rate"]["max_tx"], vf["vlan_list"][0]["vlan"]) == (200, 305)
     probed = processor.probe(changed).result().observed
     assert probed
@@ -57,53 +56,6 @@ def test_from_its_creation_to_its_end(processor: HandlerProcessor, worker: Worke
 
     done(processor.delete(changed.ref()).result())
     assert {states(processor)[each] for each in (VF, DRIVE, OTHER_DRIVE)} == {DeviceState.FREE}
-
-
-@pytest.fixture
-def with_devices(processor: HandlerProcessor, nothing_left: None) -> Any:
-    """A sliver with a VF and a drive."""
-    wanted = sliver(nic(), drive())
-    done(processor.create(wanted).result())
-    yield wanted
-    done(processor.delete(wanted.ref()).result())
-
-
-class TestBehindOurBack:
-    def test_what_novas_hard_reboot_took_is_told_and_given_back(
-        self, processor: HandlerProcessor, worker: Worker, cloud: Connection, with_devices: Any
-    ) -> None:
-        (server,) = processor.slivers()
-        cloud.compute.reboot_server(server.instance, "HARD")
-        cloud.compute.wait_for_server(cloud.compute.get_server(server.instance), interval=1)
-        assert hostdevs(domain_of(worker, processor, with_devices.id)) == 0
-        probed = processor.probe(with_devices).result().observed
-        assert probed
-        assert any("nic1" in each for each in probed.differences)
-        assert any("drive1" in each for each in probed.differences)
-
-        done(processor.modify(with_devices).result())
-        assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
-
-    def test_what_was_stopped_and_started_has_its_devices(
-        self, processor: HandlerProcessor, worker: Worker, with_devices: Any
-    ) -> None:
-        done(processor.poa(with_devices.ref(), "stop").result())
-        probed = processor.probe(with_devices).result().observed
-        assert probed
-        assert probed.state is State.STOPPED
-        done(processor.poa(with_devices.ref(), "start").result())
-        assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
-
-
-class TestTwoThatWantOneDevice:
-    def test_one_gets_it_and_the_other_is_refused_and_leaves_nothing(
-        self, processor: HandlerProcessor, with_devices: Any
-    ) -> None:
-        second = sliver(drive(), id="fdtest-second")
-        outcome = processor.create(second).result()
-        assert (outcome.status, outcome.left) == ("failed", ())
-        assert outcome.error
-        assert f"it belongs to {with_devices.id}/drive1" in outcome.error.message
 
 
 class TestOnTheWorker:

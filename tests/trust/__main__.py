@@ -102,18 +102,16 @@ def _lives(args: argparse.Namespace) -> bool:
 # --- real substrates
 
 
-def _libvirt(_: argparse.Namespace) -> bool:
-    from tests.trust import places, real  # noqa: PLC0415 - needs libvirt and a cloud's library
+def _real(place: str) -> Callable[[argparse.Namespace], bool]:
+    """Return what tries every point of a real substrate."""
 
-    with places.libvirt_place() as place:
-        return real.main(place)
+    def part(_: argparse.Namespace) -> bool:
+        from tests.trust import places, real  # noqa: PLC0415 - needs libvirt and a cloud's library
 
+        with getattr(places, place)() as found:
+            return real.main(found)
 
-def _openstack(_: argparse.Namespace) -> bool:
-    from tests.trust import places, real  # noqa: PLC0415 - needs libvirt and a cloud's library
-
-    with places.openstack_place() as place:
-        return real.main(place)
+    return part
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
@@ -125,8 +123,9 @@ PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
 }
 ON_REQUEST: dict[str, Callable[[argparse.Namespace], bool]] = {
     "crowd": _crowd,
-    "libvirt": _libvirt,
-    "openstack": _openstack,
+    "libvirt": _real("libvirt_place"),
+    "openstack": _real("openstack_place"),
+    "site": _real("site_place"),
 }
 """Each part prints its figures and returns whether all of them are as they must be."""
 

@@ -12,11 +12,13 @@ import openstack
 from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.storage.pool import Store
-from fabric_direct.model import NodeSliver
+from fabric_direct.model import DeviceState, NodeSliver
 from fabric_direct.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.processor import HandlerProcessor
 from tests.functional import conftest as functional
 from tests.openstack import conftest as cloud
 from tests.openstack.target import TARGET
+from tests.site import conftest as joined
 from tests.trust.real import Act, Place
 from tests.trust.scenes import Request
 
@@ -143,3 +145,30 @@ def _cloud_acts() -> Iterator[Act]:
     settings = TARGET.vlan_network(vlan, "10.223.1.0/24")
     bridge = NetworkSliver(id=f"{_SITE}-net", name=cloud.ours("net"), network=settings)
     yield from _acts(plain, changed, cloud.RED, bridge)
+
+
+@contextmanager
+def site_place() -> Iterator[Place]:
+    """The lab's OpenStack with the worker whose devices its servers get (labs/onesite)."""
+    os.environ["OS_CLIENT_CONFIG_FILE"] = str(TARGET.clouds_file)
+    with tempfile.TemporaryDirectory(prefix="fdtrust-") as folder:
+        settings = joined.settings(joined.lab_worker())
+        site = cloud.cloud_site(Path(folder) / "state", site=_SITE, **settings)
+        things = cloud.Things(openstack.connect(cloud=TARGET.cloud), site)
+        yield Place(site, tuple(_device_acts()), lambda: things() | _devices_in_use(site))
+
+
+def _device_acts() -> Iterator[Act]:
+    """Yield what is done with devices. What Nova does alone is tried on the other place."""
+    plain = joined.sliver(id=f"{_SITE}-vm")
+    full = joined.sliver(joined.nic(bandwidth=100), joined.drive(), id=f"{_SITE}-vm")
+    made, given = Request("create", plain), Request("create", full)
+    yield Act("VM: devices added", Request("modify", full), (made,))
+    yield Act("VM: devices removed", Request("modify", plain), (given,))
+    yield Act("VM: delete", Request("delete", full.ref()), (given,))
+
+
+def _devices_in_use(site: Site) -> set[str]:
+    with HandlerProcessor(site) as processor:
+        found = processor.devices(joined.HOST)
+    return {f"{d.address} is {d.state}" for d in found if d.state is not DeviceState.FREE}

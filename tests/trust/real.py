@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -98,10 +99,10 @@ def tapped(tap: Tap) -> Iterator[None]:
     def drivers(site: Site, host: str) -> HostDrivers:
         found = really(site, host)
         kinds = {kind: getattr(found, kind) for kind in _KINDS}
-        wrapped: dict[str, Any] = {
-            k: d and _Tapped(d, k, host or "cloud", tap) for k, d in kinds.items()
-        }
-        return replace(found, **wrapped)
+        through = partial(_Tapped, host=host or "cloud", tap=tap)
+        wrapped: dict[str, Any] = {k: d and through(d, k) for k, d in kinds.items()}
+        devices = {kind: through(d, "device") for kind, d in found.devices.items()}
+        return replace(found, **wrapped, devices=devices)
 
     with patch.object(registry, "host_drivers", drivers):
         yield
