@@ -431,9 +431,12 @@ class VMHandler:
         self, sliver: NodeSliver, devices: Iterable[PciComponent], name: str = "power cycle"
     ) -> list[Step]:
         """Return the step by which devices that are plugged in cold become the guest's."""
-        cold = [d for d in map(self._drivers.device, devices) if d.cold]
-        tenant = partial(self._tenant, sliver)
-        return [PowerCycle(d, tenant, self._detach, name) for d in cold[:1]]
+        cold, tenant = self._cold(devices), partial(self._tenant, sliver)
+        return [PowerCycle(cold, tenant, self._detach, name)] if cold else []
+
+    def _cold(self, devices: Iterable[PciComponent]) -> DeviceDriver | None:
+        """Return a driver that plugs one of these devices in cold, if any does."""
+        return next((d for d in map(self._drivers.device, devices) if d.cold), None)
 
     def _tenant(self, sliver: NodeSliver, server: Server | None = None) -> Tenant:
         found = server or self._compute.find(sliver.id)
@@ -670,6 +673,9 @@ class VMHandler:
         for component in wanted.devices():
             if component.id in there:
                 yield from self._drivers.device(component).differences(component, tenant)
+        cold = self._cold(wanted.devices()) if found.state is State.RUNNING else None
+        if cold and cold.pending(tenant):
+            yield "its devices wait for a power cycle"
 
     def _differences(
         self, sliver: NodeSliver, gone: Iterable[Component] = (), *, runs: bool = True

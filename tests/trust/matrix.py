@@ -81,6 +81,8 @@ class Stage:
         for request in self.scene.before:
             outcome = request.ask(self.processor).result()
             assert outcome.ok, (self.scene.name, request, outcome.error)
+        for things in self.hosts.values():
+            self.scene.spoil(things)
 
     def ask(self, request: Request) -> tuple[Outcome, float]:
         """Run an operation; return its outcome and how long it took."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,8 @@ class Scene:
     hosts: tuple[str, ...] = ("w1",)
     devices: tuple[dict[str, str], ...] = ALLOWED
     """The devices of each host that the site allows."""
+    spoil: Callable[[Substrate], None] = lambda _: None
+    """What others do right before the operation."""
 
     def site(self, state_dir: Path) -> Site:
         """Return the site; its state is kept in a directory."""
@@ -142,6 +144,13 @@ class Scene:
     def substrates(self, site: Site) -> dict[str, Substrate]:
         """Return the hosts, with a volume of others."""
         return {host: _equip(substrate(site, host)) for host in self.hosts}
+
+
+def hard_reboot(things: Substrate) -> None:
+    """Take from the server what Nova does not plug in when it makes a domain anew, and more."""
+    things.plugged["sliver-1"] = ()
+    server = things.servers["sliver-1"]
+    things.servers["sliver-1"] = replace(server, ports=server.ports[1:], volumes=())
 
 
 def forget(site: Site) -> None:
@@ -196,6 +205,7 @@ _OPERATIONS = (
     ),
     Scene("VM: create, again", _CREATED, (_CREATED, _STOPPED)),
     Scene("VM: modify", Request("modify", node(*_CHANGED)), (_CREATED,)),
+    Scene("VM: reconcile", Request("reconcile", _VM.ref()), (_CREATED,), spoil=hard_reboot),
     Scene("VM: delete", Request("delete", _VM.ref()), (_CREATED,)),
     Scene("L2Bridge: create", Request("create", bridge())),
     Scene(

@@ -51,7 +51,8 @@ class Trial:
         outcome: Outcome
         outcome, seconds = self._stage.ask(request)
         limits = self._stage.site.limits
-        allowed = getattr(limits, outcome.operation.value) + (0 if outcome.ok else limits.undo)
+        named = outcome.operation.value.replace("reconcile", "modify")
+        allowed = getattr(limits, named) + (0 if outcome.ok else limits.undo)
         if seconds > allowed + _REAL:
             said = f"{outcome.operation} took {seconds:.0f} s, and has {allowed:.0f} s"
             self._late.append(said)

@@ -602,6 +602,20 @@ class TestDevicesThatNeedAPowerCycle:
         assert "power cycle" in made(outcome)
         assert fakes.pending == set()
 
+    def test_that_wait_for_it_are_told_and_have_it_by_a_repair(
+        self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm
+    ) -> None:
+        sliver = make(FPGA_1)
+        done(processor.create(sliver).result())
+        fakes.pending.add("sliver-1")
+
+        observed = done(processor.probe(sliver).result()).observed
+        repaired = done(processor.reconcile(sliver.ref()).result()).data["repaired"]
+
+        assert observed
+        assert list(observed.differences) == repaired == ["its devices wait for a power cycle"]
+        assert fakes.pending == set()
+
     def test_that_are_there_are_not_cycled_again(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm
     ) -> None:
