@@ -141,7 +141,7 @@ def test_a_worker_that_goes_away_in_the_middle_is_told_and_the_same_again_is_don
 @pytest.fixture
 def machine(worker: Worker) -> Iterator[int]:
     """The process that is the worker; it runs again afterwards."""
-    pid = int(MACHINE.read_text())
+    pid = int(MACHINE.read_text().split()[0])
     yield pid
     os.kill(pid, signal.SIGCONT)
 
