@@ -15,17 +15,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site
+from fabric_direct.config import Host, Site
 from fabric_direct.documents import json_schema
 from fabric_direct.drivers.contract import DeviceRecord, Plug, PluggedPort, VfSettings
 from fabric_direct.drivers.fake import FakeBridge, FakeCompute, Substrate, substrate
 from fabric_direct.errors import DriverError, NotOurs, Refused, SliverBusy
 from fabric_direct.journal import Journal
 from fabric_direct.locks import exclusive, sliver_lock
-from fabric_direct.model import NodeSliver, Operation, PciAddress, SliverRef, Status
+from fabric_direct.model import DeviceState, NodeSliver, Operation, PciAddress, SliverRef, Status
 from fabric_direct.networks import NetworkSliver, ServerPort, VNicPortsSliver
 from fabric_direct.placement.claims import Claim, Claims
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.sweep.books import Books
 from fabric_direct.sweep.dry_runs import DryRuns
 from fabric_direct.sweep.expected import ExpectedSlivers, parse_expected
 from fabric_direct.sweep.findings import Findings, Thing
@@ -328,6 +329,18 @@ class TestWhatIsLeftAlone:
         (why,) = left_alone(found).values()
         assert f"devices release w1 {address}" in why
 
+    def test_an_unclean_device_of_which_no_record_says_whose_it_is(
+        self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
+    ) -> None:
+        address = next(a for a, d in w1.devices.items() if d.type == "GPU")
+        unclean = replace(w1.devices[address], state=DeviceState.UNCLEAN, owner="theirs/gpu")
+        w1.devices[address] = unclean
+
+        found = processor.find_unexpected(ten)
+
+        assert found.token == ""
+        assert list(left_alone(found)) == [f"device {address} on w1"]
+
     def test_a_free_vf_with_settings_that_no_record_explains(
         self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
     ) -> None:
@@ -350,6 +363,13 @@ class TestWhatIsLeftAlone:
 
         assert list(left_alone(found)) == ["host key of 10.20.1.250"]
         assert found.token == ""
+
+    def test_no_host_key_of_a_worker(self, site: Site, w1: Substrate, ten: frozenset[str]) -> None:
+        w1.host_keys.add("10.20.1.250")
+        hosts = site.hosts | {"w2": Host(ssh="ssh://root@10.20.1.250")}
+
+        with HandlerProcessor(site.model_copy(update={"hosts": hosts})) as processor:
+            assert processor.find_unexpected(ten).left_alone == ()
 
     def test_what_has_a_stamp_that_names_no_sliver(
         self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
@@ -603,6 +623,36 @@ class TestAToken:
 
         assert [future.result().status for future in sweep.deletions] == [Status.REFUSED]
         assert "ghost" in ids_on(w1)
+
+    def test_an_operation_that_ends_while_the_dry_run_looks_for_those_under_way_ends_it(
+        self,
+        processor: HandlerProcessor,
+        make: Make,
+        w1: Substrate,
+        ten: frozenset[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        make("ghost")
+
+        def none_by_now(*_: object) -> dict[str, str]:
+            done(processor.poa(SliverRef(id="ghost"), "stop").result())
+            return {}
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(Books, "busy", none_by_now)
+            token = processor.find_unexpected(ten).token
+
+        assert [f.result().status for f in processor.sweep(ten, token).deletions] == [
+            Status.REFUSED
+        ]
+        assert "ghost" in ids_on(w1)
+
+    def test_is_refused_with_the_sliver_whose_deletion_would_be_another_one(self) -> None:
+        things = (Thing(sliver="a", kind="port", name="p"),)
+        before, after = (Findings(types={"a": t}, things=things) for t in ("VM", "vNICPorts"))
+
+        with pytest.raises(Refused, match="a is a vNICPorts, not a VM"):
+            after.refuse_changed(before)
 
 
 class TestWhenADeletionFails:
