@@ -20,7 +20,7 @@ from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.repair_history import Did, History, Note
-from fabric_direct.watch import Limits, Watcher
+from fabric_direct.watch import Limits, Source, Watcher
 from tests.outcomes import done
 from tests.unit.test_behind_our_back import (
     CHANGES,
@@ -229,6 +229,31 @@ class TestADomainThatStarts:
         assert listening.desk.ended.get(timeout=SOON).sliver == REF
         assert listening.desk.ended.empty()
 
+    def test_and_is_gone_by_now_is_not_noted(self, listening: Watched, fakes: Substrate) -> None:
+        fakes.servers.clear()
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.quiet()
+        assert listening.times.later.empty()
+
+    def test_again_while_it_is_repaired_is_looked_at_once_more(
+        self, listening: Watched, fakes: Substrate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ask = listening.desk.reconcile
+
+        def heard_meanwhile(sliver: SliverRef) -> "Future[Outcome]":
+            monkeypatch.undo()
+            listening.watcher._mend(sliver, "the domain was defined anew", 0.0)
+            return ask(sliver)
+
+        monkeypatch.setattr(listening.desk, "reconcile", heard_meanwhile)
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.quiet()
+        assert listening.desk.ended.qsize() == 2
+
 
 class TestAnUplink:
     VEB = Change("uplink", (UPLINK,), "uplink ens1 was changed")
@@ -244,6 +269,28 @@ class TestAnUplink:
         assert (note.did, note.subject) == (Did.REPAIRED, f"localhost/{UPLINK}")
         assert note.differences == ("it is in mode veb, not vepa",)
         assert fakes.uplinks[UPLINK] == "vepa"
+
+    def test_that_the_site_does_not_want_in_vepa_mode_is_left_alone(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        fakes.uplinks["ens9"] = "veb"
+
+        fakes.uplink_listeners.fire(Change("uplink", ("ens9",), "uplink ens9 was changed"))
+
+        assert listening.quiet()
+        assert fakes.uplinks["ens9"] == "veb"
+
+    def test_of_one_host_is_not_taken_for_that_of_another(
+        self, watched: Watched, fakes: Substrate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun: list[Callable[[], None]] = []
+        monkeypatch.setattr(watched.watcher, "_submit", begun.append)
+        one, other = (Source(h, h, fakes.uplink_listeners, uplinks=True) for h in ("w1", "w2"))
+
+        for source in (one, other, one):
+            watched.watcher._heard(source, self.VEB)
+
+        assert len(begun) == 2
 
     def test_that_cannot_be_set_is_named(self, listening: Watched, fakes: Substrate) -> None:
         fakes.uplinks[UPLINK] = "veb"
@@ -390,6 +437,29 @@ class TestWhatCannotBeRepaired:
         assert note.differences == (CHANGES["somebody passed a function through"][1],)
         assert listening.quiet()
 
+    def test_is_reported_again_when_it_was_right_meanwhile(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        for intruders in ((FOREIGN,), (), (FOREIGN,)):
+            fakes.intruders["sliver-1"] = intruders
+            fakes.listeners.fire(STARTED)
+            listening.work.wait()
+
+        assert [listening.note().did for _ in range(2)] == [Did.REPORTED, Did.REPORTED]
+
+    def test_before_a_person_has_done_something_is_not_tried_again(
+        self, listening: Watched, fakes: Substrate, living: NodeSliver
+    ) -> None:
+        without_device("gpu")(fakes)
+        journal = Journal(listening.site.state_dir)
+        journal.begin(Operation.MODIFY, living.model_dump(mode="json"))
+
+        fakes.listeners.fire(STARTED)
+
+        assert listening.note().did is Did.REPORTED
+        assert listening.quiet()
+        assert listening.times.later.empty()
+
     def test_now_is_tried_again_with_growing_pauses(
         self, listening: Watched, fakes: Substrate
     ) -> None:
@@ -493,6 +563,9 @@ class TestTheLimits:
 
 class TestWhoAsks:
     @pytest.mark.parametrize(
+        "look", [lambda w: w._look_at(STARTED, 0.0), lambda w: w._look_at_all("its start", 0.0)]
+    )
+    @pytest.mark.parametrize(
         ("site", "sliver", "repaired"),
         [
             ("all", None, True),
@@ -510,6 +583,7 @@ class TestWhoAsks:
         site: str,
         sliver: bool | None,
         repaired: bool,
+        look: Callable[[Watcher], None],
     ) -> None:
         watch = fake_site.watch.model_copy(update={"slivers": site})
         asks = fake_site.model_copy(update={"watch": watch})
@@ -517,9 +591,8 @@ class TestWhoAsks:
             done(processor.create(node.model_copy(update={"watch": sliver})).result())
             without_device("gpu")(fakes)
             watched = Watched(processor)
-            watched.watcher._look_at(STARTED, 0.0)
-            if repaired:
-                done(watched.desk.ended.get(timeout=SOON))
+            look(watched.watcher)
+            watched.work.wait()
             watched.watcher.stop()
         assert (has(fakes) == {"vf", "gpu"}) is repaired
 
@@ -549,6 +622,14 @@ class TestTwoWatchers:
 
 
 class TestAStoppedWatcher:
+    def test_listens_no_more(self, listening: Watched) -> None:
+        hearings = list(listening.watcher._hearings.values())
+        assert [hearing.over for hearing in hearings] == [False, False]
+
+        listening.watcher.stop()
+
+        assert all(hearing.over for hearing in hearings)
+
     def test_repairs_nothing_more(self, listening: Watched, fakes: Substrate) -> None:
         listening.watcher.stop()
         without_device("gpu")(fakes)
