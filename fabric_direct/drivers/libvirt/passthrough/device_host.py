@@ -109,8 +109,7 @@ class DeviceHost:
         """
         own = self._read(uuid_of(tenant))
         if own is not None and tenant.domain is None:
-            stamp = lookup.stamp_in(own.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
-            lookup.check_stamp(stamp, own.domain.name(), tenant.sliver)
+            lookup.check_stamp(own.stamp, own.domain.name(), tenant.sliver)
         adopted = partial(self._adopted, uuid_of(tenant), tenant.sliver)
         return own and own.knowing(adopted)
 

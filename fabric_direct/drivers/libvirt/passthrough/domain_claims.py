@@ -15,7 +15,7 @@ from fabric_direct.drivers.contract import DeviceRecord, Tenant
 from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.forks import cached_property
-from fabric_direct.model import PciAddress
+from fabric_direct.model import PciAddress, Stamp
 
 # Elements of a domain that take a PCI function away from its host, and words that any of them contains.
 _TAKERS = {("hostdev", "pci"), ("interface", "hostdev"), ("disk", "nvme")}
@@ -62,6 +62,21 @@ Adopted = Mapping[PciAddress, str]
 """Functions that others plugged into a domain, each with the alias that it would have."""
 
 
+class _Xml:
+    """The XML of a domain by scope, and its stamp: parsed once, when they are first asked for."""
+
+    def __init__(self, texts: dict[int, str]) -> None:
+        self.texts = texts
+
+    @cached_property
+    def roots(self) -> dict[int, ElementTree.Element]:
+        return {scope: ElementTree.fromstring(text) for scope, text in self.texts.items()}
+
+    @cached_property
+    def stamp(self) -> Stamp | None:
+        return lookup.stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
+
+
 class Reading:
     """The XML of a domain at one point in time: as defined and, if it runs, live.
 
@@ -71,16 +86,16 @@ class Reading:
     def __init__(
         self,
         domain: libvirt.virDomain,
-        texts: dict[int, str] | None = None,
+        xml: _Xml | None = None,
         adopted: Callable[[], Adopted] = dict,
     ) -> None:
         self.domain = domain
-        self._texts = lookup.definitions(domain) if texts is None else texts
+        self._xml = _Xml(lookup.definitions(domain)) if xml is None else xml
         self._adopted = adopted
 
     def knowing(self, adopted: Callable[[], Adopted]) -> "Reading":
         """Return the same reading, with what was adopted of the domain."""
-        return Reading(self.domain, self._texts, adopted)
+        return Reading(self.domain, self._xml, adopted)
 
     def again(self) -> "Reading":
         """Read the same domain once more."""
@@ -89,22 +104,26 @@ class Reading:
     def as_defined(self) -> "Reading":
         """Return the same domain without its live XML."""
         config = libvirt.VIR_DOMAIN_AFFECT_CONFIG
-        return Reading(self.domain, {config: self._texts[config]}, self._adopted)
+        return Reading(self.domain, _Xml({config: self._xml.texts[config]}), self._adopted)
 
     @property
     def scopes(self) -> tuple[int, ...]:
         """``VIR_DOMAIN_AFFECT_CONFIG``, and ``VIR_DOMAIN_AFFECT_LIVE`` if it runs."""
-        return tuple(self._texts)
+        return tuple(self._xml.texts)
 
-    @cached_property
+    @property
     def roots(self) -> dict[int, ElementTree.Element]:
         """Its XML by scope."""
-        return {scope: ElementTree.fromstring(text) for scope, text in self._texts.items()}
+        return self._xml.roots
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """Its stamp; None if it bears none that can be read."""
+        return self._xml.stamp
 
     def named(self) -> str | None:
         """Return the name that its stamp gives the domain; None if it bears none."""
-        stamp = lookup.stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
-        return lookup.domain_name(stamp.sliver) if stamp else None
+        return lookup.domain_name(self.stamp.sliver) if self.stamp else None
 
     @cached_property
     def adopted(self) -> Adopted:
@@ -119,7 +138,7 @@ class Reading:
 
     def _takers(self) -> Iterator[Taker]:
         # Most domains have none, and reading XML takes as long as getting it.
-        if any(word in text for text in self._texts.values() for word in _WORDS):
+        if any(word in text for text in self._xml.texts.values() for word in _WORDS):
             for scope, root in self.roots.items():
                 yield from _takers(root, scope)
 
