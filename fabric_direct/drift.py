@@ -6,8 +6,7 @@ looked into: each would cost requests of its own.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import (
@@ -19,7 +18,7 @@ from fabric_direct.drivers.contract import (
     Server,
     Volume,
 )
-from fabric_direct.engine import attempt_each
+from fabric_direct.engine import attempt, attempt_each
 from fabric_direct.handlers.compare import differences, down, switched_off
 from fabric_direct.handlers.observation import observed_interface, tenant_of
 from fabric_direct.model import (
@@ -31,8 +30,6 @@ from fabric_direct.model import (
     Storage,
 )
 from fabric_direct.placement.inventory import DriversOf
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +59,22 @@ def site_drift(site: Site, drivers_of: DriversOf) -> SiteDrift:
     :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
     :raises FabricDirectError: if the cloud cannot be read.
     """
-    listings, silent = _listings(site, drivers_of)
-    there = [
-        _Found(s, s.host or host, each) for host, each in listings.items() for s in each.servers
+    hosts, listing_of = _listings(site, drivers_of)
+    answers = attempt_each(lambda h: _look(site, drivers_of, h, listing_of(h)), hosts)
+    silent = {host: answer for host, answer in answers.items() if isinstance(answer, Exception)}
+    looks = {host: answer for host, answer in answers.items() if isinstance(answer, _Look)}
+    # Here and not beside each other: threads that compute hold each other up.
+    drifts = [
+        Drift(SliverRef(id=each.server.sliver), each.host, unlike)
+        for look in looks.values()
+        for each in look.there
+        if (unlike := (*_unlike(each), *look.devices.get(each.server.sliver, ())))
     ]
-    found, unread = _each(_with_devices(site, there), lambda h: _devices(drivers_of(h), there, h))
-    every = {each.server.sliver: tuple(_unlike(each, found.get(each.host, {}))) for each in there}
-    hosts = {each.server.sliver: each.host for each in there}
-    drifts = (
-        Drift(SliverRef(id=s), hosts[s], unlike) for s, unlike in sorted(every.items()) if unlike
+    return SiteDrift(
+        tuple(sorted(drifts, key=lambda drift: drift.sliver.id)),
+        tuple(each.server for look in looks.values() for each in look.there),
+        {**silent, **{host: look.error for host, look in looks.items() if look.error}},
     )
-    return SiteDrift(tuple(drifts), tuple(each.server for each in there), {**silent, **unread})
-
-
-def _listings(
-    site: Site, drivers_of: DriversOf
-) -> "tuple[dict[str, _Listing], dict[str, Exception]]":
-    if drivers_of(next(iter(site.hosts), "")).compute.cloud:
-        return {"": _listing(drivers_of(""))}, {}
-    return _each(site.hosts, lambda host: _listing(drivers_of(host)))
-
-
-def _each(
-    hosts: Collection[str], read: Callable[[str], T]
-) -> tuple[dict[str, T], dict[str, Exception]]:
-    """Read hosts in parallel; return what they said, and the errors of those that could not be read."""
-    answers = attempt_each(read, hosts)
-    errors = {host: a for host, a in answers.items() if isinstance(a, Exception)}
-    return {h: a for h, a in answers.items() if not isinstance(a, Exception)}, errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +99,36 @@ def _listing(drivers: HostDrivers) -> _Listing:
     )
 
 
+def _listings(
+    site: Site, drivers_of: DriversOf
+) -> tuple[Collection[str], Callable[[str], _Listing]]:
+    """Return the hosts to look at, and what lists a host; a cloud is listed once for all of them."""
+    if not drivers_of(next(iter(site.hosts), "")).compute.cloud:
+        return site.hosts, lambda host: _listing(drivers_of(host))
+    whole, on = _listing(drivers_of("")), dict[str, list[Server]]()
+    for server in whole.servers:
+        on.setdefault(server.host, []).append(server)
+    return on, lambda host: replace(whole, servers=tuple(on[host]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found on a host."""
+
+    there: "tuple[_Found, ...]"
+    devices: Mapping[str, tuple[str, ...]]
+    """The differences in devices of each sliver."""
+    error: Exception | None
+    """Why its devices could not be read."""
+
+
+def _look(site: Site, drivers_of: DriversOf, host: str, listing: _Listing) -> _Look:
+    there = tuple(_Found(server, host, listing) for server in listing.servers)
+    passes = there and host in site.hosts and site.passes_devices(host)
+    found = attempt(lambda: _devices(drivers_of(host), there)) if passes else {}
+    return _Look(there, {}, found) if isinstance(found, Exception) else _Look(there, found, None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """A server, and where it was listed."""
@@ -123,19 +138,14 @@ class _Found:
     listing: _Listing
 
 
-def _with_devices(site: Site, there: Collection[_Found]) -> list[str]:
-    """Return the hosts that have servers, and may pass devices through to them."""
-    having = {each.host for each in there}
-    return [host for host in site.hosts if host in having and site.passes_devices(host)]
+def _devices(drivers: HostDrivers, there: Collection[_Found]) -> dict[str, tuple[str, ...]]:
+    """Return the differences in domains and devices of one host, by sliver.
 
-
-def _devices(
-    drivers: HostDrivers, there: Collection[_Found], host: str
-) -> dict[str, tuple[str, ...]]:
-    """Return the differences in domains and devices of one host, by sliver."""
+    :param there: the servers of the host.
+    """
     unlike: dict[str, tuple[str, ...]] = {}
-    for number, driver in enumerate(drivers.devices.values()):
-        every = [_belongings(drivers, driver, each) for each in there if each.host == host]
+    for number, driver in enumerate(dict.fromkeys(drivers.devices.values())):
+        every = [_belongings(drivers, driver, each) for each in there]
         # Each says the same of domains; the first is asked for all of them.
         asked = [each for each in every if each.components or not number]
         for sliver, texts in driver.survey(asked).items() if asked else ():
@@ -153,20 +163,13 @@ def _belongings(drivers: HostDrivers, driver: DeviceDriver, found: _Found) -> Be
     )
 
 
-def _unlike(found: _Found, devices: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield where a server is not what its stamp says; one that somebody stopped may be off."""
+def _unlike(found: _Found) -> Iterator[str]:
+    """Yield where a server is not what its stamp says, but for its devices; a stopped one may be off."""
     server, has = found.server, _observed(found)
-    wanted = _but_devices(server.stamp.sliver)
-    yield from differences(wanted, has, runs=has.state is not State.STOPPED)
+    wanted = server.stamp.sliver
+    yield from differences(wanted, has, runs=has.state is not State.STOPPED, devices=False)
     yield from (*switched_off(has), *down(has))
     yield from _other_disks(wanted, found)
-    yield from devices.get(server.sliver, ())
-
-
-def _but_devices(sliver: NodeSliver) -> NodeSliver:
-    gone = sliver.devices()
-    kept = tuple(component for component in sliver.components if component not in gone)
-    return sliver.model_copy(update={"components": kept})
 
 
 def _observed(found: _Found) -> Observed:

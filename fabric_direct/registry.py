@@ -112,8 +112,11 @@ def _devices(site: Site, host: str) -> Iterator[tuple[str, DeviceDriver]]:
     named = {key: name for key, name in site.drivers.items() if key.split("_")[0] in types}
     # A type that the site names overrides the defaults of its models.
     usual = {key: name for key, name in DEVICE_DRIVERS.items() if key.split("_")[0] not in named}
-    for key, name in (usual | named).items():
-        yield key, driver("device", name)(site, host)
+    if (server := server_driver(site)) in _names("device"):
+        usual = dict.fromkeys(usual, server)
+    every = usual | named
+    made = {name: driver("device", name)(site, host) for name in every.values()}
+    yield from ((key, made[name]) for key, name in every.items())
 
 
 @cache

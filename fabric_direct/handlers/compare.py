@@ -15,12 +15,15 @@ from fabric_direct.model import (
 )
 
 
-def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tuple[str, ...]:
+def differences(
+    wanted: NodeSliver, found: Observed, *, runs: bool = True, devices: bool = True
+) -> tuple[str, ...]:
     """Compare a node with what it should be.
 
     What the sliver leaves open (an address, a MAC) is not compared; what is there beside it, is.
 
     :param runs: whether the server should run.
+    :param devices: whether its devices were looked at.
     """
     if found.state is State.ABSENT:
         return ("there is no such server",)
@@ -28,7 +31,7 @@ def differences(wanted: NodeSliver, found: Observed, *, runs: bool = True) -> tu
         *(power(found) if runs else ()),
         *place(wanted, found),
         *size(wanted, found),
-        *_missing_and_unwanted(wanted, found),
+        *_missing_and_unwanted(wanted, found, devices=devices),
         *(text for vnic in wanted.vnics() for text in vnic_differences(vnic, found)),
         *(text for storage in wanted.volumes() for text in _storage(storage, found)),
         *_inside(wanted, found),
@@ -92,8 +95,11 @@ def size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
             yield f"it has {has} {unit}, not {wants}"
 
 
-def _missing_and_unwanted(wanted: NodeSliver, found: Observed) -> Iterator[str]:
-    want = {(kind_of(c), c.id): c.type for c in wanted.components}
+def _missing_and_unwanted(
+    wanted: NodeSliver, found: Observed, *, devices: bool = True
+) -> Iterator[str]:
+    every = {(kind_of(c), c.id): c.type for c in wanted.components}
+    want = {key: kind for key, kind in every.items() if devices or key[0] != "device"}
     have = {("vNIC", i.component) for i in found.interfaces}
     have |= {("volume", v.component) for v in found.volumes}
     have |= {("device", d.component) for d in found.devices}
@@ -101,7 +107,7 @@ def _missing_and_unwanted(wanted: NodeSliver, found: Observed) -> Iterator[str]:
         yield f"{want[kind, component]} {component} is missing"
     for kind, component in sorted(have - want.keys()):
         yield f"{kind} {component} is there and not wanted"
-    functions = {device.id: device.bdf for device in wanted.devices()}
+    functions = {device.id: device.bdf for device in wanted.devices()} if found.devices else {}
     for device in found.devices:
         if device.host_address not in functions.get(device.component, (device.host_address,)):
             yield f"device {device.component} has {device.host_address}, which is not wanted"

@@ -26,8 +26,8 @@ __all__ = ["fake_site", "fakes", "living", "node"]
 
 MakeVm = Callable[..., NodeSliver]
 LISTINGS = ("compute.servers", "network.all_ports")
-SURVEYS = {"device.survey": 20}
-"""One for the domains of each of ten hosts, one for its VFs."""
+SURVEYS = {"device.survey": 10}
+"""One for the domains and VFs of each of ten hosts."""
 
 
 class TestTheDriftOfASite:

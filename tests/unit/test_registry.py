@@ -4,7 +4,8 @@ import pytest
 
 from fabric_direct import registry
 from fabric_direct.config import Site
-from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeGuest
+from fabric_direct.deadline import Deadline
+from fabric_direct.drivers.fake import FakeColdDevice, FakeCompute, FakeDevice, FakeGuest
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice, Sn1022Device
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
@@ -67,8 +68,7 @@ def test_type_and_model_go_before_the_type(fake_site: Site) -> None:
 
 
 def test_each_type_of_device_has_a_driver_unless_the_site_names_another(fake_site: Site) -> None:
-    fakes = {key: name for key, name in fake_site.drivers.items() if key in {"VM", "GPU"}}
-    site = fake_site.model_copy(update={"drivers": fakes})
+    site = fake_site.model_copy(update={"drivers": {"VM": "libvirt", "GPU": "fake"}})
 
     drivers = registry.host_drivers(site, "localhost").devices
 
@@ -80,6 +80,29 @@ def test_each_type_of_device_has_a_driver_unless_the_site_names_another(fake_sit
         "FPGA_Xilinx-SN1022": Sn1022Device,
         "NVME": HostdevDevice,
     }
+
+
+def test_devices_of_servers_in_memory_are_in_memory_too_unless_the_site_names_another(
+    fake_site: Site,
+) -> None:
+    site = fake_site.model_copy(update={"drivers": {"VM": "fake", "FPGA": "fake-cold"}})
+
+    drivers = registry.host_drivers(site, "localhost").devices
+
+    assert {key: type(driver) for key, driver in drivers.items()} == {
+        **dict.fromkeys(("GPU", "SmartNIC", "SharedNIC", "NVME"), FakeDevice),
+        "FPGA": FakeColdDevice,
+    }
+
+
+def test_a_driver_of_several_types_is_one(fake_site: Site) -> None:
+    site = fake_site.model_copy(update={"drivers": {"VM": "libvirt"}})
+    every = registry.host_drivers(site, "localhost")
+
+    for drivers in (every, every.within(Deadline.within(1), 1)):
+        has = drivers.devices
+        assert has["GPU"] is has["SmartNIC"] is has["NVME"]
+        assert has["GPU"] is not has["SharedNIC"]
 
 
 def test_a_type_that_the_site_names_counts_for_all_of_its_models(fake_site: Site) -> None:

@@ -53,7 +53,7 @@ class HostDrivers:
     uplink: UplinkDriver | None = None
     """None where the site does not know the host."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
-    """By resource type, ``Type_Model`` or ``Type``."""
+    """By resource type, ``Type_Model`` or ``Type``; one driver may serve several."""
     deadline: Deadline = field(default_factory=lambda: Deadline(inf))
     """When the operation that they are used for ends."""
     reads: ReadCache = field(default_factory=ReadCache)
@@ -102,7 +102,7 @@ class HostDrivers:
             bounded, deadline=deadline, limit=limit, within=reads.active, reading=READING
         )
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
-        cleaning = partial(limited, limit=inf)
+        cleaning = {id(d): limited(d, "device", limit=inf) for d in self.devices.values()}
         return replace(
             self,
             compute=patient(self.compute, "compute"),
@@ -113,7 +113,7 @@ class HostDrivers:
             adoption=self.adoption and patient(self.adoption, "adoption"),
             bridge=self.bridge and patient(self.bridge, "bridge"),
             uplink=self.uplink and limited(self.uplink, "uplink"),
-            devices={t: cleaning(d, "device") for t, d in self.devices.items()},
+            devices={kind: cleaning[id(d)] for kind, d in self.devices.items()},
             deadline=deadline,
             reads=reads,
         )
