@@ -1,6 +1,6 @@
 """`make bench`: every figure in one run, as a ratio to the bare calls where there are any."""
 
-from tests.bench import engine, imports, load, placement, substrate, zones
+from tests.bench import engine, imports, load, placement, substrate, upkeep, zones
 
-for part in (imports, engine, load, substrate, placement, zones):
+for part in (imports, engine, load, substrate, upkeep, placement, zones):
     part.main()
