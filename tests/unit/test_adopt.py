@@ -4,13 +4,15 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import requests
 
-from fabric_direct.adoption import Adoption
+from fabric_direct.adoption import Adoption, ServiceAdoption
 from fabric_direct.config import Site
+from fabric_direct.drivers.contract import DeviceRecord
 from fabric_direct.model import Outcome, PciAddress, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
@@ -55,6 +57,10 @@ def nic(**values: Any) -> dict[str, Any]:
 
 def drive(*bdf: PciAddress, kind: str = "NVME", name: str = "drive") -> dict[str, Any]:
     return {"type": kind, "id": name, "bdf": [str(a) for a in bdf]}
+
+
+MAC = {"floating_ip": True, "mac": "fa:16:3e:00:00:99"}
+IPV4 = {"floating_ip": True, "ipv4": "10.30.0.250/24"}
 
 
 def disk(made: Made) -> dict[str, Any]:
@@ -347,6 +353,39 @@ class TestWhatIsRefused:
 
         failed(processor.adopt(wanted(made)), "NotOurs", "ask Ann")
 
+    @pytest.mark.parametrize(
+        ("values", "field", "has"),
+        [
+            ({"network": "dataplane-100"}, "components[0].network", "is on lab"),
+            ({"interface": MAC}, "components[0].interface.mac", "has fa:16:3e:ff:"),
+            ({"interface": IPV4}, "components[0].interface", "has 10.30.0."),
+        ],
+    )
+    def test_a_port_that_is_not_as_its_vnic(
+        self, am: FabricAm, processor: HandlerProcessor, values: Any, field: str, has: str
+    ) -> None:
+        made = am.create()
+        where = {"ports": {"management": made.management["id"]}}
+
+        asked = wanted(made, components=[nic(**values)], where=where)
+        failed(processor.adopt(asked), "InvalidSliver", f"{field}: ", has)
+
+    def test_one_of_several_ports_on_a_network_that_is_not_named(
+        self, am: FabricAm, processor: HandlerProcessor
+    ) -> None:
+        made = am.create()
+        second = am.port("", made.server)
+
+        failed(processor.adopt(wanted(made)), "InvalidSliver", made.management["id"], second["id"])
+
+    def test_a_floating_ip_that_another_sliver_stamped(
+        self, am: FabricAm, processor: HandlerProcessor
+    ) -> None:
+        made = am.create()
+        made.floating["description"] = "fabric-direct B/s-1"
+
+        failed(processor.adopt(wanted(made)), "NotOurs", "components[0].interface", "B/s-1")
+
     def test_a_port_of_another_project_with_the_same_name(
         self, am: FabricAm, processor: HandlerProcessor
     ) -> None:
@@ -373,10 +412,142 @@ class TestWhatIsRefused:
         asked = wanted(made, other)
         failed(processor.adopt(asked), "InvalidSliver", "components[1].volume", "p-data")
 
+    def test_a_volume_of_another_size_or_of_another_sliver(
+        self, am: FabricAm, processor: HandlerProcessor
+    ) -> None:
+        made = am.create(volume=True)
+        assert made.volume
+        where = {"volumes": {"data": made.volume["id"]}}
+        own = {"type": "Storage", "id": "data", "size": 2}
+
+        asked = wanted(made, own, where=where)
+        failed(processor.adopt(asked), "InvalidSliver", "components[1].size", "has 1 GiB")
+
+        made.volume["metadata"] |= {"fabric-direct:site": "B", "fabric-direct:sliver": "s-1"}
+        failed(processor.adopt(asked), "NotOurs", "components[1].volume", "B/s-1")
+
+    def test_a_device_without_functions(self, am: FabricAm, processor: HandlerProcessor) -> None:
+        asked = wanted(am.create(), drive())
+
+        failed(processor.adopt(asked), "InvalidSliver", "components[1].bdf", "names no function")
+
+    @pytest.mark.parametrize(
+        ("record", "kind", "why"),
+        [
+            ({"sliver": "s-1"}, "NotOurs", "recorded as that of s-1/drive"),
+            ({"quarantined": "block 7 is not zero"}, "DeviceUnclean", "block 7 is not zero"),
+        ],
+    )
+    def test_a_device_with_the_record_of_another_sliver_or_in_quarantine(
+        self,
+        am: FabricAm,
+        processor: HandlerProcessor,
+        worker: Worker,
+        record: dict[str, str],
+        kind: str,
+        why: str,
+    ) -> None:
+        made = am.create("node1", DRIVES[0])
+        recorded = DeviceRecord(DRIVES[0], "NVME", None, made.reservation, "drive", "144d", "a80a")
+        worker.records.known[DRIVES[0]] = replace(recorded, **record)
+
+        failed(processor.adopt(wanted(made, drive(DRIVES[0]))), kind, "components[1].bdf[0]", why)
+
+    def test_a_host_that_the_site_does_not_know(
+        self, am: FabricAm, processor: HandlerProcessor
+    ) -> None:
+        made = am.create()
+        made.server["OS-EXT-SRV-ATTR:host"] = "w9"
+
+        failed(processor.adopt(wanted(made, host=None)), "InvalidSliver", "host", "is on w9")
+
     def test_another_host_than_the_servers(self, am: FabricAm, processor: HandlerProcessor) -> None:
         made = am.create()
 
         failed(processor.adopt(wanted(made, host="w2")), "InvalidSliver", "host", "w1", "w2")
+
+
+class TestPortsOfAService:
+    """Ports in a server of fabric_am, as a sliver of their own."""
+
+    @pytest.fixture
+    def made(self, am: FabricAm, processor: HandlerProcessor, cloud: Cloud) -> Made:
+        """A server that is adopted, with two ports of a service that are not."""
+        made = am.create(vnics=2)
+        done(processor.adopt(wanted(made)).result())
+        cloud.changes.clear()
+        return made
+
+    @staticmethod
+    def service(made: Made, network: str = "dataplane-100", **of_first: Any) -> ServiceAdoption:
+        ports = [
+            {"id": f"p{n}", "server": made.reservation, "interface": {"mac": vnic["mac_address"]}}
+            for n, vnic in enumerate(made.vnics)
+        ]
+        ports[0] |= of_first
+        sliver = {"id": "net-1", "network": network, "ports": ports}
+        return ServiceAdoption.model_validate({"sliver": sliver})
+
+    def test_bear_its_stamp_and_the_last_request_says_that_all_do(
+        self, processor: HandlerProcessor, cloud: Cloud, made: Made
+    ) -> None:
+        done(processor.adopt(self.service(made)).result())
+
+        assert {vnic["description"] for vnic in made.vnics} == {"fabric-direct TEST/net-1"}
+        assert sorted(tag for vnic in made.vnics for tag in vnic["tags"]) == [
+            "fabric-direct-component=p0",
+            "fabric-direct-component=p1",
+        ]
+        assert cloud.changes[-1] == "PUT /networking/v2.0/ports/ID/tags"
+
+    def test_bear_none_when_one_of_them_could_not_be_stamped(
+        self, processor: HandlerProcessor, cloud: Cloud, made: Made
+    ) -> None:
+        before = unstamped(cloud)
+
+        def refuse(_: str) -> None:
+            if len(cloud.changes) == 3:
+                raise requests.exceptions.ConnectTimeout
+
+        cloud.fault = refuse
+        outcome = processor.adopt(self.service(made)).result()
+        cloud.fault = lambda _: None
+
+        assert outcome.status is not Status.DONE
+        for future in processor.recover(undo=True):
+            done(future.result())
+        assert unstamped(cloud) == before
+
+    @pytest.mark.parametrize(
+        ("changes", "field", "why"),
+        [
+            ({"interface": {"mac": "fa:16:3e:00:00:99"}}, "ports[0]", "has no port fa:16:3e"),
+            ({"interface": {}}, "ports[0].interface.mac", "name its port"),
+            ({"server": "vm-9"}, "ports[0].server", "is plugged into server"),
+            ({"network": "lab"}, "ports[0].interface", "is on dataplane-100"),
+        ],
+    )
+    def test_that_are_not_as_they_say_are_refused_by_field(
+        self,
+        processor: HandlerProcessor,
+        cloud: Cloud,
+        made: Made,
+        changes: dict[str, Any],
+        field: str,
+        why: str,
+    ) -> None:
+        failed(processor.adopt(self.service(made, **changes)), "InvalidSliver", f"{field}: ", why)
+
+        assert cloud.changes == []
+
+    def test_that_another_sliver_has_are_refused(
+        self, processor: HandlerProcessor, cloud: Cloud, made: Made
+    ) -> None:
+        made.vnics[1]["description"] = "fabric-direct TEST/net-2"
+
+        failed(processor.adopt(self.service(made)), "NotOurs", "ports[1]", "TEST/net-2")
+
+        assert cloud.changes == []
 
 
 class TestOneOfOurs:

@@ -104,12 +104,23 @@ class TestADeviceThatItsServerHasLost:
 
         assert device(processor).state is DeviceState.LOST
 
-    def test_takes_what_is_bound_to_it_along(
-        self, processor: HandlerProcessor, lost: NodeSliver, w1: Substrate
+    def test_is_lost_as_well_if_the_stamp_names_no_host_and_its_record_names_the_sliver(
+        self, processor: HandlerProcessor, lost: NodeSliver, w1: Substrate, w2: Substrate
     ) -> None:
-        w1.devices[SECOND] = replace(
-            w1.devices[SECOND], state=DeviceState.UNCLEAN, peers=(GPU,), why="sliver-1/gpu had it"
-        )
+        nowhere = lost.model_copy(update={"host": None}).stamp()
+        w1.servers[lost.id] = replace(w1.servers[lost.id], stamp=nowhere)
+        move(w1, w2, lost.id)
+
+        assert device(processor).state is DeviceState.LOST
+
+    @pytest.mark.parametrize("how", ["peer", "VF"])
+    def test_takes_what_is_bound_to_it_along(
+        self, processor: HandlerProcessor, lost: NodeSliver, w1: Substrate, how: str
+    ) -> None:
+        second = replace(w1.devices[SECOND], state=DeviceState.UNCLEAN, why="sliver-1/gpu had it")
+        with_vf = replace(second.function, virtual=(GPU,))
+        bound = {"peer": replace(second, peers=(GPU,)), "VF": replace(second, function=with_vf)}
+        w1.devices[SECOND] = bound[how]
 
         found = device(processor, SECOND)
 

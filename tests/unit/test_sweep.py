@@ -313,11 +313,20 @@ class TestWhatIsLeftAlone:
         assert found.types == {}
         assert "sliver ghost" in left_alone(found)
 
+    @pytest.mark.parametrize("claimed", [False, True])
     def test_a_device_in_quarantine(
-        self, processor: HandlerProcessor, make: Make, w1: Substrate, ten: frozenset[str]
+        self,
+        site: Site,
+        processor: HandlerProcessor,
+        make: Make,
+        w1: Substrate,
+        ten: frozenset[str],
+        claimed: bool,
     ) -> None:
         make("ghost", components=[{"type": "GPU", "id": "gpu"}])
         done(processor.delete(SliverRef(id="ghost")).result())
+        if claimed:
+            Claims(site.state_dir, lifetime=1, timeout=1).remember("ghost", "w1")
         address = next(a for a, d in w1.devices.items() if d.type == "GPU")
         w1.records[address] = DeviceRecord(
             address, "GPU", None, "ghost", "gpu", "10de", "20b7", quarantined="it was not erased"
@@ -341,16 +350,17 @@ class TestWhatIsLeftAlone:
         assert found.token == ""
         assert list(left_alone(found)) == [f"device {address} on w1"]
 
+    @pytest.mark.parametrize("setting", ["vlan", "max_tx_rate", "min_tx_rate"])
     def test_a_free_vf_with_settings_that_no_record_explains(
-        self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
+        self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str], setting: str
     ) -> None:
-        w1.vfs["ens1"][1] = VfSettings(vlan=304)
+        w1.vfs["ens1"][1] = replace(VfSettings(), **{setting: 304})
 
         found = processor.find_unexpected(ten)
 
         assert found.token == ""
         (why,) = left_alone(found).values()
-        assert "VF 1 of ens1 has vlan 304" in why
+        assert f"VF 1 of ens1 has {setting.replace('_', ' ')} 304" in why
 
     def test_a_host_key_of_an_address_that_no_guest_has(
         self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
