@@ -181,20 +181,33 @@ class TestMachines:
         found = check_distinct(connection, site)
         assert (found.verdict, found.found) == (Verdict.FAIL, "w1 and w2 are the same machine")
 
-    @pytest.mark.parametrize(("name", "uuid"), [("node2", SYSTEM), ("node1", OTHER)])
-    def test_boards_that_were_given_one_uuid_and_names_that_are_common_are_no_proof(
-        self, connection: Connection, site: Site, libvirts: Libvirt, name: str, uuid: str
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (("node1", SYSTEM), ("node2", SYSTEM)),
+            (("node1", SYSTEM), ("node1", OTHER)),
+            (("localhost", ""), ("localhost", "")),
+        ],
+    )
+    def test_boards_that_were_given_one_uuid_or_none_and_names_that_are_common_are_no_proof(
+        self,
+        connection: Connection,
+        site: Site,
+        libvirts: Libvirt,
+        one: tuple[str, str],
+        other: tuple[str, str],
     ) -> None:
-        libvirts("qemu+ssh://a/system", "node1")
-        libvirts("qemu+ssh://b/system", name, uuid)
+        libvirts("qemu+ssh://a/system", *one)
+        libvirts("qemu+ssh://b/system", *other)
         assert check_distinct(connection, site).verdict is Verdict.OK
 
 
 class TestRootPorts:
-    def test_that_are_spare_are_counted_in_a_server_of_novas(
+    def test_that_are_spare_are_counted_in_the_server_of_novas_that_has_most(
         self, connection: Connection, site: Site, libvirts: Libvirt
     ) -> None:
-        xml = {ONE: domain(ports=3, taken=1), OTHER: domain(ports=9, taken=0, by="")}
+        foreign, full = domain(ports=9, taken=0, by=""), domain(ports=2, taken=2)
+        xml = {ONE: domain(ports=3, taken=1), OTHER: foreign, SYSTEM: full}
         libvirts("qemu+ssh://a/system", "node1", **xml)
         found = check_root_ports(connection, site, "w1")
         assert (found.verdict, found.found) == (

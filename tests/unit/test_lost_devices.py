@@ -362,6 +362,19 @@ class TestItsOwnSliver:
         assert [d.host_address for d in w1.plugged[lost.id]] == [GPU]
         assert not w1.calls["device.clean"]
 
+    @pytest.mark.parametrize("operation", ["modify", "reconcile"])
+    def test_gets_one_back_that_a_domain_has_from_its_next_start_on_by_a_restart(
+        self, processor: HandlerProcessor, make: Make, w1: Substrate, operation: str
+    ) -> None:
+        sliver = make(FPGA_1)
+        done(processor.create(sliver).result())
+        w1.lose_devices(sliver.id)
+
+        done(getattr(processor, operation)(sliver).result())
+
+        assert [d.host_address for d in w1.plugged[sliver.id]] == [FPGA]
+        assert not w1.pending
+
     def test_has_it_cleaned_by_a_modify_without_it(
         self, processor: HandlerProcessor, lost: NodeSliver, w1: Substrate, make: Make
     ) -> None:
