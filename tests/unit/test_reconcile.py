@@ -141,6 +141,20 @@ class TestWhatOthersChanged:
         assert {d.component for d in fakes.plugged["sliver-1"]} == {"vf", "gpu"}
         assert not fakes.calls["compute.start"]
 
+    def test_has_its_settings_in_the_guest_again(
+        self, processor: HandlerProcessor, fakes: Substrate, node: NodeSliver, vm: MakeVm
+    ) -> None:
+        (bdf,) = next(device.bdf for device in node.devices() if device.id == "vf")
+        settings = {"mac": "52:54:00:00:00:77", "ipv4": "10.9.9.7/24", "auto_config": True}
+        vf = {"type": "SharedNIC", "id": "vf", "bdf": [str(bdf)], "interface": settings}
+        done(processor.create(vm(host="localhost", components=(vf,))).result())
+        without_device("vf")(fakes)
+        fakes.inside["sliver-1"].files.clear()
+
+        outcome = done(processor.reconcile(REF).result())
+
+        assert made(outcome) == {"device vf", "configure vf"}
+
     def test_twice_is_the_same_as_once(
         self, processor: HandlerProcessor, fakes: Substrate, living: NodeSliver
     ) -> None:
