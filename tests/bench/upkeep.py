@@ -8,6 +8,7 @@ the VF is back. *An idle watcher*, which hears this machine's libvirt: its share
 """
 
 import secrets
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ from tests.bench.measure import line, median_seconds, ratio
 
 SLIVERS, HOSTS = 200, tuple(f"w{number}" for number in range(10))
 DELAYS, REPAIR_DELAY = (0.05, 0.005), 0.05
-URI, SETTLE, IDLE = "qemu:///system", 2.0, 10.0
-"""Seconds until a watcher has looked at all that there is, and seconds that it is idle."""
+URI, SETTLE, IDLE = "qemu:///system", 2.0, 2.0
+"""Seconds until a watcher has looked at all that there is, and seconds that it is idle each time."""
 VFS = {"type": "SharedNIC", "uplink": "ens1"}
 
 
@@ -119,10 +120,16 @@ def _idle() -> None:
         return
     with _listening():
         time.sleep(SETTLE)
-        began = time.process_time()
-        time.sleep(IDLE)
-        share = (time.process_time() - began) / IDLE * 100
+        # It looks at what others do to their domains meanwhile: not each time, most likely.
+        share = statistics.median(_seconds_idle() for _ in range(5)) / IDLE * 100
     line("an idle watcher of one libvirt: share of a processor", share, "%", "<= 0.5", share <= 0.5)
+
+
+def _seconds_idle() -> float:
+    """Return the processor time of some idle seconds."""
+    began = time.process_time()
+    time.sleep(IDLE)
+    return time.process_time() - began
 
 
 @contextmanager
