@@ -45,6 +45,7 @@ def _files(directory: Path) -> tuple[str, str]:
     site = {"site": "X", "state_dir": str(directory), "drivers": FAKE_DRIVERS, "guest": "fake"}
     site["images"] = {"fabric-guest": {}}
     sliver = {"id": "vm1", "name": "one", "image": "fabric-guest"}
+    sliver["capacities"] = {"core": 1, "ram": 1, "disk": 10}
     for name, content in (("site.yaml", site), ("vm.yaml", sliver)):
         (directory / name).write_text(yaml.safe_dump(content))
     return str(directory / "site.yaml"), str(directory / "vm.yaml")
