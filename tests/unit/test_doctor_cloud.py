@@ -128,8 +128,11 @@ class TestExamination:
         assert (found[-1].subject, found[-1].verdict) == ("login", Verdict.FAIL)
         assert "gave no answer" in found[-1].found
 
-    def test_each_image_and_the_hosts_of_the_site_are_looked_for(self, api: OpenStackApi) -> None:
+    def test_each_image_and_the_hosts_of_the_site_are_looked_for(
+        self, api: OpenStackApi, mocker: MockerFixture
+    ) -> None:
         healthy(api)
+        mocker.patch.object(connections, "connect", side_effect=Unreachable("no answer"))
         api.answer("GET", "image", "/images/tiny", {}, status=404)
         api.answer("GET", "image", "/images/tiny", {}, status=404)
         found = list(examine_cloud(api.site(hosts={"w9": {}}, images={"tiny": {}})))
