@@ -115,7 +115,7 @@ test-trust-share: .venv/installed ## a share of the next: each operation, each p
 test-trust: .venv/installed ## every call that can fail, and hostile input; TRUST=matrix is one part (3 min)
 	$(PYTHON) -m tests.trust $(TRUST)
 
-test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs (15 min)
+test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
 test-all: ## all that CI runs: tests, demos, checks, the wheel (35 min on 4 cores)

@@ -69,8 +69,8 @@ def _tell_look(look: "SiteDrift", settings: Settings) -> None:
     for host, error in look.silent.items():
         show.say(err, f"{host} could not be looked at: {error}", "red")
     if not settings.as_json:
-        differ = f"{len(look.drifts)} differ" if look.drifts else "nothing differs"
-        show.say(show.console(), f"{len(look.servers)} slivers looked at: {differ}.")
+        differ = f"Slivers that differ: {len(look.drifts)}, of {len(look.servers)} looked at."
+        show.say(show.console(), differ)
 
 
 def _planned(outcome: "Outcome", out: "Console") -> None:

@@ -73,7 +73,7 @@ class TestReconcile:
         done = run("reconcile", "--all")
 
         assert done.exit_code == 0
-        assert "2 slivers looked at: 1 differ.\n" in done.stdout
+        assert "Slivers that differ: 1, of 2 looked at.\n" in done.stdout
         assert "vm2: repaired: vNIC nic1 is missing\n" in done.stdout
         assert "vm1" not in done.stdout
         assert fakes.calls["compute.attach_port"] == 1
@@ -85,7 +85,7 @@ class TestReconcile:
 
         done = run("reconcile", "--all")
 
-        assert (done.exit_code, done.stdout) == (0, "2 slivers looked at: nothing differs.\n")
+        assert (done.exit_code, done.stdout) == (0, "Slivers that differ: 0, of 2 looked at.\n")
         listings = ("compute.servers", "network.all_ports", "volume.all_volumes")
         assert fakes.calls == dict.fromkeys(listings, 1)
 
