@@ -8,6 +8,7 @@ from typing import Any
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
+from fabric_direct.drivers import tcp
 from fabric_direct.errors import InvalidSite
 
 # Seconds for a TCP connection. The server's kernel answers, whatever else its machine does. Ours asks at
@@ -15,15 +16,6 @@ from fabric_direct.errors import InvalidSite
 CONNECT = 3.0
 # Seconds for the server's first line. OpenSSH's hangs up after as long (LoginGraceTime, sshd_config(5)).
 FIRST_LINE = 120.0
-# tcp(7): a peer is gone that does not acknowledge for 20 s (in milliseconds), or, when there is
-# nothing to say, answers none of 4 probes, one each 5 s.
-_TCP = {
-    socket.TCP_NODELAY: 1,
-    socket.TCP_USER_TIMEOUT: 20_000,
-    socket.TCP_KEEPIDLE: 5,
-    socket.TCP_KEEPINTVL: 5,
-    socket.TCP_KEEPCNT: 4,
-}
 
 
 def host_name(address: str, port: int) -> str:
@@ -58,7 +50,7 @@ def reach(
     """
     connection = socket.create_connection((address, port), connect)
     try:
-        _keep_alive(connection)
+        tcp.notice_loss(connection)
         connection.settimeout(first_line)
         if not connection.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the server closed the connection at once")
@@ -66,13 +58,6 @@ def reach(
         connection.close()
         raise
     return connection
-
-
-def _keep_alive(connection: socket.socket) -> None:
-    """Have the kernel notice when the other end is gone."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _TCP.items():
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def log_in(

@@ -2,6 +2,10 @@
 
 A connection used in a forked child hangs and breaks the parent's, so a child drops what it inherited
 without a message to the daemon and opens its own.
+
+Shared connections do without libvirt's keepalive: when that gives a connection up on which two threads
+wait, one of them waits for ever, and the process crashes as soon as the peer goes on (libvirt 9.0, seen
+each time). The kernel notices a TCP peer that is gone, see :mod:`fabric_direct.drivers.tcp`.
 """
 
 import atexit
@@ -24,8 +28,8 @@ from fabric_direct.errors import (
     Unsupported,
 )
 
-# A peer that answers none of 3 probes, one every 5 s, is gone: calls on it then end with an error.
-KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
+# A peer that answers none of 3 probes, one every 5 s, is gone.
+_KEEPALIVE_INTERVAL, _KEEPALIVE_COUNT = 5, 3
 
 _KINDS: dict[int, type[FabricDirectError]] = {
     libvirt.VIR_ERR_NO_DOMAIN: NotFound,
@@ -126,19 +130,18 @@ def _is_alive(connection: libvirt.virConnect) -> bool:
 def _open(uri: str) -> libvirt.virConnect:
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     _events.start()
-    connection = libvirt.open(uri)
-    connection.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
-    return connection
+    return libvirt.open(uri)
 
 
 @contextmanager
 def connected_apart(uri: str) -> Iterator[libvirt.virConnect]:
-    """Give a connection of one's own within the block.
+    """Give a connection of one's own within the block; its loss is noticed while nothing is asked.
 
     :raises Unreachable: if libvirt does not answer.
     """
     with translated("connect to libvirt", uri, asked=False):
         connection = _open(uri)
+        connection.setKeepAlive(_KEEPALIVE_INTERVAL, _KEEPALIVE_COUNT)
     _apart[id(connection)] = connection
     try:
         yield connection

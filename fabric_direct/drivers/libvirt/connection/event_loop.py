@@ -12,6 +12,7 @@ takes the first without waking the loop's thread, which so sleeps through other 
 import logging
 import os
 import select
+import socket
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from typing import Any
 import libvirt
 
 from fabric_direct import forks
+from fabric_direct.drivers import tcp
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +122,7 @@ class EventLoop:
     def _add_handle(
         self, descriptor: int, events: int, callback: Callable[..., None], opaque: Any
     ) -> int:
+        _notice_loss(descriptor)
         with self._lock:
             number = next(self._ids)
             self._handles[number] = _Handle(descriptor, events, callback, opaque)
@@ -246,6 +249,13 @@ def _call(callback: Callable[..., None], *arguments: Any) -> None:
         callback(*arguments)
     except Exception:
         log.exception("a callback of libvirt's event loop failed")
+
+
+def _notice_loss(descriptor: int) -> None:
+    """Have the kernel end a TCP connection whose other end is gone; leave anything else as it is."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family in {socket.AF_INET, socket.AF_INET6}:
+            tcp.notice_loss(connection)
 
 
 def _due(interval: int) -> float:
