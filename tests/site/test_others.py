@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -11,7 +12,7 @@ from openstack.connection import Connection
 
 from fabric_direct.config import Site
 from fabric_direct.model import DeviceState, NodeSliver, State
-from fabric_direct.processor import HandlerProcessor, Progress
+from fabric_direct.processor import HandlerProcessor
 from fabric_direct.repair_history import Did, Note
 from tests.outcomes import done
 from tests.site.conftest import (
@@ -116,19 +117,25 @@ def test_what_was_stopped_and_started_has_its_devices(
     assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
 
 
-def test_a_worker_that_goes_away_in_the_middle_is_told_and_the_same_again_is_done(
-    site: Site, processor: HandlerProcessor, with_devices: NodeSliver, machine: int
+def test_a_worker_that_goes_away_in_an_attach_is_told_and_the_same_again_is_done(
+    site: Site, processor: HandlerProcessor, worker: Worker, with_devices: NodeSliver, machine: int
 ) -> None:
     changed = sliver(nic(), drive(), drive(OTHER_DRIVE, "drive2"))
 
-    def go_away(progress: Progress) -> None:
-        if "drive2" in progress.step:
-            os.kill(machine, signal.SIGSTOP)
+    def go_away() -> None:
+        while worker.driver(OTHER_DRIVE) != "vfio-pci":
+            pass
+        os.kill(machine, signal.SIGSTOP)
 
-    with HandlerProcessor(impatient(site), on_progress=go_away) as other:
-        outcome = other.modify(changed).result()
+    going = threading.Thread(target=go_away)
+    with HandlerProcessor(impatient(site)) as other:
+        future = other.modify(changed)
+        going.start()
+        outcome = future.result()
+    going.join()
     os.kill(machine, signal.SIGCONT)
     assert not outcome.ok
+    assert outcome.left
     assert [each.sliver["id"] for each in processor.unfinished()] == [with_devices.id]
 
     done(processor.modify(changed).result())
