@@ -18,7 +18,8 @@ from fabric_direct.errors import Refused
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.migration import Finding, Migration
+    from fabric_direct.migration.draft import Finding
+    from fabric_direct.migration.translate import Migration
 
 _FILE = click.Path(path_type=Path)
 _STANDARD = Path("/etc/openstack/secure.yaml")
@@ -54,7 +55,8 @@ def migrate_(
     The old files are only read. What cannot be translated is reported with file and line; the exit code
     is 3 then. No password is printed or written; the output says where to put it.
     """
-    from fabric_direct.migration import Kind, Sources, migrate  # noqa: PLC0415 - see the package
+    from fabric_direct.migration.draft import Kind  # noqa: PLC0415 - see the package
+    from fabric_direct.migration.translate import Sources, migrate  # noqa: PLC0415
 
     sources = Sources(vm, vnic, inventory, actor_config)
     if sources == Sources():

@@ -14,6 +14,7 @@ from tests.conftest import FAKE_DRIVERS
 HEAVY = frozenset(
     {
         "asyncio",
+        "fabric_direct.migration.draft",
         "fastapi",
         "jinja2",
         "keystoneauth1",

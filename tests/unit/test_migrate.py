@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from fabric_direct.cli import main
 from fabric_direct.config import Site, load_site
 from fabric_direct.errors import Refused
-from fabric_direct.migration import Finding, Kind, Migration, Sources, ini, migrate
+from fabric_direct.migration import ini
 from fabric_direct.migration.cloud import command
+from fabric_direct.migration.draft import Finding, Kind
 from fabric_direct.migration.inventory import Inventory, expand
+from fabric_direct.migration.translate import Migration, Sources, migrate
 from fabric_direct.migration.values import parse_document
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "migrate"

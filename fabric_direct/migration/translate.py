@@ -1,0 +1,71 @@
+"""Translate the files of an AM, one after the other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabric_direct.migration import actor, cloud, render, settings, workers
+from fabric_direct.migration.draft import Draft, Finding, settle
+from fabric_direct.migration.inventory import Inventory
+from fabric_direct.migration.sources import read_inventory
+from fabric_direct.migration.values import Fields, read_document
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files of an AM; each is optional."""
+
+    vm: Path | None = None
+    """``vm_handler_config.yml``"""
+    vnic: Path | None = None
+    """``vnic_net_handler_config.yml``"""
+    inventory: Path | None = None
+    """The Ansible inventory: an INI or YAML file, or a directory."""
+    actor_config: Path | None = None
+    """The actor's own ``config.yml``."""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """The result of a translation."""
+
+    site: str
+    """The text of ``site.yaml``, valid for :func:`fabric_direct.config.load_site`."""
+    clouds: str
+    """The text of ``clouds.yaml``, without a password; empty if no cloud was found."""
+    findings: tuple[Finding, ...]
+
+
+def migrate(sources: Sources, secure: Path) -> Migration:
+    """Translate an AM's files.
+
+    What cannot be translated is a finding, with file and line. The result contains no secrets.
+
+    :param secure: the ``secure.yaml`` in which the operator will write the cloud's password.
+    :raises Refused: if a file cannot be read or is invalid; the message names file and line.
+    """
+    draft = Draft(secure)
+    config = read_document(sources.actor_config) if sources.actor_config else None
+    inventory = read_inventory(sources.inventory, draft) if sources.inventory else Inventory()
+    draft.name = _name(config, inventory)
+    for path in (sources.vm, sources.vnic):
+        if path:
+            settings.translate(read_document(path), draft)
+    if sources.inventory:
+        cloud.translate(inventory, sources.inventory, draft)
+        workers.translate(inventory, sources.inventory, draft)
+    else:
+        draft.skip(
+            None, "inventory", "was not given", "give it: --inventory, for cloud and workers"
+        )
+    if config:
+        actor.translate(config, draft)
+    site = settle(draft)
+    clouds = render.clouds(draft.name, draft.auth) if "openstack" in draft.site else ""
+    return Migration(site, clouds, draft.told())
+
+
+def _name(config: Fields | None, inventory: Inventory) -> str:
+    """Return a name for the site: the actor's, or the common prefix of its heads and workers."""
+    hosts = (*inventory.workers(), *inventory.heads())
+    found = actor.name(config) if config else None
+    return found or render.common_name(hosts) or "fabric"
