@@ -31,7 +31,7 @@ HEAVY = frozenset(
     }
 )
 """What no process needs that neither calls a substrate nor places anything."""
-MAIN = "from fabric_direct.cli import main; main(standalone_mode=False)"
+MAIN = "from fabric_direct.cli import main; assert not main(standalone_mode=False)"
 
 
 def imported(code: str, *words: str) -> set[str]:
@@ -46,6 +46,7 @@ def imported(code: str, *words: str) -> set[str]:
 def site_path(tmp_path: Path) -> Path:
     """A site on the fake drivers."""
     site = {"site": "TEST", "state_dir": str(tmp_path), "drivers": FAKE_DRIVERS, "guest": "fake"}
+    site["images"] = {"fabric-guest": {}}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
     return tmp_path / "site.yaml"
 
@@ -54,6 +55,7 @@ def site_path(tmp_path: Path) -> Path:
 def sliver_path(tmp_path: Path) -> Path:
     """A sliver."""
     sliver = {"id": "vm1", "name": "one", "image": "fabric-guest"}
+    sliver["capacities"] = {"core": 1, "ram": 1, "disk": 10}
     (tmp_path / "vm.yaml").write_text(yaml.safe_dump(sliver))
     return tmp_path / "vm.yaml"
 
