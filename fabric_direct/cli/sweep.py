@@ -95,6 +95,8 @@ def _read(source: str) -> "frozenset[str]":
 
 
 def _dry_run(settings: Settings, expected: "Collection[str]", source: str, at_most: float) -> None:
+    from fabric_direct.sweep.sweeper import AT_MOST  # noqa: PLC0415 - see the package
+
     with running.site_processor(settings) as processor:
         found = processor.find_unexpected(expected)
     try:
@@ -106,9 +108,9 @@ def _dry_run(settings: Settings, expected: "Collection[str]", source: str, at_mo
         return
     _show(found)
     if found.token:
-        out = show.console()
+        out, share = show.console(), "" if at_most == AT_MOST else f" --at-most {at_most:g}%"
         show.say(out, f"Nothing was deleted. The token of this is {found.token}:")
-        show.say(out, f"  fabric-direct sweep --expected {source} --token {found.token}")
+        show.say(out, f"  fabric-direct sweep --expected {source}{share} --token {found.token}")
 
 
 def _tell_refused(settings: Settings, found: "Findings", refused: Refused) -> None:

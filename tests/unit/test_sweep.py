@@ -858,6 +858,18 @@ class TestTheCommand:
         assert json.loads(as_json.stdout)["error"]["kind"] == "Refused"
         assert run("--at-most", "20%").exit_code == 0
 
+    @pytest.mark.parametrize("share", [(), ("--at-most", "50%")], ids=["usual", "larger"])
+    def test_shows_the_command_that_deletes(
+        self, run: Callable[..., Result], make: Make, w1: Substrate, share: tuple[str, ...]
+    ) -> None:
+        make(*("ghost-1", "ghost-2")[: 1 + len(share) // 2])
+
+        command = run(*share).stdout.splitlines()[-1].split()
+        deleted = run(*command[4:])
+
+        assert command[:3] == ["fabric-direct", "sweep", "--expected"]
+        assert deleted.exit_code == 0, deleted.output
+
     @pytest.mark.parametrize("share", ["10", "101%", "-1%", "ten%"])
     def test_refuses_a_share_that_is_none(self, run: Callable[..., Result], share: str) -> None:
         assert run(f"--at-most={share}").exit_code == 2
