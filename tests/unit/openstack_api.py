@@ -384,6 +384,8 @@ class LoopbackCloud(OpenStackApi):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    # More that come at once, on a busy machine, would wait for seconds until they ask again.
+    request_queue_size = 64
 
     def __init__(self, cloud: LoopbackCloud) -> None:
         self.cloud = cloud
