@@ -11,11 +11,12 @@ import pytest
 from openstack.connection import Connection
 
 from fabric_direct.config import Site
-from fabric_direct.model import DeviceState, NodeSliver, State
+from fabric_direct.model import DeviceState, NodeSliver, Outcome, State
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.repair_history import Did, Note
 from tests.outcomes import done
 from tests.site.conftest import (
+    DRIVE,
     HOST,
     OTHER_DRIVE,
     UPLINK,
@@ -28,6 +29,7 @@ from tests.site.conftest import (
 )
 from tests.worker.conftest import Worker
 
+Modify = Callable[[Callable[[], object]], Outcome]
 MACHINE = Path(f"/run/fabric-direct-lab/{HOST}.pid")
 
 
@@ -117,45 +119,89 @@ def test_what_was_stopped_and_started_has_its_devices(
     assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
 
 
-def test_a_worker_that_goes_away_in_an_attach_is_told_and_the_same_again_is_done(
-    site: Site, processor: HandlerProcessor, worker: Worker, with_devices: NodeSliver, machine: int
-) -> None:
-    changed = sliver(nic(), drive(), drive(OTHER_DRIVE, "drive2"))
+class TestInTheMidstOfAnAttach:
+    """A second drive is being passed through as something happens to the worker."""
 
-    def go_away() -> None:
-        while worker.driver(OTHER_DRIVE) != "vfio-pci":
-            pass
-        os.kill(machine, signal.SIGSTOP)
+    CHANGED = sliver(nic(), drive(), drive(OTHER_DRIVE, "drive2"))
 
-    going = threading.Thread(target=go_away)
-    with HandlerProcessor(impatient(site)) as other:
-        future = other.modify(changed)
-        going.start()
-        outcome = future.result()
-    going.join()
-    os.kill(machine, signal.SIGCONT)
-    assert not outcome.ok
-    assert outcome.left
-    assert [each.sliver["id"] for each in processor.unfinished()] == [with_devices.id]
+    @pytest.fixture
+    def modify(self, site: Site, worker: Worker, with_devices: NodeSliver) -> Modify:
+        """Modify the sliver; do something once the worker has given the drive up for the guest."""
 
-    done(processor.modify(changed).result())
-    assert states(processor)[OTHER_DRIVE] is DeviceState.USED
-    done(processor.modify(with_devices).result())
-    assert states(processor)[OTHER_DRIVE] is DeviceState.FREE
-    assert processor.unfinished() == ()
+        def happen(event: Callable[[], object]) -> None:
+            while worker.driver(OTHER_DRIVE) != "vfio-pci":
+                pass
+            event()
 
+        def modify(event: Callable[[], object]) -> Outcome:
+            happening = threading.Thread(target=happen, args=(event,))
+            with HandlerProcessor(impatient(site)) as processor:
+                future = processor.modify(self.CHANGED)
+                happening.start()
+                outcome = future.result()
+            happening.join()
+            return outcome
 
-@pytest.fixture
-def machine(worker: Worker) -> Iterator[int]:
-    """The process that is the worker; it runs again afterwards."""
-    pid = int(MACHINE.read_text().split()[0])
-    yield pid
-    os.kill(pid, signal.SIGCONT)
+        return modify
+
+    @pytest.fixture
+    def machine(self) -> Iterator[int]:
+        """The process that is the worker; it runs again afterwards."""
+        pid = int(MACHINE.read_text().split()[0])
+        yield pid
+        os.kill(pid, signal.SIGCONT)
+
+    def test_a_worker_that_goes_away_is_told_and_the_same_again_is_done(
+        self, processor: HandlerProcessor, modify: Modify, with_devices: NodeSliver, machine: int
+    ) -> None:
+        outcome = modify(lambda: os.kill(machine, signal.SIGSTOP))
+        os.kill(machine, signal.SIGCONT)
+        assert not outcome.ok
+        assert outcome.left
+        assert [each.sliver["id"] for each in processor.unfinished()] == [with_devices.id]
+
+        self.finish(processor, with_devices)
+
+    def test_what_the_end_of_libvirtd_breaks_is_told_and_the_same_again_is_done(
+        self, processor: HandlerProcessor, worker: Worker, modify: Modify, with_devices: NodeSliver
+    ) -> None:
+        outcome = modify(lambda: worker.run("systemctl", "restart", "libvirtd"))
+        assert outcome.ok or outcome.left or states(processor)[OTHER_DRIVE] is DeviceState.FREE
+
+        self.finish(processor, with_devices)
+
+    def finish(self, processor: HandlerProcessor, was: NodeSliver) -> None:
+        """Ask for the same again, and take it back."""
+        done(processor.modify(self.CHANGED).result())
+        assert states(processor)[OTHER_DRIVE] is DeviceState.USED
+        done(processor.modify(was).result())
+        assert states(processor)[OTHER_DRIVE] is DeviceState.FREE
+        assert processor.unfinished() == ()
 
 
 def impatient(site: Site) -> Site:
     limits = {"call": 10.0, "modify": 60.0, "undo": 30.0, "unanswered": 10.0}
     return site.model_copy(update={"limits": site.limits.model_copy(update=limits)})
+
+
+@pytest.mark.parametrize(
+    ("action", "data"),
+    [
+        ("cpuinfo", {}),
+        ("numainfo", {}),
+        ("cpupin", {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 1}]}),
+        ("console", {}),
+        ("rescan", {"bdf": [DRIVE]}),
+    ],
+)
+def test_an_action_is_carried_out_by_who_has_it(
+    processor: HandlerProcessor, with_devices: NodeSliver, action: str, data: dict[str, object]
+) -> None:
+    outcome = done(processor.poa(with_devices.ref(), action, data).result())
+    assert outcome.data or action in {"cpupin", "rescan"}
+    probed = processor.probe(with_devices).result().observed
+    assert probed
+    assert probed.differences == ()
 
 
 def test_of_two_that_want_one_drive_the_second_is_refused_and_leaves_nothing(
