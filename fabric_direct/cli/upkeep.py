@@ -139,10 +139,11 @@ def _print_history(settings: Settings) -> None:
 
 
 def _described(note: "Note") -> str:
-    parts = ("; ".join(note.differences), note.why, note.cause and f"after: {note.cause}")
     took = f" ({note.seconds:.1f} s)" if note.seconds else ""
-    said = ": ".join(filter(None, parts))
-    return f"{note.at}  {note.did.value:<8}  {note.subject}{took}{said and ': '}{said}"
+    differs = "; ".join(note.differences)
+    parts = (f"{note.subject}{took}", differs if differs not in note.why else "", note.why)
+    after = f" (after: {note.cause})" if note.cause else ""
+    return f"{note.at}  {note.did.value:<8}  {': '.join(filter(None, parts))}{after}"
 
 
 COMMANDS: tuple[click.Command, ...] = (reconcile, watch)

@@ -149,8 +149,8 @@ class TestWatch:
         seconds=1.5,
     )
     LINE = (
-        "2026-01-01T00:00:00.000+00:00  repaired  vm1 (1.5 s): GPU gpu is missing: "
-        "after: the domain was started\n"
+        "2026-01-01T00:00:00.000+00:00  repaired  vm1 (1.5 s): GPU gpu is missing "
+        "(after: the domain was started)\n"
     )
 
     def test_of_a_site_that_does_not_ask_for_it_is_refused(self, run: Run) -> None:
