@@ -33,7 +33,7 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (8 min)
+test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (9 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 6 --dist loadgroup
@@ -95,10 +95,10 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
-demo-site: site ## the life of a server of that OpenStack with devices of a worker (10 min)
+demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
 
-test-site: site ## the tests on them (15 min)
+test-site: site ## the tests of such servers (13 min)
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
 	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
@@ -118,7 +118,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (35 min on 4 cores)
+test-all: ## all that CI runs: tests, demos, checks, the wheel (41 min on 4 cores)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
