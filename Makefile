@@ -37,7 +37,7 @@ test: test-unit test-trust-share test-functional ## unit tests, a share of the t
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 6 --dist loadgroup
-test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (5 min)
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (7 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 test-debian: lab ## NICs and volumes of a guest that is a whole Debian (8 min)
@@ -86,7 +86,7 @@ demo-placement: lab ## a zone with two zones below it places eight VMs, and make
 demo-worker: worker ## devices on a worker without hardware that is booted here (5 min)
 	$(SUDO) examples/demo worker
 
-test-worker: worker ## the tests on that worker (20 min)
+test-worker: worker ## the tests on that worker (16 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
 
 test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
