@@ -171,4 +171,5 @@ def _device_acts() -> Iterator[Act]:
 def _devices_in_use(site: Site) -> set[str]:
     with HandlerProcessor(site) as processor:
         found = processor.devices(joined.HOST)
-    return {f"{d.address} is {d.state}" for d in found if d.state is not DeviceState.FREE}
+    idle = {DeviceState.FREE, DeviceState.NOT_ALLOWED}
+    return {f"{d.address} is {d.state}" for d in found if d.state not in idle}
