@@ -98,7 +98,7 @@ bench-worker: worker ## the figures on that worker (10 min)
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
 
-test-site: site ## the tests of such servers (13 min)
+test-site: site ## the tests of such servers; not part of CI (13 min)
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
 	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
@@ -118,7 +118,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (41 min on 4 cores)
+test-all: ## all that CI runs: tests, demos, checks, the wheel (30 min on 4 cores)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
