@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -128,19 +127,13 @@ class TestInTheMidstOfAnAttach:
     def modify(self, site: Site, worker: Worker, with_devices: NodeSliver) -> Modify:
         """Modify the sliver; do something once the worker has given the drive up for the guest."""
 
-        def happen(event: Callable[[], object]) -> None:
-            while worker.driver(OTHER_DRIVE) != "vfio-pci":
-                pass
-            event()
-
         def modify(event: Callable[[], object]) -> Outcome:
-            happening = threading.Thread(target=happen, args=(event,))
             with HandlerProcessor(impatient(site)) as processor:
                 future = processor.modify(self.CHANGED)
-                happening.start()
-                outcome = future.result()
-            happening.join()
-            return outcome
+                while worker.driver(OTHER_DRIVE) != "vfio-pci":
+                    assert not future.done(), "the drive was not given up"
+                event()
+                return future.result()
 
         return modify
 
