@@ -4,8 +4,8 @@ A connection used in a forked child hangs and breaks the parent's, so a child dr
 without a message to the daemon and opens its own.
 
 Shared connections do without libvirt's keepalive: when that gives a connection up on which two threads
-wait, one of them waits for ever, and the process crashes as soon as the peer goes on (libvirt 9.0, seen
-each time). The kernel notices a TCP peer that is gone, see :mod:`fabric_direct.drivers.tcp`.
+wait, one of them may wait for ever, and the process crash as soon as the peer goes on (libvirt 9.0, see
+docs/decisions/0046). The kernel notices a TCP peer that is gone, see :mod:`fabric_direct.drivers.tcp`.
 """
 
 import atexit
