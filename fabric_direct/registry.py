@@ -2,7 +2,7 @@
 
 Both are found by entry point, so that other packages can add theirs: a handler by its resource type in
 ``fabric_direct.handlers``; a driver by its name in ``fabric_direct.compute``, ``.network``, ``.volume``,
-``.bridge``, ``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable
+``.service``, ``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable
 ``(site, host) -> driver``. They are imported at first use.
 """
 
@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import DeviceDriver, HostDrivers
+from fabric_direct.drivers.contract import DeviceDriver, HostDrivers, ServiceDriver
 from fabric_direct.errors import DriverError, InvalidSite, InvalidSliver
 
 DEVICE_DRIVERS = {
@@ -24,6 +24,8 @@ DEVICE_DRIVERS = {
     "NVME": "hostdev",
 }
 """Default drivers by type of device, or by ``Type_Model``."""
+SERVICES = ("L2Bridge",)
+"""The resource types that are network services."""
 
 
 def handler_for(resource_type: str) -> Any:
@@ -73,7 +75,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         return driver(kind, name)(site, host)
 
     adoption = getattr(driver("compute", server), "adoption", None)
-    bridge, known = site.driver_for("L2Bridge"), host in site.hosts
+    known = host in site.hosts
     tuning = server if server in _names("tuning") else "libvirt"
     uplink = server if server in _names("uplink") else "netlink"
     return HostDrivers(
@@ -84,7 +86,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         tuning=make("tuning", tuning) if known else None,
         guest=None if site.guest == "none" else make("guest", site.guest),
         adoption=adoption(site, host) if adoption else None,
-        bridge=make("bridge", bridge) if bridge else None,
+        services=dict(_services(site, host)),
         uplink=make("uplink", uplink) if known else None,
         devices=dict(_devices(site, host)) if known else {},
     )
@@ -105,6 +107,13 @@ def driver(kind: str, name: str) -> Any:
             remedy="name one of these, or install the package that provides it",
         )
     return _load(kind, name)
+
+
+def _services(site: Site, host: str) -> Iterator[tuple[str, ServiceDriver]]:
+    """Yield the drivers of network services by resource type; each is made once."""
+    named = {kind: name for kind in SERVICES if (name := site.driver_for(kind))}
+    made = {name: driver("service", name)(site, host) for name in named.values()}
+    yield from ((kind, made[name]) for kind, name in named.items())
 
 
 def _devices(site: Site, host: str) -> Iterator[tuple[str, DeviceDriver]]:

@@ -92,7 +92,6 @@ from fabric_direct.model import (
     VNic,
 )
 from fabric_direct.steps.base import Flow, Step
-from fabric_direct.steps.bridge import RemoveUnused
 from fabric_direct.steps.devices import (
     AttachDevice,
     CleanDevice,
@@ -109,6 +108,7 @@ from fabric_direct.steps.ports import (
     UnplugPort,
 )
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
+from fabric_direct.steps.unused_networks import RemoveUnused
 from fabric_direct.steps.verify import Await, Awaited, Verified, Verify
 from fabric_direct.steps.volumes import (
     MakeVolume,

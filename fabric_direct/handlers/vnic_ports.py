@@ -39,7 +39,6 @@ from fabric_direct.handlers.port_adoption import PortsAdoption, refuse_unfinishe
 from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, VNicInterface
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 from fabric_direct.steps.base import Flow, Step
-from fabric_direct.steps.bridge import RemoveUnused
 from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by, same_place
 from fabric_direct.steps.server_ports import (
     MoveServerPort,
@@ -47,6 +46,7 @@ from fabric_direct.steps.server_ports import (
     RemoveServerPort,
     UnplugServerPort,
 )
+from fabric_direct.steps.unused_networks import RemoveUnused
 from fabric_direct.steps.verify import Verified, Verify
 
 

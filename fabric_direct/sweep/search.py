@@ -63,8 +63,8 @@ def _look(drivers: HostDrivers, *, whole: bool, devices: bool) -> Place:
     """
     place = Place()
     if whole:
-        made = (drivers.compute, drivers.network, drivers.volume, drivers.bridge)
-        place.stamped = [thing for driver in made if driver for thing in driver.stamped()]
+        made = (drivers.compute, drivers.network, drivers.volume, *set(drivers.services.values()))
+        place.stamped = [thing for driver in made for thing in driver.stamped()]
         place.unused = tuple(drivers.network.unused())
         place.pinned = tuple(drivers.guest.pinned()) if drivers.guest else ()
     if devices:

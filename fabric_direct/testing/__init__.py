@@ -22,18 +22,18 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{name}" for name in ("bridges", "devices", "networks", "servers", "volumes"))
 )
 
-from fabric_direct.testing.bridges import BridgeContract  # noqa: E402 - rewritten from here on
 from fabric_direct.testing.devices import DeviceContract  # noqa: E402
 from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
 from fabric_direct.testing.servers import ComputeContract, ServerContract  # noqa: E402
+from fabric_direct.testing.services import ServiceContract  # noqa: E402 - rewritten from here on
 from fabric_direct.testing.volumes import VolumeContract  # noqa: E402
 
 __all__ = [
-    "BridgeContract",
     "ComputeContract",
     "DeviceContract",
     "NetworkContract",
     "NetworkRefusals",
     "ServerContract",
+    "ServiceContract",
     "VolumeContract",
 ]

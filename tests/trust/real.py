@@ -25,7 +25,7 @@ from tests.trust.scenes import Request
 from tests.trust.tap import Call, Tap
 
 FAULTS = ("fails after", "killed before", "killed after")
-_KINDS = ("compute", "network", "volume", "bridge", "tuning", "guest", "uplink")
+_KINDS = ("compute", "network", "volume", "service", "tuning", "guest", "uplink")
 
 
 @dataclass(frozen=True, slots=True)

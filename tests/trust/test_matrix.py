@@ -28,7 +28,7 @@ def test_a_fault_that_no_call_meets_is_found() -> None:
 def test_an_outcome_that_is_not_so_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "end", lambda *_: None)
 
-    verdict = judge(Point("L2Bridge: create", Call("w1", "bridge.create", 1), "fails"))
+    verdict = judge(Point("L2Bridge: create", Call("w1", "service.apply", 1), "fails"))
 
     assert verdict.wrong == ("says nothing is left, but is still in the journal",)
 

@@ -63,7 +63,7 @@ def _held(has: Substrate) -> Iterator[tuple[Thing, Any]]:
     for (sliver, component), volume in has.volumes.items():
         yield ("volume", sliver, component), volume.size
     for sliver, network in has.networks.items():
-        yield ("bridge", sliver, network.name), network
+        yield ("network", sliver, network.name), network
 
 
 def _devices(has: Substrate) -> Iterator[tuple[Thing, Any]]:

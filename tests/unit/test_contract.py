@@ -4,33 +4,33 @@ import pytest
 
 from fabric_direct.config import FakeHost, FakeSettings, Host, Site
 from fabric_direct.drivers.contract import (
-    BridgeDriver,
     ComputeDriver,
     DeviceDriver,
     Image,
     NetworkDriver,
     ServerSpec,
+    ServiceDriver,
     Tenant,
     Volume,
     VolumeDriver,
 )
 from fabric_direct.drivers.fake import (
-    FakeBridge,
     FakeColdDevice,
     FakeCompute,
     FakeDevice,
     FakeNetwork,
+    FakeService,
     FakeVolume,
 )
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.model import Gpu, NodeSliver, PciAddress
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.testing import (
-    BridgeContract,
     DeviceContract,
     NetworkContract,
     NetworkRefusals,
     ServerContract,
+    ServiceContract,
     VolumeContract,
 )
 
@@ -109,10 +109,10 @@ class TestServers(ServerContract):
         self.test_a_server_is_resized_or_stays_as_it_is(driver, spec, sliver)
 
 
-class TestBridges(BridgeContract):
+class TestBridges(ServiceContract):
     @pytest.fixture
-    def driver(self, site: Site) -> BridgeDriver:
-        return FakeBridge(site, HOST)
+    def driver(self, site: Site) -> ServiceDriver:
+        return FakeService(site, HOST)
 
     @pytest.fixture
     def lan(self, sliver: str) -> NetworkSliver:

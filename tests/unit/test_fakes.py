@@ -16,7 +16,7 @@ from fabric_direct.drivers.contract import (
     ServerSpec,
     Tenant,
 )
-from fabric_direct.drivers.fake import FakeBridge, Substrate, substrate
+from fabric_direct.drivers.fake import FakeService, Substrate, substrate
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs, NotVerified, PoolExhausted
 from fabric_direct.model import (
     DeviceState,
@@ -213,7 +213,7 @@ class TestANetworkSliver:
         network = {"id": "net-1", "name": "lan", "network": self.ON | settings}
 
         with pytest.raises(InvalidSliver) as refused:
-            FakeBridge(make_site(), "").check(NetworkSliver.model_validate(network))
+            FakeService(make_site(), "").check(NetworkSliver.model_validate(network))
 
         assert refused.value.field == f"network.{field}"
 

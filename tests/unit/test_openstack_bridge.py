@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Network
+from fabric_direct.drivers.contract import Service
 from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.desired_network import subnets
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
@@ -76,7 +76,7 @@ def bridge(site: Site, neutron: Neutron) -> OpenStackBridge:
 
 def made(bridge: OpenStackBridge, neutron: Neutron, wanted: NetworkSliver) -> str:
     """Make a network and return its id; what was asked for that is forgotten."""
-    network = bridge.create(wanted).source
+    network = bridge.apply(wanted).source
     neutron.asked()
     return network
 
@@ -101,13 +101,13 @@ class TestMaking:
     ) -> None:
         wanted = sliver(gateway="10.30.0.1", dns=["9.9.9.9"], pool=["10.30.0.10", "10.30.0.99"])
 
-        network = bridge.create(wanted)
+        network = bridge.apply(wanted)
 
         segment = {
             "provider:network_type": "flat",
             "provider:physical_network": "physnet1",
         }
-        assert network == Network("n1", network.source, "lab", ("10.30.0.0/24",))
+        assert network == Service("n1", network.source, "lab", ("10.30.0.0/24",))
         assert neutron.asked() == [
             FIND,
             ("GET", "/networks", {"name": "lab"}),
@@ -138,7 +138,7 @@ class TestMaking:
 
         found = bridge.find("n1")
 
-        assert found == Network("n1", source, "lab", ("10.30.0.0/24", "fd30::/64"), 105)
+        assert found == Service("n1", source, "lab", ("10.30.0.0/24", "fd30::/64"), 105)
         assert neutron.asked() == [
             FIND,
             ("GET", "/subnets", {"network_id": source}),
@@ -151,7 +151,7 @@ class TestMaking:
         wanted = vlan(subnet6="fd30::/64", router=True, dns=["9.9.9.9"])
         source = made(bridge, neutron, wanted)
 
-        assert bridge.create(wanted).source == source
+        assert bridge.apply(wanted).source == source
         assert changing(neutron) == []
 
     @pytest.mark.parametrize("at", range(1, 7))
@@ -162,10 +162,10 @@ class TestMaking:
         self.break_at(neutron, at)
 
         with pytest.raises(QuotaExceeded):
-            bridge.create(wanted)
+            bridge.apply(wanted)
         assert bridge.find("n1") is None
 
-        bridge.create(wanted)
+        bridge.apply(wanted)
         assert bridge.differences(wanted) == ()
         assert left(neutron) == {"networks": 1, "subnets": 2, "routers": 1}
 
@@ -187,7 +187,7 @@ class TestMaking:
 
         neutron.fault("POST", "/networks", effect=lost)
 
-        assert bridge.create(sliver()).source == "net-lab"
+        assert bridge.apply(sliver()).source == "net-lab"
         assert [method for method, path, _ in changing(neutron) if path == "/networks"] == ["POST"]
 
     def test_a_subnet_whose_answer_got_lost_is_found(
@@ -200,7 +200,7 @@ class TestMaking:
 
         neutron.fault("POST", "/subnets", effect=lost)
 
-        bridge.create(sliver())
+        bridge.apply(sliver())
 
         assert left(neutron)["subnets"] == 1
 
@@ -213,7 +213,7 @@ class TestMaking:
 
         neutron.fault("POST", "/routers", effect=lost)
 
-        bridge.create(vlan(router=True))
+        bridge.apply(vlan(router=True))
 
         assert left(neutron)["routers"] == 1
 
@@ -241,7 +241,7 @@ class TestMaking:
         neutron.fault("POST", "/networks", status, message)
 
         with pytest.raises(error) as caught:
-            bridge.create(sliver())
+            bridge.apply(sliver())
 
         assert message in str(caught.value)
         assert left(neutron) == NOTHING
@@ -273,7 +273,7 @@ class TestMaking:
         neutron.fault("POST", "/networks", 400, message)
 
         with pytest.raises(InvalidSliver) as caught:
-            bridge.create(wanted)
+            bridge.apply(wanted)
 
         assert caught.value.field == f"network.{field}"
         assert caught.value.why == message
@@ -285,18 +285,18 @@ class TestMaking:
             exclusive(site.state_dir / "locks" / "network-test-lab", "it", timeout=1),
             pytest.raises(SliverBusy),
         ):
-            bridge.create(sliver())
+            bridge.apply(sliver())
 
     def test_a_name_that_had_another_network_before_is_looked_up_again(
         self, site: Site, bridge: OpenStackBridge, neutron: Neutron
     ) -> None:
         network = OpenStackNetwork(site, "")
-        bridge.create(sliver())
+        bridge.apply(sliver())
         first = network.create_port("s1", "nic1", "lab", VNicInterface())
         network.delete_port("s1", "nic1")
-        bridge.delete("n1")
+        bridge.remove("n1")
 
-        again = bridge.create(sliver())
+        again = bridge.apply(sliver())
         second = network.create_port("s1", "nic1", "lab", VNicInterface())
 
         assert first.network_id != second.network_id == again.source
@@ -347,7 +347,7 @@ class TestWhatCannotBeHad:
     def test_is_refused_by_field_and_touches_nothing(
         self, bridge: OpenStackBridge, neutron: Neutron, wanted: NetworkSliver, field: str
     ) -> None:
-        for attempt in (bridge.check, bridge.create):
+        for attempt in (bridge.check, bridge.apply):
             with pytest.raises(InvalidSliver) as caught:
                 attempt(wanted)
             assert caught.value.field == field
@@ -372,10 +372,10 @@ class TestWhatCannotBeHad:
     ) -> None:
         neutron.network("lab", "10.30.0.0/24", description="fabric-direct TEST/n2")
 
-        for attempt in (bridge.check, bridge.create):
+        for attempt in (bridge.check, bridge.apply):
             with pytest.raises(NotOurs, match=r"its description is 'fabric-direct TEST/n2'"):
                 attempt(sliver())
-        bridge.delete("n1")
+        bridge.remove("n1")
 
         assert changing(neutron) == []
 
@@ -398,7 +398,7 @@ class TestWhatCannotBeHad:
         with pytest.raises(InvalidSliver, match="cannot be changed") as caught:
             bridge.check(wanted)
         with pytest.raises(Conflict, match="differs from what is wanted"):
-            bridge.create(wanted)
+            bridge.apply(wanted)
 
         assert caught.value.field == field
         assert bridge.differences(wanted)
@@ -425,7 +425,7 @@ class TestChanging:
         before = bridge.differences(wanted)
         bridge.check(wanted)
         neutron.asked()
-        bridge.create(wanted)
+        bridge.apply(wanted)
 
         assert before == (
             "gateway ip of 10.30.0.0/24 is none, not 10.30.0.1",
@@ -449,7 +449,7 @@ class TestChanging:
 
         assert "it has no router" in bridge.differences(wanted)
         neutron.asked()
-        bridge.create(wanted)
+        bridge.apply(wanted)
 
         router = next(iter(neutron.things["routers"]))
         assert [(method, path) for method, path, _ in changing(neutron)] == [
@@ -467,7 +467,7 @@ class TestChanging:
         made(bridge, neutron, vlan(router=True))
         router, subnet = (list(neutron.things[kind])[-1] for kind in ("routers", "subnets"))
 
-        bridge.create(vlan())
+        bridge.apply(vlan())
 
         assert [(method, path) for method, path, _ in changing(neutron)] == [
             ("PUT", f"/routers/{router}/remove_router_interface"),
@@ -502,7 +502,7 @@ class TestChanging:
         neutron.fault("PUT", remove, 409, "it is required by one or more floating IPs")
 
         with pytest.raises(Conflict, match="required by one or more floating IPs"):
-            bridge.create(vlan(subnet6="fd30::/64"))
+            bridge.apply(vlan(subnet6="fd30::/64"))
 
         assert bridge.differences(wanted) == ()
 
@@ -515,7 +515,7 @@ class TestChanging:
         neutron.fault("PUT", f"/subnets/{subnet}", 409, message)
 
         with pytest.raises(Conflict, match="already in use by port"):
-            bridge.create(vlan(router=True, gateway="10.30.0.9"))
+            bridge.apply(vlan(router=True, gateway="10.30.0.9"))
 
     def test_a_segment_that_neutron_does_not_tell_is_not_compared(
         self, bridge: OpenStackBridge, neutron: Neutron
@@ -538,7 +538,7 @@ class TestDeleting:
         interface = next(iter(neutron.things["ports"]))
         neutron.add("ports", network_id=network, device_owner="network:dhcp")
 
-        bridge.delete("n1")
+        bridge.remove("n1")
 
         assert neutron.asked() == [
             FIND,
@@ -553,7 +553,7 @@ class TestDeleting:
         assert left(neutron) == NOTHING
 
     def test_what_is_not_there_succeeds(self, bridge: OpenStackBridge, neutron: Neutron) -> None:
-        bridge.delete("n1")
+        bridge.remove("n1")
 
         assert neutron.asked() == [FIND, ROUTERS, FIND, ROUTERS]
         assert bridge.leftovers("n1") == ()
@@ -569,7 +569,7 @@ class TestDeleting:
         users = ("port p9 (compute:az x)", "s2/nic1")
 
         with pytest.raises(Conflict, match=r"on it are port p9 \(compute:az x\), s2/nic1"):
-            bridge.delete("n1")
+            bridge.remove("n1")
 
         assert changing(neutron) == []
         found = bridge.find("n1")
@@ -585,7 +585,7 @@ class TestDeleting:
         neutron.fault("DELETE", f"/networks/{network}", 409, message)
 
         with pytest.raises(Conflict, match="one or more ports still in use"):
-            bridge.delete("n1")
+            bridge.remove("n1")
 
         assert bridge.differences(wanted) == ()
 
@@ -595,7 +595,7 @@ class TestDeleting:
         router = neutron.add("routers", name="lab", description=STAMP)
 
         assert bridge.leftovers("n1") == (f"router lab ({router['id']})",)
-        bridge.delete("n1")
+        bridge.remove("n1")
 
         assert left(neutron) == NOTHING
 
@@ -611,7 +611,7 @@ class TestDeleting:
             "DELETE", f"/networks/{network}", effect=lambda: neutron.things["networks"].pop(network)
         )
 
-        bridge.delete("n1")
+        bridge.remove("n1")
 
         assert bridge.leftovers("n1") == ()
 
@@ -624,4 +624,4 @@ class TestDeleting:
         )
 
         with pytest.raises(NotVerified, match=r"network lab \(net-lab\)"):
-            bridge.delete("n1")
+            bridge.remove("n1")

@@ -37,8 +37,8 @@ from fabric_direct.model import (
     VNic,
     VNicInterface,
 )
-from fabric_direct.steps.bridge import RemoveUnused
 from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by
+from fabric_direct.steps.unused_networks import RemoveUnused
 from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import PROJECT, OpenStackApi
 

@@ -18,7 +18,7 @@ from fabric_direct.cli import main
 from fabric_direct.config import Host, Site
 from fabric_direct.documents import json_schema
 from fabric_direct.drivers.contract import DeviceRecord, Plug, PluggedPort, VfSettings
-from fabric_direct.drivers.fake import FakeBridge, FakeCompute, Substrate, substrate
+from fabric_direct.drivers.fake import FakeCompute, FakeService, Substrate, substrate
 from fabric_direct.errors import DriverError, NotOurs, Refused, SliverBusy
 from fabric_direct.journal import Journal
 from fabric_direct.locks import exclusive, sliver_lock
@@ -203,7 +203,7 @@ class TestWhatIsFound:
     ) -> None:
         network = {"strategy": "vlan", "vlan": 7, "physical_network": "p", "subnet": "10.9.0.0/24"}
         values = {"id": "lan", "name": "lan", "network": network}
-        FakeBridge(site, "w1").create(NetworkSliver.model_validate(values))
+        FakeService(site, "w1").apply(NetworkSliver.model_validate(values))
 
         assert processor.find_unexpected(ten).types == {"lan": "L2Bridge"}
         assert swept(processor, ten) == {"lan": Status.DONE}
@@ -419,7 +419,7 @@ class TestItStops:
     @pytest.mark.parametrize(
         "method",
         [
-            *("compute.stamped", "network.stamped", "volume.stamped", "bridge.stamped"),
+            *("compute.stamped", "network.stamped", "volume.stamped", "service.stamped"),
             *("device.stamped", "network.unused", "device.inventory", "guest.pinned"),
         ],
     )

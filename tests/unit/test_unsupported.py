@@ -26,7 +26,7 @@ KINDS = {
     "compute": contract.ComputeDriver,
     "network": contract.NetworkDriver,
     "volume": contract.VolumeDriver,
-    "bridge": contract.BridgeDriver,
+    "service": contract.ServiceDriver,
     "device": contract.DeviceDriver,
     "guest": contract.GuestDriver,
     "tuning": contract.TuningDriver,

@@ -52,9 +52,8 @@ from fabric_direct.drivers.contract.hosts import (
     HostNode,
 )
 from fabric_direct.drivers.contract.hot_plug import Plug, PortPlugging, VolumePlugging
+from fabric_direct.drivers.contract.network_services import Service, ServiceDriver
 from fabric_direct.drivers.contract.networks import (
-    BridgeDriver,
-    Network,
     NetworkDriver,
     Port,
     PortHolder,
@@ -85,7 +84,6 @@ __all__ = [
     "AdoptedFunction",
     "AdoptionDriver",
     "Belongings",
-    "BridgeDriver",
     "CommandResult",
     "ComputeDriver",
     "DeviceAdoption",
@@ -111,7 +109,6 @@ __all__ = [
     "HostNode",
     "Image",
     "ImageNeeds",
-    "Network",
     "NetworkDriver",
     "PciFunction",
     "Plug",
@@ -127,6 +124,8 @@ __all__ = [
     "ServerPower",
     "ServerSpec",
     "ServerStamps",
+    "Service",
+    "ServiceDriver",
     "StampFinder",
     "Stamped",
     "Tenant",

@@ -9,7 +9,8 @@ from fabric_direct.drivers.contract.adoption import AdoptionDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
-from fabric_direct.drivers.contract.networks import BridgeDriver, NetworkDriver
+from fabric_direct.drivers.contract.network_services import ServiceDriver
+from fabric_direct.drivers.contract.networks import NetworkDriver
 from fabric_direct.drivers.contract.pci_functions import HostDevice
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver
@@ -48,10 +49,10 @@ class HostDrivers:
     """None where the site does not look into its guests (``guest: none``)."""
     adoption: AdoptionDriver | None = None
     """None where servers of others cannot be adopted."""
-    bridge: BridgeDriver | None = None
-    """None where the site serves no ``L2Bridge``."""
     uplink: UplinkDriver | None = None
     """None where the site does not know the host."""
+    services: dict[str, ServiceDriver] = field(default_factory=dict)
+    """Of network services, by resource type; one driver may serve several."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``; one driver may serve several."""
     deadline: Deadline = field(default_factory=lambda: Deadline(inf))
@@ -94,14 +95,15 @@ class HostDrivers:
 
         Each call ends by ``limit`` seconds and the deadline, and all share one read cache. A guest may
         be slow: calls of its driver end by ``guest_limit`` seconds, if that is given. What a cloud
-        builds takes as long as it takes, and so does the erasing of a drive: calls of these drivers end
-        by the deadline, each of their requests by a limit of its own.
+        builds takes as long as it takes, and so do a network service and the erasing of a drive: calls
+        of these drivers end by the deadline, each of their requests by a limit of its own.
         """
         reads = reads or ReadCache()
         limited = partial(
             bounded, deadline=deadline, limit=limit, within=reads.active, reading=READING
         )
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
+        services = {id(d): limited(d, "service", limit=inf) for d in self.services.values()}
         cleaning = {id(d): limited(d, "device", limit=inf) for d in self.devices.values()}
         return replace(
             self,
@@ -111,7 +113,7 @@ class HostDrivers:
             tuning=self.tuning and limited(self.tuning, "tuning"),
             guest=self.guest and limited(self.guest, "guest", limit=guest_limit or limit),
             adoption=self.adoption and patient(self.adoption, "adoption"),
-            bridge=self.bridge and patient(self.bridge, "bridge"),
+            services={kind: services[id(d)] for kind, d in self.services.items()},
             uplink=self.uplink and limited(self.uplink, "uplink"),
             devices={kind: cleaning[id(d)] for kind, d in self.devices.items()},
             deadline=deadline,

@@ -1,4 +1,4 @@
-"""Ports on networks, networks that are slivers, and their drivers."""
+"""Ports on networks, and their drivers."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface
@@ -6,7 +6,6 @@ from typing import ClassVar, Protocol
 
 from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import NetworkSliver
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,49 +100,3 @@ class NetworkDriver(PortHolder, UnusedNetworks, StampFinder, Protocol):
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything held for the sliver (ports, leases), and the unused networks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A network that is a sliver of its own."""
-
-    sliver: str
-    source: str
-    """Its id at the API."""
-    name: str
-    subnets: tuple[str, ...] = ()
-    """Its address blocks, IPv4 first."""
-    vlan: int | None = None
-    users: tuple[str, ...] = ()
-    """Whose ports are on it: ``<sliver>/<component>``, or the id of a port that is not ours."""
-
-
-class BridgeDriver(StampFinder, Protocol):
-    """Networks that are slivers of their own: resource type ``L2Bridge``."""
-
-    def check(self, sliver: NetworkSliver) -> None:
-        """Raise InvalidSliver unless the cloud can create the network.
-
-        :raises InvalidSliver: with the field that the cloud cannot serve.
-        """
-
-    def find(self, sliver_id: str) -> Network | None:
-        """Return the network that bears the sliver's stamp if it is complete, or None."""
-
-    def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
-        """Return the differences between the network and its sliver, a sentence each."""
-
-    def create(self, sliver: NetworkSliver) -> Network:
-        """Create the network, its subnets, and its router if the sliver has one.
-
-        :raises NotOurs: if a network of its name or segment exists without the sliver's stamp.
-        """
-
-    def delete(self, sliver_id: str) -> None:
-        """Delete the network with its subnets and router; it is gone on return.
-
-        :raises Conflict: if it has ports of others; they are named, and nothing is deleted.
-        """
-
-    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything of the network that is still there."""

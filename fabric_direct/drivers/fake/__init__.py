@@ -23,25 +23,25 @@ A server loses its devices, as by a hard reboot by Nova::
     substrate(site, "w2").lose_devices("sliver-1")
 """
 
-from fabric_direct.drivers.fake.bridge import FakeBridge
 from fabric_direct.drivers.fake.compute import FakeCompute
 from fabric_direct.drivers.fake.device import FakeColdDevice, FakeDevice
 from fabric_direct.drivers.fake.guest import FakeGuest
 from fabric_direct.drivers.fake.host import FakeHost
 from fabric_direct.drivers.fake.network import FakeNetwork
+from fabric_direct.drivers.fake.service import FakeService
 from fabric_direct.drivers.fake.substrate import Fault, Substrate, substrate
 from fabric_direct.drivers.fake.tuning import FakeTuning
 from fabric_direct.drivers.fake.uplink import FakeUplink
 from fabric_direct.drivers.fake.volume import FakeVolume
 
 __all__ = [
-    "FakeBridge",
     "FakeColdDevice",
     "FakeCompute",
     "FakeDevice",
     "FakeGuest",
     "FakeHost",
     "FakeNetwork",
+    "FakeService",
     "FakeTuning",
     "FakeUplink",
     "FakeVolume",

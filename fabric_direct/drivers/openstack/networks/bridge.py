@@ -8,7 +8,7 @@ from openstack.network.v2.router import Router
 from openstack.network.v2.subnet import Subnet
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import Network, Stamped
+from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.stamp import described_sliver, description
 from fabric_direct.drivers.openstack.networks import desired_network
@@ -19,7 +19,7 @@ from fabric_direct.networks import NetworkSliver
 
 
 class OpenStackBridge(CloudDriver):
-    """The :class:`~fabric_direct.drivers.contract.BridgeDriver` of a cloud.
+    """The :class:`~fabric_direct.drivers.contract.ServiceDriver` of a cloud.
 
     Network, subnets and router bear the sliver's stamp. DNS servers, pool, gateway and router of an
     existing network can be changed, as far as Neutron allows; the rest is fixed.
@@ -58,7 +58,7 @@ class OpenStackBridge(CloudDriver):
         if desired.settings.router:
             self._networks.with_external(str)
 
-    def find(self, sliver_id: str) -> Network | None:
+    def find(self, sliver_id: str) -> Service | None:
         """Return the network with the sliver's stamp, or None if it does not exist or is incomplete."""
         with self.translated(f"look for the network of {sliver_id}"):
             network = self._networks.find(self._stamp(sliver_id))
@@ -92,7 +92,7 @@ class OpenStackBridge(CloudDriver):
             differs.append("not all of it is there")
         return tuple(differs)
 
-    def create(self, sliver: NetworkSliver) -> Network:
+    def apply(self, sliver: NetworkSliver) -> Service:
         """Create the network, its subnets, and its router if the sliver asks for one.
 
         Complete what exists, and change what can be changed.
@@ -112,7 +112,7 @@ class OpenStackBridge(CloudDriver):
         self.names.forget("network", sliver.name)
         return _network(sliver.id, network, map(str, sliver.network.blocks()))
 
-    def delete(self, sliver_id: str) -> None:
+    def remove(self, sliver_id: str) -> None:
         """Delete the network, its subnets and its router; when the call returns, they are gone.
 
         :raises Conflict: if it has ports of others: the error names them, and nothing is deleted.
@@ -151,8 +151,8 @@ class OpenStackBridge(CloudDriver):
 
 def _network(
     sliver_id: str, found: NeutronNetwork, subnets: Iterable[str], users: Iterable[str] = ()
-) -> Network:
-    return Network(
+) -> Service:
+    return Service(
         sliver=sliver_id,
         source=found.id,
         name=found.name,

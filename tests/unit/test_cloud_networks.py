@@ -95,7 +95,7 @@ class TestCreate:
         second = created(processor, lab())
 
         assert [step.status for step in second.steps] == [StepStatus.ALREADY_SO] * 2
-        assert fakes.calls["bridge.create"] == 1
+        assert fakes.calls["service.apply"] == 1
 
     def test_of_another_network_with_the_same_id_is_a_conflict_and_touches_nothing(
         self, processor: HandlerProcessor, fakes: Substrate
@@ -108,7 +108,7 @@ class TestCreate:
         assert "use modify" in str(outcome.error)
         assert fakes.networks == {"net-1": lab()}
 
-    @at_each_call({"bridge.find": (1, 2, 3), "bridge.create": (1,), "bridge.differences": (1, 2)})
+    @at_each_call({"service.find": (1, 2, 3), "service.apply": (1,), "service.differences": (1, 2)})
     def test_leaves_nothing_when_a_call_fails(
         self, processor: HandlerProcessor, fakes: Substrate, method: str, at: int
     ) -> None:
@@ -123,15 +123,15 @@ class TestCreate:
     def test_with_a_driver_that_lies_is_not_called_done(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
-        fakes.fault("bridge.create", kind="lie")
+        fakes.fault("service.apply", kind="lie")
 
         assert error_of(processor.create(lab()).result())[:2] == (Status.FAILED, "NotVerified")
 
     def test_names_what_is_left_when_undoing_fails_too(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
-        fakes.fault("bridge.differences", at=2, kind="fail")
-        fakes.fault("bridge.delete", at=0, kind="fail")
+        fakes.fault("service.differences", at=2, kind="fail")
+        fakes.fault("service.remove", at=0, kind="fail")
 
         outcome = processor.create(lab()).result()
 
@@ -144,7 +144,7 @@ class TestCreate:
         outcome = processor.create(lab("red")).result()
 
         assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", "name")
-        assert fakes.calls["bridge.create"] == 0
+        assert fakes.calls["service.apply"] == 0
 
     def test_is_refused_where_the_site_serves_no_networks(self, fake_site: Site) -> None:
         with HandlerProcessor(fake_site) as processor:
@@ -192,7 +192,7 @@ class TestModify:
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
         created(processor, lab())
-        fakes.fault("bridge.create", kind="fail")
+        fakes.fault("service.apply", kind="fail")
 
         outcome = processor.modify(lab(dns=["9.9.9.9"])).result()
 
@@ -204,7 +204,7 @@ class TestModify:
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
         created(processor, lab())
-        fakes.fault("bridge.create", kind="lie")
+        fakes.fault("service.apply", kind="lie")
 
         assert not processor.modify(lab(dns=["9.9.9.9"])).result().ok
 
@@ -219,7 +219,7 @@ class TestDelete:
         assert processor.delete(REF).result().ok
 
         assert fakes.networks == {}
-        assert fakes.calls["bridge.delete"] == 1
+        assert fakes.calls["service.remove"] == 1
 
     def test_while_a_server_is_on_it_is_a_conflict_that_names_it(
         self, processor: HandlerProcessor, fakes: Substrate, on_lab: NodeSliver
@@ -239,7 +239,7 @@ class TestDelete:
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
         created(processor, lab())
-        fakes.fault("bridge.delete", kind="lie")
+        fakes.fault("service.remove", kind="lie")
 
         outcome = processor.delete(REF).result()
 
@@ -260,7 +260,7 @@ class TestLooking:
         assert plan(lab()) == [("network", Finding.ALREADY_SO)]
         assert plan(lab(dns=["9.9.9.9"])) == [("network", Finding.WILL_CHANGE)]
         assert plan(REF, Operation.DELETE) == [("remove network", Finding.WILL_DELETE)]
-        assert fakes.calls["bridge.create"] == 1
+        assert fakes.calls["service.apply"] == 1
 
     def test_a_probe_compares_a_whole_sliver(
         self, processor: HandlerProcessor, fakes: Substrate
@@ -278,7 +278,7 @@ class TestLooking:
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
         created(processor, lab())
-        fakes.fault("bridge.find", kind="lie")
+        fakes.fault("service.find", kind="lie")
 
         observed = processor.probe(REF).result().observed
 
@@ -302,8 +302,8 @@ class TestRecovery:
     def test_what_was_interrupted_is_finished_or_taken_back(
         self, site: Site, processor: HandlerProcessor, fakes: Substrate, undo: bool
     ) -> None:
-        fakes.fault("bridge.delete", at=0, kind="fail")
-        fakes.fault("bridge.differences", at=2, kind="fail")
+        fakes.fault("service.remove", at=0, kind="fail")
+        fakes.fault("service.differences", at=2, kind="fail")
         processor.create(lab()).result()
         fakes.mend()
 

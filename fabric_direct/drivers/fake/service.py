@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.drivers.contract import Network, Stamped
+from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
@@ -11,10 +11,10 @@ from fabric_direct.networks import NetworkSliver, VlanNetwork
 _CHANGEABLE = {"dns", "gateway", "pool", "router"}
 
 
-class FakeBridge(Fake):
-    """A :class:`~fabric_direct.drivers.contract.BridgeDriver` in memory."""
+class FakeService(Fake):
+    """A :class:`~fabric_direct.drivers.contract.ServiceDriver` in memory."""
 
-    kind = "bridge"
+    kind = "service"
 
     def check(self, sliver: NetworkSliver) -> None:
         """Refuse a name that the site has, what no cloud can make, and to change what is fixed."""
@@ -28,7 +28,7 @@ class FakeBridge(Fake):
         for field in self._fixed(sliver):
             raise InvalidSliver("cannot be changed", field=field)
 
-    def find(self, sliver_id: str) -> Network | None:
+    def find(self, sliver_id: str) -> Service | None:
         """Return the network."""
         sliver = self.substrate.networks.get(sliver_id)
         return self._network(sliver) if sliver else None
@@ -37,7 +37,7 @@ class FakeBridge(Fake):
         """Name the fields that differ."""
         return tuple(f"{field} differs" for field in self._differing(sliver))
 
-    def create(self, sliver: NetworkSliver) -> Network:
+    def apply(self, sliver: NetworkSliver) -> Service:
         """Make the network, or change what can be changed of it."""
         for field in self._fixed(sliver):
             raise Conflict(f"network {sliver.name} is there, with another {field}")
@@ -47,7 +47,7 @@ class FakeBridge(Fake):
         self.substrate.networks[sliver.id] = sliver
         return self._network(sliver)
 
-    def delete(self, sliver_id: str) -> None:
+    def remove(self, sliver_id: str) -> None:
         """Forget the network, unless ports are on it."""
         sliver = self.substrate.networks.get(sliver_id)
         if sliver and self._users(sliver):
@@ -64,9 +64,9 @@ class FakeBridge(Fake):
         networks = self.substrate.networks.values()
         return tuple(Stamped(network.id, "network", network.name) for network in networks)
 
-    def _network(self, sliver: NetworkSliver) -> Network:
+    def _network(self, sliver: NetworkSliver) -> Service:
         settings = sliver.network
-        return Network(
+        return Service(
             sliver=sliver.id,
             source=f"fake-{sliver.name}",
             name=sliver.name,

@@ -1,0 +1,61 @@
+"""Network services: what carries packets between slivers, and is a sliver itself."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fabric_direct.drivers.contract.stamped import StampFinder
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A network service as it is."""
+
+    sliver: str
+    source: str
+    """Its id at the API."""
+    name: str
+    subnets: tuple[str, ...] = ()
+    """Its address blocks, IPv4 first."""
+    vlan: int | None = None
+    """Its VLAN, if it is one network with one."""
+    users: tuple[str, ...] = ()
+    """Whose ports are on it: ``<sliver>/<component>``, or the id of a port that is not ours."""
+
+
+class ServiceDriver(StampFinder, Protocol):
+    """Makes network services of the types for which site.yaml names it.
+
+    ``sliver`` is a whole sliver of such a type.
+    """
+
+    def check(self, sliver: Any) -> None:
+        """Raise an error unless the service can be made, or changed into what the sliver describes.
+
+        :raises InvalidSliver: with the field that cannot be served.
+        """
+
+    def find(self, sliver_id: str) -> Service | None:
+        """Return the service that bears the sliver's stamp if it is complete, or None."""
+
+    def differences(self, sliver: Any) -> tuple[str, ...]:
+        """Return the differences between the service and its sliver, a sentence each.
+
+        Read from what carries the packets, not from what was stored when it was made.
+        """
+
+    def apply(self, sliver: Any) -> Service:
+        """Make the service what the sliver describes: create it, complete it, or change it in place.
+
+        What needs no change is not touched.
+
+        :raises NotOurs: if something of its name exists without the sliver's stamp.
+        """
+
+    def remove(self, sliver_id: str) -> None:
+        """Remove the service with all that was made with it; it is gone on return.
+
+        :raises Conflict: if others still use it; they are named, and nothing is removed.
+        """
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything of the service that is still there."""
