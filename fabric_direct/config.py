@@ -25,6 +25,7 @@ from fabric_direct.model import (
     Trait,
 )
 from fabric_direct.networks import SiteNetwork
+from fabric_direct.service_settings import ServiceSettings, Switch, SwitchPort
 
 DriverName = Name
 # Distributions whose cloud images have a default user of the same name.
@@ -348,6 +349,9 @@ class Site(Frozen):
     """Workers by name. If absent, this machine; with a cloud, none: only the cloud knows them then."""
     images: dict[ImageName, ImageSettings] = {}
     networks: dict[Name, SiteNetwork] = {}
+    switches: dict[Name, Switch] = {}
+    """The switches of network services, by name."""
+    services: ServiceSettings = ServiceSettings()
     guest_access: GuestSettings = GuestSettings()
     actor: ActorSettings = ActorSettings()
     placement: PlacementSettings = PlacementSettings()
@@ -374,6 +378,18 @@ class Site(Frozen):
         if AUTO in self.hosts:
             raise ValueError(f"hosts: {AUTO!r} cannot be a name; it lets placement choose a host")
         return self
+
+    @model_validator(mode="after")
+    def _switches_on_hosts(self) -> Self:
+        for name, switch in self.switches.items():
+            if switch.host is not None and switch.host not in self.hosts:
+                raise ValueError(f"switches.{name}.host: no host {switch.host!r}")
+        return self
+
+    def switch_port(self, device: str | None, port: str | None) -> SwitchPort | None:
+        """Return a port of a switch of the site, or None if it has no such switch or port."""
+        switch = self.switches.get(device or "")
+        return switch.ports.get(port or "") if switch else None
 
     @property
     def zone_name(self) -> str:

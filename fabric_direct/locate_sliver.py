@@ -203,9 +203,10 @@ class Placing:
         """Ask all hosts what they have of the sliver; yield the answers as they come.
 
         A host that is not likely to have it is waited for up to ``limits.search``. An only host, or a
-        cloud, is not asked: the sliver is nowhere else.
+        cloud, is not asked: the sliver is nowhere else. Nor is any for what is on no host.
         """
-        if self._cloud() or len(self._site.hosts) == 1:
+        hosted = registry.handler_for(sliver.type).hosted
+        if self._cloud() or len(self._site.hosts) == 1 or not hosted:
             self._handlers(sliver, (self._some,))
             return iter([(self._some, Share.WHOLE)])
         return self._ask(sliver, tuple(self._site.hosts), self._likely(sliver))

@@ -196,7 +196,8 @@ class Capacities(Frozen):
     """Root disk in GiB."""
 
 
-def _with_prefix(value: Any) -> Any:
+def with_prefix(value: Any) -> Any:
+    """Return an address as it is; raise ValueError if it lacks its prefix length."""
     if isinstance(value, str) and "/" not in value:
         raise ValueError("must have a prefix length, for example 10.0.0.5/24")
     return value
@@ -209,9 +210,9 @@ class Interface(Frozen):
     """Hardware address, unicast; derived from the ids if absent."""
     vlan: Vlan | None = None
     """VLAN id, 1 to 4094."""
-    ipv4: Annotated[IPv4Interface, BeforeValidator(_with_prefix)] | None = None
+    ipv4: Annotated[IPv4Interface, BeforeValidator(with_prefix)] | None = None
     """Address with prefix length; from the network's pool if absent."""
-    ipv6: Annotated[IPv6Interface, BeforeValidator(_with_prefix)] | None = None
+    ipv6: Annotated[IPv6Interface, BeforeValidator(with_prefix)] | None = None
     """Address with prefix length; from the network's pool if absent."""
     bandwidth: Mbps | None = None
     """Limit in Mbit/s in each direction; none if absent."""
@@ -475,10 +476,14 @@ class DeviceState(StrEnum):
 
 
 class ObservedInterface(Frozen):
-    """A NIC as observed on the host and, if the guest answers, in the guest."""
+    """A NIC as observed on the host and, if the guest answers, in the guest.
+
+    Or the interface of a network service, as observed on its device.
+    """
 
     component: ComponentId
-    mac: str
+    mac: str = ""
+    """Empty if the interface of a service does not know who is connected."""
     network: str | None = None
     network_id: str | None = None
     """The network's id, if the API has one; slivers may name the network by it."""
@@ -490,11 +495,28 @@ class ObservedInterface(Frozen):
     """Whether port security is enabled; None if unknown."""
     link: Literal["up", "down", "off"] = "up"
     """Whether it can carry traffic: ``off`` if it was switched off, ``down`` if the network says so."""
+    device: str | None = None
+    """Of a service: the device."""
+    port: str | None = None
+    """Of a service: the device's port."""
+    vlan: int | None = None
+    """Of a service: its outer VLAN there, if any."""
+    inner_vlan: int | None = None
+    """Of a service: its inner VLAN there, if any."""
     bandwidth: int | None = None
     """Limit in Mbit/s in each direction, if any."""
     guest_name: str | None = None
     guest_addresses: tuple[str, ...] = ()
     """Addresses with prefix length that are configured in the guest."""
+
+
+class ObservedGateway(Frozen):
+    """The own address of a network service."""
+
+    address: str
+    """With prefix length."""
+    mac: str | None = None
+    """The MAC address that answers for it, if the device says so."""
 
 
 class ObservedVolume(Frozen):
@@ -565,6 +587,8 @@ class Observed(Frozen):
     ram: int | None = None
     """MiB."""
     interfaces: tuple[ObservedInterface, ...] = ()
+    gateway: ObservedGateway | None = None
+    """Of a network service: its own address."""
     volumes: tuple[ObservedVolume, ...] = ()
     devices: tuple[ObservedDevice, ...] = ()
     guest: ObservedGuest | None = None

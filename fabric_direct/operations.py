@@ -405,7 +405,7 @@ class Operations:
         """
         if entry.operation is Operation.ADOPT:
             return self._recover_adoption(entry, deadline, undo=undo)
-        model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
+        model = registry.sliver_model(entry.sliver)
         whole = entry.sliver.keys() - {"id", "type"}
         sliver = (model if whole else SliverRef).model_validate(entry.sliver)
         if entry != self._journal.of(sliver.id):
@@ -717,6 +717,8 @@ class Operations:
     def _host_of(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the only host, the one that has the sliver, or the one that it names.
 
+        What is on no host is reached from any.
+
         :raises InvalidSliver: if it names an unknown one, or none where there are several.
         :raises Conflict: if another one has it than it names.
         """
@@ -724,7 +726,7 @@ class Operations:
             return self._host_in_cloud(sliver, deadline, reads)
         refuse_unknown(self._site, sliver, cloud=False)
         hosts, wanted = list(self._site.hosts), named_host(sliver)
-        if len(hosts) == 1:
+        if len(hosts) == 1 or not registry.handler_for(sliver.type).hosted:
             return hosts[0]
         if self._placing(deadline).candidates(sliver) == (wanted,):
             return str(wanted)

@@ -602,6 +602,6 @@ def _log(outcome: Outcome) -> None:
 
 def _remembered(entry: Unfinished) -> bool:
     """Return whether something says what the sliver was before: nothing does of a changed network."""
-    model: type[SliverRef] = registry.handler_for(entry.sliver["type"]).sliver_model
+    model = registry.sliver_model(entry.sliver)
     known = issubclass(model, NodeSliver) or entry.before is not None
     return known or entry.operation is not Operation.MODIFY

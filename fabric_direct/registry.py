@@ -6,7 +6,7 @@ Both are found by entry point, so that other packages can add theirs: a handler 
 ``(site, host) -> driver``. They are imported at first use.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceDriver, HostDrivers, ServiceDriver
 from fabric_direct.errors import DriverError, InvalidSite, InvalidSliver
+from fabric_direct.model import SliverRef
+from fabric_direct.network_services import SERVICES
 
 DEVICE_DRIVERS = {
     "GPU": "hostdev",
@@ -24,8 +26,6 @@ DEVICE_DRIVERS = {
     "NVME": "hostdev",
 }
 """Default drivers by type of device, or by ``Type_Model``."""
-SERVICES = ("L2Bridge",)
-"""The resource types that are network services."""
 
 
 def handler_for(resource_type: str) -> Any:
@@ -39,6 +39,15 @@ def handler_for(resource_type: str) -> Any:
             f"no handler for {resource_type!r}", field="type", why=f"known: {', '.join(known)}"
         )
     return _load("handlers", resource_type)
+
+
+def sliver_model(document: Mapping[str, Any]) -> type[SliverRef]:
+    """Return the model of a sliver that a document with a ``type`` describes.
+
+    :raises InvalidSliver: as :func:`handler_for` does.
+    """
+    model: type[SliverRef] = handler_for(document["type"]).model_of(document)
+    return model
 
 
 def resource_types() -> tuple[str, ...]:
@@ -111,7 +120,8 @@ def driver(kind: str, name: str) -> Any:
 
 def _services(site: Site, host: str) -> Iterator[tuple[str, ServiceDriver]]:
     """Yield the drivers of network services by resource type; each is made once."""
-    named = {kind: name for kind in SERVICES if (name := site.driver_for(kind))}
+    usual = "ovs" if site.switches else None
+    named = {kind: name for kind in SERVICES if (name := site.driver_for(kind) or usual)}
     made = {name: driver("service", name)(site, host) for name in named.values()}
     yield from ((kind, made[name]) for kind, name in named.items())
 

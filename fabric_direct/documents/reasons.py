@@ -122,6 +122,8 @@ def _resolve(schema: Schema, root: Schema) -> Schema:
 
 
 def _words(detail: ErrorDetails, schema: Schema, path: Path) -> str:
+    if schema.get("writeOnly"):  # a secret: what was given is not repeated
+        return "is not valid"
     say = _SENTENCES.get(detail["type"])
     return say(detail, schema, path) if say else _pydantics_own(detail)
 

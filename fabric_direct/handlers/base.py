@@ -1,6 +1,6 @@
 """What the processor expects of a handler."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -26,6 +26,17 @@ class Repair:
     """The differences that cannot be repaired, and why not."""
 
 
+class OneModel:
+    """A handler whose slivers all have one model."""
+
+    sliver_model: ClassVar[type[SliverRef]]
+
+    @classmethod
+    def model_of(cls, document: Mapping[str, Any]) -> type[SliverRef]:  # noqa: ARG003
+        """Return the model of a whole sliver."""
+        return cls.sliver_model
+
+
 class Handler(Protocol):
     """One resource type, for one operation on one host; made anew for each."""
 
@@ -33,11 +44,17 @@ class Handler(Protocol):
     """What a whole sliver of this type looks like."""
     actions: ClassVar[tuple[str, ...]]
     """Names of its operational actions."""
+    hosted: ClassVar[bool]
+    """Whether its slivers are on one of the site's hosts, which has to be found."""
     observed: Observed | None
     """What the last step of a flow that makes or changes the sliver read back."""
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""
+
+    @classmethod
+    def model_of(cls, document: Mapping[str, Any]) -> type[SliverRef]:
+        """Return what a whole sliver looks like that a document describes."""
 
     def create(self, sliver: Any) -> Flow:
         """Return what makes the sliver, or makes sure that it is there; nothing is changed yet.

@@ -1,49 +1,66 @@
-"""Networks that are slivers of their own (``L2Bridge``).
+"""Network services: networks of a cloud, and connections on switches and by controllers.
 
 ::
 
-    create   network with its subnets and router → verify
-    modify   DNS servers, pool, gateway, router on or off → verify
-    delete   network, unless ports of others are on it → nothing is left
+    create   claims → service → verify
+    modify   new claims → service, in place → verify → claims that it does not need any more
+    delete   service → claims → nothing is left
 
-The network bears the sliver's stamp. It is named by the sliver's name, and vNICs of other slivers name
-it so.
+Claims are VLANs of ports, subnets and addresses. They are made before anything else, and released after
+the service's absence was seen. A network of a cloud claims nothing: Neutron keeps its segments.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDrivers, ServiceDriver
+from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound, Unsupported
-from fabric_direct.handlers.base import Repair, unknown_wish
+from fabric_direct.handlers.base import OneModel, Repair, unknown_wish
 from fabric_direct.model import Observed, SliverRef, State
+from fabric_direct.network_services import SERVICES, L2Bridge, NetworkService
 from fabric_direct.networks import NetworkSliver
-from fabric_direct.steps.base import Flow
-from fabric_direct.steps.network_service import ChangeNetwork, MakeNetwork, RemoveNetwork
+from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.steps.base import Flow, Step
+from fabric_direct.steps.network_service import (
+    ChangeBackService,
+    ChangeService,
+    ClaimService,
+    MakeService,
+    ReleaseClaims,
+    RemoveService,
+)
 from fabric_direct.steps.verify import Verified, Verify
 
 
-class L2BridgeHandler:
-    """Makes, changes, removes and looks at networks."""
+class NetworkServiceHandler(OneModel):
+    """Makes, changes, removes and looks at network services of one type."""
 
-    sliver_model: ClassVar[type[SliverRef]] = NetworkSliver
+    sliver_model: ClassVar[type[SliverRef]] = NetworkService
     actions: ClassVar[tuple[str, ...]] = ()
+    hosted: ClassVar[bool] = False
 
-    def __init__(self, site: Site, drivers: HostDrivers) -> None:  # noqa: ARG002 - as for all handlers
+    def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline.
 
-        :raises InvalidSite: if the site serves no networks.
+        :raises InvalidSite: if the site serves no services of this type.
         """
         self.observed: Observed | None = None
         self._drivers = drivers
-        self._driver = _driver(drivers)
+        self._driver = _driver(drivers, self._type())
+        self._claims = ServiceClaims(site)
 
-    def create(self, sliver: NetworkSliver) -> Flow:
-        """Return what makes the network with everything that belongs to it."""
-        found = self._driver.find(sliver.id)
+    @classmethod
+    def _type(cls) -> str:
+        return str(cls.sliver_model.model_fields["type"].default)
+
+    def create(self, sliver: Any) -> Flow:
+        """Return what makes the service with everything that belongs to it."""
+        found, resolved = self._driver.find(sliver.id), self._resolved(sliver)
         if found is None:
-            self._driver.check(sliver)
-        elif differs := self._driver.differences(sliver):
+            self._driver.check(resolved())
+        elif differs := self._driver.differences(resolved()):
             raise Conflict(
                 f"sliver {sliver.id} is there and differs from what is asked for",
                 where=found.source,
@@ -51,82 +68,210 @@ class L2BridgeHandler:
                 remedy="use modify, or delete it first",
             )
         return Flow.of(
-            [MakeNetwork(self._driver, sliver)],
-            [Verify(lambda: self._differences(sliver))],
+            self._claim(sliver),
+            [MakeService(self._driver, sliver.id, resolved)],
+            [Verify(lambda: self._differences(resolved()))],
             owns_everything=found is None,
         )
 
-    def modify(self, sliver: NetworkSliver) -> Flow:
-        """Return what turns the network that is there into the one asked for, also an incomplete one."""
+    def modify(self, sliver: Any) -> Flow:
+        """Return what turns the service that is there into the one asked for, also an incomplete one."""
         if not self._driver.leftovers(sliver.id):
             raise NotFound(f"sliver {sliver.id} is not there")
-        self._driver.check(sliver)
+        resolved = self._resolved(sliver)
+        self._driver.check(resolved())
+        former = self._former(sliver)
         return Flow.of(
-            [ChangeNetwork(self._driver, sliver)],
-            [Verified(lambda: self._differences(sliver))],
+            self._claim(sliver),
+            [self._change(sliver.id, resolved, former)],
+            [Verify(lambda: self._differences(resolved()))],
+            self._release(sliver),
+            [Verified(lambda: self._differences(resolved()))],
+            before=former,
         )
 
+    def _former(self, sliver: SliverRef) -> NetworkService | None:
+        """Return the service as its stamp says, with the secrets of the sliver; None if none says."""
+        found = self._driver.find(sliver.id)
+        if found is None or found.stamp is None or not isinstance(sliver, NetworkService):
+            return None
+        return found.stamp.with_secrets_of(sliver)
+
+    def _change(
+        self, sliver_id: str, resolved: Callable[[], Any], former: NetworkService | None
+    ) -> Step:
+        if former is None:
+            return ChangeService(self._driver, sliver_id, resolved)
+        return ChangeBackService(self._driver, sliver_id, resolved, former)
+
     def delete(self, ref: SliverRef) -> Flow:
-        """Return what removes the network."""
-        return Flow.of([RemoveNetwork(self._driver, ref.id)], owns_everything=True)
+        """Return what removes the service, and then its claims."""
+        held = partial(self._claims.of, ref.id)
+        return Flow.of(
+            [RemoveService(self._driver, ref.id)],
+            [ReleaseClaims(self._claims, held)] if held() else [],
+            owns_everything=True,
+        )
 
     def reconcile(self, ref: SliverRef) -> Repair:
-        """Refuse: nothing at the site says what it should be."""
-        raise unknown_wish(ref, "network")
+        """Return what makes the service again what its stamp says.
+
+        :raises NotFound: if it is not there.
+        :raises Unsupported: if nothing says what it should be.
+        """
+        found = self._driver.find(ref.id)
+        if found is None:
+            raise NotFound(f"sliver {ref.id} is not there")
+        stamp = found.stamp
+        if stamp is None or stamp.has_secrets:
+            raise unknown_wish(ref, "service")
+        differs = self._driver.differences(stamp)
+        step = MakeService(self._driver, ref.id, lambda: stamp)
+        verify = Verified(lambda: self._differences(stamp))
+        flow = Flow.of([step], [verify]) if differs else Flow.of()
+        return Repair(stamp, _observed(found, differs), flow)
 
     def adopt(self, wanted: Any) -> Flow:
-        """Refuse: fabric_am makes no networks of a cloud.
+        """Refuse: nothing has to be stamped.
 
         :raises Unsupported: always.
         """
-        raise Unsupported(f"{wanted.sliver.id} is a network: networks cannot be adopted")
+        raise Unsupported(
+            f"{wanted.sliver.id} is a network service: these are not adopted",
+            why="a service of the AM bears its reservation in its name, and is found by it",
+        )
 
     def exists(self, ref: SliverRef) -> bool:
-        """Return whether the network is there, complete."""
+        """Return whether the service is there, complete."""
         return self._driver.find(ref.id) is not None
 
     def observe(self, ref: SliverRef) -> Observed:
-        """Read the network, and compare it with what it should be.
+        """Read the service, and compare it with what it should be.
 
-        What it should be is not written on it: by its id alone it is not compared.
+        By its id alone it is compared with its stamp, if it has one that says so.
         """
         found = self._driver.find(ref.id)
         if found is None:
             return self._incomplete(ref)
-        wanted = ref if isinstance(ref, NetworkSliver) else None
-        return Observed(
-            state=State.RUNNING,
-            instance=found.source,
-            differences=self._driver.differences(wanted) if wanted else (),
-        )
+        wanted = found.stamp if type(ref) is SliverRef else self._resolved(ref)()
+        return _observed(found, self._driver.differences(wanted) if wanted else ())
 
     def _incomplete(self, ref: SliverRef) -> Observed:
         left = self._driver.leftovers(ref.id)
         if left:
             said = f"not all of it is there, only {', '.join(left)}"
             return Observed(state=State.ERROR, differences=(said,))
-        return Observed(state=State.ABSENT, differences=("there is no such network",))
+        return Observed(state=State.ABSENT, differences=(f"there is no such {self._noun()}",))
 
-    def _differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
+    def _noun(self) -> str:
+        return "service"
+
+    def _differences(self, sliver: Any) -> tuple[str, ...]:
         self._drivers.reads.invalidate()
         self.observed = self.observe(sliver)
         return self.observed.differences
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
-        """Name everything of the sliver that is there."""
+        """Name everything of the sliver that is there, and what it has claimed."""
         self._drivers.reads.invalidate()
-        return self._driver.leftovers(ref.id)
+        return (*self._driver.leftovers(ref.id), *map(str, self._claims.of(ref.id)))
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Refuse: a network has no operational actions."""
-        raise InvalidSliver(f"there is no action {action!r} on a network", field="action")
+        """Refuse: a network service has no operational actions."""
+        raise InvalidSliver(f"there is no action {action!r} on a {self._type()}", field="action")
+
+    # --- claims
+
+    def _resolved(self, sliver: Any) -> Callable[[], Any]:
+        """Return what returns the sliver with what it leaves open, as claimed or as free now."""
+        if not isinstance(sliver, NetworkService):
+            return lambda: sliver
+        return lambda: self._claims.resolve(sliver)
+
+    def _claim(self, sliver: Any) -> list[Step]:
+        return [ClaimService(self._claims, sliver)] if isinstance(sliver, NetworkService) else []
+
+    def _release(self, sliver: Any) -> list[Step]:
+        if not isinstance(sliver, NetworkService):
+            return []
+        return [ReleaseClaims(self._claims, lambda: self._claims.surplus(sliver))]
 
 
-def _driver(drivers: HostDrivers) -> ServiceDriver:
-    if "L2Bridge" not in drivers.services:
+class L2BridgeHandler(NetworkServiceHandler):
+    """A segment on a switch, or a network of a cloud."""
+
+    sliver_model: ClassVar[type[SliverRef]] = L2Bridge
+
+    @classmethod
+    def model_of(cls, document: Mapping[str, Any]) -> type[SliverRef]:
+        """Return the model of a whole sliver: a network of a cloud has the field ``network``."""
+        return NetworkSliver if "network" in document else L2Bridge
+
+
+class L2PTPHandler(NetworkServiceHandler):
+    """A point-to-point circuit."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["L2PTP"]
+
+
+class L2STSHandler(NetworkServiceHandler):
+    """A segment on two devices."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["L2STS"]
+
+
+class FABNetv4Handler(NetworkServiceHandler):
+    """A segment with an IPv4 gateway."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv4"]
+
+
+class FABNetv6Handler(NetworkServiceHandler):
+    """A segment with an IPv6 gateway."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv6"]
+
+
+class FABNetv4ExtHandler(NetworkServiceHandler):
+    """A segment with an IPv4 gateway, with addresses that are reachable from outside."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv4Ext"]
+
+
+class FABNetv6ExtHandler(NetworkServiceHandler):
+    """A segment with an IPv6 gateway, with addresses that are reachable from outside."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv6Ext"]
+
+
+class L3VPNHandler(NetworkServiceHandler):
+    """A routed network of several sites."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["L3VPN"]
+
+
+class PortMirrorHandler(NetworkServiceHandler):
+    """A copy of the frames of a port."""
+
+    sliver_model: ClassVar[type[SliverRef]] = SERVICES["PortMirror"]
+
+
+def _observed(found: Service, differs: tuple[str, ...]) -> Observed:
+    return Observed(
+        state=State.RUNNING,
+        instance=found.source,
+        interfaces=found.interfaces,
+        gateway=found.gateway,
+        differences=differs,
+    )
+
+
+def _driver(drivers: HostDrivers, resource_type: str) -> ServiceDriver:
+    if resource_type not in drivers.services:
         raise InvalidSite(
-            "names no driver for L2Bridge",
+            f"names no driver for {resource_type}",
             field="drivers",
-            remedy="add `L2Bridge: openstack` below drivers in site.yaml",
+            remedy=f"add `{resource_type}: ovs` below drivers in site.yaml, or for networks of the "
+            "cloud `L2Bridge: openstack`",
         )
-    return drivers.services["L2Bridge"]
+    return drivers.services[resource_type]

@@ -47,7 +47,7 @@ from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Refused, TimedOut, Unsupported
 from fabric_direct.handlers import actions
 from fabric_direct.handlers.adoption import ServerAdoption, refuse_unfinished
-from fabric_direct.handlers.base import Repair
+from fabric_direct.handlers.base import OneModel, Repair
 from fabric_direct.handlers.compare import (
     differences,
     down,
@@ -123,11 +123,12 @@ CONSOLE_LINES = 2000
 HOW_TO_PIN = "add it to the site's known_hosts before the sliver is modified"
 
 
-class VMHandler:
+class VMHandler(OneModel):
     """Makes, changes, removes and looks at virtual machines."""
 
     sliver_model: ClassVar[type[SliverRef]] = NodeSliver
     actions: ClassVar[tuple[str, ...]] = actions.NAMES
+    hosted: ClassVar[bool] = True
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""

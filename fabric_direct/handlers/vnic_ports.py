@@ -32,7 +32,7 @@ from fabric_direct.drivers.contract import (
     Server,
 )
 from fabric_direct.errors import Conflict, InvalidSliver
-from fabric_direct.handlers.base import Repair, field_below, unknown_wish
+from fabric_direct.handlers.base import OneModel, Repair, field_below, unknown_wish
 from fabric_direct.handlers.compare import vnic_differences
 from fabric_direct.handlers.observation import observed_interface
 from fabric_direct.handlers.port_adoption import PortsAdoption, refuse_unfinished_ports
@@ -50,11 +50,12 @@ from fabric_direct.steps.unused_networks import RemoveUnused
 from fabric_direct.steps.verify import Verified, Verify
 
 
-class VNicPortsHandler:
+class VNicPortsHandler(OneModel):
     """Makes, changes, removes and looks at ports in the servers of other slivers."""
 
     sliver_model: ClassVar[type[SliverRef]] = VNicPortsSliver
     actions: ClassVar[tuple[str, ...]] = ()
+    hosted: ClassVar[bool] = True
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""

@@ -1,46 +1,110 @@
-"""Network services: made, changed and removed with a sliver of their own."""
+"""Network services: claimed, made, changed and removed with a sliver of their own."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from fabric_direct.drivers.contract import ServiceDriver
 from fabric_direct.model import Finding
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.network_services import NetworkService
+from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.steps.base import Step
 from fabric_direct.steps.removal import Removal
 
 
-class MakeNetwork(Step):
-    """The sliver's network is there, with its subnets and its router."""
+class ClaimService(Step):
+    """The service holds the VLANs, the subnet and the addresses that it needs."""
 
-    def __init__(self, driver: ServiceDriver, sliver: NetworkSliver) -> None:
-        super().__init__("network")
-        self._driver, self._sliver = driver, sliver
+    def __init__(self, claims: ServiceClaims, service: NetworkService) -> None:
+        super().__init__("claims")
+        self._claims, self._service = claims, service
+        self._before: set[Any] = set()
 
     def check(self) -> Finding:
-        """Look for the network and compare it."""
-        if self._driver.find(self._sliver.id) is None:
+        """Compare what it needs with what it holds."""
+        missing = self._claims.missing(self._service)
+        return Finding.WILL_CREATE if missing else Finding.ALREADY_SO
+
+    def look(self) -> None:
+        """Remember what it holds already."""
+        self._before = set(self._claims.of(self._service.id))
+
+    def make(self) -> None:
+        """Claim what is missing."""
+        self._claims.claim(self._service)
+
+    def undo(self) -> None:
+        """Release what was claimed."""
+        held = self._claims.of(self._service.id)
+        self._claims.release(tuple(claim for claim in held if claim not in self._before))
+
+
+class MakeService(Step):
+    """The sliver's network service is there, as wanted."""
+
+    def __init__(self, driver: ServiceDriver, sliver_id: str, wanted: Callable[[], Any]) -> None:
+        """Make the step.
+
+        :param wanted: returns the whole sliver, without anything that is left open.
+        """
+        super().__init__("service")
+        self._driver, self._id, self._wanted = driver, sliver_id, wanted
+
+    def check(self) -> Finding:
+        """Look for the service and compare it."""
+        if self._driver.find(self._id) is None:
             return Finding.WILL_CREATE
-        differs = self._driver.differences(self._sliver)
+        differs = self._driver.differences(self._wanted())
         return Finding.WILL_CHANGE if differs else Finding.ALREADY_SO
 
     def make(self) -> None:
         """Make it, or what is missing of it."""
-        self._driver.apply(self._sliver)
+        self._driver.apply(self._wanted())
 
     def undo(self) -> None:
         """Remove it with all that was made with it."""
-        self._driver.remove(self._sliver.id)
+        self._driver.remove(self._id)
 
 
-class ChangeNetwork(MakeNetwork):
-    """The sliver's network that is there is as wanted; what it was before is not known any more."""
+class ChangeService(MakeService):
+    """The sliver's network service that is there is as wanted; what it was before is not known."""
 
     undoable = False
 
 
-class RemoveNetwork(Removal):
-    """The sliver's network is gone, with its subnets and its router."""
+class ChangeBackService(MakeService):
+    """The sliver's network service that is there is as wanted; what it was before is known."""
+
+    def __init__(
+        self, driver: ServiceDriver, sliver_id: str, wanted: Callable[[], Any], former: Any
+    ) -> None:
+        """Make the step.
+
+        :param former: the whole sliver as it was.
+        """
+        super().__init__(driver, sliver_id, wanted)
+        self._former = former
+
+    def undo(self) -> None:
+        """Make it what it was."""
+        self._driver.apply(self._former)
+
+    def is_undone(self) -> bool:
+        """Return whether it is what it was."""
+        return not self._driver.differences(self._former)
+
+
+class RemoveService(Removal):
+    """The sliver's network service is gone, with all that was made with it."""
 
     def __init__(self, driver: ServiceDriver, sliver_id: str) -> None:
-        left, delete = partial(driver.leftovers, sliver_id), partial(driver.remove, sliver_id)
-        super().__init__("remove network", left, delete)
+        left, remove = partial(driver.leftovers, sliver_id), partial(driver.remove, sliver_id)
+        super().__init__("remove service", left, remove)
+
+
+class ReleaseClaims(Removal):
+    """Nothing is claimed that the service does not need."""
+
+    def __init__(self, claims: ServiceClaims, surplus: Callable[[], tuple[Any, ...]]) -> None:
+        """Make the step; ``surplus`` returns the claims that are not needed."""
+        super().__init__("release claims", surplus, lambda: claims.release(surplus()))

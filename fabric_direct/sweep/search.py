@@ -38,8 +38,8 @@ def search(site: Site, drivers_of: DriversOf) -> dict[str, Place]:
     hosts = ["", *sorted(with_devices)] if cloud else list(site.hosts)
 
     def look(host: str) -> Place:
-        whole = not (cloud and host)
-        return _look(drivers_of(host), whole=whole, devices=host in with_devices)
+        whole, first = not (cloud and host), host == hosts[0]
+        return _look(drivers_of(host), whole=whole, first=first, devices=host in with_devices)
 
     return _all_or_nothing(attempt_each(look, hosts))
 
@@ -55,15 +55,17 @@ def _all_or_nothing(answers: Mapping[str, Place | Exception]) -> dict[str, Place
     return {h: place for h, place in answers.items() if isinstance(place, Place)}
 
 
-def _look(drivers: HostDrivers, *, whole: bool, devices: bool) -> Place:
+def _look(drivers: HostDrivers, *, whole: bool, first: bool, devices: bool) -> Place:
     """Return what is on a host.
 
     :param whole: whether its servers, ports and volumes are its own; a cloud has those of workers.
+    :param first: whether network services are looked for, which are on no host.
     :param devices: whether its devices may be passed through.
     """
     place = Place()
     if whole:
-        made = (drivers.compute, drivers.network, drivers.volume, *set(drivers.services.values()))
+        services = set(drivers.services.values()) if first else set()
+        made = (drivers.compute, drivers.network, drivers.volume, *services)
         place.stamped = [thing for driver in made for thing in driver.stamped()]
         place.unused = tuple(drivers.network.unused())
         place.pinned = tuple(drivers.guest.pinned()) if drivers.guest else ()

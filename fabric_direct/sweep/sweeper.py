@@ -9,6 +9,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import QUARANTINED, Stamped
 from fabric_direct.errors import NotVerified, Refused
 from fabric_direct.model import SliverId, SliverRef
+from fabric_direct.network_services import SERVICES
 from fabric_direct.sweep.books import Books
 from fabric_direct.sweep.dry_runs import DryRuns
 from fabric_direct.sweep.findings import Findings, LeftAlone, Thing
@@ -179,6 +180,8 @@ def _type(things: Iterable[Thing]) -> str:
     Ports alone may be what is left of a VM: the deletion of ports removes them all the same.
     """
     kinds = {thing.kind for thing in things} - _BOOKS
+    for service in sorted(kinds & SERVICES.keys()):
+        return service
     if kinds & _OF_NETWORKS:
         return "L2Bridge"
     return "vNICPorts" if kinds and kinds <= _OF_PORTS else SliverRef(id="any").type

@@ -197,7 +197,7 @@ class TestModify:
         outcome = processor.modify(lab(dns=["9.9.9.9"])).result()
 
         assert not outcome.ok
-        assert outcome.left[0].startswith("network: ")
+        assert outcome.left[0].startswith("service: ")
         assert fakes.networks == {"net-1": lab()}
 
     def test_that_lies_is_not_called_done(
@@ -255,11 +255,11 @@ class TestLooking:
             steps = processor.plan(sliver, operation).result().steps
             return [(step.step, step.finding) for step in steps]
 
-        assert plan(lab()) == [("network", Finding.WILL_CREATE)]
+        assert plan(lab()) == [("service", Finding.WILL_CREATE)]
         created(processor, lab())
-        assert plan(lab()) == [("network", Finding.ALREADY_SO)]
-        assert plan(lab(dns=["9.9.9.9"])) == [("network", Finding.WILL_CHANGE)]
-        assert plan(REF, Operation.DELETE) == [("remove network", Finding.WILL_DELETE)]
+        assert plan(lab()) == [("service", Finding.ALREADY_SO)]
+        assert plan(lab(dns=["9.9.9.9"])) == [("service", Finding.WILL_CHANGE)]
+        assert plan(REF, Operation.DELETE) == [("remove service", Finding.WILL_DELETE)]
         assert fakes.calls["service.apply"] == 1
 
     def test_a_probe_compares_a_whole_sliver(
@@ -269,7 +269,7 @@ class TestLooking:
             observed = processor.probe(sliver).result().observed
             return observed and (observed.state, observed.differences)
 
-        assert probe(REF) == (State.ABSENT, ("there is no such network",))
+        assert probe(REF) == (State.ABSENT, ("there is no such service",))
         created(processor, lab())
         assert probe(REF) == (State.RUNNING, ())
         assert probe(lab(router=True)) == (State.RUNNING, ("network.router differs",))
@@ -357,7 +357,7 @@ class TestOnTheCommandLine:
         return str(path)
 
     def test_it_lives_and_dies_like_a_server(self, run: Callable[..., Any], file: str) -> None:
-        assert "will create   network" in run("plan", file).output
+        assert "will create   service" in run("plan", file).output
         assert "net-1: created in" in run("create", file).output
         probed = run("probe", file)
         assert probed.exit_code == 0

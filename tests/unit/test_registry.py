@@ -19,7 +19,7 @@ def test_a_type_has_its_handler() -> None:
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidSliver, match="known: L2Bridge, VM") as caught:
+    with pytest.raises(InvalidSliver, match=r"known: .*L2Bridge, .*VM") as caught:
         registry.handler_for("Toaster")
     assert caught.value.field == "type"
 

@@ -419,7 +419,7 @@ class TestItStops:
     @pytest.mark.parametrize(
         "method",
         [
-            *("compute.stamped", "network.stamped", "volume.stamped", "service.stamped"),
+            *("compute.stamped", "network.stamped", "volume.stamped"),
             *("device.stamped", "network.unused", "device.inventory", "guest.pinned"),
         ],
     )
@@ -437,6 +437,15 @@ class TestItStops:
         w2.fault(method, kind=kind)
 
         with pytest.raises(Refused, match="what is on w2 is not known"):
+            processor.find_unexpected(ten)
+
+    @pytest.mark.parametrize("kind", ["fail", "after", "lie"])
+    def test_if_the_list_of_network_services_is_not_whole(
+        self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str], kind: Any
+    ) -> None:
+        w1.fault("service.stamped", kind=kind)
+
+        with pytest.raises(Refused, match="what is on w1 is not known"):
             processor.find_unexpected(ten)
 
     def test_if_a_host_stops_answering_after_the_dry_run(

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fabric_direct.drivers.contract.stamped import StampFinder
+from fabric_direct.model import ObservedGateway, ObservedInterface
+from fabric_direct.network_services import NetworkService
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,18 @@ class Service:
     """Its VLAN, if it is one network with one."""
     users: tuple[str, ...] = ()
     """Whose ports are on it: ``<sliver>/<component>``, or the id of a port that is not ours."""
+    interfaces: tuple[ObservedInterface, ...] = ()
+    """Where it is connected, as read from what carries the packets."""
+    gateway: ObservedGateway | None = None
+    """Its own address, with the MAC that answers for it."""
+    stamp: NetworkService | None = None
+    """What it should be, without secrets; None if nothing at the API says so."""
 
 
 class ServiceDriver(StampFinder, Protocol):
     """Makes network services of the types for which site.yaml names it.
 
-    ``sliver`` is a whole sliver of such a type.
+    ``sliver`` is a whole sliver of such a type, without anything that is left open.
     """
 
     def check(self, sliver: Any) -> None:

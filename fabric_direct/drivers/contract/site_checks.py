@@ -6,6 +6,7 @@ from fabric_direct.config import AllowedDevice, Site
 from fabric_direct.drivers.contract.volumes import Volume
 from fabric_direct.errors import InvalidSliver, NotVerified
 from fabric_direct.model import PciAddress, PciComponent, VNicInterface
+from fabric_direct.network_services import NetworkService
 from fabric_direct.networks import SiteNetwork
 
 
@@ -85,3 +86,19 @@ def verify_size(found: Volume, size: int, where: str = "") -> None:
             where=where,
             remedy="delete it first, or ask for the size that it has",
         )
+
+
+def refuse_unknown_ports(site: Site, service: NetworkService) -> None:
+    """Raise InvalidSliver unless all interfaces are on ports of the site's switches."""
+    for number, interface in enumerate(service.interfaces):
+        field = f"interfaces[{number}]"
+        if interface.device not in site.switches:
+            known = ", ".join(site.switches) or "none"
+            raise InvalidSliver(
+                f"no switch {interface.device!r}", field=f"{field}.device", why=f"known: {known}"
+            )
+        if site.switch_port(interface.device, interface.port) is None:
+            known = ", ".join(site.switches[interface.device].ports) or "none"
+            raise InvalidSliver(
+                f"no port {interface.where}", field=f"{field}.port", why=f"known: {known}"
+            )

@@ -1,23 +1,36 @@
-"""Networks of their own in memory."""
+"""Network services in memory."""
 
 from collections.abc import Iterator
 
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.provider_networks import impossibility
+from fabric_direct.drivers.contract.service_comparison import (
+    gateway_differences,
+    interface_differences,
+)
+from fabric_direct.drivers.contract.site_checks import refuse_unknown_ports
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
+from fabric_direct.model import ObservedGateway, ObservedInterface
+from fabric_direct.network_services import NetworkService, ServiceInterface
 from fabric_direct.networks import NetworkSliver, VlanNetwork
 
 _CHANGEABLE = {"dns", "gateway", "pool", "router"}
 
 
 class FakeService(Fake):
-    """A :class:`~fabric_direct.drivers.contract.ServiceDriver` in memory."""
+    """A :class:`~fabric_direct.drivers.contract.ServiceDriver` in memory: it carries no packets."""
 
     kind = "service"
 
-    def check(self, sliver: NetworkSliver) -> None:
-        """Refuse a name that the site has, what no cloud can make, and to change what is fixed."""
+    def check(self, sliver: NetworkSliver | NetworkService) -> None:
+        """Refuse what no cloud can make, to change what is fixed, and ports that the site lacks."""
+        if isinstance(sliver, NetworkService):
+            refuse_unknown_ports(self.site, sliver)
+        else:
+            self._check_network(sliver)
+
+    def _check_network(self, sliver: NetworkSliver) -> None:
         if sliver.name in self.site.networks:
             raise InvalidSliver(f"{sliver.name} is a network of the site", field="name")
         cloud = self.site.openstack
@@ -29,16 +42,28 @@ class FakeService(Fake):
             raise InvalidSliver("cannot be changed", field=field)
 
     def find(self, sliver_id: str) -> Service | None:
-        """Return the network."""
-        sliver = self.substrate.networks.get(sliver_id)
+        """Return the service."""
+        there = self.substrate
+        if sliver_id in there.services:
+            return _service(there.services[sliver_id])
+        sliver = there.networks.get(sliver_id)
         return self._network(sliver) if sliver else None
 
-    def differences(self, sliver: NetworkSliver) -> tuple[str, ...]:
-        """Name the fields that differ."""
-        return tuple(f"{field} differs" for field in self._differing(sliver))
+    def differences(self, sliver: NetworkSliver | NetworkService) -> tuple[str, ...]:
+        """Name what differs."""
+        if isinstance(sliver, NetworkSliver):
+            return tuple(f"{field} differs" for field in self._differing(sliver))
+        found = self.substrate.services.get(sliver.id)
+        return tuple(_differences(sliver, found)) if found else ("there is no such service",)
 
-    def apply(self, sliver: NetworkSliver) -> Service:
-        """Make the network, or change what can be changed of it."""
+    def apply(self, sliver: NetworkSliver | NetworkService) -> Service:
+        """Make the service, or change what can be changed of it."""
+        if isinstance(sliver, NetworkService):
+            self.substrate.services[sliver.id] = sliver
+            return _service(sliver)
+        return self._apply_network(sliver)
+
+    def _apply_network(self, sliver: NetworkSliver) -> Service:
         for field in self._fixed(sliver):
             raise Conflict(f"network {sliver.name} is there, with another {field}")
         others = (s for s in self.substrate.networks.values() if s.id != sliver.id)
@@ -48,21 +73,27 @@ class FakeService(Fake):
         return self._network(sliver)
 
     def remove(self, sliver_id: str) -> None:
-        """Forget the network, unless ports are on it."""
+        """Forget the service, unless ports are on it."""
         sliver = self.substrate.networks.get(sliver_id)
         if sliver and self._users(sliver):
             raise Conflict(f"on {sliver.name} are {', '.join(self._users(sliver))}")
         self.substrate.networks.pop(sliver_id, None)
+        self.substrate.services.pop(sliver_id, None)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name the network, if it is there."""
-        networks = self.substrate.networks
-        return tuple(n.name for n in networks.values() if n.id == sliver_id)
+        """Name the service, if it is there."""
+        networks = [n.name for n in self.substrate.networks.values() if n.id == sliver_id]
+        services = [s.name for s in self.substrate.services.values() if s.id == sliver_id]
+        return (*networks, *services)
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return all networks that are slivers."""
+        """Return all services."""
         networks = self.substrate.networks.values()
-        return tuple(Stamped(network.id, "network", network.name) for network in networks)
+        services = self.substrate.services.values()
+        return (
+            *(Stamped(network.id, "network", network.name) for network in networks),
+            *(Stamped(service.id, service.type, service.name) for service in services),
+        )
 
     def _network(self, sliver: NetworkSliver) -> Service:
         settings = sliver.network
@@ -90,3 +121,39 @@ class FakeService(Fake):
     def _fixed(self, sliver: NetworkSliver) -> Iterator[str]:
         changeable = {f"network.{field}" for field in _CHANGEABLE}
         return (field for field in self._differing(sliver) if field not in changeable)
+
+
+def _service(sliver: NetworkService) -> Service:
+    gateway = getattr(sliver, "gateway", None)
+    return Service(
+        sliver=sliver.id,
+        source=f"fake-{sliver.name}",
+        name=sliver.name,
+        interfaces=tuple(map(_observed, sliver.interfaces)),
+        gateway=ObservedGateway(address=str(gateway.address), mac=gateway.mac) if gateway else None,
+        stamp=sliver.without_secrets(),
+    )
+
+
+def _observed(interface: ServiceInterface) -> ObservedInterface:
+    return ObservedInterface(
+        component=interface.id,
+        mac=interface.mac or "",
+        device=interface.device,
+        port=interface.port,
+        vlan=interface.tag or None,
+        inner_vlan=interface.inner_vlan,
+        bandwidth=interface.bandwidth,
+    )
+
+
+def _differences(wanted: NetworkService, found: NetworkService) -> Iterator[str]:
+    yield from interface_differences(wanted, _service(found))
+    yield from gateway_differences(wanted, _service(found))
+    told = {"interfaces", "gateway"}
+    was, now = found.without_secrets().model_dump(), wanted.without_secrets().model_dump()
+    yield from (f"{f} differs" for f in now if f not in told and was.get(f) != now[f])
+    if was["interfaces"] != now["interfaces"] and not [
+        *interface_differences(wanted, _service(found))
+    ]:
+        yield "interfaces differ"

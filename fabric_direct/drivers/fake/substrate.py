@@ -29,6 +29,7 @@ from fabric_direct.drivers.fake.changes import Listeners
 from fabric_direct.drivers.fake.inside import Inside
 from fabric_direct.errors import DriverError, NotFound, NotOurs, Unsupported
 from fabric_direct.model import PciAddress
+from fabric_direct.network_services import NetworkService
 from fabric_direct.networks import NetworkSliver
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ class Substrate:
     """NICs of servers whose ports other slivers hold, by holder and component."""
     networks: dict[str, NetworkSliver] = field(default_factory=dict)
     """Networks that are slivers of their own, by the sliver's id."""
+    services: dict[str, NetworkService] = field(default_factory=dict)
+    """Other network services, by the sliver's id."""
     unused: set[str] = field(default_factory=set)
     """Networks that were left without a user."""
     volumes: dict[Key, Volume] = field(default_factory=dict)

@@ -1,0 +1,124 @@
+"""What site.yaml says of network services: switches, address pools, controllers."""
+
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from fabric_direct.model import Frozen, LinkName, Name
+from fabric_direct.network_services import PortName
+
+
+def _vlans(text: str) -> str:
+    first, last = _ends(text)
+    if not 1 <= first <= last <= 4094:
+        raise ValueError("must be a VLAN or a range of them, within 1-4094")
+    return text
+
+
+VlanRange = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{1,4}(-[0-9]{1,4})?$"),
+    AfterValidator(_vlans),
+    Field(examples=["100-199", "7"]),
+]
+
+
+def _ends(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("-")
+    return int(first), int(last or first)
+
+
+def vlans_of(ranges: Iterable[str]) -> Iterator[int]:
+    """Yield the VLANs of ranges in their order."""
+    for text in ranges:
+        first, last = _ends(text)
+        yield from range(first, last + 1)
+
+
+class SwitchPort(Frozen):
+    """A port of a switch that services may use."""
+
+    vlans: tuple[VlanRange, ...] = ("1-4094",)
+    """The VLANs that services may have on it; ``auto`` takes the first free one."""
+    untagged: bool = True
+    """Whether a service may have it without a VLAN."""
+    host: Name | None = None
+    """The worker whose uplink is plugged into it, if one is."""
+    uplink: LinkName | None = None
+    """With ``host``: that uplink."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.host is None) != (self.uplink is None):
+            raise ValueError("needs both or none of 'host' and 'uplink'")
+        return self
+
+
+class Switch(Frozen):
+    """A switch whose ports services are connected to."""
+
+    host: Name | None = None
+    """The worker that it runs on; this machine if absent."""
+    ovsdb: Annotated[str, StringConstraints(pattern=r"^(unix:/|tcp:|ssl:).+$")] = (
+        "unix:/run/openvswitch/db.sock"
+    )
+    """Open vSwitch: its database."""
+    datapath: Literal["system", "netdev"] = "system"
+    """Open vSwitch: the kernel's datapath, or the one in user space."""
+    tunnel: IPv4Address | IPv6Address | None = None
+    """The address of its tunnels (VXLAN) to other switches; it has none if absent."""
+    ports: dict[PortName, SwitchPort] = {}
+    """Its ports, by name; no others are used."""
+
+
+class SubnetPool(Frozen):
+    """Where the subnets of services come from."""
+
+    block: IPv4Network | IPv6Network
+    prefix: Annotated[int, Field(ge=8, le=127, strict=True)]
+    """Prefix length of each subnet."""
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        if not self.block.prefixlen <= self.prefix <= self.block.max_prefixlen - 2:
+            raise ValueError(f"prefix: must be {self.block.prefixlen} or more, and leave two hosts")
+        return self
+
+
+class NsoSettings(Frozen):
+    """Cisco's Network Services Orchestrator."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+(/[^?#@]*)?$")]
+    """The root of its RESTCONF API: ``https://nso.example:8888/restconf``."""
+    user: Name
+    password_file: Path
+    """Its first line is the password."""
+    ca_file: Path | None = None
+    """PEM: the authorities to trust for its certificate; the system's own if absent."""
+    border_routers: tuple[Name, ...] = ()
+    """The devices with access to the outside (``FABNetv4Ext``, ``FABNetv6Ext``)."""
+
+
+class Al2sSettings(Frozen):
+    """Internet2's Virtual Networks."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+(/[^?#@]*)?$")]
+    """The root of its API."""
+    key_file: Path
+    """Its first line is the API access key."""
+    owner: Annotated[str, Field(min_length=1, max_length=255)]
+    """The owner's path, under which spaces are made."""
+    ca_file: Path | None = None
+    """PEM: the authorities to trust for its certificate; the system's own if absent."""
+
+
+class ServiceSettings(Frozen):
+    """How network services are made."""
+
+    subnets: dict[Literal["FABNetv4", "FABNetv6", "FABNetv4Ext", "FABNetv6Ext"], SubnetPool] = {}
+    """Where subnets of services without a gateway come from, by type."""
+    nso: NsoSettings | None = None
+    al2s: Al2sSettings | None = None

@@ -1,0 +1,299 @@
+"""The life of network services on the fake drivers: claims, what is done in place, what fails."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.model import Finding, Operation, Outcome, SliverRef, State, Status, StepStatus
+from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.service_claims import ServiceClaims
+from tests.outcomes import done
+from tests.unit.faults import at_each_call
+
+PORTS = {"p1": {"vlans": ["100-102"]}, "p2": {"vlans": ["100-199"], "untagged": False}}
+SWITCHES = {"sw1": {"ports": PORTS}, "sw2": {"ports": {"p1": {}}}}
+POOLS = {"FABNetv4": {"block": "10.128.0.0/22", "prefix": 24}}
+
+
+@pytest.fixture
+def site(fake_site: Site) -> Site:
+    values = fake_site.model_dump() | {
+        "drivers": fake_site.drivers | dict.fromkeys(SERVICES, "fake"),
+        "switches": SWITCHES,
+        "services": {"subnets": POOLS},
+    }
+    return Site.model_validate(values)
+
+
+@pytest.fixture
+def fakes(site: Site) -> Iterator[Substrate]:
+    things = substrate(site, "localhost")
+    yield things
+    things.mend()
+
+
+@pytest.fixture
+def processor(site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
+        yield processor
+        fakes.mend()
+
+
+@pytest.fixture
+def claims(site: Site) -> ServiceClaims:
+    return ServiceClaims(site)
+
+
+def held(claims: ServiceClaims, sliver: str = "net-1") -> list[str]:
+    return [str(claim) for claim in claims.of(sliver)]
+
+
+def port(name: str, vlan: Any = "auto", where: str = "p1", **more: Any) -> dict[str, Any]:
+    return {"id": name, "device": "sw1", "port": where, "vlan": vlan, **more}
+
+
+def bridge(*interfaces: dict[str, Any], sliver: str = "net-1") -> NetworkService:
+    values = {"id": sliver, "name": "net", "interfaces": interfaces or [port("i1")]}
+    return SERVICES["L2Bridge"].model_validate(values)
+
+
+def fabnet(*interfaces: dict[str, Any], sliver: str = "net-1", **values: Any) -> NetworkService:
+    document = {"id": sliver, "name": "net", "interfaces": interfaces or [port("i1")], **values}
+    return SERVICES["FABNetv4"].model_validate(document)
+
+
+def vlans(outcome: Outcome) -> list[int | None]:
+    assert outcome.observed
+    return [interface.vlan for interface in outcome.observed.interfaces]
+
+
+class TestCreate:
+    def test_takes_the_first_free_vlan_of_a_port_and_keeps_it(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        first = done(processor.create(bridge()).result())
+        other = done(processor.create(bridge(sliver="net-2")).result())
+        again = done(processor.create(bridge()).result())
+
+        assert (vlans(first), vlans(other), vlans(again)) == ([100], [101], [100])
+        assert held(claims) == ["VLAN 100 on p1 of sw1"]
+
+    def test_claims_before_anything_is_made(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+
+        outcome = processor.create(bridge(port("i1", 100), sliver="net-2")).result()
+
+        assert outcome.error
+        assert (outcome.error.kind, outcome.error.field) == ("Conflict", "interfaces[0].vlan")
+        assert "in use by sliver net-1" in outcome.error.message
+        assert list(fakes.services) == ["net-1"]
+
+    def test_refuses_a_vlan_outside_of_the_range_as_such(self, processor: HandlerProcessor) -> None:
+        outcome = processor.create(bridge(port("i1", 500))).result()
+
+        assert outcome.status is Status.REFUSED
+        assert outcome.error
+        assert "outside of the range of p1 of sw1: its range is 100-102" in outcome.error.message
+
+    @pytest.mark.parametrize(
+        ("interface", "field"),
+        [
+            (port("i1", device="sw9"), "interfaces[0].vlan"),
+            (port("i1", 5, device="sw9"), "interfaces[0].device"),
+            (port("i1", 100, where="p9"), "interfaces[0].port"),
+            (port("i1", "untagged", where="p2"), "interfaces[0].vlan"),
+        ],
+    )
+    def test_refuses_what_the_site_does_not_have(
+        self, processor: HandlerProcessor, interface: dict[str, Any], field: str
+    ) -> None:
+        outcome = processor.create(bridge(interface)).result()
+
+        assert outcome.status is Status.REFUSED
+        assert outcome.error
+        assert outcome.error.field == field
+
+    def test_says_when_all_vlans_are_in_use(self, processor: HandlerProcessor) -> None:
+        wanted = bridge(port("i1"), port("i2"), port("i3"))
+        assert vlans(done(processor.create(wanted).result())) == [100, 101, 102]
+
+        outcome = processor.create(bridge(sliver="net-2")).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "PoolExhausted"
+
+    def test_an_inner_vlan_clashes_with_the_whole_outer_one_alone(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100, inner_vlan=5))).result())
+        done(processor.create(bridge(port("i1", 100, inner_vlan=6), sliver="net-2")).result())
+
+        whole = processor.create(bridge(port("i1", 100), sliver="net-3")).result()
+        same = processor.create(bridge(port("i1", 100, inner_vlan=6), sliver="net-4")).result()
+
+        assert [o.error and o.error.kind for o in (whole, same)] == ["Conflict", "Conflict"]
+
+    def test_gives_a_subnet_a_gateway_and_addresses(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        outcome = done(processor.create(fabnet(port("i1"), port("i2"))).result())
+        other = done(
+            processor.create(fabnet(sliver="net-2", interfaces=[port("i1", 102)])).result()
+        )
+
+        assert outcome.observed
+        assert other.observed
+        assert outcome.observed.gateway
+        assert other.observed.gateway
+        assert outcome.observed.gateway.address == "10.128.0.1/24"
+        assert other.observed.gateway.address == "10.128.1.1/24"
+        assert {"address 10.128.0.2", "address 10.128.0.3", "subnet 10.128.0.0/24"} < {
+            *held(claims)
+        }
+
+    def test_refuses_a_subnet_that_overlaps_with_a_held_one(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(fabnet()).result())
+
+        wide = fabnet(port("i1", 102), sliver="net-2", gateway={"address": "10.128.0.1/16"})
+        outcome = processor.create(wide).result()
+
+        assert outcome.error
+        assert (outcome.error.kind, outcome.error.field) == ("Conflict", "gateway.address")
+
+    @at_each_call({"service.find": (1, 2, 3), "service.apply": (1,), "service.differences": (1,)})
+    def test_leaves_nothing_when_a_call_fails(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        claims: ServiceClaims,
+        method: str,
+        at: int,
+    ) -> None:
+        fakes.fault(method, at=at, kind="fail")
+
+        outcome = processor.create(bridge()).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert (fakes.services, held(claims)) == ({}, [])
+
+
+class TestModify:
+    def test_changes_in_place_and_gives_up_what_it_does_not_need(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100), port("i2", 101))).result())
+
+        changed = bridge(port("i1", 102, bandwidth=50), port("i3", 150, where="p2"))
+        outcome = done(processor.modify(changed).result())
+
+        assert vlans(outcome) == [102, 150]
+        assert held(claims) == ["VLAN 102 on p1 of sw1", "VLAN 150 on p2 of sw1"]
+
+    def test_of_nothing_does_nothing(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.create(bridge()).result())
+        applied = fakes.calls["service.apply"]
+
+        outcome = done(processor.modify(bridge()).result())
+
+        assert {step.status for step in outcome.steps} == {StepStatus.ALREADY_SO}
+        assert fakes.calls["service.apply"] == applied
+
+    def test_that_fails_makes_it_what_it_was(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+        before = dict(fakes.services)
+        fakes.fault("service.differences", at=3, kind="fail")
+
+        outcome = processor.modify(bridge(port("i1", 101))).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert fakes.services == before
+        assert held(claims) == ["VLAN 100 on p1 of sw1"]
+
+    def test_of_what_is_not_there_is_not_found(self, processor: HandlerProcessor) -> None:
+        outcome = processor.modify(bridge()).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "NotFound"
+
+
+class TestDelete:
+    REF = SliverRef(id="net-1", type="L2Bridge")
+
+    def test_removes_the_service_and_then_its_claims(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge()).result())
+
+        done(processor.delete(self.REF).result())
+        done(processor.delete(self.REF).result())
+
+        assert (fakes.services, held(claims)) == ({}, [])
+
+    def test_keeps_the_claims_of_what_it_cannot_remove(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge()).result())
+        fakes.fault("service.remove", at=0, kind="fail")
+
+        outcome = processor.delete(self.REF).result()
+
+        assert outcome.status is not Status.DONE
+        assert set(outcome.left) == {"net", "VLAN 100 on p1 of sw1"}
+        assert held(claims) == ["VLAN 100 on p1 of sw1"]
+
+
+class TestLooking:
+    REF = SliverRef(id="net-1", type="L2Bridge")
+
+    def test_a_plan_claims_nothing(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        plan = done(processor.plan(bridge()).result())
+
+        assert [(s.step, s.finding) for s in plan.steps] == [
+            ("claims", Finding.WILL_CREATE),
+            ("service", Finding.WILL_CREATE),
+        ]
+        assert held(claims) == []
+
+    def test_a_probe_by_id_compares_with_the_stamp(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+
+        found = done(processor.probe(self.REF).result()).observed
+        wanted = done(processor.probe(bridge(port("i1", 101))).result()).observed
+
+        assert found
+        assert wanted
+        assert (found.state, found.differences) == (State.RUNNING, ())
+        assert wanted.differences == ("interface i1: its VLAN is 100, not 101",)
+
+    def test_a_repair_of_what_is_as_its_stamp_says_does_nothing(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(bridge()).result())
+
+        outcome = done(processor.reconcile(self.REF).result())
+
+        assert outcome.steps == ()
+
+
+def test_a_service_is_on_no_host(site: Site) -> None:
+    hosts = {"w1": site.hosts["localhost"], "w2": site.hosts["localhost"]}
+    with HandlerProcessor(site.model_copy(update={"hosts": hosts})) as processor:
+        done(processor.create(bridge()).result())
+        assert done(processor.probe(TestDelete.REF).result()).observed
+        outcome = done(processor.delete(TestDelete.REF).result())
+
+    assert outcome.operation is Operation.DELETE
