@@ -120,8 +120,7 @@ def driver(kind: str, name: str) -> Any:
 
 def _services(site: Site, host: str) -> Iterator[tuple[str, ServiceDriver]]:
     """Yield the drivers of network services by resource type; each is made once."""
-    usual = "ovs" if site.switches else None
-    named = {kind: name for kind in SERVICES if (name := site.driver_for(kind) or usual)}
+    named = {kind: name for kind in SERVICES if (name := site.driver_for(kind))}
     made = {name: driver("service", name)(site, host) for name in named.values()}
     yield from ((kind, made[name]) for kind, name in named.items())
 

@@ -81,12 +81,12 @@ class NetworkServiceHandler(OneModel):
         resolved = self._resolved(sliver)
         self._driver.check(resolved())
         former = self._former(sliver)
+        verify = Verify if former else Verified
         return Flow.of(
             self._claim(sliver),
             [self._change(sliver.id, resolved, former)],
-            [Verify(lambda: self._differences(resolved()))],
+            [verify(lambda: self._differences(resolved()))],
             self._release(sliver),
-            [Verified(lambda: self._differences(resolved()))],
             before=former,
         )
 
@@ -126,7 +126,7 @@ class NetworkServiceHandler(OneModel):
         if stamp is None or stamp.has_secrets:
             raise unknown_wish(ref, "service")
         differs = self._driver.differences(stamp)
-        step = MakeService(self._driver, ref.id, lambda: stamp)
+        step = ChangeService(self._driver, ref.id, lambda: stamp)
         verify = Verified(lambda: self._differences(stamp))
         flow = Flow.of([step], [verify]) if differs else Flow.of()
         return Repair(stamp, _observed(found, differs), flow)

@@ -19,16 +19,17 @@ are skipped without it. Only pytest itself is needed.
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("bridges", "devices", "networks", "servers", "volumes"))
+    *(f"{__name__}.{name}" for name in ("devices", "networks", "servers", "services", "volumes"))
 )
 
-from fabric_direct.testing.devices import DeviceContract  # noqa: E402
+from fabric_direct.testing.devices import DeviceContract  # noqa: E402 - rewritten from here on
 from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
 from fabric_direct.testing.servers import ComputeContract, ServerContract  # noqa: E402
-from fabric_direct.testing.services import ServiceContract  # noqa: E402 - rewritten from here on
+from fabric_direct.testing.services import CloudNetworkContract, ServiceContract  # noqa: E402
 from fabric_direct.testing.volumes import VolumeContract  # noqa: E402
 
 __all__ = [
+    "CloudNetworkContract",
     "ComputeContract",
     "DeviceContract",
     "NetworkContract",

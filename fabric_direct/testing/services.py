@@ -1,4 +1,4 @@
-"""What a driver of networks that are slivers must do."""
+"""What a driver of network services must do."""
 
 from collections.abc import Iterator
 
@@ -7,16 +7,12 @@ import pytest
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import ServiceDriver
 from fabric_direct.errors import InvalidSliver, NotOurs
+from fabric_direct.network_services import NetworkService
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.testing.slivers import Slivers
 
 
-class ServiceContract(Slivers):
-    """The suite for a :class:`~fabric_direct.drivers.contract.ServiceDriver`.
-
-    The fixture ``lan`` is a network sliver that the driver can make, with the id ``sliver``.
-    """
-
+class _Services(Slivers):
     @pytest.fixture(autouse=True)
     def nothing_left(self, driver: ServiceDriver, sliver: str, other: str) -> Iterator[None]:
         """Remove what a test made."""
@@ -24,6 +20,90 @@ class ServiceContract(Slivers):
         for each in (sliver, other):
             driver.remove(each)
             assert driver.leftovers(each) == ()
+
+
+class ServiceContract(_Services):
+    """The suite for a :class:`~fabric_direct.drivers.contract.ServiceDriver` of connections.
+
+    The fixture ``service`` is a service that the driver can make, with the id ``sliver``, and nothing
+    left open; ``changed`` is what it can be changed into, with other interfaces or settings of them.
+    """
+
+    def test_a_service_is_as_it_was_asked_for(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        driver.check(service)
+        made = driver.apply(service)
+
+        assert (made.sliver, made.name) == (service.id, service.name)
+        assert [interface.component for interface in made.interfaces] == _ids(service)
+        assert driver.find(service.id) == made
+        assert driver.differences(service) == ()
+
+    def test_a_service_applied_twice_is_the_same(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        assert driver.apply(service) == driver.apply(service)
+
+    def test_a_service_is_changed_in_place_and_back(
+        self, driver: ServiceDriver, service: NetworkService, changed: NetworkService
+    ) -> None:
+        source = driver.apply(service).source
+        assert driver.differences(changed)
+
+        driver.check(changed)
+        assert driver.apply(changed).source == source
+        assert driver.differences(changed) == ()
+        driver.apply(service)
+
+        assert driver.differences(service) == ()
+
+    def test_what_is_not_there_differs(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        assert driver.find(service.id) is None
+        assert driver.differences(service)
+        assert driver.leftovers(service.id) == ()
+
+    def test_its_stamp_says_what_it_should_be_but_no_secrets(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        stamp = driver.apply(service).stamp
+
+        assert stamp in {None, service.without_secrets()}
+
+    def test_a_service_is_found_without_asking_for_its_sliver(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        driver.apply(service)
+
+        assert service.id in {thing.sliver for thing in driver.stamped()}
+        driver.remove(service.id)
+        assert service.id not in {thing.sliver for thing in driver.stamped()}
+
+    def test_removing_what_is_not_there_is_no_error(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        driver.remove(service.id)
+        driver.apply(service)
+        assert driver.leftovers(service.id) != ()
+
+        for _ in range(2):
+            driver.remove(service.id)
+
+        assert driver.find(service.id) is None
+        assert driver.leftovers(service.id) == ()
+
+
+def _ids(service: NetworkService) -> list[str]:
+    return [interface.id for interface in service.interfaces]
+
+
+class CloudNetworkContract(_Services):
+    """The suite for a driver of networks of a cloud.
+
+    The fixture ``lan`` is a network sliver that the driver can make, with the id ``sliver``.
+    """
 
     def test_a_network_is_as_it_was_asked_for(
         self, driver: ServiceDriver, lan: NetworkSliver

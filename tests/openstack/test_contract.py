@@ -15,7 +15,12 @@ from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import NetworkSliver, SiteNetwork
-from fabric_direct.testing import ComputeContract, NetworkContract, ServiceContract, VolumeContract
+from fabric_direct.testing import (
+    CloudNetworkContract,
+    ComputeContract,
+    NetworkContract,
+    VolumeContract,
+)
 from fabric_direct.testing.networks import MAC
 from tests.openstack.conftest import RED, WORKER, Things, ours, site_networks
 from tests.openstack.conftest import sliver as node
@@ -105,7 +110,7 @@ class TestServers(ComputeContract):
         return ServerSpec(wanted, Image.of(site, self.image), user_data=user_data(wanted))
 
 
-class TestBridges(ServiceContract):
+class TestBridges(CloudNetworkContract):
     @pytest.fixture
     def sliver(self) -> str:
         return new_id()

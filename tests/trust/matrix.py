@@ -28,7 +28,7 @@ from fabric_direct.processor import HandlerProcessor
 from tests.trust.clock import Clock, skipping
 from tests.trust.scenes import Request, Scene, forget, scenes
 from tests.trust.tap import READS, Call, Tap, books, carry, take_over
-from tests.trust.things import Thing, Things, differing, things_of
+from tests.trust.things import Thing, Things, claims_in, differing, things_of
 from tests.trust.verdicts import Trial, Verdict
 
 SCENES = {scene.name: scene for scene in scenes(lambda _: actions.NAMES)}
@@ -125,7 +125,7 @@ class Stage:
 
     def things(self) -> Things:
         """Return what there is."""
-        return things_of(self.hosts)
+        return {**things_of(self.hosts), **claims_in(self.site.state_dir / "pools.sqlite")}
 
     def journal(self) -> tuple[str, ...]:
         """Return the slivers with an unfinished operation."""
@@ -279,7 +279,8 @@ class _Trial(Trial):
 
     def _named(self, thing: Thing, left: tuple[str, ...]) -> bool:
         driver, sliver, name = thing
-        words = (sliver, "stamp") if name == "server" else (name.split()[0],)
+        words = {"server": (sliver, "stamp")}.get(name, (name.split()[0],))
+        words = (*words, "claims") if driver == "claims" else words
         # A call that may still take effect tells of what its driver makes, any other unknown of all.
         unknown = [text for text in left if text.startswith("unknown:")]
         tells = any(f" {driver}." in text or "may still" not in text for text in unknown)

@@ -25,7 +25,7 @@ from tests.trust.scenes import Request
 from tests.trust.tap import Call, Tap
 
 FAULTS = ("fails after", "killed before", "killed after")
-_KINDS = ("compute", "network", "volume", "service", "tuning", "guest", "uplink")
+_KINDS = ("compute", "network", "volume", "tuning", "guest", "uplink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ def tapped(tap: Tap) -> Iterator[None]:
         through = partial(_Tapped, host=host or "cloud", tap=tap)
         wrapped: dict[str, Any] = {k: d and through(d, k) for k, d in kinds.items()}
         devices = {kind: through(d, "device") for kind, d in found.devices.items()}
-        return replace(found, **wrapped, devices=devices)
+        services = {kind: through(d, "service") for kind, d in found.services.items()}
+        return replace(found, **wrapped, devices=devices, services=services)
 
     with patch.object(registry, "host_drivers", drivers):
         yield

@@ -11,12 +11,24 @@ from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.drivers.fake.substrate import _substrates
 from fabric_direct.model import NodeSliver, Outcome, SliverRef
+from fabric_direct.network_services import L3VPN, FABNetv4, NetworkService
 from fabric_direct.networks import NetworkSliver, VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN"
 _OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmM b"
-_TYPES = ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "NVME", "L2Bridge")
+_TYPES = (
+    "VM",
+    "vNIC",
+    "Storage",
+    "GPU",
+    "SmartNIC",
+    "SharedNIC",
+    "NVME",
+    "L2Bridge",
+    "L3VPN",
+    "FABNetv4",
+)
 DRIVERS = dict.fromkeys(_TYPES, "fake") | {"FPGA": "fake-cold"}
 ALLOWED = (
     {"type": "GPU", "bdf": "25:00.0"},
@@ -85,6 +97,26 @@ def bridge(**network: Any) -> NetworkSliver:
     return NetworkSliver.model_validate(values)
 
 
+_PEER = {"local": "10.0.0.1/30", "address": "10.0.0.2", "asn": 65001, "key": "sesame"}
+
+
+def fabnet(*interfaces: dict[str, Any]) -> NetworkService:
+    """Return a network service that leaves its subnet and its VLANs open."""
+    values = {"id": "net-2", "name": "fabnet", "interfaces": interfaces}
+    return FABNetv4.model_validate(values)
+
+
+def vpn(**peer: Any) -> NetworkService:
+    """Return a network service with a secret."""
+    interface = _end("i1", vlan=100, peer=_PEER | peer)
+    values = {"id": "net-3", "name": "vpn", "asn": 65000, "interfaces": [interface]}
+    return L3VPN.model_validate(values)
+
+
+def _end(name: str, **values: Any) -> dict[str, Any]:
+    return {"id": name, "device": "sw1", "port": "p1", "vlan": "auto", **values}
+
+
 def ports(*names: str, **interface: Any) -> VNicPortsSliver:
     """Return ports in the server of another sliver."""
     found = [{"id": name, "server": "vm-1", "interface": interface} for name in names]
@@ -136,6 +168,8 @@ class Scene:
                 "images": {"tiny": {}},
                 "openstack": {"cloud": "none", "external_network": "public"},
                 "networks": networks,
+                "switches": {"sw1": {"ports": {"p1": {"vlans": ["100-103"]}}}},
+                "services": {"subnets": {"FABNetv4": {"block": "10.128.0.0/22", "prefix": 24}}},
                 "fake": {"hosts": {host: {"gpus": 1, "vfs": 1} for host in self.hosts}},
                 "hosts": {host: {"devices": self.devices} for host in self.hosts},
             }
@@ -151,6 +185,13 @@ def hard_reboot(things: Substrate) -> None:
     things.plugged["sliver-1"] = ()
     server = things.servers["sliver-1"]
     things.servers["sliver-1"] = replace(server, ports=server.ports[1:], volumes=())
+
+
+def _other_vlan(things: Substrate) -> None:
+    """Connect the service otherwise than its stamp says."""
+    there = things.services["net-3"]
+    other = there.interfaces[0].model_copy(update={"vlan": 101})
+    things.services["net-3"] = there.model_copy(update={"interfaces": (other,)})
 
 
 def forget(site: Site) -> None:
@@ -171,6 +212,10 @@ _STOPPED = Request("poa", _VM, "stop")
 _WITH_SERVER = (Request("create", _SERVER),)
 _PLUGGED = (*_WITH_SERVER, Request("create", ports("p1", "p2")))
 _BRIDGED = (Request("create", bridge()),)
+_FABNET = Request("create", fabnet(_end("i1"), _end("i2")))
+_FABNET_CHANGED = fabnet(_end("i2", bandwidth=50), _end("i3", vlan=103))
+_PLAIN_VPN = vpn(key=None)
+_VPN = Request("create", _PLAIN_VPN)
 _LINES = {"keys": [{"key": _OTHER_KEY}]}
 
 _ACTIONS: dict[str, tuple[dict[str, Any], tuple[Request, ...]]] = {
@@ -214,6 +259,11 @@ _OPERATIONS = (
         (Request("create", bridge()),),
     ),
     Scene("L2Bridge: delete", Request("delete", bridge().ref()), (Request("create", bridge()),)),
+    Scene("FABNetv4: create", Request("create", fabnet(_end("i1"), _end("i2")))),
+    Scene("FABNetv4: modify", Request("modify", _FABNET_CHANGED), (_FABNET,)),
+    Scene("FABNetv4: delete", Request("delete", fabnet(_end("i1")).ref()), (_FABNET,)),
+    Scene("L3VPN: modify", Request("modify", vpn(asn=65002)), (Request("create", vpn()),)),
+    Scene("L3VPN: reconcile", Request("reconcile", vpn().ref()), (_VPN,), spoil=_other_vlan),
     Scene("vNICPorts: create", Request("create", ports("p1", "p2")), _WITH_SERVER),
     Scene("vNICPorts: modify", Request("modify", ports("p2", "p3", bandwidth=50)), _PLUGGED),
     Scene("vNICPorts: delete", Request("delete", ports().ref()), _PLUGGED),

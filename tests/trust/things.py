@@ -1,7 +1,10 @@
 """What there is on the fakes, thing by thing, but for what an equal operation may choose anew."""
 
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from fabric_direct.drivers.contract import PluggedPort, Server
@@ -62,6 +65,8 @@ def _held(has: Substrate) -> Iterator[tuple[Thing, Any]]:
         yield ("network", sliver, component), value
     for (sliver, component), volume in has.volumes.items():
         yield ("volume", sliver, component), volume.size
+    for sliver, service in has.services.items():
+        yield ("service", sliver, service.name), service
     for sliver, network in has.networks.items():
         yield ("network", sliver, network.name), network
 
@@ -89,6 +94,16 @@ def _inside(has: Substrate) -> Iterator[tuple[Thing, Any]]:
                 yield ("guest", sliver, path), _UUID.sub(b"UUID", text)
         for directory, source in inside.mounts.items():
             yield ("guest", sliver, directory), source
+
+
+def claims_in(pools: Path) -> Things:
+    """Return what network services hold, read past the taps of the library's own reading."""
+    if not pools.exists():
+        return {}
+    with closing(sqlite3.connect(pools)) as db:
+        tables = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'service_claim'").fetchall()
+        rows = db.execute("SELECT sliver, kind, key, part FROM service_claim") if tables else ()
+        return {("claims", sliver, f"{kind} {key}"): part for sliver, kind, key, part in rows}
 
 
 def differing(one: Things, other: Things) -> set[Thing]:

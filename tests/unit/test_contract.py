@@ -24,8 +24,10 @@ from fabric_direct.drivers.fake import (
 )
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.model import Gpu, NodeSliver, PciAddress
+from fabric_direct.network_services import L3VPN, NetworkService
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.testing import (
+    CloudNetworkContract,
     DeviceContract,
     NetworkContract,
     NetworkRefusals,
@@ -109,7 +111,33 @@ class TestServers(ServerContract):
         self.test_a_server_is_resized_or_stays_as_it_is(driver, spec, sliver)
 
 
-class TestBridges(ServiceContract):
+class TestServices(ServiceContract):
+    @pytest.fixture
+    def site(self, site: Site) -> Site:
+        ports: dict[str, dict[str, object]] = {"p1": {}, "p2": {}}
+        values = site.model_dump() | {"switches": {"sw1": {"ports": ports}}}
+        return Site.model_validate(values)
+
+    @pytest.fixture
+    def driver(self, site: Site) -> ServiceDriver:
+        return FakeService(site, HOST)
+
+    @pytest.fixture
+    def service(self, sliver: str) -> NetworkService:
+        return self._vpn(sliver, vlan=100)
+
+    @pytest.fixture
+    def changed(self, sliver: str) -> NetworkService:
+        return self._vpn(sliver, vlan=101, bandwidth=50)
+
+    def _vpn(self, sliver: str, **values: object) -> NetworkService:
+        peer = {"local": "10.0.0.1/30", "address": "10.0.0.2", "asn": 65001, "key": "sesame"}
+        interface = {"id": "i1", "device": "sw1", "port": "p1", "peer": peer, **values}
+        document = {"id": sliver, "name": sliver, "asn": 65000, "interfaces": [interface]}
+        return L3VPN.model_validate(document)
+
+
+class TestCloudNetworks(CloudNetworkContract):
     @pytest.fixture
     def driver(self, site: Site) -> ServiceDriver:
         return FakeService(site, HOST)

@@ -10,7 +10,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.networks import NetworkSliver
-from fabric_direct.testing import NetworkContract, ServiceContract
+from fabric_direct.testing import CloudNetworkContract, NetworkContract
 from tests.unit.neutron import Answer, Neutron
 from tests.unit.openstack_api import OpenStackApi, body
 
@@ -65,7 +65,7 @@ class TestNetworks(NetworkContract):
         neutron.network("red", "10.20.1.0/24")
 
 
-class TestBridges(ServiceContract):
+class TestBridges(CloudNetworkContract):
     @pytest.fixture
     def driver(self, site: Site, neutron: Neutron) -> OpenStackBridge:
         return OpenStackBridge(site, "")

@@ -288,6 +288,20 @@ class TestLooking:
 
         assert outcome.steps == ()
 
+    def test_a_repair_that_fails_removes_nothing(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+        other = bridge(port("i1", 101))
+        fakes.services["net-1"] = other
+        fakes.fault("service.apply", kind="fail")
+
+        failed = processor.reconcile(self.REF).result()
+
+        assert failed.status is Status.FAILED
+        assert fakes.services == {"net-1": other}
+        assert vlans(done(processor.reconcile(self.REF).result())) == [100]
+
 
 def test_a_service_is_on_no_host(site: Site) -> None:
     hosts = {"w1": site.hosts["localhost"], "w2": site.hosts["localhost"]}

@@ -45,7 +45,7 @@ class FakeService(Fake):
         """Return the service."""
         there = self.substrate
         if sliver_id in there.services:
-            return _service(there.services[sliver_id])
+            return self._service(there.services[sliver_id])
         sliver = there.networks.get(sliver_id)
         return self._network(sliver) if sliver else None
 
@@ -54,13 +54,14 @@ class FakeService(Fake):
         if isinstance(sliver, NetworkSliver):
             return tuple(f"{field} differs" for field in self._differing(sliver))
         found = self.substrate.services.get(sliver.id)
-        return tuple(_differences(sliver, found)) if found else ("there is no such service",)
+        return tuple(self._differences(sliver, found)) if found else ("there is no such service",)
 
     def apply(self, sliver: NetworkSliver | NetworkService) -> Service:
         """Make the service, or change what can be changed of it."""
         if isinstance(sliver, NetworkService):
             self.substrate.services[sliver.id] = sliver
-            return _service(sliver)
+            self.substrate.service_stamps[sliver.id] = sliver.without_secrets()
+            return self._service(sliver)
         return self._apply_network(sliver)
 
     def _apply_network(self, sliver: NetworkSliver) -> Service:
@@ -79,6 +80,7 @@ class FakeService(Fake):
             raise Conflict(f"on {sliver.name} are {', '.join(self._users(sliver))}")
         self.substrate.networks.pop(sliver_id, None)
         self.substrate.services.pop(sliver_id, None)
+        self.substrate.service_stamps.pop(sliver_id, None)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the service, if it is there."""
@@ -122,17 +124,28 @@ class FakeService(Fake):
         changeable = {f"network.{field}" for field in _CHANGEABLE}
         return (field for field in self._differing(sliver) if field not in changeable)
 
+    def _service(self, sliver: NetworkService) -> Service:
+        gateway = getattr(sliver, "gateway", None)
+        address = gateway and ObservedGateway(address=str(gateway.address), mac=gateway.mac)
+        return Service(
+            sliver=sliver.id,
+            source=f"fake-{sliver.id}",
+            name=sliver.name,
+            interfaces=tuple(map(_observed, sliver.interfaces)),
+            gateway=address,
+            stamp=self.substrate.service_stamps.get(sliver.id),
+        )
 
-def _service(sliver: NetworkService) -> Service:
-    gateway = getattr(sliver, "gateway", None)
-    return Service(
-        sliver=sliver.id,
-        source=f"fake-{sliver.name}",
-        name=sliver.name,
-        interfaces=tuple(map(_observed, sliver.interfaces)),
-        gateway=ObservedGateway(address=str(gateway.address), mac=gateway.mac) if gateway else None,
-        stamp=sliver.without_secrets(),
-    )
+    def _differences(self, wanted: NetworkService, found: NetworkService) -> Iterator[str]:
+        """Yield what differs: interfaces and gateway as for all drivers, the rest by its field."""
+        there = self._service(found)
+        named = (*interface_differences(wanted, there), *gateway_differences(wanted, there))
+        yield from named
+        was, now = found.without_secrets().model_dump(), wanted.without_secrets().model_dump()
+        told = {"interfaces", "gateway"} if named else set()
+        yield from (
+            f"{field} differs" for field in now if was[field] != now[field] and field not in told
+        )
 
 
 def _observed(interface: ServiceInterface) -> ObservedInterface:
@@ -145,15 +158,3 @@ def _observed(interface: ServiceInterface) -> ObservedInterface:
         inner_vlan=interface.inner_vlan,
         bandwidth=interface.bandwidth,
     )
-
-
-def _differences(wanted: NetworkService, found: NetworkService) -> Iterator[str]:
-    yield from interface_differences(wanted, _service(found))
-    yield from gateway_differences(wanted, _service(found))
-    told = {"interfaces", "gateway"}
-    was, now = found.without_secrets().model_dump(), wanted.without_secrets().model_dump()
-    yield from (f"{f} differs" for f in now if f not in told and was.get(f) != now[f])
-    if was["interfaces"] != now["interfaces"] and not [
-        *interface_differences(wanted, _service(found))
-    ]:
-        yield "interfaces differ"

@@ -76,7 +76,9 @@ class Substrate:
     networks: dict[str, NetworkSliver] = field(default_factory=dict)
     """Networks that are slivers of their own, by the sliver's id."""
     services: dict[str, NetworkService] = field(default_factory=dict)
-    """Other network services, by the sliver's id."""
+    """Other network services as they are, by the sliver's id."""
+    service_stamps: dict[str, NetworkService] = field(default_factory=dict)
+    """What they should be."""
     unused: set[str] = field(default_factory=set)
     """Networks that were left without a user."""
     volumes: dict[Key, Volume] = field(default_factory=dict)
