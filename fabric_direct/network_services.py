@@ -25,9 +25,9 @@ from ipaddress import (
     ip_address,
     ip_interface,
 )
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, RootModel, StringConstraints, model_validator
 
 from fabric_direct.model import (
     ComponentId,
@@ -451,15 +451,15 @@ class PortMirror(NetworkService):
 
 
 FabNet = FABNetv4 | FABNetv6 | FABNetv4Ext | FABNetv6Ext
+Services = Annotated[
+    L2Bridge | L2PTP | L2STS | FabNet | L3VPN | PortMirror, Field(discriminator="type")
+]
 SERVICES: dict[str, type[NetworkService]] = {
-    "L2Bridge": L2Bridge,
-    "L2PTP": L2PTP,
-    "L2STS": L2STS,
-    "FABNetv4": FABNetv4,
-    "FABNetv6": FABNetv6,
-    "FABNetv4Ext": FABNetv4Ext,
-    "FABNetv6Ext": FABNetv6Ext,
-    "L3VPN": L3VPN,
-    "PortMirror": PortMirror,
+    str(model.model_fields["type"].default): model
+    for model in (L2Bridge, L2PTP, L2STS, *get_args(FabNet), L3VPN, PortMirror)
 }
 """The models by type."""
+
+
+class AnyService(RootModel[Services]):
+    """A network service of whatever type."""

@@ -248,14 +248,14 @@ def _tell(diagnosis: "Diagnosis", out: "Console") -> None:
         show.say(out, f"      -> {diagnosis.remedy}")
 
 
-_DOCUMENTS = ("sliver", "site", "request", "expected", "adoption")
+_DOCUMENTS = ("sliver", "service", "site", "request", "expected", "adoption")
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(_DOCUMENTS))
 @shared_options
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a sliver, site.yaml, a request for `place`, or a document for others.
+    """Print the JSON Schema of a VM (`sliver`), a network service, site.yaml, or another document.
 
     Editors with the YAML language server use it if the first line of a file is
     "# yaml-language-server: $schema=sliver.json".
@@ -264,11 +264,13 @@ def schema(kind: str) -> None:
     from fabric_direct.config import Site  # noqa: PLC0415
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
+    from fabric_direct.network_services import AnyService  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415
     from fabric_direct.sweep.expected import ExpectedSlivers  # noqa: PLC0415
 
     models: dict[str, Any] = {
         "sliver": NodeSliver,
+        "service": AnyService,
         "site": Site,
         "request": BatchRequest,
         "expected": ExpectedSlivers,

@@ -18,6 +18,7 @@ from fabric_direct.model import (
 )
 
 _NIC = ["NIC", "NETWORK", "MAC", "ADDRESSES", "FLOATING IP", "MBIT/S", "IN THE GUEST"]
+_INTERFACE = ["INTERFACE", "DEVICE", "PORT", "VLAN", "INNER", "MAC", "MBIT/S"]
 _VOLUME = ["VOLUME", "DEVICE", "SIZE", "SOURCE", "IN THE GUEST"]
 _DEVICE = ["DEVICE", "HOST PCI", "MAC", "VLAN", "MBIT/S", "UPLINK", "IN THE GUEST"]
 
@@ -30,10 +31,15 @@ def show(of: Observed, sliver: SliverRef, out: Console) -> None:
     wanted = sliver if isinstance(sliver, NodeSliver) else None
     state = Text(f"{sliver.id}: ").append(of.state.value, style_of(of.state.value))
     out.print(state.append(_where(of)), soft_wrap=True)
+    if of.gateway:
+        say(out, f"gateway: {of.gateway.address}{_with_mac(of.gateway.mac)}")
     if of.guest:
         say(out, f"guest: {_guest(of)}")
     if of.instance:
-        _section(out, _NIC, map(_nic, of.interfaces), wanted.vnics() if wanted else None)
+        nics = [nic for nic in of.interfaces if nic.device is None]
+        _section(out, _NIC, map(_nic, nics), wanted.vnics() if wanted else None)
+        of_service = [each for each in of.interfaces if each.device is not None]
+        _section(out, _INTERFACE, map(_interface, of_service), None)
         _section(out, _VOLUME, map(_volume, of.volumes), wanted.volumes() if wanted else None)
         _section(out, _DEVICE, map(_device, of.devices), wanted.devices() if wanted else None)
     if of.state.value != "absent":
@@ -61,6 +67,17 @@ def _nic(nic: ObservedInterface) -> list[str]:
     addresses = ", ".join(nic.addresses)
     floating = nic.floating_ip or ""
     return [nic.component, nic.network or "", nic.mac, addresses, floating, limit, _inside(nic)]
+
+
+def _with_mac(mac: str | None) -> str:
+    return f", MAC address {mac}" if mac else ""
+
+
+def _interface(each: ObservedInterface) -> list[str]:
+    """Return the row of a network service's interface."""
+    vlan = str(each.vlan or "untagged")
+    inner, limit = str(each.inner_vlan or ""), str(each.bandwidth or "")
+    return [each.component, each.device or "", each.port or "", vlan, inner, each.mac, limit]
 
 
 def _worth_a_word(addresses: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from fabric_direct.config import Site
 from fabric_direct.documents import json_schema, load
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import NodeSliver
+from fabric_direct.network_services import AnyService, FABNetv4
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SLIVERS, SITES = ("vm.yaml", "vm-modified.yaml"), ("site.yaml", "fake-site.yaml")
@@ -33,6 +34,11 @@ def document(name: str) -> Any:
 def test_an_example_sliver_is_valid_for_the_schema_and_the_model(name: str) -> None:
     validator(NodeSliver).validate(document(name))
     assert load(EXAMPLES / name, NodeSliver, InvalidSliver).id == "demo-vm"
+
+
+def test_an_example_service_is_valid_for_the_schema_and_the_model() -> None:
+    validator(AnyService).validate(document("fabnet.yaml"))
+    assert load(EXAMPLES / "fabnet.yaml", FABNetv4, InvalidSliver).id == "net-1"
 
 
 @pytest.mark.parametrize("name", SITES)

@@ -1,10 +1,14 @@
 """The life of network services on the fake drivers: claims, what is done in place, what fails."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from fabric_direct.cli import main
 from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import Finding, Operation, Outcome, SliverRef, State, Status, StepStatus
@@ -311,3 +315,18 @@ def test_a_service_is_on_no_host(site: Site) -> None:
         outcome = done(processor.delete(TestDelete.REF).result())
 
     assert outcome.operation is Operation.DELETE
+
+
+def test_the_command_line_prints_where_a_service_is_connected(site: Site, tmp_path: Path) -> None:
+    files = {"site.yaml": site.model_dump(mode="json", exclude_none=True)}
+    files["net.yaml"] = fabnet(port("i1", bandwidth=50)).model_dump(mode="json", exclude_none=True)
+    for name, document in files.items():
+        (tmp_path / name).write_text(json.dumps(document))
+
+    asked = ["--site", str(tmp_path / "site.yaml"), "create", str(tmp_path / "net.yaml")]
+    said = CliRunner().invoke(main, asked)
+
+    assert said.exit_code == 0, said.output
+    assert "gateway: 10.128.0.1/24" in said.output
+    assert "INTERFACE  DEVICE  PORT  VLAN  MBIT/S" in said.output
+    assert "i1         sw1     p1    100   50" in said.output
