@@ -236,12 +236,6 @@ class NetworkService(SliverRef):
         """Whether peers have keys or accounts that its stamp does not say."""
         return any(i.peer and i.peer.secret for i in self.interfaces)
 
-    def with_secrets_of(self, other: "NetworkService") -> Self:
-        """Return the service with the keys and accounts that its neighbors have in another one."""
-        peers = {i.peer.address: i.peer for i in other.interfaces if i.peer}
-        shown = tuple(_with_secrets(interface, peers) for interface in self.interfaces)
-        return self.model_copy(update={"interfaces": shown})
-
     def without_secrets(self) -> Self:
         """Return the service as its stamp may say it: without the keys and accounts of peers."""
         hidden = tuple(_without_secrets(interface) for interface in self.interfaces)
@@ -262,14 +256,6 @@ def _without_secrets(interface: ServiceInterface) -> ServiceInterface:
     secret = interface.peer.key is not None or interface.peer.account is not None
     peer = interface.peer.model_copy(update={"key": None, "account": None, "secret": secret})
     return interface.model_copy(update={"peer": peer})
-
-
-def _with_secrets(interface: ServiceInterface, peers: dict[Address, Peer]) -> ServiceInterface:
-    if interface.peer is None or interface.peer.address not in peers:
-        return interface
-    other = peers[interface.peer.address]
-    secrets = {"key": other.key, "account": other.account, "secret": False}
-    return interface.model_copy(update={"peer": interface.peer.model_copy(update=secrets)})
 
 
 class L2Bridge(NetworkService):

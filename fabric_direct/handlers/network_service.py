@@ -91,11 +91,10 @@ class NetworkServiceHandler(OneModel):
         )
 
     def _former(self, sliver: SliverRef) -> NetworkService | None:
-        """Return the service as its stamp says, with the secrets of the sliver; None if none says."""
+        """Return the service as its stamp says; None if none says all of it."""
         found = self._driver.find(sliver.id)
-        if found is None or found.stamp is None or not isinstance(sliver, NetworkService):
-            return None
-        return found.stamp.with_secrets_of(sliver)
+        stamp = found.stamp if found else None
+        return None if stamp is None or stamp.has_secrets else stamp
 
     def _change(
         self, sliver_id: str, resolved: Callable[[], Any], former: NetworkService | None

@@ -262,7 +262,7 @@ _OPERATIONS = (
     Scene("FABNetv4: create", Request("create", fabnet(_end("i1"), _end("i2")))),
     Scene("FABNetv4: modify", Request("modify", _FABNET_CHANGED), (_FABNET,)),
     Scene("FABNetv4: delete", Request("delete", fabnet(_end("i1")).ref()), (_FABNET,)),
-    Scene("L3VPN: modify", Request("modify", vpn(asn=65002)), (Request("create", vpn()),)),
+    Scene("L3VPN: modify", Request("modify", vpn(asn=65002, key=None)), (_VPN,)),
     Scene("L3VPN: reconcile", Request("reconcile", vpn().ref()), (_VPN,), spoil=_other_vlan),
     Scene("vNICPorts: create", Request("create", ports("p1", "p2")), _WITH_SERVER),
     Scene("vNICPorts: modify", Request("modify", ports("p2", "p3", bandwidth=50)), _PLUGGED),

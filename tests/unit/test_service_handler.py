@@ -70,6 +70,13 @@ def fabnet(*interfaces: dict[str, Any], sliver: str = "net-1", **values: Any) ->
     return SERVICES["FABNetv4"].model_validate(document)
 
 
+def vpn(vlan: int) -> NetworkService:
+    peer = {"local": "10.0.0.1/30", "address": "10.0.0.2", "asn": 65001, "key": "sesame"}
+    interfaces = [port("i1", vlan, peer=peer)]
+    values = {"id": "net-1", "name": "net", "asn": 65000, "interfaces": interfaces}
+    return SERVICES["L3VPN"].model_validate(values)
+
+
 def vlans(outcome: Outcome) -> list[int | None]:
     assert outcome.observed
     return [interface.vlan for interface in outcome.observed.interfaces]
@@ -222,6 +229,22 @@ class TestModify:
         assert (outcome.status, outcome.left) == (Status.FAILED, ())
         assert fakes.services == before
         assert held(claims) == ["VLAN 100 on p1 of sw1"]
+
+    def test_with_secrets_that_fails_says_what_is_not_done(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(vpn(100)).result())
+        fakes.fault("service.differences", at=3, kind="fail")
+
+        outcome = processor.modify(vpn(101)).result()
+
+        assert outcome.status is Status.PARTIAL
+        assert [text.partition(":")[0] for text in outcome.left] == [
+            "verify again",
+            "release claims",
+        ]
+        assert fakes.services == {"net-1": vpn(101)}
+        done(processor.modify(vpn(101)).result())
 
     def test_of_what_is_not_there_is_not_found(self, processor: HandlerProcessor) -> None:
         outcome = processor.modify(bridge()).result()
