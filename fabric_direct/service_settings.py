@@ -100,6 +100,11 @@ class NsoSettings(Frozen):
     """PEM: the authorities to trust for its certificate; the system's own if absent."""
     border_routers: tuple[Name, ...] = ()
     """The devices with access to the outside (``FABNetv4Ext``, ``FABNetv6Ext``)."""
+    burst_unit: Literal["Mbit", "MB"] = "Mbit"
+    """What ``burst-size`` of its services counts: megabits as in FIM, or megabytes."""
+    commit_parameters: Literal["query", "json"] | None = None
+    """How it takes commit parameters: each in the query, or as one JSON document. By its version if
+    absent: JSON from 6.6 on."""
 
 
 class Al2sSettings(Frozen):

@@ -1,0 +1,1 @@
+"""Network services by Cisco's Network Services Orchestrator (NSO)."""

@@ -1,0 +1,640 @@
+"""Network services by NSO, on a stand-in for its RESTCONF (labs/network/nso_standin.py)."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from fabric_direct.config import Site
+from fabric_direct.drivers.nso.documents import MODULES, Documents, Refusals
+from fabric_direct.drivers.nso.driver import NsoService
+from fabric_direct.drivers.nso.instances import as_sliver, differences
+from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
+from fabric_direct.model import Outcome, SliverRef, Status
+from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.service_settings import NsoSettings
+from labs.network import nso_standin
+from labs.network.nso_standin import PASSWORD, USER, Controller
+from tests.outcomes import done
+
+ID = "0f8d2c7e-1b5a-4e0e-9f5e-2f6a1f0c9d11"
+OTHER = "7a1f0c9d-1b5a-4e0e-9f5e-2f6a1f0c9d11"
+KEY = "s3cr3t-of-bgp"
+
+
+def at(name: str, device: str = "renc-sw", vlan: Any = 100, **more: Any) -> dict[str, Any]:
+    port = {"device": device, "port": "HundredGigE0/0/0/5"}
+    return {"id": name, "vlan": vlan} | port | more
+
+
+def service(kind: str, *interfaces: dict[str, Any], **values: Any) -> NetworkService:
+    document = {"id": ID, "name": "a-name-longer-than-that", "interfaces": interfaces} | values
+    return SERVICES[kind].model_validate(document)
+
+
+PEER = {"local": "10.9.0.1/30", "address": "10.9.0.2", "asn": 64512, "key": KEY}
+V4, V6 = {"address": "10.1.0.1/24"}, {"address": "fd00:1::1/64"}
+TWO = (at("i1"), at("i2", "uky-sw"))
+SAMPLES = {
+    "L2Bridge": service("L2Bridge", at("i1", bandwidth=10_000, burst=2_000), at("i2", vlan=101)),
+    "L2PTP": service("L2PTP", *TWO, ero={"a2z": ["10.0.0.1", "link:x"], "z2a": ["10.0.0.2"]}),
+    "L2STS": service("L2STS", *TWO, at("i3", "uky-sw", 101, inner_vlan=7)),
+    "FABNetv4": service("FABNetv4", at("i1"), gateway=V4 | {"mac": "02:00:00:00:00:01"}),
+    "FABNetv6": service("FABNetv6", at("i1", vlan="untagged"), gateway=V6),
+    "FABNetv4Ext": service("FABNetv4Ext", at("i1"), gateway=V4, public=["10.1.0.9"]),
+    "FABNetv6Ext": service("FABNetv6Ext", at("i1"), gateway=V6, public=["fd00:1::9"]),
+    "L3VPN": service(
+        "L3VPN",
+        at("i1", gateway={"address": "10.2.0.1/24"}),
+        at("i2", "al2s", peer=PEER),
+        asn=398900,
+    ),
+    "PortMirror": service("PortMirror", at("i1"), mirror={"port": "HundredGigE0/0/0/9"}),
+}
+CHANGES = {
+    "L2Bridge": service("L2Bridge", at("i1", bandwidth=40_000)),
+    "L2PTP": service("L2PTP", at("i1", vlan=200), at("i2", "uky-sw")),
+    "L2STS": service("L2STS", *TWO),
+    "FABNetv4": service("FABNetv4", at("i1", vlan=102), gateway=V4),
+    "FABNetv6": service("FABNetv6", at("i1", vlan=102), gateway=V6),
+    "FABNetv4Ext": service("FABNetv4Ext", at("i1"), gateway=V4),
+    "FABNetv6Ext": service("FABNetv6Ext", at("i1"), gateway=V6, public=["fd00:1::8"]),
+    "L3VPN": service(
+        "L3VPN",
+        at("i1", gateway={"address": "10.2.0.1/24"}),
+        at("i2", "al2s", peer=PEER | {"asn": 64513}),
+        asn=398900,
+    ),
+    "PortMirror": service(
+        "PortMirror", at("i1"), mirror={"port": "HundredGigE0/0/0/9", "vlan": 5, "direction": "rx"}
+    ),
+}
+BRIDGE, STS = SAMPLES["L2Bridge"], SAMPLES["L2STS"]
+NAME = f"a-name-longer-th-{ID}"
+
+
+@pytest.fixture
+def nso() -> Controller:
+    return Controller()
+
+
+@pytest.fixture
+def site(nso: Controller, fake_site: Site, tmp_path: Path) -> Iterator[Site]:
+    url, end = nso_standin.serve(nso)
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    controller = {
+        "url": url,
+        "user": USER,
+        "password_file": password,
+        "border_routers": ["core-1", "core-2"],
+    }
+    values = fake_site.model_dump() | {
+        "drivers": fake_site.drivers | dict.fromkeys(SERVICES, "nso"),
+        "services": {"nso": controller},
+        "limits": {"call": 1.5, "unanswered": 0.0, "busy": 0.1},
+    }
+    yield Site.model_validate(values)
+    end()
+
+
+@pytest.fixture
+def processor(site: Site) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
+        yield processor
+
+
+@pytest.fixture
+def driver(site: Site) -> NsoService:
+    return NsoService(site, "")
+
+
+def ref(sliver: NetworkService) -> SliverRef:
+    return SliverRef(id=sliver.id, type=sliver.type)
+
+
+def error(outcome: Outcome) -> tuple[str, str]:
+    assert outcome.error, outcome
+    assert PASSWORD not in outcome.model_dump_json()
+    assert KEY not in outcome.model_dump_json()
+    return outcome.error.kind, outcome.error.message
+
+
+def refused(action: Any, sliver: NetworkService) -> FabricDirectError:
+    with pytest.raises(FabricDirectError) as caught:
+        action(sliver)
+    return caught.value
+
+
+@pytest.mark.parametrize("version", ["6.3", "6.7.1"])
+@pytest.mark.parametrize("kind", SERVICES)
+def test_the_whole_life_of_each_type(
+    processor: HandlerProcessor, nso: Controller, kind: str, version: str
+) -> None:
+    nso.version = version
+    made, changed = SAMPLES[kind], CHANGES[kind]
+
+    plan = done(processor.plan(made).result())
+    assert (nso.names(), [s.finding for s in plan.steps][-1]) == ([], "will create")
+    done(processor.create(made).result())
+    changes = len(nso.comments)
+    assert f"{MODULES[kind]} {NAME}" in nso.names()
+    done(processor.create(made).result())
+    done(processor.modify(changed).result())
+    found = done(processor.probe(changed).result()).observed
+    assert found
+    assert found.differences == ()
+    assert len(nso.comments) == changes + 1 == 2
+    done(processor.delete(ref(made)).result())
+    done(processor.delete(ref(made)).result())
+
+    assert nso.names() == []
+    stamps = {"TEST/" + ID} if version == "6.7.1" else {""}
+    assert set(nso.comments) == stamps
+
+
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_document_says_what_the_sliver_says(kind: str, site: Site) -> None:
+    assert site.services.nso
+    documents = Documents(site.services.nso)
+    wanted = documents.of(SAMPLES[kind])
+    expected = EXPECTED[kind] | {"name": NAME}
+
+    assert wanted == expected
+    again = as_sliver(MODULES[kind], wanted, ID, 1_000)
+    assert (
+        kind == "L3VPN"
+        if again is None
+        else [*differences(documents.of(again, NAME), wanted)] == []
+    )
+
+
+_PORT = {"type": "HundredGigE", "id": "0/0/0/5"}
+_TAGGED = _PORT | {"outervlan": 100}
+_ROUTERS = [{"device": "core-1"}, {"device": "core-2"}]
+EXPECTED: dict[str, dict[str, Any]] = {
+    "L2Bridge": {
+        "device": "renc-sw",
+        "interface": [_TAGGED | {"bandwidth": 10, "burst-size": 2}, _PORT | {"outervlan": 101}],
+    },
+    "L2PTP": {
+        "stp-a": {"device": "renc-sw", "interface": _TAGGED},
+        "stp-z": {"device": "uky-sw", "interface": _TAGGED},
+        "ero-a2z": {"hop": [{"index": "1", "address": "10.0.0.1"}]},
+        "ero-z2a": {"hop": [{"index": "1", "address": "10.0.0.2"}]},
+    },
+    "L2STS": {
+        "site-a": {"device": "renc-sw", "interface": [_TAGGED]},
+        "site-z": {
+            "device": "uky-sw",
+            "interface": [_TAGGED, _PORT | {"outervlan": 101, "innervlan": 7}],
+        },
+    },
+    "FABNetv4": {
+        "device": "renc-sw",
+        "interface": [_TAGGED],
+        "gateway-ipv4": {"address": "10.1.0.1", "netmask": 24},
+        "gateway-mac-address": "02:00:00:00:00:01",
+    },
+    "FABNetv6": {
+        "device": "renc-sw",
+        "interface": [_PORT | {"outervlan": 0}],
+        "gateway-ipv6": {"address": "fd00:1::1", "netmask": 64},
+    },
+    "FABNetv4Ext": {
+        "device": "renc-sw",
+        "interface": [_TAGGED],
+        "external-access": {
+            "ip-type": "v4",
+            "border-router": _ROUTERS,
+            "permit-ipv4": [{"id": 10, "address": "10.1.0.9"}],
+        },
+    },
+    "FABNetv6Ext": {
+        "device": "renc-sw",
+        "interface": [_TAGGED],
+        "gateway-ipv6": {"address": "fd00:1::1", "netmask": 64},
+        "external-access": {
+            "ip-type": "v6",
+            "border-router": _ROUTERS,
+            "permit-ipv6": [{"id": 10, "address": "fd00:1::9"}],
+        },
+    },
+    "L3VPN": {
+        "site": [
+            {
+                "device": "renc-sw",
+                "direct": {
+                    "interface": [_TAGGED],
+                    "gateway-ipv4": {"address": "10.2.0.1", "netmask": 24},
+                },
+            },
+            {
+                "device": "al2s",
+                "bgp": [
+                    {
+                        "interface": _TAGGED,
+                        "remote-asn": 64512,
+                        "local-ipv4": {"address": "10.9.0.1", "netmask": 30},
+                        "remote-ipv4": {"address": "10.9.0.2", "netmask": 30},
+                        "auth-key": KEY,
+                    }
+                ],
+            },
+        ]
+    },
+    "PortMirror": {
+        "direction": "both",
+        "device": "renc-sw",
+        "from-interface": [{"type": "HundredGigE", "id": "0/0/0/9"}],
+        "to-interface": _TAGGED,
+    },
+}
+
+
+GATEWAY = {"address": "10.2.0.1/24"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        (service("L2Bridge", at("i1"), id="net-1"), "id"),
+        (service("L2Bridge", at("i1", bandwidth=1_500)), "interfaces[0].bandwidth"),
+        (service("L2Bridge", at("i1", bandwidth=1_000, burst=7)), "interfaces[0].burst"),
+        (service("L2Bridge", at("i1", port="eth0.1")), "interfaces[0].port"),
+        (service("L2Bridge", at("i1", mtu=9000)), "interfaces[0].mtu"),
+        (
+            service("L2Bridge", {"id": "i1", "attach": {"sliver": "vm", "component": "nic"}}),
+            "interfaces[0].device",
+        ),
+        (service("FABNetv4", at("i1", bandwidth=1_000), gateway=V4), "interfaces[0].bandwidth"),
+        (service("L3VPN", at("i1", gateway=GATEWAY), asn=1), "interfaces"),
+        (
+            service(
+                "L3VPN",
+                at("i1", gateway=GATEWAY),
+                at("i2", "b", gateway=V4 | {"mac": "02:00:00:00:00:01"}),
+                asn=1,
+            ),
+            "interfaces[1].gateway.mac",
+        ),
+        (
+            service(
+                "L3VPN",
+                at("i1", gateway=GATEWAY),
+                at("i2", vlan=7, gateway=V6),
+                at("i3", "b", gateway=V4),
+                asn=1,
+            ),
+            "interfaces[1].gateway.address",
+        ),
+        (
+            service(
+                "L3VPN",
+                at("i1", gateway=GATEWAY),
+                at("i2", vlan=7, peer=PEER),
+                at("i3", "b", gateway=V4),
+                asn=1,
+            ),
+            "interfaces[1]",
+        ),
+        (
+            service(
+                "L3VPN",
+                at("i1", gateway=GATEWAY),
+                at("i2", "b", peer=PEER | {"cloud": "AWS"}),
+                asn=1,
+            ),
+            "interfaces[1].peer.cloud",
+        ),
+        (service("PortMirror", at("i1"), mirror={"port": "eth-9"}), "mirror.port"),
+    ],
+)
+def test_what_no_document_can_say_is_refused_before_nso_is_asked(
+    processor: HandlerProcessor, nso: Controller, driver: NsoService, wanted: Any, field: str
+) -> None:
+    caught = refused(driver.check, wanted)
+
+    assert (type(caught), caught.field) == (InvalidSliver, field)
+    assert nso.requests == []
+
+
+def test_access_from_outside_needs_border_routers(site: Site) -> None:
+    assert site.services.nso
+    without = site.services.nso.model_copy(update={"border_routers": ()})
+
+    caught = refused(Refusals(site, without).check, SAMPLES["FABNetv4Ext"])
+
+    assert isinstance(caught, InvalidSite)
+
+
+def test_a_plan_says_what_nso_refuses(processor: HandlerProcessor, nso: Controller) -> None:
+    wanted = service("L2Bridge", at("i1"), at("i2", inner_vlan=7))
+
+    outcome = processor.plan(wanted).result()
+
+    assert outcome.status is Status.REFUSED
+    assert "innervlan" in error(outcome)[1] or "interface" in error(outcome)[1]
+    assert nso.names() == []
+
+
+class TestWhatIsThere:
+    def test_a_service_of_fabric_am_is_found_by_its_reservation(
+        self, processor: HandlerProcessor, driver: NsoService, nso: Controller
+    ) -> None:
+        driver.apply(STS)
+        found = driver.find(ID)
+
+        assert found
+        assert (found.name, found.stamp and found.stamp.devices()) == (NAME, ("renc-sw", "uky-sw"))
+        assert driver.find(OTHER) is None
+        assert {thing.sliver for thing in driver.stamped()} == {ID}
+
+    def test_a_list_loses_what_left(self, processor: HandlerProcessor, nso: Controller) -> None:
+        done(processor.create(BRIDGE).result())
+        done(processor.modify(CHANGES["L2Bridge"]).result())
+
+        assert nso.instance("l2bridge", NAME)["interface"] == [_TAGGED | {"bandwidth": 40}]
+
+    def test_service_and_identifiers_are_made_at_once(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(STS).result())
+
+        assert nso.names() == [f"l2sts {NAME}", f"idipa {NAME}"]
+        assert nso.instance("idipa", NAME)["group"] == {"service": "l2sts"}
+        assert len(nso.comments) == 1
+
+    def test_one_without_identifiers_is_completed(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(STS).result())
+        del nso.services["idipa:idipa"]
+
+        found = done(processor.probe(ref(STS)).result()).observed
+        assert found
+        assert found.state == "error"
+        done(processor.modify(STS).result())
+
+        assert nso.names() == [f"l2sts {NAME}", f"idipa {NAME}"]
+
+    def test_a_name_and_a_type_stay(self, driver: NsoService) -> None:
+        driver.apply(BRIDGE)
+
+        renamed = refused(driver.check, BRIDGE.model_copy(update={"name": "other"}))
+        retyped = refused(driver.check, STS)
+
+        assert renamed.field == "name"
+        assert "another type" in str(retyped)
+
+    def test_devices_that_differ_are_told_and_deployed_again(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(BRIDGE).result())
+        nso.undermine("l2bridge")
+
+        found = done(processor.probe(ref(BRIDGE)).result()).observed
+        assert found
+        assert found.differences == ("its devices are not as NSO configures them",)
+        done(processor.reconcile(ref(BRIDGE)).result())
+
+        assert nso.devices == nso.services
+
+    def test_an_encrypted_key_is_no_difference(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        nso.encrypts = True
+
+        done(processor.create(SAMPLES["L3VPN"]).result())
+
+        assert KEY not in json.dumps(nso.services)
+
+
+class TestFailures:
+    def test_a_wrong_password(
+        self, processor: HandlerProcessor, site: Site, nso: Controller
+    ) -> None:
+        assert site.services.nso
+        site.services.nso.password_file.write_text("wrong\n")
+
+        assert error(processor.create(BRIDGE).result())[0] == "Denied"
+
+    def test_a_missing_password(self, processor: HandlerProcessor, site: Site) -> None:
+        assert site.services.nso
+        site.services.nso.password_file.unlink()
+
+        assert error(processor.create(BRIDGE).result())[0] == "InvalidSite"
+
+    def test_a_password_is_not_sent_in_clear(self, site: Site) -> None:
+        assert site.services.nso
+        far = site.services.nso.model_copy(update={"url": "http://nso.example:8080/restconf"})
+        services = site.services.model_copy(update={"nso": far})
+
+        caught = refused(
+            NsoService(site.model_copy(update={"services": services}), "").check, BRIDGE
+        )
+
+        assert (type(caught), caught.field) == (InvalidSite, "services.nso.url")
+
+    def test_nobody_there(self, site: Site, nso: Controller) -> None:
+        assert site.services.nso
+        nowhere = site.services.nso.model_copy(update={"url": "http://127.0.0.1:1/restconf"})
+        services = site.services.model_copy(update={"nso": nowhere})
+        with HandlerProcessor(site.model_copy(update={"services": services})) as processor:
+            assert error(processor.create(BRIDGE).result())[0] == "Unreachable"
+            assert processor.delete(ref(BRIDGE)).result().status is not Status.DONE
+
+    def test_another_server_has_no_services_to_delete(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(BRIDGE).result())
+        nso.proxied = True
+
+        outcome = processor.delete(ref(BRIDGE)).result()
+
+        assert "not from NSO" in error(outcome)[1]
+
+    def test_a_device_that_refuses_leaves_nothing(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        nso.refusing = {"uky-sw": "no such interface"}
+
+        outcome = processor.create(STS).result()
+
+        assert "RPC error towards uky-sw: no such interface" in error(outcome)[1]
+        assert (outcome.left, nso.names()) == ((), [])
+
+    def test_a_deletion_that_a_device_refuses_is_not_called_done(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(STS).result())
+        nso.refusing = {"uky-sw": "down"}
+
+        outcome = processor.delete(ref(STS)).result()
+
+        assert outcome.status is not Status.DONE
+        assert f"l2sts {NAME}" in outcome.left
+
+    @pytest.mark.parametrize("ends", ["completed", "failed"])
+    def test_a_queued_commit_is_followed_to_its_end(
+        self, processor: HandlerProcessor, nso: Controller, ends: str
+    ) -> None:
+        nso.queued = ends
+
+        outcome = processor.create(BRIDGE).result()
+
+        assert outcome.ok == (ends == "completed")
+        assert outcome.ok or "renc-sw: no such interface" in error(outcome)[1]
+
+    @pytest.mark.parametrize("status", ["409", "500", "503"])
+    def test_a_commit_that_is_refused_leaves_nothing(
+        self, processor: HandlerProcessor, nso: Controller, status: str
+    ) -> None:
+        nso.fault("PATCH", "services", status, f"is locked, {PASSWORD} {KEY}")
+
+        outcome = processor.create(SAMPLES["L3VPN"]).result()
+
+        assert "is locked" in error(outcome)[1]
+        assert nso.names() == []
+
+
+_VERBS = {"create": "PATCH", "modify": "PUT", "delete": "DELETE"}
+
+
+@pytest.mark.parametrize("kind", ["L2Bridge", "L3VPN"])
+@pytest.mark.parametrize("fault", ["close", "lose", "500", "503"])
+@pytest.mark.parametrize("operation", _VERBS)
+def test_a_change_that_fails_before_or_after_its_commit(
+    processor: HandlerProcessor,
+    driver: NsoService,
+    nso: Controller,
+    operation: str,
+    fault: str,
+    kind: str,
+) -> None:
+    """What was lost is found again and not made twice; what failed before leaves what was."""
+    if operation != "create":
+        driver.apply(SAMPLES[kind])
+    before, commits = json.dumps(nso.services), len(nso.comments)
+    wanted = SAMPLES[kind] if operation == "create" else CHANGES[kind]
+    nso.fault(_VERBS[operation], "services", fault)
+
+    request = ref(wanted) if operation == "delete" else wanted
+    outcome: Outcome = getattr(processor, operation)(request).result()
+
+    if fault == "lose":
+        done(outcome)
+        assert bool(nso.names()) == (operation != "delete")
+        assert len(nso.comments) == commits + (
+            2 if operation == "delete" and kind == "L3VPN" else 1
+        )
+    elif operation == "create":
+        assert (outcome.ok, nso.names()) == (False, [])
+    elif operation == "modify":
+        assert (outcome.ok, json.dumps(nso.services)) == (False, before)
+    else:
+        assert outcome.ok == (nso.names() == [])
+
+
+class TestADryRun:
+    def test_that_is_lost_refuses_and_makes_nothing(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        nso.fault("PATCH", "dry-run", "close")
+
+        outcome = processor.create(BRIDGE).result()
+
+        assert (error(outcome)[0], outcome.left, nso.names()) == ("Unreachable", (), [])
+
+    def test_is_no_commit_where_nso_does_not_know_its_form(
+        self, processor: HandlerProcessor, site: Site, nso: Controller
+    ) -> None:
+        """A guess of the version that is wrong must not commit."""
+        assert site.services.nso
+        for form, version in (("json", "6.3"), ("query", "6.7")):
+            nso.version = version
+            other = site.services.nso.model_copy(update={"commit_parameters": form})
+            services = site.services.model_copy(update={"nso": other})
+            driver = NsoService(site.model_copy(update={"services": services}), "")
+
+            assert "invalid query parameter" in str(refused(driver.check, BRIDGE))
+            assert nso.names() == []
+
+
+def test_an_answer_that_never_comes_is_waited_for_within_the_limit(
+    site: Site, nso: Controller
+) -> None:
+    limits = site.limits.model_copy(update={"call": 0.4})
+    nso.fault("PATCH", "services", "hang")
+    with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
+        outcome = processor.create(BRIDGE).result()
+
+    assert error(outcome)[0] == "TimedOut"
+
+
+_BANDWIDTHS = st.integers(1, 400).map(lambda gbps: gbps * 1_000)
+_TAGS = st.integers(1, 4094)
+
+
+@st.composite
+def _interfaces(draw: st.DrawFn) -> dict[str, Any]:
+    tag = draw(st.one_of(st.just("untagged"), _TAGS))
+    inner = draw(st.none() | _TAGS) if tag != "untagged" else None
+    numbers = draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
+    kind = draw(st.sampled_from(["HundredGigE", "TenGigE", ""]))
+    bandwidth = draw(st.none() | _BANDWIDTHS)
+    burst = draw(st.none() | st.integers(1, 900)) if bandwidth else None
+    return {
+        "vlan": tag,
+        "inner_vlan": inner,
+        "port": kind + "/".join(map(str, numbers)),
+        "bandwidth": bandwidth,
+        "burst": burst and burst * 1_000,
+    }
+
+
+@st.composite
+def _slivers(draw: st.DrawFn) -> NetworkService:
+    kind = draw(st.sampled_from(["L2Bridge", "L2STS", "FABNetv4", "FABNetv6Ext", "L3VPN"]))
+    places = [
+        (d, i) for d in ("renc-sw", "uky-sw") for i in draw(st.lists(_interfaces(), max_size=3))
+    ]
+    seen: dict[Any, dict[str, Any]] = {}
+    alone = kind in {"L2Bridge", "FABNetv4", "FABNetv6Ext"}
+    for named, values in places:
+        device = "renc-sw" if alone else named
+        seen.setdefault((device, values["port"], values["vlan"]), values | {"device": device})
+    interfaces = [{"id": f"i{n}"} | each for n, each in enumerate(seen.values())]
+    if kind not in {"L2Bridge", "L2STS"}:
+        interfaces = [i | {"bandwidth": None, "burst": None} for i in interfaces]
+    values: dict[str, Any] = {"gateway": V4 if kind == "FABNetv4" else V6}
+    if kind == "L3VPN":
+        values = {"asn": 7}
+        interfaces = [i | {"gateway": V6} for i in interfaces]
+    if kind in {"L2Bridge", "L2STS"}:
+        values = {}
+    devices = {i["device"] for i in interfaces}
+    assume(len(devices) == (2 if kind in {"L2STS", "L3VPN"} else 1))
+    return service(kind, *interfaces, **values)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(_slivers())
+def test_the_document_of_any_sliver_validates(sliver: NetworkService) -> None:
+    controller = NsoSettings(
+        url="http://localhost/restconf",
+        user="am",
+        password_file=Path("p"),
+        border_routers=("core",),
+    )
+    Refusals(Site(site="TEST", state_dir=Path("/nowhere")), controller).check(sliver)
+    module, document = MODULES[sliver.type], Documents(controller).of(sliver)
+
+    nso_standin.validate({f"{module}:{module}": [document]})
+    again = as_sliver(module, document, sliver.id, 1_000)
+    assert again is None or [*differences(Documents(controller).of(again), document)] == []
