@@ -104,8 +104,8 @@ test-site: site ## the tests of such servers; not part of CI (13 min)
 	$(SUDO) $(KEEPING) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
 
 # Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest. A third of
-# their time is waiting: three processes for two cores.
-AT_HAND := -n $(shell echo $$(($$(nproc) * 3 / 2))) --dist worksteal
+# their time is waiting: two processes for each core, to which they keep.
+AT_HAND := -n $(shell echo $$(($$(nproc) * 2))) --dist worksteal
 test-unit: .venv/installed ## the tests that need no daemon (1 min)
 	$(PYTHON) -m pytest $(AT_HAND) tests/unit $(PYTEST_ARGS)
 

@@ -11,6 +11,7 @@ import certifi
 import pytest
 from hypothesis import settings
 
+from tests.unit.cores import keep_to_one_core
 from tests.unit.openstack_api import api, clouds_folder, kept_connection, kept_folder, loopback
 
 # How long an example takes is no property of the code.
@@ -30,6 +31,7 @@ _ENOUGH = 256 * 1024**2
 def pytest_configure(config: pytest.Config) -> None:
     """Seed the generators once: no test draws from those that all share."""
     config.option.randomly_reset_seed = False
+    keep_to_one_core(config)
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ import multiprocessing
 APART = multiprocessing.get_context("forkserver")
 APART.set_forkserver_preload(
     [
+        "tests.unit.cores",
         "tests.unit.test_address_pools",
         "tests.unit.test_database",
         "tests.unit.test_device_records",
