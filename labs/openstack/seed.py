@@ -36,7 +36,8 @@ FLAVORS = {  # MiB of memory, GB of disk, processors
 IMAGES = {  # GB of disk and MiB of memory, at least
     "fabric-guest": {"min_disk": 1, "min_ram": 128},
     "fabric-debian": {"min_disk": 2, "min_ram": 512},
-    "fabric-guest-devices": {"min_disk": 1, "min_ram": 128},  # labs/onesite
+    "fabric-guest-devices": {"min_disk": 1, "min_ram": 128},  # labs/onesite, as the next
+    "fabric-no-system": {"min_disk": 1, "min_ram": 128},
 }
 PROPERTIES = {"hw_rng_model": "virtio", "hw_qemu_guest_agent": "yes", "os_distro": "debian"}
 HOST = "worker1"  # others may have joined it before

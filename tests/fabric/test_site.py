@@ -18,8 +18,8 @@ from tests.openstack.conftest import Things, cloud, ssh_key
 from tests.openstack.target import TARGET
 from tests.site.conftest import (
     DRIVE,
+    GUEST,
     HOST,
-    IMAGE,
     UPLINK,
     VF,
     domain_of,
@@ -57,7 +57,7 @@ def site(make_site: Callable[..., Site]) -> Site:
 def node(*components: Any) -> Any:
     return vm(
         *components,
-        image_ref=IMAGE,
+        image_ref=GUEST,
         capacity_hints=CapacityHints(instance_type=TARGET.flavor),
         capacity_allocations=Capacities(core=1, ram=1, disk=1),
         label_allocations=Labels(instance_parent=HOST),

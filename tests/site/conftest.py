@@ -21,7 +21,8 @@ __all__ = ["cloud", "processor", "site", "things"]
 
 LAB = Path(__file__).parents[2] / "labs/onesite/lab"
 HOST, UPLINK = "worker2", "enp1s0"
-IMAGE = "fabric-guest-devices"
+IMAGE = "fabric-no-system"  # lets go of devices at once
+GUEST = "fabric-guest-devices"  # a Linux
 VF, OTHER_VF = "0000:01:10.0", "0000:01:10.2"
 DRIVE, OTHER_DRIVE = "0000:04:00.0", "0000:05:00.0"
 DEVICES: tuple[dict[str, Any], ...] = (
@@ -67,7 +68,7 @@ def settings(worker: Worker) -> dict[str, Any]:
     """The settings of a site of the cloud and its worker."""
     return {
         "hosts": {HOST: worker.as_host(DEVICES)},
-        "images": {IMAGE: {"user": TARGET.image_user}},
+        "images": {name: {"user": TARGET.image_user} for name in (IMAGE, GUEST)},
         "guest": "none",
         "networks": {"red": TARGET.vlan_network(190, "10.224.1.0/24")},
         "limits": {"create": 600, "modify": 600, "guest_boot": 300, "guest_devices": 300},

@@ -1,0 +1,13 @@
+#!/usr/bin/python3
+"""forget.py HOST: delete the servers of a host that was booted anew and has no domain of them."""
+
+import sys
+
+import openstack
+
+cloud = openstack.connect()
+servers = list(cloud.compute.servers(all_projects=True, host=sys.argv[1]))
+for server in servers:
+    cloud.compute.delete_server(server, force=True)
+for server in servers:
+    cloud.compute.wait_for_delete(server, wait=120)
