@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -10,7 +12,8 @@ import pytest
 from openstack.connection import Connection
 
 from fabric_direct.config import Site
-from fabric_direct.model import DeviceState, NodeSliver, Outcome, State
+from fabric_direct.deadline import wait_until
+from fabric_direct.model import DeviceState, NodeSliver, Outcome, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.repair_history import Did, Note
 from tests.outcomes import done
@@ -65,6 +68,48 @@ def test_what_novas_hard_reboot_took_is_told_and_given_back(
     assert any("drive1" in each for each in probed.differences)
 
     done(processor.modify(with_devices).result())
+    assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
+
+
+def test_a_rescue_takes_the_devices_and_they_are_back_after_its_end(
+    processor: HandlerProcessor, worker: Worker, cloud: Connection, with_devices: NodeSliver
+) -> None:
+    (server,) = processor.slivers()
+    rescued = cloud.compute.get_server(server.instance)
+    cloud.compute.rescue_server(rescued)
+    cloud.compute.wait_for_server(rescued, "RESCUE", interval=1, wait=300)
+    assert hostdevs(domain_of(worker, processor, with_devices.id)) == 0
+    probed = processor.probe(with_devices).result().observed
+    assert probed
+    assert any("nic1" in each for each in probed.differences)
+
+    cloud.compute.unrescue_server(rescued)
+    cloud.compute.wait_for_server(rescued, "ACTIVE", interval=1, wait=300)
+    done(processor.reconcile(with_devices.ref()).result())
+    assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
+
+
+def reconciled(site: Site, ref: SliverRef) -> Outcome:
+    with HandlerProcessor(site) as processor:
+        return processor.reconcile(ref).result()
+
+
+def test_of_two_processes_that_reconcile_at_once_one_repairs(
+    processor: HandlerProcessor,
+    site: Site,
+    worker: Worker,
+    cloud: Connection,
+    with_devices: NodeSliver,
+) -> None:
+    reboot_hard(cloud, processor)
+    (server,) = processor.slivers()
+    cloud.compute.wait_for_server(cloud.compute.get_server(server.instance), interval=1)
+    ports = partial(cloud.network.ports, device_id=server.instance)
+    wait_until("its port", lambda: all(p.status == "ACTIVE" for p in ports()), timeout=60)
+    with ProcessPoolExecutor(2) as processes:
+        both = [processes.submit(reconciled, site, with_devices.ref()) for _ in range(2)]
+        repaired = [done(each.result()).data["repaired"] for each in both]
+    assert sorted(map(bool, repaired)) == [False, True]
     assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
 
 
