@@ -10,6 +10,7 @@ PYTHON := .venv/bin/python
 LAB := labs/local/lab
 OPENSTACK := labs/openstack/lab
 WORKER := labs/worker/lab
+NETWORK := labs/network/lab
 ONESITE := labs/onesite/lab
 # They need what the other labs build: a guest that configures its NICs by all that Debian has; the actor on a cloud
 DEBIAN := tests/functional/test_guest_network.py::TestDebian
@@ -24,6 +25,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .PHONY: test-trust-share test-trust-whole test-debian
 .PHONY: demo-openstack test-openstack bench-openstack openstack
 .PHONY: demo-worker test-worker test-worker-facts bench-worker worker
+.PHONY: test-network network
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: demo-site test-site site worker-built
 
@@ -95,6 +97,9 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
 
+test-network: network ## network services on two Open vSwitches that are started here (1 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/network $(PYTEST_ARGS)
+
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
 
@@ -149,6 +154,10 @@ openstack: lab
 
 worker: worker-built
 	$(WORKER) up
+
+network: .venv/installed
+	$(NETWORK) install
+	$(NETWORK) up
 
 site: openstack worker-built
 	$(ONESITE) up

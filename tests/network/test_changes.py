@@ -1,0 +1,228 @@
+"""Services that are changed, broken and removed on real switches."""
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fabric_direct.cli import main
+from fabric_direct.config import Site
+from fabric_direct.drivers.ovs.service import OvsService
+from fabric_direct.errors import DriverError, InvalidSliver, NotOurs
+from fabric_direct.model import SliverRef, State, Status
+from fabric_direct.processor import HandlerProcessor
+from tests.network.conftest import LAB, interface, lab, service, vsctl
+from tests.network.wire import Wire, cross, rate
+from tests.outcomes import done
+
+At = Callable[..., Wire]
+VLANS = (100, 200)
+
+
+def limited(bandwidth: int | None, *more: dict[str, Any]) -> Any:
+    one = interface("i1", 100, bandwidth=bandwidth)
+    return service(one, interface("i2", 200, "p2"), *more)
+
+
+@contextmanager
+def nothing_lost(one: Wire, other: Wire) -> Iterator[None]:
+    """See that each of a hundred small frames a second arrives while the block runs."""
+    over, sent = threading.Event(), []
+
+    def send() -> None:
+        while not over.wait(0.01):
+            sent.append(f"ping {len(sent)}".encode())
+            one.send(sent[-1], VLANS[0])
+
+    other.received(0.1)
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    arrived = {content for vlan, content in other.received() if vlan == VLANS[1]}
+    assert sent
+    assert arrived >= set(sent)
+
+
+def test_a_rate_is_enforced_in_both_directions_and_changed_without_a_loss(
+    driver: OvsService, at: At
+) -> None:
+    one, other = at("p1"), at("p2")
+    driver.apply(limited(20))
+    assert driver.differences(limited(20)) == ()
+    assert rate(one, other, VLANS, 40) == pytest.approx(20, rel=0.15)
+    assert rate(other, one, VLANS[::-1], 40) == pytest.approx(20, rel=0.15)
+
+    with nothing_lost(one, other):
+        driver.apply(limited(8))
+
+    assert driver.differences(limited(20)) != ()
+    assert rate(one, other, VLANS, 40) == pytest.approx(8, rel=0.15)
+    with nothing_lost(one, other):
+        driver.apply(limited(None))
+    assert rate(one, other, VLANS, 30) == pytest.approx(30, rel=0.15)
+    assert driver.differences(limited(None)) == ()
+
+
+def test_interfaces_come_and_go_without_disturbing_the_others(driver: OvsService, at: At) -> None:
+    driver.apply(limited(20))
+    with nothing_lost(at("p1"), at("p2")):
+        driver.apply(limited(20, interface("i3", 300, "p3")))
+    assert cross(at("p1"), at("p3"), (100, 300))
+
+    with nothing_lost(at("p1"), at("p2")):
+        driver.apply(limited(20))
+
+    assert not cross(at("p1"), at("p3"), (100, 300))
+
+
+def test_after_a_restart_of_the_daemon_what_it_forgot_is_named_and_restored(
+    processor: HandlerProcessor, driver: OvsService, at: At
+) -> None:
+    wanted = limited(8)
+    done(processor.create(wanted).result())
+
+    lab("restart", "sw1", "daemon")
+
+    assert any("not in force" in said for said in driver.differences(wanted))
+    assert cross(at("p1"), at("p2"), VLANS)
+    done(processor.reconcile(SliverRef(id="net-1", type="L2Bridge")).result())
+    assert driver.differences(wanted) == ()
+
+
+def test_what_others_made_is_left_alone(driver: OvsService) -> None:
+    vsctl("sw1", "add-br", "theirs", "--", "set", "Bridge", "theirs", "datapath_type=netdev")
+    vsctl("sw1", "add-port", "theirs", "p1")
+    try:
+        with pytest.raises(NotOurs):
+            driver.apply(limited(None))
+        assert driver.leftovers("net-1") == ()
+        driver.apply(service(interface("i1", 100, "p2")))
+        driver.remove("net-1")
+        assert vsctl("sw1", "list-ports", "theirs").split() == ["p1"]
+    finally:
+        vsctl("sw1", "del-br", "theirs")
+
+
+def test_a_port_keeps_its_bridge_until_its_last_service_goes(driver: OvsService, at: At) -> None:
+    driver.apply(limited(None))
+    driver.apply(service(interface("i1", 101), sliver="net-2"))
+
+    driver.remove("net-2")
+    assert cross(at("p1"), at("p2"), VLANS)
+
+    driver.remove("net-1")
+    driver.remove("net-1")
+    assert driver.find("net-1") is None
+    assert driver.leftovers("net-1") == ()
+
+
+def test_without_a_database_a_delete_fails_and_says_so(
+    processor: HandlerProcessor, driver: OvsService
+) -> None:
+    done(processor.create(limited(8)).result())
+    pid = int(lab("pid", "sw1", "database"))
+    subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    try:
+        outcome = processor.delete(SliverRef(id="net-1", type="L2Bridge")).result()
+    finally:
+        lab("restart", "sw1", "database")
+
+    assert outcome.status is Status.FAILED
+    assert "sw1" in str(outcome.error)
+    done(processor.delete(SliverRef(id="net-1", type="L2Bridge")).result())
+    assert driver.leftovers("net-1") == ()
+
+
+@pytest.mark.parametrize("last", ["database", "enforce"])
+def test_what_was_begun_is_found_and_removed(
+    driver: OvsService, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """As after a kill: the second switch was not asked, or no limit was set."""
+    ends = interface("i1", 100, bandwidth=5), interface("i2", 100, switch="sw2", bandwidth=5)
+    wanted = service(*ends, kind="L2STS")
+
+    def dies(*_: object) -> None:
+        raise DriverError("died")
+
+    change = OvsService._change
+    with monkeypatch.context() as patched:
+        if last == "enforce":
+            patched.setattr("fabric_direct.drivers.ovs.switch.Switch.enforce", dies)
+        else:
+            patched.setattr(
+                OvsService, "_change", lambda s, d, *a: dies() if d == "sw2" else change(s, d, *a)
+            )
+        with pytest.raises(DriverError):
+            driver.apply(wanted)
+
+    assert driver.find("net-1") is None
+    assert driver.leftovers("net-1") != ()
+    driver.remove("net-1")
+    assert driver.leftovers("net-1") == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [({"inner_vlan": 5}, "interfaces[0].inner_vlan"), ({"mtu": 9000}, "interfaces[0].mtu")],
+)
+def test_what_it_cannot_serve_is_refused_by_its_field(
+    driver: OvsService, values: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidSliver) as refused:
+        driver.check(service(interface("i1", 100, **values)))
+
+    assert refused.value.field == field
+
+
+def test_a_type_it_does_not_serve_is_refused(processor: HandlerProcessor) -> None:
+    values = {"kind": "FABNetv4", "gateway": {"address": "10.1.0.1/24"}}
+
+    outcome = processor.create(service(interface("i1", 100), **values)).result()
+
+    assert outcome.error
+    assert (outcome.status, outcome.error.field) == (Status.REFUSED, "type")
+
+
+def test_the_whole_life(processor: HandlerProcessor, driver: OvsService, at: At) -> None:
+    ref = SliverRef(id="net-1", type="L2Bridge")
+    done(processor.create(limited(20)).result())
+    done(processor.modify(limited(10, interface("i3", 7, "p3"))).result())
+
+    probed = done(processor.probe(ref).result()).observed
+    assert probed
+    assert (probed.state, probed.differences) == (State.RUNNING, ())
+    assert [i.bandwidth for i in probed.interfaces] == [10, None, None]
+    assert cross(at("p1"), at("p3"), (100, 7))
+    done(processor.delete(ref).result())
+    assert driver.leftovers("net-1") == ()
+
+
+def test_the_whole_life_by_the_command_line(site: Site, tmp_path: Any, driver: OvsService) -> None:
+    paths = tmp_path / "site.yaml", tmp_path / "net.yaml"
+    for path, model in zip(paths, (site, limited(20)), strict=True):
+        path.write_text(model.model_dump_json(exclude_defaults=path.name == "site.yaml"))
+
+    for command in ("create", "probe", "delete"):
+        result = CliRunner().invoke(main, ["--site", str(paths[0]), command, str(paths[1])])
+        assert result.exit_code == 0, result.output
+    assert driver.leftovers("net-1") == ()
+
+
+def test_the_example_lives(driver: OvsService, tmp_path: Any) -> None:
+    examples = LAB.parents[2] / "examples/network"
+    here = tmp_path / "site.yaml"
+    document = (examples / "site.yaml").read_text().replace("DEMO", "OVSTEST")
+    here.write_text(document.replace("/var/lib/fabric-direct/state-network", str(tmp_path)))
+
+    for command in ("create", "probe", "delete"):
+        given = ["--site", str(here), command, str(examples / "net.yaml")]
+        result = CliRunner().invoke(main, given)
+        assert result.exit_code == 0, result.output

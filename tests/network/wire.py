@@ -1,0 +1,89 @@
+"""Who is at a port of the lab's switches: sends and receives frames, with VLAN tags."""
+
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+from pyroute2 import netns
+
+_TYPE, _PACKET, _AUXDATA, _TAGGED = 0x88B5, 263, 8, 0x10  # the first is for experiments (IEEE)
+_macs = count(1)
+EVERYONE = b"\xff" * 6
+
+
+def _opened(namespace: str) -> socket.socket:
+    """Open a socket in a namespace; the thread that enters it ends with it."""
+
+    def inside() -> socket.socket:
+        netns.setns(namespace)
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        wire.setsockopt(_PACKET, _AUXDATA, 1)
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 25)
+        wire.bind(("eth0", 3))
+        return wire
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(inside).result()
+
+
+class Wire:
+    """The far end of a port."""
+
+    def __init__(self, switch: str, port: str) -> None:
+        self._socket = _opened(f"fd-{switch}-{port}")
+        self.mac = b"\x02\xfd\x00\x00\x00" + bytes([next(_macs)])
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, payload: bytes, vlan: int = 0, to: bytes = EVERYONE) -> None:
+        tag = struct.pack("!HH", 0x8100, vlan) if vlan else b""
+        self._socket.send(to + self.mac + tag + struct.pack("!H", _TYPE) + payload.ljust(60, b"."))
+
+    def received(self, within: float = 0.3) -> list[tuple[int, bytes]]:
+        """Return the VLAN and content of all frames until none came for a while."""
+        self._socket.settimeout(within)
+        found = []
+        while True:
+            try:
+                data, aside, flags, _ = self._socket.recvmsg(9000, 128)
+            except TimeoutError:
+                return found
+            if flags & socket.MSG_TRUNC or data[12:14] != struct.pack("!H", _TYPE):
+                continue
+            if data[6:12] != self.mac:
+                found.append((_vlan(aside), data[14:].rstrip(b".")))
+
+
+def _vlan(aside: list[tuple[int, int, bytes]]) -> int:
+    status, *_, tci, _ = struct.unpack("=IIIHHHH", aside[0][2][:20])
+    return tci & 0xFFF if status & _TAGGED else 0
+
+
+def cross(one: Wire, other: Wire, vlans: tuple[int, int] = (0, 0)) -> bool:
+    """Return whether frames cross in both directions, each with the VLAN of its end."""
+    word = f"{time.monotonic_ns()}".encode()
+    one.send(word, vlans[0])
+    there = (vlans[1], word) in other.received()
+    other.send(word[::-1], vlans[1])
+    return there and (vlans[0], word[::-1]) in one.received()
+
+
+def rate(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> float:
+    """Return the Mbit/s that arrive of what is offered for 1.5 s, after the burst has passed."""
+    _flood(one, vlans[0], offered, 0.5)
+    other.received(0.1)
+    sent = _flood(one, vlans[0], offered, 1.5)
+    arrived = [content for vlan, content in other.received() if vlan == vlans[1]]
+    return len(arrived) * 1400 * 8 / sent / 1e6
+
+
+def _flood(wire: Wire, vlan: int, offered: float, seconds: float) -> float:
+    began, sent = time.monotonic(), 0
+    while (now := time.monotonic() - began) < seconds:
+        if sent * 1400 * 8 < offered * 1e6 * now:
+            wire.send(b"x" * 1382, vlan)
+            sent += 1
+    return now
