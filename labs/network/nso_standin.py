@@ -81,6 +81,7 @@ class Controller:
     refusing: dict[str, str] = field(default_factory=dict)
     """What a device says when it is to be changed."""
     faults: list[Fault] = field(default_factory=list)
+    at: tuple[int, str] | None = None
     requests: list[str] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
     queued: str = ""
@@ -96,8 +97,14 @@ class Controller:
         """Have the next requests of a method, with this in their path, fail."""
         self.faults.append(Fault(method, path, kind, words, times))
 
+    def fault_at(self, number: int, kind: str) -> None:
+        """Have one request fail, by its number from now, from 1; a dry run, too."""
+        self.at = (len(self.requests) + number, kind)
+
     def next_fault(self, method: str, path: str) -> Fault | None:
         """Return what happens to a request, if anything; a dry run must be named to fail."""
+        if self.at and len(self.requests) == self.at[0]:
+            return Fault(method, path, self.at[1])
         for fault in self.faults:
             meant = fault.path in path and ("dry-run" in fault.path or "dry-run" not in path)
             if fault.left and fault.method == method and meant:

@@ -541,6 +541,38 @@ def test_a_change_that_fails_before_or_after_its_commit(
         assert outcome.ok == (nso.names() == [])
 
 
+@pytest.mark.parametrize("fault", ["close", "lose"])
+@pytest.mark.parametrize("operation", _VERBS)
+def test_whichever_request_fails_done_is_true_and_what_is_left_is_named(
+    site: Site, nso: Controller, operation: str, fault: str
+) -> None:
+    """Also a read, and a dry run. A service of one type alone, so that less is listed."""
+    drivers = site.drivers | dict.fromkeys(SERVICES, "fake") | {"L2STS": "nso"}
+    site = site.model_copy(update={"drivers": drivers})
+    driver, changed = NsoService(site, ""), CHANGES["L2STS"]
+    wanted = changed if operation == "modify" else STS
+    asked = ref(STS) if operation == "delete" else wanted
+    number = made = 0
+    with HandlerProcessor(site) as processor:
+        while made >= number:  # the fault was met
+            number += 1
+            nso.services, nso.devices = {}, {}
+            if operation != "create":
+                driver.apply(STS)
+            was, before = json.dumps(nso.services), len(nso.requests)
+            nso.fault_at(number, fault)
+            outcome: Outcome = getattr(processor, operation)(asked).result()
+            made, nso.at = len(nso.requests) - before, None
+            if outcome.ok and operation == "delete":
+                assert nso.names() == []
+            elif outcome.ok:
+                assert driver.differences(wanted) == ()
+            elif nso.names() and json.dumps(nso.services) != was:
+                assert outcome.left
+
+    assert number > 5
+
+
 class TestADryRun:
     def test_that_is_lost_refuses_and_makes_nothing(
         self, processor: HandlerProcessor, nso: Controller
