@@ -253,8 +253,9 @@ def _fixed_vlan(interface: ServiceInterface) -> tuple[str, ...]:
 def _without_secrets(interface: ServiceInterface) -> ServiceInterface:
     if interface.peer is None:
         return interface
-    secret = interface.peer.key is not None or interface.peer.account is not None
-    peer = interface.peer.model_copy(update={"key": None, "account": None, "secret": secret})
+    peer = interface.peer
+    secret = peer.secret or peer.key is not None or peer.account is not None
+    peer = peer.model_copy(update={"key": None, "account": None, "secret": secret})
     return interface.model_copy(update={"peer": peer})
 
 
@@ -320,9 +321,12 @@ class _FabNet(NetworkService):
     devices_at_most: ClassVar[int | None] = 1
     version: ClassVar[int]
     """The version of IP."""
+    own_subnet: ClassVar[bool] = True
+    """Whether no other service has its subnet."""
 
     gateway: Gateway | None = None
-    """Its gateway; if absent, the first host of a free subnet of the site's pool."""
+    """Its gateway; if absent, the first host of a free subnet of the site's pool. ``FABNetv4Ext`` needs
+    none: its devices have it."""
 
     @model_validator(mode="after")
     def _one_family(self) -> Self:
@@ -378,9 +382,13 @@ class _FabNetExt(_FabNet):
 
 
 class FABNetv4Ext(_FabNetExt):
-    """A segment with an IPv4 gateway, of which chosen addresses are reachable from outside."""
+    """A segment with an IPv4 gateway, of which chosen addresses are reachable from outside.
+
+    All of a site share one subnet, so only their public addresses are their own.
+    """
 
     version: ClassVar[int] = 4
+    own_subnet: ClassVar[bool] = False
 
     type: Literal["FABNetv4Ext"] = "FABNetv4Ext"
 

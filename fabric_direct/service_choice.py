@@ -51,8 +51,10 @@ def resolved(site: Site, service: NetworkService, held: Sequence[Claim]) -> Netw
 
 def claims_of(service: NetworkService) -> Iterator[Claim]:
     """Yield what a service needs, as far as it is chosen."""
-    if isinstance(service, FabNet) and service.gateway:
+    if isinstance(service, FabNet) and service.own_subnet and service.gateway:
         yield Claim("subnet", str(service.gateway.address.network), service.id, "")
+    for address in getattr(service, "public", ()):
+        yield Claim("address", str(address), service.id, "")
     for interface in service.interfaces:
         if interface.device and interface.vlan != "auto":
             yield Claim("VLAN", _vlan_key(interface, interface.tag), service.id, interface.id)
@@ -74,12 +76,13 @@ class _Choice:
 
     def made(self) -> NetworkService:
         service = self._service
-        if isinstance(service, FabNet):
+        own_subnet = isinstance(service, FabNet) and service.own_subnet
+        if own_subnet:
             service = self._with_gateway(service)
         interfaces = list(service.interfaces)
         for number, interface in enumerate(interfaces):
             interfaces[number] = self._with_vlan(interface, f"interfaces[{number}]", interfaces)
-        if isinstance(service, FabNet) and service.gateway:
+        if isinstance(service, FabNet) and own_subnet and service.gateway:
             self._add_addresses(service.gateway, interfaces)
         made: NetworkService = service.model_copy(update={"interfaces": tuple(interfaces)})
         self._refuse_held(made)
@@ -195,8 +198,8 @@ class _Choice:
                     raise Conflict(f"{claim} is taken", field=field, why=why)
 
     def _field(self, claim: Claim, made: NetworkService) -> str:
-        if claim.kind == "subnet":
-            return "gateway.address"
+        if not claim.part:
+            return "gateway.address" if claim.kind == "subnet" else "public"
         ids = [interface.id for interface in made.interfaces]
         return f"interfaces[{ids.index(claim.part)}].{claim.kind.lower()}"
 

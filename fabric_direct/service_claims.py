@@ -67,6 +67,10 @@ class ServiceClaims:
         """Return what a service holds."""
         return tuple(claim for claim in self._all() if claim.sliver == sliver_id)
 
+    def slivers(self) -> frozenset[str]:
+        """Return the services that hold anything."""
+        return frozenset(claim.sliver for claim in self._all())
+
     def release(self, claims: tuple[Claim, ...]) -> None:
         """Release claims, as far as they are held."""
         with self._database.changing() as db:

@@ -123,7 +123,7 @@ class Al2sSettings(Frozen):
 class ServiceSettings(Frozen):
     """How network services are made."""
 
-    subnets: dict[Literal["FABNetv4", "FABNetv6", "FABNetv4Ext", "FABNetv6Ext"], SubnetPool] = {}
+    subnets: dict[Literal["FABNetv4", "FABNetv6", "FABNetv6Ext"], SubnetPool] = {}
     """Where subnets of services without a gateway come from, by type."""
     nso: NsoSettings | None = None
     al2s: Al2sSettings | None = None

@@ -17,7 +17,9 @@ from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.network_services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.service_settings import NsoSettings
+from fabric_direct.testing import ServiceContract
 from labs.network import nso_standin
 from labs.network.nso_standin import PASSWORD, USER, Controller
 from tests.outcomes import done
@@ -343,7 +345,35 @@ def test_a_plan_says_what_nso_refuses(processor: HandlerProcessor, nso: Controll
     assert nso.names() == []
 
 
+class TestContract(ServiceContract):
+    @pytest.fixture
+    def sliver(self) -> str:
+        return ID
+
+    @pytest.fixture
+    def other(self) -> str:
+        return OTHER
+
+    @pytest.fixture
+    def service(self, site: Site) -> NetworkService:
+        return ServiceClaims(site).claim(STS)  # a sweep knows a service by its claims
+
+    @pytest.fixture
+    def changed(self) -> NetworkService:
+        return CHANGES["L2STS"]
+
+
 class TestWhatIsThere:
+    def test_a_sweep_does_not_see_what_this_site_did_not_make(
+        self, processor: HandlerProcessor, driver: NsoService
+    ) -> None:
+        driver.apply(STS)
+        assert driver.stamped() == ()
+
+        done(processor.create(STS).result())
+
+        assert [(thing.sliver, thing.kind) for thing in driver.stamped()] == [(ID, "L2STS")]
+
     def test_a_service_of_fabric_am_is_found_by_its_reservation(
         self, processor: HandlerProcessor, driver: NsoService, nso: Controller
     ) -> None:
@@ -353,7 +383,6 @@ class TestWhatIsThere:
         assert found
         assert (found.name, found.stamp and found.stamp.devices()) == (NAME, ("renc-sw", "uky-sw"))
         assert driver.find(OTHER) is None
-        assert {thing.sliver for thing in driver.stamped()} == {ID}
 
     def test_a_list_loses_what_left(self, processor: HandlerProcessor, nso: Controller) -> None:
         done(processor.create(BRIDGE).result())

@@ -179,6 +179,22 @@ class TestCreate:
         assert outcome.error
         assert (outcome.error.kind, outcome.error.field) == ("Conflict", "gateway.address")
 
+    def test_external_services_share_a_subnet_but_no_public_address(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        def external(sliver: str, vlan: int, *public: str) -> NetworkService:
+            values = {"gateway": {"address": "192.0.2.1/24"}, "public": public}
+            ends = {"id": sliver, "name": "net", "interfaces": [port("i1", vlan)]}
+            return SERVICES["FABNetv4Ext"].model_validate(values | ends)
+
+        done(processor.create(external("net-1", 100, "192.0.2.7")).result())
+        done(processor.create(external("net-2", 101, "192.0.2.8")).result())
+        outcome = processor.create(external("net-3", 102, "192.0.2.7")).result()
+
+        assert held(claims) == ["VLAN 100 on p1 of sw1", "address 192.0.2.7"]
+        assert outcome.error
+        assert (outcome.error.kind, outcome.error.field) == ("Conflict", "public")
+
     @at_each_call({"service.find": (1, 2, 3), "service.apply": (1,), "service.differences": (1,)})
     def test_leaves_nothing_when_a_call_fails(
         self,

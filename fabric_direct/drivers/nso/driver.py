@@ -42,12 +42,15 @@ from fabric_direct.errors import (
     TimedOut,
 )
 from fabric_direct.network_services import NetworkService
+from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.service_settings import NsoSettings
 
 _SERVICES = "tailf-ncs:services"
 _QUEUE = "tailf-ncs:devices/commit-queue"
 # Share of a call's limit in which an answer that was lost is looked for.
 _LOOKING = 1 / 4
+_TYPES = {module: kind for kind, module in reversed(MODULES.items())}
+"""A type of each module, by which a sweep deletes what is in it."""
 _Place = tuple[str, str]
 """A module and the name of an instance of it."""
 
@@ -145,11 +148,12 @@ class NsoService:
         return tuple(f"{module} {name}" for module, name in self._there(sliver_id))
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return all services with an id in their names: NSO does not say whose they are."""
+        """Return the services that this site has claims for: NSO does not say whose they are."""
+        ours = ServiceClaims(self._site).slivers()
         return tuple(
-            Stamped(sliver, module, name)
+            Stamped(sliver, _TYPES[module], name)
             for module, name in self._named()
-            if (sliver := sliver_of(name))
+            if module in _TYPES and (sliver := sliver_of(name)) in ours
         )
 
     # --- changing
