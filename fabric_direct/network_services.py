@@ -63,6 +63,15 @@ def _interface(value: Any) -> Any:
     return value
 
 
+def _tag(value: Any) -> Any:
+    """Refuse what is no tag of an interface, in one sentence."""
+    number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 4094
+    if not number and value not in ("untagged", "auto"):
+        raise ValueError("must be a VLAN from 1 to 4094, 'untagged' or 'auto'")
+    return value
+
+
+Tag = Annotated[Vlan | Literal["untagged", "auto"], BeforeValidator(_tag)]
 Address = Annotated[IPv4Address | IPv6Address, BeforeValidator(_address)]
 WithPrefix = Annotated[IPv4Interface | IPv6Interface, BeforeValidator(_interface)]
 Secret = Annotated[
@@ -129,7 +138,7 @@ class ServiceInterface(Frozen):
     device: Name | None = None
     """The switch or router, as site.yaml or its controller names it."""
     port: PortName | None = None
-    vlan: Vlan | Literal["untagged", "auto"] = "untagged"
+    vlan: Tag = "untagged"
     """Its outer VLAN. ``auto`` takes a free one of the port's range, and keeps it."""
     inner_vlan: Vlan | None = None
     """With a VLAN: the inner one of two tags (802.1ad, Q-in-Q)."""

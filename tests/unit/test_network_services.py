@@ -131,6 +131,19 @@ def test_an_address_is_refused_in_one_sentence() -> None:
     assert str(refused.value).count("gateway.address") == 1
 
 
+@pytest.mark.parametrize("vlan", ["4095", "0", "tagged", "true", "[1]"])
+def test_a_vlan_is_refused_in_one_sentence(vlan: str) -> None:
+    interface = f"{{id: i, device: d, port: p, vlan: {vlan}}}"
+    text = f"{{id: n, type: L2Bridge, name: n, interfaces: [{interface}]}}"
+
+    with pytest.raises(InvalidSliver) as refused:
+        parse(text, "net.yaml", SERVICES["L2Bridge"], InvalidSliver)
+
+    assert str(refused.value) == (
+        "net.yaml:1: interfaces[0].vlan: must be a VLAN from 1 to 4094, 'untagged' or 'auto'"
+    )
+
+
 def test_a_network_of_a_cloud_is_told_from_a_segment_on_a_switch() -> None:
     assert sliver_model({"type": "L2Bridge", "network": {}}).__name__ == "NetworkSliver"
     assert sliver_model({"type": "L2Bridge", "interfaces": []}) is SERVICES["L2Bridge"]
