@@ -207,7 +207,9 @@ class ActorSettings(Frozen):
     ) = None
     """The largest size of a VM; larger requests get this size."""
     network_prefix: Name = "dataplane"
-    """L2Bridge services use the network ``<prefix>-<vlan>``."""
+    """L2Bridge services of vNICs use the network ``<prefix>-<vlan>``."""
+    burst_unit: Literal["Mbit", "MB"] = "Mbit"
+    """The unit of FIM's ``burst_size``: megabits as FIM says, or megabytes as fabric_am took it."""
     adopt: bool = False
     """Whether VMs and ports that fabric_am made are adopted when the actor first modifies, acts on or
     deletes them; otherwise these operations fail."""

@@ -4,7 +4,7 @@ In the actor's configuration, below ``resources: - resource:``::
 
     handler:
       module: fabric_direct.actor
-      class: VMHandler              # or VnicNetHandler
+      class: VMHandler              # or VnicNetHandler, NetworkServiceHandler
       properties:
         config.properties.file: /etc/fabric-direct/site.yaml
 
@@ -16,13 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fabric_direct.actor.handlers import VMHandler, VnicNetHandler
+    from fabric_direct.actor.handlers import NetworkServiceHandler, VMHandler, VnicNetHandler
     from fabric_direct.actor.processor import DirectHandlerProcessor
 
-__all__ = ["DirectHandlerProcessor", "VMHandler", "VnicNetHandler"]
+__all__ = ["DirectHandlerProcessor", "NetworkServiceHandler", "VMHandler", "VnicNetHandler"]
 
 _HOME_OF = {
     "DirectHandlerProcessor": "processor",
+    "NetworkServiceHandler": "handlers",
     "VMHandler": "handlers",
     "VnicNetHandler": "handlers",
 }

@@ -7,11 +7,21 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct import registry
+from fabric_direct.actor.fim_fields import (
+    PREFIX,
+    below,
+    label,
+    made,
+    prefix_of,
+    refuse_other_type,
+    text,
+    vlan_of,
+)
 from fabric_direct.actor.names import (
     MANAGEMENT,
     component_id,
@@ -29,8 +39,6 @@ from fabric_direct.actor.sliver import (
     Unit,
 )
 from fabric_direct.config import Site
-from fabric_direct.documents.reasons import problems
-from fabric_direct.documents.tree import Tree
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import (
     Capacities,
@@ -52,16 +60,13 @@ from fabric_direct.networks import ServerPort, VNicPortsSliver
 
 log = logging.getLogger(__name__)
 
-M = TypeVar("M", bound=BaseModel)
 _KEY: TypeAdapter[str] = TypeAdapter(SshPublicKey)
 SSH_KEYS, PROJECT = "user.ssh.key", "project_id"
 # Ports of this model come with the network service, not with the VM.
 PORT_OF_A_SERVICE = "OpenStack-vNIC"
 # Python refuses to read numbers of thousands of digits.
 _SIZE = re.compile(r"fabric\.c(\d{1,9})\.m(\d{1,9})\.d(\d{1,9})")
-_VLAN = re.compile(r"\d{1,9}")
 _RESERVATION = re.compile(r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})-.")
-_PREFIX = {"ipv4": 24, "ipv6": 64}
 _DEVICES: dict[str, type[Gpu | Nvme | Fpga]] = {"GPU": Gpu, "NVME": Nvme, "FPGA": Fpga}
 # FIM's field for each field of ours.
 _NODE_FIELDS = {
@@ -79,17 +84,8 @@ def node_of(sliver: object) -> Node:
 
     :raises InvalidSliver: if there is none, or it has another type.
     """
-    _refuse_other_type(sliver, "VM", "attached_components_info")
+    refuse_other_type(sliver, ["VM"], "attached_components_info")
     return cast(Node, sliver)
-
-
-def _refuse_other_type(sliver: object, kind: str, attribute: str) -> None:
-    """Raise InvalidSliver unless the sliver is of this type and has this attribute."""
-    if sliver is None:
-        raise InvalidSliver("the unit has none", field="sliver")
-    found = cast(Sliver, sliver).get_type()
-    if str(found) != kind or not hasattr(sliver, attribute):
-        raise InvalidSliver(f"must be of type {kind}, is {found}", field="resource_type")
 
 
 def vm(site: Site, unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -> NodeSliver:
@@ -100,13 +96,13 @@ def vm(site: Site, unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -
     :raises InvalidSite: if the site does not name the management network.
     """
     capacities, flavor = size(site, node)
-    return _made(
+    return made(
         NodeSliver,
         _NODE_FIELDS,
         id=str(unit.get_reservation_id()),
-        name=host_name(_text(node.get_name(), "resource_name")),
+        name=host_name(text(node.get_name(), "resource_name")),
         host=_host(site, node),
-        image=_text(node.get_image_ref(), "image_ref"),
+        image=text(node.get_image_ref(), "image_ref"),
         flavor=flavor if registry.has_flavors(site) else None,
         capacities=capacities,
         ssh_keys=_ssh_keys(unit),
@@ -125,7 +121,7 @@ def changed(was: NodeSliver, unit: Unit, node: Node) -> NodeSliver:
     """
     own = tuple(component for component in was.components if component.id == MANAGEMENT)
     values = dict(was) | {"components": (*own, *_components(unit, node, was.devices()))}
-    return _made(NodeSliver, _NODE_FIELDS, **values)
+    return made(NodeSliver, _NODE_FIELDS, **values)
 
 
 def components_of(node: Node) -> dict[str, Component]:
@@ -157,9 +153,9 @@ def size(site: Site, node: Node) -> tuple[Capacities, str]:
     :raises InvalidSliver: if the sliver has neither capacities nor a flavor that tells them.
     """
     hints = node.capacity_hints
-    flavor = _text(hints.instance_type if hints else None, "capacity_hints.instance_type")
+    flavor = text(hints.instance_type if hints else None, "capacity_hints.instance_type")
     asked = _asked(node) or _numbers(flavor)
-    wanted = _made(Capacities, _below("capacity_allocations", *asked), **asked)
+    wanted = made(Capacities, below("capacity_allocations", *asked), **asked)
     if site.actor.max_flavor is None:
         return wanted, flavor
     largest = Capacities(**_numbers(site.actor.max_flavor))
@@ -186,7 +182,7 @@ def _numbers(flavor: str) -> dict[str, int]:
 def _host(site: Site, node: Node) -> str:
     """Return the site's name of the worker, matched in full or up to the first dot."""
     named = node.label_allocations.instance_parent if node.label_allocations else None
-    parent = _text(named, "label_allocations.instance_parent")
+    parent = text(named, "label_allocations.instance_parent")
     if parent in site.hosts:
         return parent
     same = [host for host in site.hosts if host.split(".")[0] == parent.split(".")[0]]
@@ -195,7 +191,7 @@ def _host(site: Site, node: Node) -> str:
 
 def _script(node: Node) -> str | None:
     """Return the boot script; one without an interpreter in its first line gets ``/bin/sh``."""
-    script = _text(node.get_boot_script() or " ", "boot_script")
+    script = text(node.get_boot_script() or " ", "boot_script")
     if not script.strip():
         return None
     return script if script.startswith("#!") else f"#!/bin/sh\n{script}"
@@ -271,7 +267,7 @@ def _of_a_service(component: Component) -> bool:
 
 def _model(component: Component, field: str) -> str | None:
     model = component.get_model()
-    return model_name(_text(model, field)) if model else None
+    return model_name(text(model, field)) if model else None
 
 
 def _addresses_on_host(there: Iterable[PciComponent]) -> dict[str, tuple[str, ...]]:
@@ -291,9 +287,9 @@ def _component(
         "model": _model(component, f"{field}.resource_model"),
         "bdf": _functions(component, field, there),
     }
-    fields = {"model": f"{field}.resource_model", **_below(f"{field}.labels", "bdf")}
+    fields = {"model": f"{field}.resource_model", **below(f"{field}.labels", "bdf")}
     if kind in _DEVICES:
-        return _made(_DEVICES[kind], fields, **functions)
+        return made(_DEVICES[kind], fields, **functions)
     return _nic(kind, functions, fields, _interfaces(component, kind, field))
 
 
@@ -301,9 +297,9 @@ def _nic(
     kind: str, functions: dict[str, Any], fields: dict[str, str], interfaces: tuple[Interface, ...]
 ) -> Wanted:
     if kind == "SmartNIC":
-        return _made(SmartNic, fields, **functions, interfaces=interfaces)
+        return made(SmartNic, fields, **functions, interfaces=interfaces)
     own = {"interface": interfaces[0]} if interfaces else {}
-    return _made(SharedNic, fields, **functions, **own)
+    return made(SharedNic, fields, **functions, **own)
 
 
 def _functions(component: Component, field: str, there: tuple[str, ...]) -> tuple[str, ...]:
@@ -350,14 +346,14 @@ def _listed(labels: Labels | None) -> tuple[object, ...]:
 
 def _storage(name: str, component: Component, field: str, project: object) -> Storage:
     labels = component.label_allocations
-    volume = _text(labels.local_name if labels else None, f"{field}.label_allocations.local_name")
+    volume = text(labels.local_name if labels else None, f"{field}.label_allocations.local_name")
     mounts = component.flags is not None and component.flags.auto_mount
     fields = dict.fromkeys(("volume", "mount"), f"{field}.label_allocations.local_name")
-    return _made(
+    return made(
         Storage,
         fields,
         id=name,
-        volume=f"{_text(project, f'properties[{PROJECT}]')}-{volume}",
+        volume=f"{text(project, f'properties[{PROJECT}]')}-{volume}",
         mount=mount_point(volume) if mounts else None,
     )
 
@@ -377,11 +373,11 @@ def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
     """
     labels, shared = sliver.label_allocations, kind == "SharedNIC"
     addresses = _addresses(labels, f"{field}.label_allocations") if _configures(sliver) else {}
-    return _made(
+    return made(
         Interface,
-        _below(f"{field}.label_allocations", "mac", "vlan", "ipv4", "ipv6"),
+        below(f"{field}.label_allocations", "mac", "vlan", "ipv4", "ipv6"),
         mac=label(labels, "mac"),
-        vlan=_vlan(labels) if shared or addresses else None,
+        vlan=vlan_of(labels) if shared or addresses else None,
         auto_config=bool(addresses),
         **addresses,
     )
@@ -391,31 +387,15 @@ def _configures(sliver: Sliver) -> bool:
     return sliver.flags is not None and bool(sliver.flags.auto_config)
 
 
-def _vlan(labels: Labels | None) -> object:
-    """Return the VLAN id, which FIM has as text; None for 0, which is untagged."""
-    vlan = label(labels, "vlan")
-    number = int(vlan) if isinstance(vlan, str) and _VLAN.fullmatch(vlan) else vlan
-    return number or None
-
-
 def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
     """Return the addresses that are set, by field, each with its subnet's prefix length."""
     found: dict[str, str] = {}
-    for family in _PREFIX:
+    for family in PREFIX:
         address = label(labels, family)
         if address:
             subnet = label(labels, f"{family}_subnet")
-            found[family] = f"{address}/{_prefix(subnet, family, field)}"
+            found[family] = f"{address}/{prefix_of(subnet, family, field)}"
     return found
-
-
-def _prefix(subnet: object, family: str, field: str) -> str:
-    if not subnet:
-        return str(_PREFIX[family])
-    _, slash, prefix = str(subnet).partition("/")
-    if not slash:
-        raise InvalidSliver("has no prefix length", field=f"{field}.{family}_subnet")
-    return prefix
 
 
 # --- a network service
@@ -426,7 +406,7 @@ def service_of(sliver: object) -> Service:
 
     :raises InvalidSliver: if there is none, or it has another type.
     """
-    _refuse_other_type(sliver, "L2Bridge", "interface_info")
+    refuse_other_type(sliver, ["L2Bridge"], "interface_info")
     return cast(Service, sliver)
 
 
@@ -436,10 +416,10 @@ def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicP
     :param allocated: the sliver that has the VLAN; a modified one may lack it.
     :raises InvalidSliver: with FIM's field that is missing or wrong.
     """
-    vlan = _vlan(allocated.label_allocations)
+    vlan = vlan_of(allocated.label_allocations)
     if vlan is None:
         raise InvalidSliver("is missing", field="label_allocations.vlan")
-    return _made(
+    return made(
         VNicPortsSliver,
         {"id": "reservation_id", "network": "label_allocations.vlan", "ports": "interface_info"},
         id=str(unit.get_reservation_id()),
@@ -450,16 +430,16 @@ def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicP
 
 def _port(name: str, sliver: Sliver) -> ServerPort:
     field = f"interface_info.interfaces[{name}]"
-    mac = _text(label(sliver.labels, "mac"), f"{field}.labels.mac")
-    interface = _made(
+    mac = text(label(sliver.labels, "mac"), f"{field}.labels.mac")
+    interface = made(
         VNicInterface,
-        {"mac": f"{field}.labels.mac", **_below(f"{field}.label_allocations", *_PREFIX)},
+        {"mac": f"{field}.labels.mac", **below(f"{field}.label_allocations", *PREFIX)},
         mac=mac,
         port_security=False,
         **_one_address(sliver, field),
     )
     server = _server(sliver, f"{field}.labels.instance_parent")
-    return _made(ServerPort, {}, id=component_id(name), server=server, interface=interface)
+    return made(ServerPort, {}, id=component_id(name), server=server, interface=interface)
 
 
 def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
@@ -472,37 +452,8 @@ def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
 
 def _server(sliver: Sliver, field: str) -> str:
     """Return the reservation id of the interface's VM from ``<reservation>-<name of the VM>``."""
-    parent = _text(label(sliver.labels, "instance_parent"), field)
+    parent = text(label(sliver.labels, "instance_parent"), field)
     match = _RESERVATION.match(parent)
     if not match:
         raise InvalidSliver("must begin with the reservation's UUID and '-'", field=field)
     return match.group(1)
-
-
-# --- what is read
-
-
-def label(labels: Labels | None, name: str) -> object:
-    """Return a label's value; FIM also takes a list of one for it."""
-    value = getattr(labels, name, None)
-    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
-
-
-def _text(value: object, field: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidSliver("is missing" if not value else "must be text", field=field)
-    return value
-
-
-def _below(prefix: str, *names: str) -> dict[str, str]:
-    return {name: f"{prefix}.{name}" for name in names}
-
-
-def _made(model: type[M], fields: Mapping[str, str], /, **values: Any) -> M:
-    """Return a model; raise InvalidSliver with FIM's field for its first invalid value."""
-    try:
-        return model(**values)
-    except ValidationError as error:
-        first, *_ = problems(error, model, Tree(values, {}))
-        own = re.split(r"[.\[]", first.field, maxsplit=1)[0]
-        raise InvalidSliver(first.text, field=fields.get(own, first.field)) from error

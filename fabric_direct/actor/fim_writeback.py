@@ -8,6 +8,8 @@ field                                 value
 capacities and their hints            the largest size, where that was less than asked for
 ``component.label_allocations``       ``bdf``: addresses in the guest; of a volume ``device_name``
 ``interface.label_allocations``       ``local_name``: the interface's name in the guest
+of a service's interfaces             ``device_name``, ``local_name``, ``vlan``, ``inner_vlan`` as read
+``gateway.lab``                       ``mac`` as read, if the device says so
 ====================================  ================================================================
 """
 
@@ -16,9 +18,11 @@ import logging
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from fabric_direct.actor.fim import components_of, interfaces_of, label
-from fabric_direct.actor.names import MANAGEMENT
-from fabric_direct.actor.sliver import Component, Labels, Node, Sliver
+from fabric_direct.actor.fim import components_of, interfaces_of
+from fabric_direct.actor.fim_fields import label
+from fabric_direct.actor.fim_services import ports_of
+from fabric_direct.actor.names import MANAGEMENT, component_id
+from fabric_direct.actor.sliver import Component, Labels, NetworkService, Node, Sliver
 from fabric_direct.errors import NotVerified
 from fabric_direct.model import (
     Capacities,
@@ -56,6 +60,28 @@ def write_allocations(sliver: Sliver, modified: Sliver) -> None:
     """Give the modified sliver the allocations that it lacks."""
     if modified.label_allocations is None:
         modified.label_allocations = copy.copy(sliver.label_allocations)
+
+
+def write_service(service: NetworkService, found: Observed | None) -> None:
+    """Write where a service's interfaces are, and its gateway's MAC, as read from the device.
+
+    :raises NotVerified: if it was not read back.
+    """
+    if found is None:
+        raise NotVerified("the service was made, but not read back")
+    there = {interface.component: interface for interface in found.interfaces}
+    for name, port in ports_of(service).items():
+        like = port.label_allocations or port.labels
+        if like is not None and component_id(name) in there:
+            _write_port(_allocations(port, like), there[component_id(name)])
+    if service.gateway and service.gateway.lab and found.gateway and found.gateway.mac:
+        service.gateway.lab.mac = found.gateway.mac
+
+
+def _write_port(labels: Labels, found: ObservedInterface) -> None:
+    labels.device_name, labels.local_name = found.device, found.port
+    labels.vlan = str(found.vlan) if found.vlan else labels.vlan
+    labels.inner_vlan = str(found.inner_vlan) if found.inner_vlan else labels.inner_vlan
 
 
 def write_absent(node: Node) -> None:

@@ -12,15 +12,16 @@ from concurrent.futures import Future, wait
 from typing import Any, ClassVar
 
 from fabric_direct import engine
-from fabric_direct.actor import fim, fim_writeback, poa, results, takeover
+from fabric_direct.actor import fim, fim_services, fim_writeback, poa, results, takeover
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
-from fabric_direct.actor.sliver import Node, Unit
+from fabric_direct.actor.sliver import NetworkService, Node, Unit
 from fabric_direct.config import Site
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.journal import Unfinished
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciComponent, SliverRef, Stamp
+from fabric_direct.network_services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 
 log = logging.getLogger(__name__)
@@ -31,14 +32,15 @@ class NotDone(FabricDirectError):
 
 
 class _Handler:
-    """Base of both handlers; one whose ``site.yaml`` is broken says so in the log when it is made.
+    """Base of the handlers; one whose ``site.yaml`` is broken says so in the log when it is made.
 
     :param logger: the actor's logger; it gets our log records while an operation runs.
     :param properties: ``config.properties.file`` is the path of ``site.yaml``.
     :param process_lock: ignored; the actor passes its pool's lock.
     """
 
-    resource_type: ClassVar[str]
+    resource_types: ClassVar[tuple[str, ...]]
+    """The types of our slivers that it serves."""
 
     def __init__(
         self,
@@ -109,7 +111,10 @@ class _Handler:
     # --- how
 
     def _ref(self, unit: Unit) -> SliverRef:
-        return SliverRef(id=str(unit.get_reservation_id()), type=self.resource_type)
+        return SliverRef(id=str(unit.get_reservation_id()), type=self._type(unit))
+
+    def _type(self, unit: Unit) -> str:  # noqa: ARG002
+        return self.resource_types[0]
 
     def _processor(self) -> HandlerProcessor:
         return processor_of(self._properties)
@@ -151,16 +156,18 @@ class _Handler:
 
     def _clean(self) -> None:
         processor = self._processor()
-        entries = [e for e in processor.unfinished() if e.sliver["type"] == self.resource_type]
-        self._delete_all(processor, self._completed(entries) | {e.sliver["id"] for e in entries})
+        entries = [e for e in processor.unfinished() if e.sliver["type"] in self.resource_types]
+        types = {e.sliver["id"]: e.sliver["type"] for e in entries}
+        completed = dict.fromkeys(self._completed(entries), self.resource_types[0])
+        self._delete_all(processor, completed | types)
 
-    def _completed(self, unfinished: list[Unfinished]) -> set[str]:
-        """Return the ids of the slivers that are there."""
-        raise NotImplementedError
+    def _completed(self, unfinished: list[Unfinished]) -> set[str]:  # noqa: ARG002
+        """Return the ids of the slivers that are there, and are to be deleted."""
+        return set()
 
-    def _delete_all(self, processor: HandlerProcessor, ids: set[str]) -> None:
-        log.info("deletes %d slivers", len(ids))
-        refs = [SliverRef(id=name, type=self.resource_type) for name in sorted(ids)]
+    def _delete_all(self, processor: HandlerProcessor, types: dict[str, str]) -> None:
+        log.info("deletes %d slivers", len(types))
+        refs = [SliverRef(id=name, type=kind) for name, kind in sorted(types.items())]
         futures = {ref.id: processor.delete(ref) for ref in refs}
         wait(futures.values(), timeout=actor_limits(processor.site).total)
         left = [f"{name}: {why}" for name, f in futures.items() if (why := _not_gone(f))]
@@ -171,7 +178,7 @@ class _Handler:
 class VMHandler(_Handler):
     """Virtual machines: FIM's ``NodeSliver`` of type VM."""
 
-    resource_type = "VM"
+    resource_types = ("VM",)
 
     def _create(self, unit: Unit) -> None:
         node = fim.node_of(unit.get_sliver())
@@ -249,9 +256,13 @@ class VMHandler(_Handler):
 
 
 class VnicNetHandler(_Handler):
-    """Ports of VMs on a network: FIM's ``NetworkServiceSliver`` of type L2Bridge."""
+    """Ports of VMs on a network: FIM's ``NetworkServiceSliver`` of type L2Bridge.
 
-    resource_type = "vNICPorts"
+    A clean restart deletes what is unfinished; completed services are deleted one by one, whose ports
+    they are.
+    """
+
+    resource_types = ("vNICPorts",)
 
     def _create(self, unit: Unit) -> None:
         service = fim.service_of(unit.get_sliver())
@@ -276,12 +287,57 @@ class VnicNetHandler(_Handler):
         if wanted is not None:
             takeover.take_over_ports(processor, wanted, self._ended)
 
-    def _completed(self, unfinished: list[Unfinished]) -> set[str]:  # noqa: ARG002
-        """Return nothing: completed services are deleted one by one, whose ports they are."""
-        return set()
-
     def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
         raise InvalidSliver("ports have no operational actions", field="operation")
+
+
+class NetworkServiceHandler(_Handler):
+    """Network services on switches and by controllers: FIM's ``NetworkServiceSliver`` of nine types.
+
+    A clean restart deletes what is unfinished, and nothing else: completed services carry the packets of
+    slivers of other AMs, whose reservations outlive this actor's state. A controller may have services
+    of others, too.
+    """
+
+    resource_types = tuple(SERVICES)
+
+    def _create(self, unit: Unit) -> None:
+        service = fim_services.service_of(unit.get_sliver())
+        wanted = fim_services.network_service(self._site, unit, service)
+        outcome = self._ended(self._processor().create(wanted))
+        error = engine.attempt(fim_writeback.write_service, service, outcome.observed)
+        if error is not None:
+            self._ended(self._processor().delete(wanted))
+            raise error
+
+    def _modify(self, unit: Unit) -> None:
+        service = fim_services.service_of(unit.get_sliver())
+        modified = fim_services.service_of(unit.get_modified() or service)
+        _refuse_other_service(service, modified)
+        wanted = fim_services.network_service(self._site, unit, modified)
+        outcome = self._ended(self._processor().modify(wanted))
+        fim_writeback.write_allocations(service, modified)
+        fim_writeback.write_service(modified, outcome.observed)
+        fim_writeback.write_service(service, outcome.observed)
+
+    def _type(self, unit: Unit) -> str:
+        """Return the type of the unit's sliver, or the unit's own if it has none."""
+        sliver: Any = unit.get_sliver()
+        kind = str(unit.get_resource_type() if sliver is None else sliver.get_type())
+        if kind not in self.resource_types:
+            raise InvalidSliver(f"{kind} is not served", field="resource_type")
+        return kind
+
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
+        raise InvalidSliver("network services have no operational actions", field="operation")
+
+
+def _refuse_other_service(was: NetworkService, now: NetworkService) -> None:
+    """Raise InvalidSliver if a modification changes the type or the name of a service."""
+    if str(was.get_type()) != str(now.get_type()):
+        raise InvalidSliver("cannot be changed", field="resource_type")
+    if fim_services.service_name(was) != fim_services.service_name(now):
+        raise InvalidSliver("cannot be changed", field="resource_name")
 
 
 def _reservation(unit: Any) -> str:

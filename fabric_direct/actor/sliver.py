@@ -4,7 +4,7 @@ Values that FIM does not check are ``object``; :mod:`fabric_direct.actor.fim` ch
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Labels(Protocol):
@@ -21,6 +21,10 @@ class Labels(Protocol):
     instance_parent: object
     local_name: object
     device_name: object
+    inner_vlan: object
+    asn: object
+    bgp_key: object
+    account_id: object
 
 
 class Capacities(Protocol):
@@ -29,6 +33,9 @@ class Capacities(Protocol):
     core: int
     ram: int
     disk: int
+    bw: int
+    burst_size: int
+    mtu: int
 
 
 class CapacityHints(Protocol):
@@ -72,6 +79,37 @@ class Service(Sliver, Protocol):
     """A network service."""
 
     interface_info: InterfaceInfo | None
+
+
+class ServicePort(Sliver, Protocol):
+    """An interface of a network service."""
+
+    peer_labels: Labels | None
+    capacities: Capacities | None
+
+
+class Gateway(Protocol):
+    """``fim.slivers.gateway.Gateway``."""
+
+    lab: Labels | None
+
+
+class Route(Protocol):
+    """``fim.slivers.path_info.ERO``."""
+
+    def get(self) -> tuple[object, Any]:
+        """Return the kind of the route, and of a path the object whose ``get`` has its hops."""
+
+
+class NetworkService(Service, Protocol):
+    """A network service of the network's AM."""
+
+    technology: object
+    gateway: Gateway | None
+    ero: Route | None
+    mirror_port: object
+    mirror_vlan: object
+    mirror_direction: object
 
 
 class ServiceInfo(Protocol):
@@ -118,6 +156,9 @@ class Unit(Protocol):
 
     def get_reservation_id(self) -> object:
         """Return the reservation id; its text is the sliver's id."""
+
+    def get_resource_type(self) -> object:
+        """Return the resource type; its text is that of the sliver's type."""
 
     def get_properties(self) -> Mapping[str, object] | None:
         """Return the slice's properties."""

@@ -1,0 +1,310 @@
+"""Translate FIM's network services to our model, as CF has decided them: nothing is left open here.
+
+Of an interface the allocations count, and what they lack is read from its labels. Bandwidth comes as
+Gbit/s, bursts in the unit of ``actor.burst_unit``.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from fabric_direct.actor.fim import named_interfaces
+from fabric_direct.actor.fim_fields import (
+    below,
+    label,
+    made,
+    number,
+    prefix_of,
+    refuse_other_type,
+    text,
+)
+from fabric_direct.actor.names import component_id, host_name
+from fabric_direct.actor.sliver import Capacities, Labels, NetworkService, ServicePort, Unit
+from fabric_direct.config import Site
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.network_services import SERVICES, Ero, Gateway, Mirror, Peer, ServiceInterface
+from fabric_direct.network_services import NetworkService as Wanted
+
+log = logging.getLogger(__name__)
+
+_FIELDS = {
+    "id": "reservation_id",
+    "name": "labels.local_name",
+    "interfaces": "interface_info.interfaces",
+    "gateway": "gateway.lab",
+    "asn": "labels.asn",
+    "mirror": "mirror_port",
+}
+_PLACE = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+))?: (.+)", re.DOTALL)
+_FAMILY = {"FABNetv4": "ipv4", "FABNetv6": "ipv6", "FABNetv4Ext": "ipv4", "FABNetv6Ext": "ipv6"}
+_LIMITED = ("L2Bridge", "L2PTP", "L2STS")
+"""The types whose interfaces have a bandwidth that is asked for; AL2S has one on all."""
+_AL2S = "AL2S"
+_KBIT = {"Mbit": 1000, "MB": 8000}
+_CLOUDS = {"AWS": "AWS", "Google Cloud Platform": "GCP"}
+_DIRECTIONS = {"Both": "both", "RX_Only": "rx", "TX_Only": "tx"}
+
+
+def service_of(sliver: object) -> NetworkService:
+    """Return a unit's sliver as a network service.
+
+    :raises InvalidSliver: if there is none, or it has a type that is not served.
+    """
+    refuse_other_type(sliver, SERVICES, "interface_info")
+    return cast(NetworkService, sliver)
+
+
+def network_service(site: Site, unit: Unit, service: NetworkService) -> Wanted:
+    """Return a unit's network service.
+
+    :raises InvalidSliver: with FIM's field, if one is missing or invalid.
+    """
+    kind, ports = str(service.get_type()), ports_of(service)
+    values = {
+        "id": str(unit.get_reservation_id()),
+        "name": service_name(service),
+        "interfaces": tuple(_interface(site, service, *item) for item in ports.items()),
+        **_OWN.get(kind, _nothing)(service),
+    }
+    try:
+        return made(SERVICES[kind], _fields(kind), **values)
+    except InvalidSliver as error:
+        raise _located(error, service) from error
+
+
+def ports_of(service: NetworkService) -> dict[str, ServicePort]:
+    """Return a service's interfaces by name."""
+    return {name: cast(ServicePort, port) for name, port in named_interfaces(service)}
+
+
+def service_name(service: NetworkService) -> str:
+    """Return the name of a service: the one that its labels give it, or else the sliver's own."""
+    given = label(service.labels, "local_name") or text(service.get_name(), "resource_name")
+    return host_name(text(given, "labels.local_name"))
+
+
+def _fields(kind: str) -> dict[str, str]:
+    """Return FIM's field for each of ours."""
+    public = {"public": f"labels.{_FAMILY[kind]}"} if kind in _FAMILY else {}
+    return _FIELDS | public
+
+
+def _located(error: InvalidSliver, service: NetworkService) -> InvalidSliver:
+    """Return the error with FIM's field, if its sentence begins with one of ours."""
+    found = _PLACE.fullmatch(error.what)
+    if error.field or not found:
+        return error
+    own, number, field, what = found.groups()
+    if own != "interfaces":
+        return InvalidSliver(what, field=_fields(str(service.get_type())).get(own, own))
+    where = _port_field(list(ports_of(service))[int(number)])
+    return InvalidSliver(what, field=_port_fields(service, where).get(field, where))
+
+
+# --- interfaces
+
+
+def _interface(site: Site, service: NetworkService, name: str, port: ServicePort) -> Any:
+    where = _port_field(name)
+    return made(
+        ServiceInterface,
+        _port_fields(service, where),
+        id=component_id(name),
+        device=text(_decided(port, "device_name"), f"{where}.labels.device_name"),
+        port=text(_decided(port, "local_name"), f"{where}.labels.local_name"),
+        vlan=number(_decided(port, "vlan")) or "untagged",
+        inner_vlan=number(_decided(port, "inner_vlan")) or None,
+        mac=_decided(port, "mac"),
+        mtu=getattr(port.capacities, "mtu", 0) or None,
+        **_limits(site, service, port.capacities),
+        **_at_layer_3(service, port, where),
+    )
+
+
+def _port_field(name: str) -> str:
+    return f"interface_info.interfaces[{name}]"
+
+
+def _port_fields(service: NetworkService, where: str) -> dict[str, str]:
+    """Return FIM's field for each of ours."""
+    family = _FAMILY.get(str(service.get_type()), "ipv4_subnet")
+    fields = below(f"{where}.labels", "vlan", "inner_vlan", "mac") | {
+        "address": f"{where}.labels.{family}"
+    }
+    fields |= {"device": f"{where}.labels.device_name", "port": f"{where}.labels.local_name"}
+    fields |= {"bandwidth": f"{where}.capacities.bw", "burst": f"{where}.capacities.burst_size"}
+    return fields | {"mtu": f"{where}.capacities.mtu", "peer": f"{where}.peer_labels"}
+
+
+def _decided(port: ServicePort, name: str) -> object:
+    """Return the allocation, or else the label."""
+    return label(port.label_allocations, name) or label(port.labels, name)
+
+
+def _limits(site: Site, service: NetworkService, asked: Capacities | None) -> dict[str, object]:
+    """Return bandwidth and burst; a burst without a bandwidth means nothing."""
+    limited = str(service.get_type()) in _LIMITED or service.technology == _AL2S
+    if not (limited and asked and asked.bw):
+        return {}
+    burst = asked.burst_size * _KBIT[site.actor.burst_unit]
+    return {"bandwidth": asked.bw * 1000, "burst": burst or None}
+
+
+def _at_layer_3(service: NetworkService, port: ServicePort, where: str) -> dict[str, object]:
+    kind = str(service.get_type())
+    if kind in _FAMILY:
+        return _address(service, port, _FAMILY[kind], where)
+    if kind != "L3VPN":
+        return {}
+    local = _subnet(partial(_decided, port), f"{where}.labels")
+    if _has_peer(port.peer_labels):
+        return {"peer": _peer(local, port.peer_labels, f"{where}.peer_labels")}
+    field = {"address": f"{where}.labels.ipv4_subnet"}
+    return {"gateway": made(Gateway, field, address=local)}
+
+
+def _address(
+    service: NetworkService, port: ServicePort, family: str, where: str
+) -> dict[str, object]:
+    """Return the address that CF has chosen, with the prefix length of the service's subnet."""
+    address = _decided(port, family)
+    if not address:
+        return {}
+    subnet = _decided(port, f"{family}_subnet") or label(
+        _gateway_labels(service), f"{family}_subnet"
+    )
+    prefix = prefix_of(subnet, family, f"{where}.labels")
+    return {"address": f"{address}/{prefix}"}
+
+
+def _subnet(value: Callable[[str], object], field: str) -> str:
+    """Return an address with its prefix length, of either version."""
+    found = value("ipv4_subnet") or value("ipv6_subnet")
+    return text(found, f"{field}.ipv4_subnet")
+
+
+def _has_peer(labels: Labels | None) -> bool:
+    names = ("asn", "ipv4_subnet", "ipv6_subnet", "bgp_key", "account_id")
+    return any(label(labels, name) for name in names)
+
+
+def _peer(local: str, labels: Labels | None, field: str) -> Peer:
+    remote = _subnet(partial(label, labels), field)
+    account = label(labels, "account_id")
+    cloud = _CLOUDS.get(str(label(labels, "local_name")))
+    if account and not cloud:
+        known = ", ".join(_CLOUDS)
+        raise InvalidSliver(
+            "is no cloud that an account can be of",
+            field=f"{field}.local_name",
+            why=f"known: {known}",
+        )
+    return made(
+        Peer,
+        {
+            "local": field.replace("peer_labels", "labels.ipv4_subnet"),
+            "address": f"{field}.ipv4_subnet",
+            "key": f"{field}.bgp_key",
+            "account": f"{field}.account_id",
+            "asn": f"{field}.asn",
+        },
+        local=local,
+        address=remote.partition("/")[0],
+        asn=_asn(labels, f"{field}.asn"),
+        key=label(labels, "bgp_key"),
+        cloud=cloud,
+        account=account,
+    )
+
+
+def _asn(labels: Labels | None, field: str) -> object:
+    return number(text(label(labels, "asn"), field))
+
+
+# --- what only some types have
+
+
+def _nothing(_: NetworkService) -> dict[str, object]:
+    return {}
+
+
+def _fabnet(family: str, service: NetworkService) -> dict[str, object]:
+    labels, field = _gateway_labels(service), "gateway.lab"
+    address = text(label(labels, family), f"{field}.{family}")
+    subnet = text(label(labels, f"{family}_subnet"), f"{field}.{family}_subnet")
+    values = {
+        "address": f"{address}/{prefix_of(subnet, family, field)}",
+        "mac": label(labels, "mac"),
+    }
+    fields = {"address": f"{field}.{family}", "mac": f"{field}.mac"}
+    return {"gateway": made(Gateway, fields, **values)}
+
+
+def _gateway_labels(service: NetworkService) -> Labels | None:
+    return service.gateway.lab if service.gateway else None
+
+
+def _external(family: str, service: NetworkService) -> dict[str, object]:
+    """Return the gateway, and the addresses that are reachable from outside: none at first."""
+    found = getattr(service.labels, family, None)
+    public = tuple(found) if isinstance(found, list | tuple) else (found,) if found else ()
+    return _fabnet(family, service) | {"public": public}
+
+
+def _vpn(service: NetworkService) -> dict[str, object]:
+    return {"asn": _asn(service.labels, "labels.asn")}
+
+
+def _mirror(service: NetworkService) -> dict[str, object]:
+    direction = str(service.mirror_direction)
+    if direction not in _DIRECTIONS:
+        known = ", ".join(_DIRECTIONS)
+        raise InvalidSliver(f"must be one of {known}", field="mirror_direction")
+    mirror = made(
+        Mirror,
+        {"port": "mirror_port", "vlan": "mirror_vlan"},
+        port=text(service.mirror_port, "mirror_port"),
+        vlan=number(service.mirror_vlan) or None,
+        direction=_DIRECTIONS[direction],
+    )
+    return {"mirror": mirror}
+
+
+def _circuit(service: NetworkService) -> dict[str, object]:
+    """Return the route; links on it are for accounting, and no hops."""
+    a2z, z2a = _route(service)
+    hops = {"a2z": _hops(a2z), "z2a": _hops(z2a)}
+    return {"ero": made(Ero, below("ero", *hops), **hops)} if any(hops.values()) else {}
+
+
+def _route(service: NetworkService) -> tuple[Any, Any]:
+    if service.ero is None:
+        return (), ()
+    kind, path = service.ero.get()
+    if str(kind) != "Path" or path is None:
+        raise InvalidSliver("must be a path", field="ero", why=f"it is of type {kind}")
+    return cast("tuple[Any, Any]", path.get())
+
+
+def _hops(hops: Any) -> tuple[Any, ...]:
+    return tuple(hop for hop in hops or () if not str(hop).startswith("link:"))
+
+
+def _site_to_site(service: NetworkService) -> dict[str, object]:
+    if service.ero is not None:
+        log.warning("%s has an ero, which FIM forbids for L2STS: ignored", service.get_name())
+    return {}
+
+
+_OWN: Mapping[str, Callable[[NetworkService], dict[str, object]]] = {
+    "L2PTP": _circuit,
+    "L2STS": _site_to_site,
+    "FABNetv4": partial(_fabnet, "ipv4"),
+    "FABNetv6": partial(_fabnet, "ipv6"),
+    "FABNetv4Ext": partial(_external, "ipv4"),
+    "FABNetv6Ext": partial(_external, "ipv6"),
+    "L3VPN": _vpn,
+    "PortMirror": _mirror,
+}
