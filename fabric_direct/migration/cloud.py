@@ -59,7 +59,10 @@ def _login(variable: str, value: Value | None, place: Place, draft: Draft) -> No
 
 
 def _address(text: str) -> str:
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise ValueError("is no address") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be http://… or https://…")
     if "@" in parts.netloc or parts.query or parts.fragment:

@@ -328,6 +328,7 @@ class TestThePassword:
         "host": f"{HEAD.rstrip()} password={shlex.quote(UNTOLD)}\n",
         "group": f"{HEAD}[fabric_head:vars]\npassword={UNTOLD}\n",
         "address": HEAD.replace("127.0.0.1", f"admin:{shlex.quote(UNTOLD)}@127.0.0.1"),
+        "odd address": HEAD.replace("127.0.0.1", "'admin:s3cr3t@h℀'"),
         "worker": f"{HEAD}{WORKER.rstrip()} ansible_ssh_pass={shlex.quote(UNTOLD)}\n",
         "broken line": f"{HEAD}[fabric_head:vars]\npassword: {UNTOLD}\n",
         "broken quotes": f'{HEAD.rstrip()} password="{UNTOLD}\n',
