@@ -28,6 +28,7 @@ _STANDARD = Path("/etc/openstack/secure.yaml")
 @click.command("migrate")
 @click.option("--vm", type=_FILE, help="vm_handler_config.yml")
 @click.option("--vnic", type=_FILE, help="vnic_net_handler_config.yml")
+@click.option("--net", type=_FILE, help="net_handler_config.yml")
 @click.option("--inventory", type=_FILE, help="The Ansible inventory: a file or a directory.")
 @click.option("--actor-config", type=_FILE, help="The AM actor's own config.yml.")
 @click.option(
@@ -44,6 +45,7 @@ def migrate_(
     settings: Settings,
     vm: Path | None,
     vnic: Path | None,
+    net: Path | None,
     inventory: Path | None,
     actor_config: Path | None,
     output: str,
@@ -58,9 +60,11 @@ def migrate_(
     from fabric_direct.migration.draft import Kind  # noqa: PLC0415 - see the package
     from fabric_direct.migration.translate import Sources, migrate  # noqa: PLC0415
 
-    sources = Sources(vm, vnic, inventory, actor_config)
+    sources = Sources(vm, vnic, net, inventory, actor_config)
     if sources == Sources():
-        raise click.UsageError("name at least one of --vm, --vnic, --inventory, --actor-config")
+        raise click.UsageError(
+            "name at least one of --vm, --vnic, --net, --inventory, --actor-config"
+        )
     folder = None if output == "-" else Path(output)
     done = migrate(sources, folder / "secure.yaml" if folder else _STANDARD)
     written = _write(_documents(done), folder, force=force) if folder else []

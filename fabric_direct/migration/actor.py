@@ -5,11 +5,13 @@ import re
 from fabric_direct.migration.draft import Draft
 from fabric_direct.migration.values import Fields
 
-# The classes that `fabric_direct.actor` has in place of fabric_am's.
+# fabric_am's classes, and those of `fabric_direct.actor` in their place.
 _SERVED = {
-    ("fabric_am.handlers.vm_handler", "VMHandler"),
-    ("fabric_am.handlers.vnic_net_handler", "VnicNetHandler"),
+    ("fabric_am.handlers.vm_handler", "VMHandler"): "VMHandler",
+    ("fabric_am.handlers.vnic_net_handler", "VnicNetHandler"): "VnicNetHandler",
+    ("fabric_am.handlers.net_handler", "NetHandler"): "NetworkServiceHandler",
 }
+_STAYS = {"Al2sHandler": "AL2S has no driver yet, and stays with fabric_am's Al2sHandler"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _FILE = "config.properties.file"
 
@@ -33,16 +35,20 @@ def _resource(resource: Fields, draft: Draft) -> None:
     label = resource.text("type") or "a resource without a type"
     handler = resource.get("handler")
     named = handler.text("class")
-    if (handler.text("module"), named) in _SERVED:
-        _change(label, handler, draft)
+    served = _SERVED.get((handler.text("module"), named))
+    if served:
+        _change(label, handler, served, draft)
     else:
-        why = f"{named or 'its handler'} has no counterpart here"
+        why = _STAYS.get(named, f"{named or 'its handler'} has no counterpart here")
         draft.skip(handler.place(), f"handler of {label}", why, "leave it as it is")
 
 
-def _change(label: str, handler: Fields, draft: Draft) -> None:
+def _change(label: str, handler: Fields, served: str, draft: Draft) -> None:
     why = "this line makes the actor use fabric_direct"
     draft.to_do(handler.place("module"), f"module of {label}", why, "module: fabric_direct.actor")
+    if served != handler.text("class"):
+        why = "the class has another name here"
+        draft.to_do(handler.place("class"), f"class of {label}", why, f"class: {served}")
     why = "the handler reads the site instead of its old file"
     remedy = f"{_FILE}: /etc/fabric-direct/site.yaml"
     place = handler.get("properties").place(_FILE)

@@ -27,9 +27,9 @@ def translate(inventory: Inventory, path: Path, draft: Draft) -> None:
         why = "has no group whose name ends with 'head'"
         draft.skip(Place(str(path)), "head", why, "write openstack: in site.yaml, and clouds.yaml")
         return
-    first, *others = found
+    first, *more = found
     _head(inventory.places[first], inventory.variables(first), draft)
-    for name in others:
+    for name in more:
         why = f"the cloud was read from {first}"
         draft.skip(inventory.places[name], f"head {name}", why, "check whether they differ")
 
@@ -43,7 +43,7 @@ def _head(place: Place, variables: Variables, draft: Draft) -> None:
         draft.take(path, variable, variables.get(variable))
     groups = variables.get("security_group")
     draft.take(("openstack", "security_groups"), "security_group", groups, as_list)
-    _others(variables, draft)
+    others(variables, VARIABLES, "OpenStack's API is asked, not its head", draft)
 
 
 def _login(variable: str, value: Value | None, place: Place, draft: Draft) -> None:
@@ -53,12 +53,16 @@ def _login(variable: str, value: Value | None, place: Place, draft: Draft) -> No
     elif draft.usable(variable, value, remedy):
         try:
             text = as_text(value.content)
-            draft.auth[variable] = _address(text) if variable == "auth_url" else text
+            draft.auth[variable] = address(text) if variable == "auth_url" else text
         except ValueError as error:
             draft.skip(value.place, variable, str(error), remedy)
 
 
-def _address(text: str) -> str:
+def address(text: str) -> str:
+    """Return the address of an API.
+
+    :raises ValueError: if it is none, or contains more than that; its content is not in the message.
+    """
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -71,29 +75,54 @@ def _address(text: str) -> str:
 
 
 def _password(value: Value | None, place: Place, draft: Draft) -> None:
-    hidden = value.hidden() if value else "is not set for this head"
     why = "is in none of the new files; openstacksdk reads it from a file secure.yaml"
-    remedy = f"run this, and type it in: {command(draft.name, draft.secure)}"
+    line = command(draft.name, draft.secure)
+    password("password", value, place, (why, line), draft)
+
+
+def password(
+    what: str, value: Value | None, place: Place, told: tuple[str, str], draft: Draft
+) -> None:
+    """Report a password, which is never taken.
+
+    :param told: where it will be read from, and the command that writes it there.
+    """
+    why, line = told
+    hidden = value.hidden() if value else "is not set in the inventory"
     where = value.place if value else place
-    draft.to_do(where, "password", f"{hidden}; it {why}" if hidden else why, remedy)
+    whole = f"{hidden}; it {why}" if hidden else why
+    draft.to_do(where, what, whole, f"run this, and type it in: {line}")
 
 
 def command(cloud: str, secure: Path) -> str:
+    """Return a shell command that asks for a cloud's password and writes it to ``secure.yaml``."""
+    entry = f'{{"clouds": {{{json.dumps(cloud)}: {{"auth": {{"password": getpass.getpass()}}}}}}}}'
+    return typed_in(f"print(json.dumps({entry}))", secure)
+
+
+def typed_in(statement: str, path: Path) -> str:
     """Return a shell command that asks for a password and writes it to a file of mode 0600.
 
     The password is in no argument, and so in no history and no list of processes. An existing file is
     left unchanged.
+
+    :param statement: in Python, with getpass and json: prints what the file is to contain.
     """
-    entry = f'{{"clouds": {{{json.dumps(cloud)}: {{"auth": {{"password": getpass.getpass()}}}}}}}}'
-    program = f"import getpass, json; print(json.dumps({entry}))"
-    folder, file = shlex.quote(str(secure.parent)), shlex.quote(str(secure))
-    return f"mkdir -p {folder}; (umask 077; set -C; python3 -c {shlex.quote(program)} > {file})"
+    program = shlex.quote(f"import getpass, json; {statement}")
+    folder, file = shlex.quote(str(path.parent)), shlex.quote(str(path))
+    return f"mkdir -p {folder}; (umask 077; set -C; python3 -c {program} > {file})"
 
 
-def _others(variables: Variables, draft: Draft) -> None:
+def others(variables: Variables, known: set[str], why: str, draft: Draft) -> None:
+    """Report the variables that are not known.
+
+    :param why: Ansible's own are not needed.
+    """
     for variable, value in variables.items():
         if variable.startswith("ansible_"):
-            draft.not_needed(value.place, variable, "OpenStack's API is asked, not its head")
-        elif variable not in VARIABLES:
-            why = "is not read by fabric_am's playbooks, or has no counterpart"
-            draft.skip(value.place, variable, why, "check whether something of yours relies on it")
+            draft.not_needed(value.place, variable, why)
+        elif variable not in known:
+            unread = "is not read by fabric_am's playbooks, or has no counterpart"
+            draft.skip(
+                value.place, variable, unread, "check whether something of yours relies on it"
+            )

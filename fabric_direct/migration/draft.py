@@ -51,6 +51,8 @@ class Draft:
     """Sections and fields of site.yaml."""
     auth: dict[str, str] = field(default_factory=dict)
     """How to log in to the cloud; never the password."""
+    border_routers: Value | None = None
+    """As NetHandler's configuration names them."""
     origins: dict[Steps, Place] = field(default_factory=dict)
     """Where the fields of the site come from."""
     findings: list[Finding] = field(default_factory=list)

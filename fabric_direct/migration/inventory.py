@@ -15,6 +15,7 @@ MOST = 4096
 
 _RANGE = re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
 _WORKERS = re.compile(r"(^|[_-])workers?$")
+_CONTROLLERS = re.compile(r"(^|[_-])nso$")
 _HEADS = re.compile(r"(^|[_-])heads?$")
 
 
@@ -62,6 +63,10 @@ class Inventory:
     def heads(self) -> list[str]:
         """Return the hosts of the groups whose names end with ``head``."""
         return self.members(*filter(_HEADS.search, self.groups))
+
+    def controllers(self) -> list[str]:
+        """Return the hosts of the groups whose names end with ``nso``."""
+        return self.members(*filter(_CONTROLLERS.search, self.groups))
 
     def variables(self, host: str) -> Variables:
         """Return the variables of a host, merged as Ansible does.

@@ -4,12 +4,15 @@ from pathlib import PurePosixPath
 
 from fabric_direct.migration.draft import Draft
 from fabric_direct.migration.values import Fields, Value, as_text
+from fabric_direct.network_services import SERVICES
 
 _VM, _PCI = "head_vm_provisioning.yml", "worker_pci_provisioning.yml"
 _PORT, _LIBVIRT = "head_port_provisioning.yml", "worker_libvirt_operations.yml"
+_NSO = "netam_nso_data.yml"
 
 # Resource type -> its field below `drivers:`, and the driver for each of upstream's playbooks.
-_TYPES = {
+_SERVICES = {kind: (kind, {_NSO: "nso"}) for kind in SERVICES}
+_TYPES = _SERVICES | {
     "VM": ("VM", {_VM: "openstack"}),
     "Storage": ("Storage", {"head_volume_provisioning.yml": "openstack"}),
     "SharedNIC-OpenStack-vNIC": ("vNIC", {_PORT: "openstack"}),
@@ -45,9 +48,8 @@ _WITHIN = {
     "cleanup": {"NVME": "nvme_cleanup.yml", "ALL": _VM},
 }
 _OTHERS = {
-    "head_switch_provisioning.yml": "SwitchHandler",
-    "netam_nso_data.yml": "NetHandler",
-    "al2s.yml": "Al2sHandler",
+    "head_switch_provisioning.yml": "fabric_am's SwitchHandler serves it",
+    "al2s.yml": "AL2S has no driver yet, and stays with fabric_am's Al2sHandler",
 }
 
 
@@ -66,10 +68,11 @@ def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
 def _type(name: str, value: Value, draft: Draft) -> None:
     label, playbook = f"playbooks.{name}", _file(value)
     kind, _, model = name.partition("_")
-    if playbook in _OTHERS or kind not in _TYPES:
+    types = _SERVICES if playbook == _NSO else _TYPES
+    if playbook in _OTHERS or kind not in types:
         _not_served(label, value, draft)
         return
-    key, drivers = _TYPES[kind]
+    key, drivers = types[kind]
     usual = next(iter(drivers.values()))
     path = ("drivers", f"{key}_{model}" if model else key)
     draft.put(path, drivers.get(playbook, usual), value.place)
@@ -92,10 +95,10 @@ def _own(label: str, value: Value, instead: str, draft: Draft) -> None:
 
 
 def _not_served(label: str, value: Value, draft: Draft) -> None:
-    handler = _OTHERS.get(_file(value))
-    whose = f"; fabric_am's {handler} serves it" if handler else ""
+    whose = _OTHERS.get(_file(value))
+    why = "is not served here" + (f"; {whose}" if whose else "")
     remedy = "leave the handler of this type as it is in the actor's configuration"
-    draft.skip(value.place, label, f"is not served here{whose}", remedy)
+    draft.skip(value.place, label, why, remedy)
 
 
 def _file(value: Value) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-_ORDER = ("drivers", "openstack", "guest_access", "actor", "hosts", "images")
+_ORDER = ("drivers", "openstack", "services", "guest_access", "actor", "hosts", "images")
 _SITE = """\
 # A site, translated from the configuration of fabric_am. All fields: docs/operating.md of fabric-direct,
 # or `fabric-direct schema site`.

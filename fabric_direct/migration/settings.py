@@ -1,4 +1,4 @@
-"""Translate ``vm_handler_config.yml`` and ``vnic_net_handler_config.yml``."""
+"""Translate ``vm_handler_config.yml``, ``vnic_net_handler_config.yml``, ``net_handler_config.yml``."""
 
 from fabric_direct.migration import playbooks
 from fabric_direct.migration.draft import Convert, Draft
@@ -17,7 +17,7 @@ _NOT_NEEDED = {
     ("playbooks", "inventory_location"): "the workers are in site.yaml",
     ("playbooks", "hostname_suffix"): "the workers have the inventory's names",
 }
-_SECTIONS = ("ansible", "runtime", "playbooks")
+_SECTIONS = ("ansible", "runtime", "playbooks", "network")
 
 
 def translate(document: Fields, draft: Draft) -> None:
@@ -44,6 +44,8 @@ def _field(section: str, name: str, value: Value, document: Fields, draft: Draft
         _images(document.get("runtime", "images"), draft)
     elif label == "playbooks.admin_ssh_key":
         draft.take(("guest_access", "ssh_key"), label, value, as_path)
+    elif label == "network.border_routers":
+        draft.border_routers = value
     elif section == "playbooks":
         playbooks.translate(name, value, document.get("playbooks", name), draft)
     else:
@@ -60,5 +62,5 @@ def _image(user: object) -> dict[str, str]:
 
 
 def _unknown(label: str, value: Value, draft: Draft) -> None:
-    why = "is not read by fabric_am's VM and vNIC handlers"
+    why = "is not read by fabric_am's VM, vNIC and network handlers"
     draft.skip(value.place, label, why, "check whether something of yours relies on it")

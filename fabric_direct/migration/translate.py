@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric_direct.migration import actor, cloud, render, settings, workers
+from fabric_direct.migration import actor, cloud, nso, render, settings, workers
 from fabric_direct.migration.draft import Draft, Finding, settle
 from fabric_direct.migration.inventory import Inventory
 from fabric_direct.migration.sources import read_inventory
@@ -18,6 +18,8 @@ class Sources:
     """``vm_handler_config.yml``"""
     vnic: Path | None = None
     """``vnic_net_handler_config.yml``"""
+    net: Path | None = None
+    """``net_handler_config.yml``"""
     inventory: Path | None = None
     """The Ansible inventory: an INI or YAML file, or a directory."""
     actor_config: Path | None = None
@@ -47,16 +49,16 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     config = read_document(sources.actor_config) if sources.actor_config else None
     inventory = read_inventory(sources.inventory, draft) if sources.inventory else Inventory()
     draft.name = _name(config, inventory)
-    for path in (sources.vm, sources.vnic):
+    for path in (sources.vm, sources.vnic, sources.net):
         if path:
             settings.translate(read_document(path), draft)
     if sources.inventory:
         cloud.translate(inventory, sources.inventory, draft)
+        nso.translate(inventory, sources.inventory, draft)
         workers.translate(inventory, sources.inventory, draft)
     else:
-        draft.skip(
-            None, "inventory", "was not given", "give it: --inventory, for cloud and workers"
-        )
+        remedy = "give it: --inventory, for cloud, workers and NSO"
+        draft.skip(None, "inventory", "was not given", remedy)
     if config:
         actor.translate(config, draft)
     site = settle(draft)

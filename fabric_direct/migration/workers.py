@@ -134,10 +134,10 @@ def _arguments(name: str, value: Value, draft: Draft) -> None:
 
 
 def _others(inventory: Inventory, draft: Draft) -> None:
-    """Report groups without workers and heads."""
-    known = {*inventory.workers(), *inventory.heads()}
+    """Report groups without workers, heads and NSO."""
+    known = {*inventory.workers(), *inventory.heads(), *inventory.controllers()}
     for name, group in inventory.groups.items():
         hosts = set(inventory.members(name))
         if name not in ("all", "ungrouped") and hosts and not hosts & known:
-            why = f"has no worker or head among its hosts ({len(hosts)})"
+            why = f"has no worker, head or NSO among its hosts ({len(hosts)})"
             draft.skip(group.place, f"group {name}", why, "leave it to the handler that needs it")

@@ -20,7 +20,7 @@ from fabric_direct.cli import main
 from fabric_direct.config import Site, load_site
 from fabric_direct.errors import Refused
 from fabric_direct.migration import ini
-from fabric_direct.migration.cloud import command
+from fabric_direct.migration.cloud import command, typed_in
 from fabric_direct.migration.draft import Finding, Kind
 from fabric_direct.migration.inventory import Inventory, expand
 from fabric_direct.migration.translate import Migration, Sources, migrate
@@ -34,6 +34,7 @@ HEAD = (
     "ext_network=public net_name=management-2004 security_group=fabric-sliver,default key_name=default\n"
 )
 WORKER = "[fabric_worker]\nw1 ansible_host=127.0.0.2\n"
+NSO = "[fabric_site_nso]\nnso url=https://127.0.0.5:8888/jsonrpc username=am\n"
 Write = Callable[..., Path]
 Run = Callable[..., Result]
 
@@ -92,6 +93,7 @@ class TestTheExample:
         return migrated(
             vm=EXAMPLES / "vm_handler_config.yml",
             vnic=EXAMPLES / "vnic_net_handler_config.yml",
+            net=EXAMPLES / "net_handler_config.yml",
             inventory=EXAMPLES / "inventory",
             actor_config=EXAMPLES / "config.yml",
         )
@@ -109,11 +111,22 @@ class TestTheExample:
                 "NVME": "hostdev",
                 "Storage": "openstack",
                 "vNIC": "openstack",
+                "L2STS": "nso",
+                "FABNetv4": "nso",
+                "FABNetv4Ext": "nso",
             },
             "openstack": {
                 "cloud": "lab-am",
                 "external_network": "public",
                 "security_groups": ("default",),
+            },
+            "services": {
+                "nso": {
+                    "url": "https://127.0.0.5/restconf",
+                    "user": "am",
+                    "password_file": Path("/etc/fabric-direct/nso-password"),
+                    "border_routers": ("core-1", "core-2"),
+                }
             },
             "guest_access": {"ssh_key": Path("/etc/fabric/actor/site-key")},
             "actor": {
@@ -149,6 +162,7 @@ class TestTheExample:
             ("ansible_become_password", 2),
             ("group fabric_p4_switch", 2),
             ("handler of Switch", 25),
+            ("handler of L2PTP, L3VPN", 41),
         }
 
     def test_the_lines_of_the_actors_configuration_that_change_are_named(
@@ -158,6 +172,12 @@ class TestTheExample:
         assert (module.kind, str(module.place)) == (Kind.TO_DO, f"{EXAMPLES}/config.yml:10")
         assert module.remedy == "module: fabric_direct.actor"
         assert said(done, "config.properties.file of L2Bridge").remedy.endswith("site.yaml")
+        of_nso = said(done, "class of L2STS, FABNetv4, FABNetv4Ext")
+        assert (of_nso.kind, of_nso.remedy) == (Kind.TO_DO, "class: NetworkServiceHandler")
+        assert str(of_nso.place) == f"{EXAMPLES}/config.yml:35"
+
+    def test_al2s_stays_with_fabric_am(self, done: Migration) -> None:
+        assert "AL2S has no driver yet" in said(done, "handler of L2PTP, L3VPN").why
 
     def test_what_is_not_needed_is_said_in_a_line_each(self, done: Migration) -> None:
         idle = {f.what for f in done.findings if f.kind is Kind.NOT_NEEDED}
@@ -240,6 +260,8 @@ class TestTheSettings:
             ("FPGA_Xilinx-SN1022: sn1022_fpga_provisioning.yml", ("FPGA_Xilinx-SN1022", "sn1022")),
             ("Storage: head_volume_provisioning.yml", ("Storage", "openstack")),
             ("L2Bridge: head_port_provisioning.yml", ("vNIC", "openstack")),
+            ("L2Bridge: netam_nso_data.yml", ("L2Bridge", "nso")),
+            ("PortMirror: netam_nso_data.yml", ("PortMirror", "nso")),
         ],
     )
     def test_a_playbook_is_a_driver(
@@ -253,9 +275,9 @@ class TestTheSettings:
         ("field", "handler"),
         [
             ("Switch: head_switch_provisioning.yml", "SwitchHandler"),
-            ("L2PTP: netam_nso_data.yml", "NetHandler"),
-            ("L2Bridge: netam_nso_data.yml", "NetHandler"),
+            ("Switch: netam_nso_data.yml", "is not served here"),
             ("L3Cloud: al2s.yml", "Al2sHandler"),
+            ("L3VPN: al2s.yml", "AL2S has no driver yet"),
             ("Teapot: teapot.yml", "is not served here"),
         ],
     )
@@ -329,6 +351,8 @@ class TestThePassword:
         "group": f"{HEAD}[fabric_head:vars]\npassword={UNTOLD}\n",
         "address": HEAD.replace("127.0.0.1", f"admin:{shlex.quote(UNTOLD)}@127.0.0.1"),
         "odd address": HEAD.replace("127.0.0.1", "'admin:s3cr3t@h℀'"),
+        "nso": f"{NSO.rstrip()} password={shlex.quote(UNTOLD)}\n",
+        "address of nso": NSO.replace("https://", f"https://am:{shlex.quote(UNTOLD)}@"),
         "worker": f"{HEAD}{WORKER.rstrip()} ansible_ssh_pass={shlex.quote(UNTOLD)}\n",
         "broken line": f"{HEAD}[fabric_head:vars]\npassword: {UNTOLD}\n",
         "broken quotes": f'{HEAD.rstrip()} password="{UNTOLD}\n',
@@ -499,6 +523,102 @@ class TestWorkers:
         done = migrated(inventory=write("inventory", text))
         assert list(site(done, tmp_path).hosts) == ["w1"]
         assert done.clouds
+
+
+class TestTheNso:
+    NET = "playbooks: {L2PTP: netam_nso_data.yml}\nnetwork: {border_routers: 'a, b'}\n"
+
+    def of(self, inventory: str, write: Write, net: str = NET) -> Migration:
+        text = HEAD + WORKER + inventory
+        return migrated(net=write("net.yml", net), inventory=write("inventory", text))
+
+    def test_is_reached_by_restconf_at_the_same_address(self, write: Write, tmp_path: Path) -> None:
+        nso = site(self.of(NSO, write), tmp_path).services.nso
+        assert nso
+        assert (nso.url, nso.user) == ("https://127.0.0.5:8888/restconf", "am")
+        assert nso.border_routers == ("a", "b")
+
+    def test_its_password_is_typed_into_the_file_that_the_site_names(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of(f"{NSO.rstrip()} password=s3cr3t", write)
+        nso = site(done, tmp_path).services.nso
+        assert nso
+        found = said(done, "password of NSO")
+        assert (found.kind, f"> {nso.password_file})" in found.remedy) == (Kind.TO_DO, True)
+
+    def test_the_command_writes_the_first_line_of_that_file(self, run: Run) -> None:
+        _type_in(typed_in("print(getpass.getpass())", Path("new/nso-password")), UNTOLD)
+        assert Path("new/nso-password").read_text() == f"{UNTOLD}\n"
+        assert Path("new/nso-password").stat().st_mode & 0o777 == 0o600
+
+    def test_bursts_keep_their_numbers(self, write: Write, tmp_path: Path) -> None:
+        done = self.of(NSO, write)
+        loaded = site(done, tmp_path)
+        assert loaded.services.nso
+        assert loaded.services.nso.burst_unit == loaded.actor.burst_unit
+        assert said(done, "services.nso.burst_unit").kind is Kind.TO_DO
+
+    @pytest.mark.parametrize(
+        ("variable", "told"),
+        [
+            ("", True),
+            ("validate_certs=false", True),
+            ("validate_certs='{{ x }}'", True),
+            ("validate_certs=true", False),
+        ],
+    )
+    def test_whose_certificate_was_not_verified_needs_its_authority(
+        self, variable: str, told: bool, write: Write
+    ) -> None:
+        done = self.of(f"{NSO.rstrip()} {variable}", write)
+        remedies = [f.remedy for f in done.findings if f.what == "validate_certs"]
+        assert ["services.nso.ca_file" in remedy for remedy in remedies] == [True] * told
+
+    @pytest.mark.parametrize(
+        ("line", "what", "why"),
+        [
+            ("username=am", "url", "is not set"),
+            ("url= username=am", "url", "has no value"),
+            ("url='{{ x }}' username=am", "url", "Jinja2"),
+            ("url=nso username=am", "url", "must be http"),
+            ("url=https://[::1 username=am", "url", "is no address"),
+            ("url=https://nso/restconf username=am", "url", "does not end with /jsonrpc"),
+            ("url=https://nso/jsonrpc", "username", "is not set"),
+            ("url=https://nso/jsonrpc username='a b'", "services.nso", "would be refused"),
+        ],
+    )
+    def test_one_that_is_not_known_is_left_to_the_operator(
+        self, line: str, what: str, why: str, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of(f"[fabric_site_nso]\nnso {line}\n", write)
+        found = said(done, what)
+        assert (found.kind, why in found.why) == (Kind.NOT_TRANSLATED, True)
+        assert site(done, tmp_path).services.nso is None
+
+    @pytest.mark.parametrize("routers", ["{a: b}", "'a b'", "", "'{{ x }}'"])
+    def test_border_routers_that_are_none_are_left_out_alone(
+        self, routers: str, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of(NSO, write, f"network:\n  border_routers: {routers}\n")
+        nso = site(done, tmp_path).services.nso
+        assert nso
+        assert nso.border_routers == ()
+        assert len(skipped(done)) == 1
+
+    def test_one_that_is_needed_and_not_there_is_named(self, write: Write) -> None:
+        assert "services.nso" in said(self.of("", write), "NSO").remedy
+
+    def test_of_two_the_first_is_taken(self, write: Write, tmp_path: Path) -> None:
+        done = self.of(f"{NSO}other url=https://other/jsonrpc username=am\n", write)
+        nso = site(done, tmp_path).services.nso
+        assert nso
+        assert (nso.url, skipped(done)) == ("https://127.0.0.5:8888/restconf", ["NSO other"])
+
+    def test_other_variables_are_named(self, write: Write) -> None:
+        done = self.of(f"{NSO.rstrip()} ansible_host=x teapot=1", write)
+        assert said(done, "ansible_host").kind is Kind.NOT_NEEDED
+        assert said(done, "teapot").kind is Kind.NOT_TRANSLATED
 
 
 class TestInventories:
@@ -679,14 +799,16 @@ class TestTheGuide:
         shutil.copytree(EXAMPLES, Path(), dirs_exist_ok=True)
         said = run(
             *("--vm", "vm_handler_config.yml", "--vnic", "vnic_net_handler_config.yml"),
+            *("--net", "net_handler_config.yml"),
             *("--inventory", "inventory", "--actor-config", "config.yml", "--output", "new"),
         )
         *lines, dots = self.shown("fabric-direct migrate")
         assert said.stdout.splitlines()[: len(lines)] == lines
         assert dots == "…"
         assert Path("new/site.yaml").read_text().splitlines() == self.shown("cat new/site.yaml")
-        (found,) = re.findall(r"run this, and type it in: (.*)", said.stdout)
-        assert f"$ {found}\n" in self.GUIDE.read_text()
+        commands = re.findall(r"run this, and type it in: (.*)", said.stdout)
+        assert len(commands) == 2
+        assert all(f"$ {command}\n" in self.GUIDE.read_text() for command in commands)
 
 
 class TestTheCommand:
@@ -735,7 +857,7 @@ class TestTheCommand:
         result = run("--output", "new")
         assert (result.exit_code, "at least one" in result.stderr) == (2, True)
 
-    @pytest.mark.parametrize("option", ["--vm", "--vnic", "--inventory", "--actor-config"])
+    @pytest.mark.parametrize("option", ["--vm", "--vnic", "--net", "--inventory", "--actor-config"])
     def test_a_file_that_is_not_there_is_bad_input(self, option: str, run: Run) -> None:
         result = run(option, "gone.yml", "--output", "new")
         assert (result.exit_code, "cannot read gone.yml" in result.stderr) == (2, True)
