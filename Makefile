@@ -104,7 +104,7 @@ demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
 
 # The worker's kernel may stop: then another takes its place, and what it interrupted runs once more.
-test-site: site ## the tests of such servers (13 min)
+test-site: site ## the tests of such servers; not part of CI (13 min)
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) $(ONESITE) guard $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
 	$(SUDO) $(KEEPING) $(ONESITE) guard build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
@@ -124,7 +124,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (41 min on 4 cores)
+test-all: ## all that CI runs: tests, demos, checks, the wheel (31 min on 4 cores)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
