@@ -3,6 +3,7 @@
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -11,6 +12,8 @@ from pyroute2 import netns
 _TYPE, _PACKET, _AUXDATA, _TAGGED = 0x88B5, 263, 8, 0x10  # the first is for experiments (IEEE)
 _macs = count(1)
 EVERYONE = b"\xff" * 6
+PATIENCE, QUIET = 60.0, 0.3
+"""Seconds for a frame that must come, on whatever machine; and after which no more is expected."""
 
 
 def _opened(namespace: str) -> socket.socket:
@@ -42,19 +45,26 @@ class Wire:
         tag = struct.pack("!HH", 0x8100, vlan) if vlan else b""
         self._socket.send(to + self.mac + tag + struct.pack("!H", _TYPE) + payload.ljust(60, b"."))
 
-    def received(self, within: float = 0.3) -> list[tuple[int, bytes]]:
+    def received(self) -> list[tuple[int, bytes]]:
         """Return the VLAN and content of all frames until none came for a while."""
+        return list(self.frames())
+
+    def hears(self, content: bytes, vlan: int) -> bool:
+        """Return whether a frame comes."""
+        return (vlan, content) in self.frames(PATIENCE)
+
+    def frames(self, within: float = QUIET) -> Iterator[tuple[int, bytes]]:
+        """Give the VLAN and content of each frame until none came for some seconds."""
         self._socket.settimeout(within)
-        found = []
         while True:
             try:
                 data, aside, flags, _ = self._socket.recvmsg(9000, 128)
             except TimeoutError:
-                return found
+                return
             if flags & socket.MSG_TRUNC or data[12:14] != struct.pack("!H", _TYPE):
                 continue
             if data[6:12] != self.mac:
-                found.append((_vlan(aside), data[14:].rstrip(b".")))
+                yield _vlan(aside), data[14:].rstrip(b".")
 
 
 def _vlan(aside: list[tuple[int, int, bytes]]) -> int:
@@ -64,26 +74,33 @@ def _vlan(aside: list[tuple[int, int, bytes]]) -> int:
 
 def cross(one: Wire, other: Wire, vlans: tuple[int, int] = (0, 0)) -> bool:
     """Return whether frames cross in both directions, each with the VLAN of its end."""
+    return _comes(one, other, vlans) and _comes(other, one, vlans[::-1])
+
+
+def _comes(sender: Wire, receiver: Wire, vlans: tuple[int, int]) -> bool:
     word = f"{time.monotonic_ns()}".encode()
-    one.send(word, vlans[0])
-    there = (vlans[1], word) in other.received()
-    other.send(word[::-1], vlans[1])
-    return there and (vlans[0], word[::-1]) in one.received()
+    sender.send(word, vlans[0])
+    return receiver.hears(word, vlans[1])
 
 
-def rate(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> float:
-    """Return the Mbit/s that arrive of what is offered for 1.5 s, after the burst has passed."""
-    _flood(one, vlans[0], offered, 0.5)
-    other.received(0.1)
-    sent = _flood(one, vlans[0], offered, 1.5)
-    arrived = [content for vlan, content in other.received() if vlan == vlans[1]]
-    return len(arrived) * 1400 * 8 / sent / 1e6
+def apart(one: Wire, other: Wire, vlans: tuple[int, int] = (0, 0)) -> bool:
+    """Return whether no frame crosses in either direction."""
+    one.send(b"there", vlans[0])
+    other.send(b"back", vlans[1])
+    there, back = other.received(), one.received()
+    return (vlans[1], b"there") not in there and (vlans[0], b"back") not in back
 
 
-def _flood(wire: Wire, vlan: int, offered: float, seconds: float) -> float:
-    began, sent = time.monotonic(), 0
-    while (now := time.monotonic() - began) < seconds:
+def flood(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> float:
+    """Return the Mbit/s that arrive of those that are offered for a second."""
+    other.received()
+    began = last = time.monotonic()
+    sent = arrived = 0
+    while (now := time.monotonic() - began) < 1:
         if sent * 1400 * 8 < offered * 1e6 * now:
-            wire.send(b"x" * 1382, vlan)
+            one.send(b"x" * 1382, vlans[0])
             sent += 1
-    return now
+    for vlan, _ in other.frames():
+        if vlan == vlans[1]:
+            arrived, last = arrived + 1, time.monotonic()
+    return arrived * 1400 * 8 / (last - began) / 1e6
