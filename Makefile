@@ -23,8 +23,8 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-trust test-functional test-all bench lint build constraints system lab clean
 .PHONY: test-trust-share test-trust-whole test-debian
-.PHONY: demo-openstack test-openstack bench-openstack openstack
-.PHONY: demo-worker test-worker test-worker-facts bench-worker worker
+.PHONY: demo-openstack test-openstack test-openstack-share bench-openstack openstack
+.PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: test-network network
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: demo-site test-site site worker-built
@@ -67,6 +67,9 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
+test-openstack-share: openstack ## the whole life of a server on the lab's OpenStack (4 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/openstack/test_life.py $(PYTEST_ARGS)
+
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
 
@@ -91,6 +94,9 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 test-worker: worker ## the tests on that worker (16 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
 
+test-worker-share: worker ## the whole life of a VM with devices on that worker (4 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_life.py $(PYTEST_ARGS)
+
 test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
 	$(SUDO) $(KEEPING) FACTS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
 
@@ -104,7 +110,7 @@ demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
 
 # The worker's kernel may stop: then another takes its place, and what it interrupted runs once more.
-test-site: site ## the tests of such servers; not part of CI (13 min)
+test-site: site ## the tests of such servers (13 min)
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) $(ONESITE) guard $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
 	$(SUDO) $(KEEPING) $(ONESITE) guard build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
@@ -124,7 +130,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (31 min on 4 cores)
+test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (25 min)
 	.ci/run
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
