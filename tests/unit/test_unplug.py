@@ -31,6 +31,7 @@ def error(code: int, message: str) -> libvirt.libvirtError:
 MISSING = error(libvirt.VIR_ERR_DEVICE_MISSING, "no device found with alias")
 UNKNOWN = error(libvirt.VIR_ERR_INTERNAL_ERROR, "unknown alias")
 GONE = error(libvirt.VIR_ERR_NO_DOMAIN, "Domain not found")
+BROKEN = error(libvirt.VIR_ERR_SYSTEM_ERROR, "Unable to write to monitor: Broken pipe")
 
 
 class Libvirt:
@@ -99,7 +100,7 @@ class Libvirt:
 
 @pytest.fixture(autouse=True)
 def short_pauses(mocker: MockerFixture) -> None:
-    mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01)
+    mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01, ENDING=0.15)
 
 
 @pytest.fixture
@@ -110,6 +111,32 @@ def running() -> Libvirt:
 @pytest.fixture
 def stopped() -> Libvirt:
     return Libvirt(live=False)
+
+
+def test_a_domain_that_others_destroy_meanwhile_is_done_though_libvirt_sees_it_late(
+    running: Libvirt,
+) -> None:
+    def read(flags: int) -> str:
+        if len(running.domain.XMLDesc.call_args_list) > looks + 4:
+            running.stops()
+        return running.xml(flags)
+
+    running.fails(BROKEN)
+    looks = len(running.domain.XMLDesc.call_args_list)
+    running.domain.XMLDesc.side_effect = read
+
+    running.detach()
+
+    assert running.held == set()
+
+
+def test_a_domain_that_nobody_can_write_to_and_that_stays_is_an_error(running: Libvirt) -> None:
+    running.fails(BROKEN)
+
+    with pytest.raises(DriverError, match="Broken pipe"):
+        running.detach()
+
+    assert running.held == {LIVE, CONFIG}
 
 
 def test_the_answer_is_listened_for_before_the_guest_is_asked(running: Libvirt) -> None:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct import forks
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.libvirt.connection.connections import translated
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import passed_through
 from fabric_direct.drivers.libvirt.servers import lookup
@@ -27,6 +27,8 @@ ASK_AGAIN = 20.0
 LOOK_AGAIN = 0.5
 # Seconds of rest after a guest has refused, so that it is not asked in a tight loop.
 REST = 2.0
+# Seconds until libvirt sees that a QEMU has ended, after it could not write to it.
+ENDING = 5.0
 
 _UNPLUG_PENDING = "already in the process of unplug"
 
@@ -186,8 +188,18 @@ def _ask(domain: libvirt.virDomain, device: _Device, scope: int) -> None:
         device.ask(domain, scope)
     except libvirt.libvirtError as error:
         pending = _UNPLUG_PENDING in (error.get_error_message() or "")
-        if not pending and _is_in(domain, device, scope):
+        ending = error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR
+        if not pending and _stays(domain, device, scope, ENDING if ending else 0):
             raise
+
+
+def _stays(domain: libvirt.virDomain, device: _Device, scope: int, seconds: float) -> bool:
+    """Return whether a domain has a device, and still has it after a while."""
+    try:
+        wait_until("its end", lambda: not _is_in(domain, device, scope), timeout=seconds)
+    except TimedOut:
+        return True
+    return False
 
 
 def _is_in(domain: libvirt.virDomain, device: _Device, scope: int) -> bool:
