@@ -450,6 +450,8 @@ class TestAfterARestart:
             ending = LocalSource(own_site, first)
             reservation = await boot(ending, wanted(sliver_kind(number=2), offers=offers))
             first.shutdown(timeout=0)  # one is under way, the other has not begun
+        for each in hosts.values():
+            each.delay = 0.0
 
         assert InstanceStatus.PENDING in {
             each.status for each in await own.instances(reservation, deadline=1)
