@@ -91,8 +91,8 @@ def apart(one: Wire, other: Wire, vlans: tuple[int, int] = (0, 0)) -> bool:
     return (vlans[1], b"there") not in there and (vlans[0], b"back") not in back
 
 
-def flood(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> float:
-    """Return the Mbit/s that arrive of those that are offered for a second."""
+def flood(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> tuple[float, float]:
+    """Offer some Mbit/s for a second; return how many Mbit arrive, and after how many seconds."""
     other.received()
     began = last = time.monotonic()
     sent = arrived = 0
@@ -103,4 +103,4 @@ def flood(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> flo
     for vlan, _ in other.frames():
         if vlan == vlans[1]:
             arrived, last = arrived + 1, time.monotonic()
-    return arrived * 1400 * 8 / (last - began) / 1e6
+    return arrived * 1400 * 8 / 1e6, last - began
