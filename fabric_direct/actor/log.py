@@ -56,9 +56,8 @@ def told_to(logger: logging.Logger, operation: str, reservation: str) -> Iterato
 
 
 def _listen(logger: logging.Logger) -> None:
-    """Install our handler once in a process, and lower our level to the actor's."""
+    """Install our handler once in a process, and lower our level to the actor's; never raise it."""
     if _HANDLER not in _OURS.handlers:
         _OURS.addHandler(_HANDLER)
-    wanted = logger.getEffectiveLevel()
-    if _OURS.level == logging.NOTSET or wanted < _OURS.level:
-        _OURS.setLevel(wanted)
+    if logger.getEffectiveLevel() < _OURS.getEffectiveLevel():
+        _OURS.setLevel(logger.getEffectiveLevel())

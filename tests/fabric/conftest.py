@@ -63,8 +63,13 @@ def properties(config: Callable[..., Path]) -> dict[str, str]:
 
 
 @pytest.fixture
-def logger() -> logging.Logger:
-    return logging.getLogger("actor")
+def logger() -> Iterator[logging.Logger]:
+    """The actor's logger; its level and ours are as before afterwards."""
+    actor, ours = logging.getLogger("actor"), logging.getLogger("fabric_direct")
+    levels = actor.level, ours.level
+    yield actor
+    actor.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @pytest.fixture

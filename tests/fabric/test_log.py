@@ -113,6 +113,16 @@ def test_only_what_the_actor_wants_is_told(
     assert kept.lines == []
 
 
+def test_an_actor_that_wants_errors_alone_takes_no_warning_from_others(
+    handler: VMHandler, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("fabric_direct").setLevel(logging.NOTSET)
+    logger.setLevel(logging.ERROR)
+    handler.create(slivers.unit(vm()))
+    logging.getLogger("fabric_direct.elsewhere").warning("somebody else's")
+    assert "somebody else's" in caplog.text
+
+
 def test_a_logger_of_our_own_is_told_once(kept: Kept) -> None:
     ours = logging.getLogger("fabric_direct.actor")
     ours.addHandler(kept)

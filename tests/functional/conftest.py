@@ -11,7 +11,7 @@ import libvirt
 import pytest
 
 from fabric_direct.config import ImageSettings, Site
-from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import Unreachable
 from tests.functional.apart import NUMBER, TAG, subnet
@@ -50,10 +50,11 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
     directory.chmod(0o711)
     yield directory
     for pool in connection.listAllStoragePools():
-        path = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path", "")
-        if Path(path).is_relative_to(directory):
-            pool.destroy()
-            pool.undefine()
+        with Ignoring(libvirt.VIR_ERR_NO_STORAGE_POOL):  # another process's went meanwhile
+            path = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path", "")
+            if Path(path).is_relative_to(directory):
+                pool.destroy()
+                pool.undefine()
     shutil.rmtree(directory)
 
 

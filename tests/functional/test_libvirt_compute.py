@@ -167,8 +167,8 @@ def test_the_guest_gets_its_seed_and_runs_its_script(booted: LibvirtCompute) -> 
 def test_the_console_gives_the_last_lines(booted: LibvirtCompute) -> None:
     console = booted.console(BOOTED, 3)
 
-    assert len(console.splitlines()) == 3
-    assert booted.console(BOOTED, 999).endswith(console)
+    assert console.count("\n") == 2  # between three lines, of which the last may be empty
+    assert console in booted.console(BOOTED, 999)  # the guest may have said more since
 
 
 @WITH_GUEST

@@ -4,6 +4,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,17 +16,13 @@ from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import DriverError, InvalidSliver, NotOurs
 from fabric_direct.model import SliverRef, State, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.network.conftest import LAB, interface, lab, service, vsctl
+from tests.network.conftest import LAB, lab, vsctl
 from tests.network.wire import Wire, cross, rate
 from tests.outcomes import done
+from tests.services.slivers import interface, limited, service
 
 At = Callable[..., Wire]
 VLANS = (100, 200)
-
-
-def limited(bandwidth: int | None, *more: dict[str, Any]) -> Any:
-    one = interface("i1", 100, bandwidth=bandwidth)
-    return service(one, interface("i2", 200, "p2"), *more)
 
 
 @contextmanager
@@ -182,13 +179,10 @@ def test_what_it_cannot_serve_is_refused_by_its_field(
     assert refused.value.field == field
 
 
-def test_a_type_it_does_not_serve_is_refused(processor: HandlerProcessor) -> None:
-    values = {"kind": "FABNetv4", "gateway": {"address": "10.1.0.1/24"}}
+def test_a_limit_where_no_bridge_is_yet_is_missing(driver: OvsService) -> None:
+    driver.apply(service(interface("i1", 100)))
 
-    outcome = processor.create(service(interface("i1", 100), **values)).result()
-
-    assert outcome.error
-    assert (outcome.status, outcome.error.field) == (Status.REFUSED, "type")
+    assert driver.differences(service(interface("i1", 100), interface("i2", 7, "p2", bandwidth=5)))
 
 
 def test_the_whole_life(processor: HandlerProcessor, driver: OvsService, at: At) -> None:
@@ -216,13 +210,15 @@ def test_the_whole_life_by_the_command_line(site: Site, tmp_path: Any, driver: O
     assert driver.leftovers("net-1") == ()
 
 
-def test_the_example_lives(driver: OvsService, tmp_path: Any) -> None:
+def test_the_examples_live(driver: OvsService, tmp_path: Any) -> None:
     examples = LAB.parents[2] / "examples/network"
     here = tmp_path / "site.yaml"
     document = (examples / "site.yaml").read_text().replace("DEMO", "OVSTEST")
     here.write_text(document.replace("/var/lib/fabric-direct/state-network", str(tmp_path)))
 
-    for command in ("create", "probe", "delete"):
-        given = ["--site", str(here), command, str(examples / "net.yaml")]
+    for command, name in product(
+        ("create", "probe", "delete"), ("net.yaml", "fabnet.yaml", "public.yaml")
+    ):
+        given = ["--site", str(here), command, str(examples / name)]
         result = CliRunner().invoke(main, given)
         assert result.exit_code == 0, result.output

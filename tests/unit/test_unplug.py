@@ -13,6 +13,7 @@ from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import DriverError, NotVerified, TimedOut, Unreachable
 from fabric_direct.model import PciAddress
+from fabric_direct.waiting import Waiting, heard_by
 
 ALIAS = "ua-sliver-gpu-0"
 WHERE = "qemu:///system"
@@ -31,6 +32,7 @@ def error(code: int, message: str) -> libvirt.libvirtError:
 MISSING = error(libvirt.VIR_ERR_DEVICE_MISSING, "no device found with alias")
 UNKNOWN = error(libvirt.VIR_ERR_INTERNAL_ERROR, "unknown alias")
 GONE = error(libvirt.VIR_ERR_NO_DOMAIN, "Domain not found")
+BROKEN = error(libvirt.VIR_ERR_SYSTEM_ERROR, "Unable to write to monitor: Broken pipe")
 
 
 class Libvirt:
@@ -99,7 +101,7 @@ class Libvirt:
 
 @pytest.fixture(autouse=True)
 def short_pauses(mocker: MockerFixture) -> None:
-    mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01)
+    mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01, ENDING=0.15)
 
 
 @pytest.fixture
@@ -110,6 +112,32 @@ def running() -> Libvirt:
 @pytest.fixture
 def stopped() -> Libvirt:
     return Libvirt(live=False)
+
+
+def test_a_domain_that_others_destroy_meanwhile_is_done_though_libvirt_sees_it_late(
+    running: Libvirt,
+) -> None:
+    def read(flags: int) -> str:
+        if len(running.domain.XMLDesc.call_args_list) > looks + 4:
+            running.stops()
+        return running.xml(flags)
+
+    running.fails(BROKEN)
+    looks = len(running.domain.XMLDesc.call_args_list)
+    running.domain.XMLDesc.side_effect = read
+
+    running.detach()
+
+    assert running.held == set()
+
+
+def test_a_domain_that_nobody_can_write_to_and_that_stays_is_an_error(running: Libvirt) -> None:
+    running.fails(BROKEN)
+
+    with pytest.raises(DriverError, match="Broken pipe"):
+        running.detach()
+
+    assert running.held == {LIVE, CONFIG}
 
 
 def test_the_answer_is_listened_for_before_the_guest_is_asked(running: Libvirt) -> None:
@@ -166,6 +194,18 @@ def test_a_guest_that_does_not_answer_is_asked_again(running: Libvirt) -> None:
     running.detach()
 
     assert running.asked() == [LIVE, LIVE, LIVE, CONFIG]
+
+
+def test_how_often_the_guest_was_asked_is_told(running: Libvirt) -> None:
+    running.guest = [lambda: None, running.lets_go]
+    told: list[Waiting] = []
+
+    with heard_by(told.append):
+        running.detach(timeout=5)
+
+    what = f"the guest to release {ALIAS}"
+    asked = [Waiting(what, f"removal asked {number} of 100") for number in (1, 2)]
+    assert told == [*asked, Waiting("")]
 
 
 def test_a_guest_that_refuses_is_asked_again(running: Libvirt) -> None:

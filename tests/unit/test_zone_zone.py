@@ -318,13 +318,14 @@ class TestAnOfferThatIsGone:
 
 class TestASourceThatFailsToBoot:
     async def test_is_left_out_and_told_to_delete_what_it_may_have_begun(
-        self, tmp_path: Path
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("fabric_direct.zones.booting._BOOTING", 0.05)  # most of it is left
         slow = FakeSource("slow", {"small": [1]}, hangs={"boot"})
         good = FakeSource("good", {"small": [5]})
 
         async with zone(tmp_path, slow, good) as here:
-            booted = await here.boot(wanted(sliver_kind(), deadline=4.0))
+            booted = await here.boot(wanted(sliver_kind(), deadline=20.0))
             reservation = await here.reservation(booted)
             await until(lambda: "delete" in slow.asked)
 

@@ -8,18 +8,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import count
+from math import ceil
 from xml.etree import ElementTree
 
 import libvirt
 
 from fabric_direct import forks
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.libvirt.connection.connections import translated
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import passed_through
 from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import NotVerified, TimedOut
 from fabric_direct.model import PciAddress
+from fabric_direct.waiting import waiting_for
 
 # Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
 ASK_AGAIN = 20.0
@@ -27,6 +30,8 @@ ASK_AGAIN = 20.0
 LOOK_AGAIN = 0.5
 # Seconds of rest after a guest has refused, so that it is not asked in a tight loop.
 REST = 2.0
+# Seconds until libvirt sees that a QEMU has ended, after it could not write to it.
+ENDING = 5.0
 
 _UNPLUG_PENDING = "already in the process of unplug"
 
@@ -107,13 +112,16 @@ def _detach_live(
     timeout: float,
     where: str,
 ) -> None:
-    deadline = Deadline.within(timeout)
-    with _listening(connection, domain, device.alias) as answer:
-        _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        while not _released(domain, device, answer, deadline.remaining(ASK_AGAIN)):
+    deadline, at_most = Deadline.within(timeout), ceil(timeout / ASK_AGAIN)
+    listening = _listening(connection, domain, device.alias)
+    with listening as answer, waiting_for(f"the guest to release {device.name}") as still:
+        for asked in count(1):
+            _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            still(f"removal asked {asked} of {max(asked, at_most)}")
+            if _released(domain, device, answer, deadline.remaining(ASK_AGAIN)):
+                return
             if deadline.remaining() <= 0:
                 raise _still_held(device.name, where, timeout, answer.refused)
-            _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
 class _Answer:
@@ -186,8 +194,18 @@ def _ask(domain: libvirt.virDomain, device: _Device, scope: int) -> None:
         device.ask(domain, scope)
     except libvirt.libvirtError as error:
         pending = _UNPLUG_PENDING in (error.get_error_message() or "")
-        if not pending and _is_in(domain, device, scope):
+        ending = error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR
+        if not pending and _stays(domain, device, scope, ENDING if ending else 0):
             raise
+
+
+def _stays(domain: libvirt.virDomain, device: _Device, scope: int, seconds: float) -> bool:
+    """Return whether a domain has a device, and still has it after a while."""
+    try:
+        wait_until("its end", lambda: not _is_in(domain, device, scope), timeout=seconds)
+    except TimedOut:
+        return True
+    return False
 
 
 def _is_in(domain: libvirt.virDomain, device: _Device, scope: int) -> bool:

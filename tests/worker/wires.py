@@ -1,0 +1,103 @@
+"""Who is at the ports of the worker's switches: it runs there, after ``tests/network/wire.py``.
+
+A line of JSON, ``[what, arguments…]``, is answered by another.
+"""
+
+import json
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.network.wire import Wire, cross
+
+PATIENCE = 2.0
+"""Seconds for a frame: the machine is emulated, and others may run beside it."""
+wires: dict[str, "Wire"] = {}
+
+
+def at(place: str) -> "Wire":
+    """Return who is at ``switch/port``."""
+    if place not in wires:
+        wires[place] = Wire(*place.split("/"))
+    return wires[place]
+
+
+class Stream:
+    """A hundred small frames a second from one place to another."""
+
+    def __init__(self, one: str, other: str, vlans: tuple[int, int]) -> None:
+        self.one, self.other, self.vlans = at(one), at(other), vlans
+        self.sent: list[bytes] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.send)
+        self.other.received(0.1)
+        self.thread.start()
+
+    def send(self) -> None:
+        while not self.over.wait(0.01):
+            self.sent.append(f"ping {len(self.sent)}".encode())
+            self.one.send(self.sent[-1], self.vlans[0])
+
+    def end(self) -> tuple[int, int]:
+        """Return how many frames were sent, and how many of them were lost."""
+        self.over.set()
+        self.thread.join()
+        arrived = {content for vlan, content in self.other.received() if vlan == self.vlans[1]}
+        return len(self.sent), len(set(self.sent) - arrived)
+
+
+def rate(one: str, other: str, vlans: tuple[int, int]) -> float:
+    """Return the Mbit/s at which frames arrive that were sent as fast as possible.
+
+    They are large, as an emulated machine sends few in a second.
+    """
+    at(other).received(0.1)
+    size, arrived = 8900, []
+
+    def send() -> None:
+        for _ in range(60):
+            at(one).send(b"x" * size, vlans[0])
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    while _arrives(at(other), at(one), 2.0):
+        arrived.append(time.monotonic())
+    thread.join()
+    return (len(arrived) - 1) * size * 8 / (arrived[-1] - arrived[0]) / 1e6
+
+
+def _arrives(there: "Wire", sender: "Wire", within: float) -> bool:
+    """Return whether a frame of a sender comes within some seconds."""
+    there._socket.settimeout(within)
+    try:
+        while there._socket.recv(9200)[6:12] != sender.mac:
+            pass
+    except TimeoutError:
+        return False
+    return True
+
+
+streams: list[Stream] = []
+
+
+def do(what: str, one: str = "", other: str = "", vlans: Any = (0, 0)) -> Any:
+    if what == "cross":
+        return cross(at(one), at(other), tuple(vlans), PATIENCE)
+    if what == "copied":
+        word = f"{time.monotonic_ns()}".encode()
+        at(other).received(0.1)
+        at(one).send(word, vlans[0])
+        return at(other).hears(word, vlans[1], PATIENCE)
+    if what == "rate":
+        return rate(one, other, vlans)
+    if what == "begin":
+        return streams.append(Stream(one, other, vlans))
+    return streams.pop().end()
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(do(*json.loads(line))) + "\n")
+        sys.stdout.flush()
