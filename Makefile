@@ -27,8 +27,8 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-trust test-functional test-all bench lint docs docs-serve build deb test-deb test-python
 .PHONY: constraints requirements system lab clean test-at-hand test-metrics test-page test-trust-share test-trust-whole test-debian
-.PHONY: demo-openstack test-openstack bench-openstack bench-scale openstack
-.PHONY: demo-worker test-worker test-worker-facts bench-worker worker
+.PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
+.PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network network
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: demo-site test-site site worker-built
@@ -75,6 +75,9 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
+test-openstack-share: openstack ## the whole life of a server on the lab's OpenStack (4 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/openstack/test_life.py $(PYTEST_ARGS)
+
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
 	$(PYTHON) -m tests.bench.report
@@ -100,6 +103,9 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 # PYTEST_ARGS="-n 2 --dist loadgroup" runs them on two, the second one booted by FABRIC_WORKER=1 labs/worker/lab up.
 test-worker: worker ## the tests on that worker (27 min)
 	$(SUDO) $(KEEPING) labs/worker/lab guard $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+
+test-worker-share: worker ## the whole life of a VM with devices on that worker (4 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_life.py $(PYTEST_ARGS)
 
 test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
 	$(SUDO) $(KEEPING) FACTS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
@@ -155,7 +161,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, demos, checks, the wheel (an hour on 2 cores)
+test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (25 min)
 	.ci/run
 
 bench-scale: .venv/installed ## 1 to 100 slivers at once, on a stand-in for OpenStack (1 min)

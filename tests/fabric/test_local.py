@@ -24,6 +24,7 @@ from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, bridge, port, vm
 from tests.functional.apart import TAG, subnet
 from tests.functional.conftest import IMAGE, URI
+from tests.limits import PATIENT
 
 RESERVATION, SERVICE = (
     "3d813cbb-47fb-42ba-91df-831e1593ac29",
@@ -59,7 +60,7 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
             "mgmt": {"strategy": "flat_dhcp", "subnet": f"{subnet(215)}.0/24"},
             "dataplane-201": {"strategy": "flat_dhcp", "subnet": f"{subnet(216)}.0/24"},
         },
-        "limits": {"guest_boot": 240},
+        "limits": PATIENT,
         "actor": {"management_network": "mgmt"},
     }
     (room / "site.yaml").write_text(json.dumps(site))

@@ -15,6 +15,7 @@ from fabric_direct.drivers.libvirt.connection.connections import Ignoring, conne
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import Unreachable
 from tests.functional.apart import NUMBER, TAG, subnet
+from tests.limits import PATIENT
 
 URI = "qemu:///system"
 IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
@@ -83,7 +84,7 @@ def site(room: Path, guest_image: Path) -> Site:
                 },
                 "blue": {"strategy": "flat_dhcp", "subnet": f"{subnet(212)}.0/24"},
             },
-            "limits": {"guest_boot": 240},
+            "limits": PATIENT,
         }
     )
 

@@ -17,6 +17,7 @@ from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.testing import NetworkContract, ServerContract, VolumeContract
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
 from tests.functional.conftest import with_empty_image
+from tests.limits import PATIENT
 
 HOST = "localhost"
 
@@ -29,6 +30,7 @@ def site(room: Path) -> Site:
             "site": f"{TAG}-contract",
             "state_dir": room / "contract" / "state",
             "volume_pool": room / "contract" / "volumes",
+            "limits": PATIENT,
             "networks": {
                 "red": {
                     "strategy": "flat_dhcp",

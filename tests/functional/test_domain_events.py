@@ -24,6 +24,7 @@ class Listener:
 
     def __init__(self, uri: str = URI) -> None:
         self._uri = uri
+        self._others = set(connections._apart)
         self.told: SimpleQueue[Change] = SimpleQueue()
         self.hearing, self.error = Hearing(), SimpleQueue[BaseException | None]()
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -31,6 +32,8 @@ class Listener:
     def __enter__(self) -> Self:
         self._thread.start()
         assert self.told.get(timeout=SOON) == Change("unknown")
+        self._own = connections._apart.keys() - self._others
+        assert self._own
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,6 +48,10 @@ class Listener:
             self.error.put(error)
         else:
             self.error.put(None)
+
+    def is_connected(self) -> bool:
+        """Return whether its connection is left; those that other tests had are not its own."""
+        return bool(self._own & connections._apart.keys())
 
     def of(self, domain: libvirt.virDomain) -> str:
         """Return what is told next of a domain; other tests have domains, too."""
@@ -88,14 +95,14 @@ def test_a_connection_that_is_lost_ends_the_hearing_with_an_error(relay: tuple[R
 
     assert isinstance(error, Unreachable)
     assert "the connection to libvirt was lost" in str(error)
-    assert not connections._apart
+    assert not listener.is_connected()
 
 
 def test_a_hearing_that_is_ended_on_purpose_leaves_no_connection(listener: Listener) -> None:
     listener.hearing.end()
 
     assert listener.error.get(timeout=SOON) is None
-    assert not connections._apart
+    assert not listener.is_connected()
 
 
 def test_where_no_libvirt_answers_nothing_is_heard() -> None:

@@ -22,6 +22,7 @@ from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable, U
 from fabric_direct.model import Capacities, NodeSliver
 from tests.functional.apart import TAG
 from tests.functional.conftest import IMAGE, URI
+from tests.limits import PATIENT
 
 DISKS = Path("/var/lib/libvirt/images")
 NAME = SLIVER = f"{TAG}-guest"
@@ -104,7 +105,8 @@ def root_disk(directory: Path) -> Path:
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> AgentGuest:
     state = tmp_path_factory.mktemp("state")
-    return AgentGuest(Site(site="TEST", state_dir=state, hosts={"w1": Host(libvirt=URI)}), "w1")
+    hosts = {"w1": Host(libvirt=URI)}
+    return AgentGuest(Site(site="TEST", state_dir=state, hosts=hosts, limits=PATIENT), "w1")
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from fabric_direct.handlers.guestconfig.nics import has_addresses, manager
 from fabric_direct.model import NodeSliver, Observed, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.functional.apart import BRIDGE, NUMBER, subnet
+from tests.limits import PATIENT
 from tests.outcomes import done, made
 
 # No TAG: TestDebian runs by itself, perhaps beside tests that look for all of their TAG.
@@ -74,7 +75,7 @@ def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Itera
                     "subnet6": "fd23:9::/64",
                 },
             },
-            "limits": {"guest_boot": 900, "create": 1200, "modify": 1200, "poa": 900},
+            "limits": PATIENT | {"create": 1200, "modify": 1200, "poa": 900},
             "guest_access": {"ssh_key": str(room / "key")},
         }
     )

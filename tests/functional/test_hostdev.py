@@ -40,6 +40,7 @@ from fabric_direct.model import Capacities, DeviceState, Gpu, NodeSliver, PciAdd
 from fabric_direct.processor import HandlerProcessor
 from tests.functional.apart import TAG
 from tests.functional.conftest import URI
+from tests.limits import PATIENT
 
 HOST = "localhost"
 SLIVER = f"{TAG}-hostdev"
@@ -121,7 +122,7 @@ def domain(define_sliver: Callable[[str], libvirt.virDomain]) -> libvirt.virDoma
 def site_that_allows(directory: Path, *addresses: PciAddress) -> Site:
     allowed = tuple(AllowedDevice(type="GPU", bdf=address) for address in addresses)
     host = Host(libvirt=URI, devices=allowed)
-    return Site(site="TEST", state_dir=directory / "state", hosts={HOST: host})
+    return Site(site="TEST", state_dir=directory / "state", hosts={HOST: host}, limits=PATIENT)
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import Interface, NodeSliver, State
 from tests.functional.apart import BRIDGE, TAG
 from tests.functional.conftest import IMAGE as GUEST
+from tests.limits import PATIENT
 
 SITE, SLIVER, BOOTED = "TEST", f"{TAG}-s1", f"{TAG}-booted"
 WITH_GUEST = pytest.mark.xdist_group("booted")
@@ -48,7 +49,7 @@ def network(connection: libvirt.virConnect) -> Iterator[str]:
 def site(connection: libvirt.virConnect) -> Iterator[Site]:
     directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
     directory.chmod(0o711)
-    site = Site(site=SITE, volume_pool=directory / "volumes")
+    site = Site(site=SITE, volume_pool=directory / "volumes", limits=PATIENT)
     yield site
     pool = Store.of(site, "localhost").pool()
     pool.destroy()

@@ -27,6 +27,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import VNicInterface
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
+from tests.limits import PATIENT
 
 ANY = VNicInterface()
 
@@ -44,6 +45,7 @@ def site(connection: libvirt.virConnect, tmp_path: Path) -> Iterator[Site]:
         {
             "site": f"{TAG}-nets",
             "state_dir": tmp_path / "state",
+            "limits": PATIENT,
             "networks": {
                 "one": {
                     "strategy": "flat_dhcp",

@@ -17,6 +17,7 @@ from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs
+from tests.limits import PATIENT
 
 SLIVER = "fdtest-s1"
 
@@ -26,7 +27,7 @@ def site(connection: libvirt.virConnect) -> Iterator[Site]:
     """A site whose pool is made by the test, if at all."""
     directory = Path(tempfile.mkdtemp(prefix="fdtest-", dir="/var/tmp"))
     directory.chmod(0o711)
-    site = Site(site="TEST", volume_pool=directory / "volumes")
+    site = Site(site="TEST", volume_pool=directory / "volumes", limits=PATIENT)
     yield site
     remove_pool(connection, Store.of(site, "localhost").name)
     shutil.rmtree(directory)

@@ -23,6 +23,7 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.sweep.findings import Findings
 from tests.functional.apart import TAG, subnet
 from tests.functional.conftest import with_empty_image
+from tests.limits import PATIENT
 from tests.outcomes import done
 
 HOST = "localhost"
@@ -38,6 +39,7 @@ def make_site(room: Path, name: str, third: int) -> Site:
             "state_dir": room / name / "state",
             "volume_pool": room / "sweep-volumes",
             "guest": "none",
+            "limits": PATIENT,
             "networks": {"red": {"strategy": "flat_dhcp", "subnet": f"{subnet(third)}.0/24"}},
         }
     )

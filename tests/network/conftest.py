@@ -1,5 +1,6 @@
 """A site with the switches of labs/network, or the reason why there are none."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -29,6 +30,12 @@ def lab(*arguments: str) -> str:
 def vsctl(switch: str, *arguments: str) -> str:
     command = ["ovs-vsctl", f"--db=unix:{STATE}/{switch}/db.sock", "--timeout=10", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def ofctl(switch: str, verb: str, bridge: str) -> str:
+    command = ["ovs-ofctl", "-O", "OpenFlow15", verb, bridge]
+    there = os.environ | {"OVS_RUNDIR": f"{STATE}/{switch}"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=there).stdout
 
 
 @pytest.fixture(scope="session", autouse=True)

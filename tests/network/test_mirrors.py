@@ -57,23 +57,23 @@ def test_the_receiver_sees_what_was_asked_for_and_nobody_else(
     other.send(b"to p1 in 100", 200)
     other.send(b"to p1 in 101")
 
-    assert sorted(receiver.received()) == sorted(seen)
+    assert sorted(receiver.received(len(seen))) == sorted(seen)
     assert bystander.received() == []
-    assert {content for _, content in other.received()} == {c for _, c in RECEIVED}
-    assert {content for _, content in one.received()} == {c for _, c in SENT}
+    assert {content for _, content in other.received(2)} == {c for _, c in RECEIVED}
+    assert {content for _, content in one.received(2)} == {c for _, c in SENT}
 
 
 def test_unicast_in_both_directions_is_seen_once_each(driver: OvsService, at: At) -> None:
     driver.apply(mirror())
     one, other, receiver = at("p1"), at("p2"), at("p4")
     assert cross(one, other, (100, 200))
-    receiver.received()
+    receiver.received(2)
 
     for number in range(3):
         one.send(f"ping {number}".encode(), 100, other.mac)
         other.send(f"pong {number}".encode(), 200, one.mac)
 
-    seen = [content for vlan, content in receiver.received() if vlan == 100]
+    seen = [content for vlan, content in receiver.received(6) if vlan == 100]
     assert sorted(seen) == [f"{w} {n}".encode() for w in ("ping", "pong") for n in range(3)]
 
 
@@ -104,7 +104,7 @@ def test_a_mirror_outlives_the_daemon(driver: OvsService, at: At) -> None:
 
     assert driver.differences(mirror()) == ()
     assert cross(one, other, (100, 200))
-    assert [vlan for vlan, _ in receiver.received()] == [100, 100]
+    assert [vlan for vlan, _ in receiver.received(2)] == [100, 100]
 
 
 def test_where_the_service_of_the_port_goes_the_mirror_says_so(

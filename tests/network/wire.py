@@ -6,7 +6,7 @@ import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 _TYPE, _PACKET, _AUXDATA, _TAGGED = 0x88B5, 263, 8, 0x10  # the first is for experiments (IEEE)
@@ -14,6 +14,8 @@ _macs = count(1)
 Tags = int | tuple[int, int]
 """A VLAN, 0 without one; or the outer and the inner one."""
 EVERYONE = b"\xff" * 6
+PATIENCE, QUIET = 60.0, 0.3
+"""Seconds for a frame that must come, on whatever machine; and after which no more is expected."""
 
 
 def _opened(namespace: str) -> socket.socket:
@@ -55,16 +57,20 @@ class Wire:
             tag = struct.pack("!HH", 0x8100, vlan) if vlan else b""
         self._socket.send(to + self.mac + tag + struct.pack("!H", _TYPE) + payload.ljust(60, b"."))
 
-    def received(self, within: float = 0.3) -> list[tuple[Tags, bytes]]:
-        """Return the VLAN and content of all frames until none came for a while."""
-        return list(self._frames(within))
+    def received(self, least: int = 0) -> list[tuple[Tags, bytes]]:
+        """Return the VLAN and content of all frames until none came for a while.
 
-    def hears(self, content: bytes, vlan: Tags, within: float = 1.0) -> bool:
-        """Return whether a frame comes; on a busy machine that may take a while."""
-        return (vlan, content) in self._frames(within)
+        :param least: how many must come, however long that takes.
+        """
+        return [*islice(self.frames(PATIENCE), least), *self.frames()]
 
-    def _frames(self, within: float) -> Iterator[tuple[Tags, bytes]]:
-        self._socket.settimeout(within)
+    def hears(self, content: bytes, vlan: Tags) -> bool:
+        """Return whether a frame comes."""
+        return (vlan, content) in self.frames(PATIENCE)
+
+    def frames(self, within: float = 0) -> Iterator[tuple[Tags, bytes]]:
+        """Give the VLAN and content of each frame until none came for some seconds, or a while."""
+        self._socket.settimeout(within or QUIET)
         while True:
             try:
                 data, aside, flags, _ = self._socket.recvmsg(9000, 128)
@@ -85,37 +91,37 @@ def _vlan(aside: list[tuple[int, int, bytes]]) -> int:
     return tci & 0xFFF if status & _TAGGED else 0
 
 
-def cross(one: Wire, other: Wire, vlans: tuple[Tags, Tags] = (0, 0), within: float = 1.0) -> bool:
-    """Return whether frames cross in both directions, each with the VLAN of its end.
-
-    A busy machine may lose one, so more are sent until one is there.
-    """
-    back = vlans[1], vlans[0]
-    return _comes(one, other, vlans, within) and _comes(other, one, back, within)
+def cross(one: Wire, other: Wire, vlans: tuple[Tags, Tags] = (0, 0)) -> bool:
+    """Return whether frames cross in both directions, each with the VLAN of its end."""
+    return _comes(one, other, vlans) and _comes(other, one, (vlans[1], vlans[0]))
 
 
-def _comes(sender: Wire, receiver: Wire, vlans: tuple[Tags, Tags], within: float) -> bool:
-    word, end = f"{time.monotonic_ns()}".encode(), time.monotonic() + within
-    while time.monotonic() < end:
-        sender.send(word, vlans[0])
-        if receiver.hears(word, vlans[1], within / 3):
-            return True
-    return False
+def _comes(sender: Wire, receiver: Wire, vlans: tuple[Tags, Tags]) -> bool:
+    word = f"{time.monotonic_ns()}".encode()
+    sender.send(word, vlans[0])
+    return receiver.hears(word, vlans[1])
 
 
-def rate(one: Wire, other: Wire, vlans: tuple[int, int], offered: float) -> float:
-    """Return the Mbit/s that arrive of what is offered for 1.5 s, after the burst has passed."""
-    _flood(one, vlans[0], offered, 0.5)
-    other.received(0.1)
-    sent = _flood(one, vlans[0], offered, 1.5)
-    arrived = [content for vlan, content in other.received() if vlan == vlans[1]]
-    return len(arrived) * 1400 * 8 / sent / 1e6
+def apart(one: Wire, other: Wire, vlans: tuple[Tags, Tags] = (0, 0)) -> bool:
+    """Return whether no frame crosses in either direction."""
+    one.send(b"there", vlans[0])
+    other.send(b"back", vlans[1])
+    there, back = other.received(), one.received()
+    return (vlans[1], b"there") not in there and (vlans[0], b"back") not in back
 
 
-def _flood(wire: Wire, vlan: int, offered: float, seconds: float) -> float:
-    began, sent = time.monotonic(), 0
-    while (now := time.monotonic() - began) < seconds:
+def flood(
+    one: Wire, other: Wire, vlans: tuple[Tags, Tags], offered: float
+) -> tuple[float, float]:
+    """Offer some Mbit/s for a second; return how many Mbit arrive, and after how many seconds."""
+    other.received()
+    began = last = time.monotonic()
+    sent = arrived = 0
+    while (now := time.monotonic() - began) < 1:
         if sent * 1400 * 8 < offered * 1e6 * now:
-            wire.send(b"x" * 1382, vlan)
+            one.send(b"x" * 1382, vlans[0])
             sent += 1
-    return now
+    for vlan, _ in other.frames():
+        if vlan == vlans[1]:
+            arrived, last = arrived + 1, time.monotonic()
+    return arrived * 1400 * 8 / 1e6, last - began

@@ -18,6 +18,7 @@ from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import KEY
+from tests.limits import PATIENT
 from tests.openstack.target import TARGET, XDIST_NUMBER
 from tests.openstack.turns import turn
 from tests.outcomes import done
@@ -124,7 +125,7 @@ def make_site(cloud: Connection, ssh_key: Path, tmp_path_factory: Any) -> Callab
             "images": {TARGET.image: {"user": TARGET.image_user}},
             "guest_access": {"ssh_key": str(ssh_key)},
             "networks": site_networks(),
-            "limits": {"guest_boot": 240},
+            "limits": PATIENT,
         }
         return cloud_site(tmp_path_factory.mktemp("state"), **(defaults | values))
 

@@ -24,11 +24,17 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
+from tests.limits import PATIENT
 
 LAB = Path(__file__).parents[2] / "labs/worker/lab"
 STATE = Path(__file__).with_name("state.py")
 IMAGE = "/var/lib/fabric-direct/images/fabric-guest.qcow2"
 UPLINKS = {"enp1s0": "0000:01:00.0", "enp2s0": "0000:02:00.0"}
+EMULATED = {
+    **dict.fromkeys(("call", "probe", "delete", "poa", "guest_devices"), 600.0),
+    **dict.fromkeys(("create", "modify"), 1800.0),
+}
+"""Time limits in seconds, where they differ: the worker's processors are emulated."""
 # What stands in for what is in machine's first lines: labs/worker/machine.
 DEVICES: tuple[dict[str, Any], ...] = (
     {"type": "SharedNIC", "model": "ConnectX-6", "uplink": "enp1s0", "vepa": True},
@@ -313,7 +319,7 @@ def make_site(worker: Worker, tmp_path_factory: Any) -> Callable[..., Site]:
             "hosts": {"worker1": worker.as_host(DEVICES) | (host or {})},
             "images": {"tiny": {"path": IMAGE}},
             "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.231.1.0/24"}},
-            "limits": {"guest_boot": 600, "guest_devices": 600, "create": 1200, "modify": 1200},
+            "limits": PATIENT | EMULATED,
         }
         return Site.model_validate(defaults | values)
 

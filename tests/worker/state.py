@@ -15,6 +15,8 @@ from pathlib import Path
 
 PCI = Path("/sys/bus/pci/devices")
 RECORDS = Path("/var/lib/fabric-direct/devices")
+PATIENCE = "60"
+"""Seconds for what the kernel and udev do in the background of an emulated machine."""
 UPLINKS = {"enp1s0": "0000:01:00.0", "enp2s0": "0000:02:00.0"}
 BASELINE_DRIVERS = {"10c9": "igb", "10ca": "igbvf", "10d3": "e1000e", "0010": "nvme"}
 
@@ -25,6 +27,8 @@ def command(*argv: str) -> str:
 
 # ---- as it is
 def state() -> dict[str, str]:
+    """As it is once udev has done what it was told of: the kernel makes the links of VFs anew."""
+    command("udevadm", "settle", "-t", PATIENCE)
     return {**functions(), **uplinks(), **records(), **uses()}
 
 
@@ -88,20 +92,20 @@ def uses() -> dict[str, str]:
 
 # ---- as it was
 def restore(wanted: dict[str, str]) -> dict[str, list[str]]:
+    """Make it so again, unless it becomes so by itself."""
+    end = time.monotonic() + float(PATIENCE)
+    while difference(wanted) and time.monotonic() < end:
+        time.sleep(0.1)
+    return restore_now(wanted)
+
+
+def restore_now(wanted: dict[str, str]) -> dict[str, list[str]]:
     """Make it so again; VFs first, as making them makes all of them anew."""
-    left = settled(wanted)
+    left = difference(wanted)
     for kind, restore_one in RESTORE.items():
         for key, (was, now) in left.items():
             if key.split()[0] == kind:
                 restore_one(*key.split()[1:], was=was, now=now)
-    return left
-
-
-def settled(wanted: dict[str, str]) -> dict[str, list[str]]:
-    """What stays different for two seconds: the kernel makes the links of VFs in the background."""
-    end = time.monotonic() + 2
-    while (left := difference(wanted)) and time.monotonic() < end:
-        time.sleep(0.1)
     return left
 
 
@@ -129,7 +133,7 @@ def restore_record(name: str, was: str, now: str) -> None:
 def restore_vfs(address: str, was: str, now: str) -> None:
     (PCI / address / "sriov_numvfs").write_text("0")
     (PCI / address / "sriov_numvfs").write_text(was)
-    command("udevadm", "settle", "-t", "60")
+    command("udevadm", "settle", "-t", PATIENCE)
 
 
 def restore_driver(address: str, was: str, now: str) -> None:
@@ -179,7 +183,7 @@ def baseline() -> dict[str, list[str]]:
         if path.name >= "0000:01":
             kept[f"driver {path.name}"] = own_driver(path)
     kept |= {"vfs 0000:03:00.0": "0"}
-    return restore(kept)
+    return restore_now(kept)
 
 
 def own_driver(path: Path) -> str:

@@ -41,7 +41,7 @@ def nothing_left(worker: Worker, unchanged: None) -> Iterator[None]:
     """The worker has the links afterwards that it had before."""
     before = links(worker)
     yield
-    assert links(worker) == before
+    wait_until(f"the links {sorted(before)}", lambda: links(worker) == before, timeout=60)
 
 
 def links(worker: Worker) -> set[str]:

@@ -1,0 +1,7 @@
+"""The time limits of the tests' sites on real things: for what hangs, not for what is slow.
+
+A test whose subject is a limit has a site of its own.
+"""
+
+PATIENT = {"call": 300.0, "probe": 300.0, "guest_boot": 900.0}
+"""Many times what a quiet machine takes, in seconds."""
