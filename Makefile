@@ -43,7 +43,7 @@ test: test-at-hand test-functional ## unit tests, a share of the trust suite, te
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 6 --dist loadgroup
-test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (7 min)
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (8 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 test-page: .venv/installed ## the page in a headless browser, which is installed: 113 MB (1 min)
@@ -75,7 +75,7 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
-test-openstack-share: openstack ## the whole life of a server on the lab's OpenStack (4 min)
+test-openstack-share: openstack ## the whole life of a server on the lab's OpenStack (6 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/openstack/test_life.py $(PYTEST_ARGS)
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
@@ -84,7 +84,7 @@ bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare ca
 
 # What depends on no version of theirs is tested once, with fabric-cf.
 ONCE := tests/fabric/test_local.py tests/fabric/test_names.py
-test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (1 min)
+test-fabric: lab ## the AM actor's handlers, with the real fabric-cf and fabric-fim (2 min)
 	labs/fabric/env cf
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) build/fabric/cf/bin/python -m pytest -p no:cacheprovider $(SHARING) tests/fabric $(addprefix --ignore ,$(ON_A_CLOUD) $(ON_A_SITE)) $(PYTEST_ARGS)
@@ -136,7 +136,7 @@ test-site: site ## the tests of such servers (9 min)
 # Some tests take a hundred times as long as others, and few share a fixture: who is done takes from the rest. A third of
 # their time is waiting: two processes for each core, to which they keep.
 AT_HAND := -n $(shell echo $$(($$(nproc) * 2))) --dist worksteal
-test-unit: .venv/installed ## the tests that need no daemon (1 min)
+test-unit: .venv/installed ## the tests that need no daemon (3 min)
 	$(PYTHON) -m pytest $(AT_HAND) tests/unit $(PYTEST_ARGS)
 
 # Together they are collected once.
@@ -161,7 +161,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (25 min)
+test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (28 min)
 	.ci/run
 
 bench-scale: .venv/installed ## 1 to 100 slivers at once, on a stand-in for OpenStack (1 min)

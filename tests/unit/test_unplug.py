@@ -101,7 +101,7 @@ class Libvirt:
 
 @pytest.fixture(autouse=True)
 def short_pauses(mocker: MockerFixture) -> None:
-    mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01, ENDING=0.15)
+    mocker.patch.multiple(module, ASK_AGAIN=0.05, LOOK_AGAIN=0.01, REST=0.01)
 
 
 @pytest.fixture
@@ -115,8 +115,10 @@ def stopped() -> Libvirt:
 
 
 def test_a_domain_that_others_destroy_meanwhile_is_done_though_libvirt_sees_it_late(
-    running: Libvirt,
+    running: Libvirt, mocker: MockerFixture
 ) -> None:
+    mocker.patch.object(module, "ENDING", 300.0)
+
     def read(flags: int) -> str:
         if len(running.domain.XMLDesc.call_args_list) > looks + 4:
             running.stops()
@@ -131,7 +133,10 @@ def test_a_domain_that_others_destroy_meanwhile_is_done_though_libvirt_sees_it_l
     assert running.held == set()
 
 
-def test_a_domain_that_nobody_can_write_to_and_that_stays_is_an_error(running: Libvirt) -> None:
+def test_a_domain_that_nobody_can_write_to_and_that_stays_is_an_error(
+    running: Libvirt, mocker: MockerFixture
+) -> None:
+    mocker.patch.object(module, "ENDING", 0.01)
     running.fails(BROKEN)
 
     with pytest.raises(DriverError, match="Broken pipe"):
