@@ -110,9 +110,7 @@ def apart(one: Wire, other: Wire, vlans: tuple[Tags, Tags] = (0, 0)) -> bool:
     return (vlans[1], b"there") not in there and (vlans[0], b"back") not in back
 
 
-def flood(
-    one: Wire, other: Wire, vlans: tuple[Tags, Tags], offered: float
-) -> tuple[float, float]:
+def flood(one: Wire, other: Wire, vlans: tuple[Tags, Tags], offered: float) -> tuple[float, float]:
     """Offer some Mbit/s for a second; return how many Mbit arrive, and after how many seconds."""
     other.received()
     began = last = time.monotonic()

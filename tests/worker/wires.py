@@ -87,22 +87,30 @@ def _arrives(there: "Wire", sender: "Wire", within: float) -> bool:
 streams: list[Stream] = []
 
 
+def copied(one: str, other: str, vlans: tuple[int, int]) -> bool:
+    """Return whether a mirror hears what is sent elsewhere."""
+    return at(other).hears(_say(one, vlans[0]), vlans[1])
+
+
+def missed(one: str, other: str, vlans: tuple[int, int]) -> bool:
+    """Return whether a mirror does not hear what is sent elsewhere."""
+    return (vlans[1], _say(one, vlans[0])) not in at(other).received()
+
+
+def _say(one: str, vlan: int) -> bytes:
+    word = f"{time.monotonic_ns()}".encode()
+    at(one).send(word, vlan)
+    return word
+
+
 def do(what: str, one: str = "", other: str = "", vlans: Any = (0, 0)) -> Any:
-    if what == "cross":
-        return cross(at(one), at(other), tuple(vlans))
-    if what == "apart":
-        return apart(at(one), at(other), tuple(vlans))
-    if what in {"copied", "missed"}:
-        word = f"{time.monotonic_ns()}".encode()
-        at(one).send(word, vlans[0])
-        if what == "copied":
-            return at(other).hears(word, vlans[1])
-        return (vlans[1], word) not in at(other).received()
-    if what == "rate":
-        return rate(one, other, vlans)
+    if what in {"cross", "apart"}:
+        return (cross if what == "cross" else apart)(at(one), at(other), tuple(vlans))
     if what == "begin":
         return streams.append(Stream(one, other, vlans))
-    return streams.pop().end()
+    if what == "end":
+        return streams.pop().end()
+    return {"copied": copied, "missed": missed, "rate": rate}[what](one, other, vlans)
 
 
 if __name__ == "__main__":
