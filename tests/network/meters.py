@@ -6,7 +6,7 @@ import time
 from tests.network.conftest import ofctl, vsctl
 from tests.network.wire import PATIENCE, Tags, Wire, flood
 
-BURST = 0.05
+BURST = 0.2
 """What may pass at once, in seconds of a rate, where a sliver says nothing of it."""
 
 

@@ -20,7 +20,7 @@ from labs.network.nso_standin import PASSWORD, USER, Controller
 from tests.network import netconf
 from tests.network.conftest import lab, vsctl
 from tests.network.nso_switches import BRIDGE, FAR, Switches, ofctl
-from tests.network.wire import Wire, apart, cross
+from tests.network.wire import Wire, apart, cross, lost
 from tests.outcomes import done
 from tests.services.slivers import interface, service
 
@@ -230,7 +230,7 @@ class TestWhatSomebodyChangedOnASwitch:
         probed = done(processor.probe(wanted.ref()).result()).observed
         assert probed
         assert probed.differences == ("its devices are not as NSO configures them",)
-        assert apart(at("p1"), at("p2"), (100, 200))
+        assert lost(at("p1"), at("p2"), (100, 200))
         done(processor.reconcile(wanted.ref()).result())
 
         assert cross(at("p1"), at("p2"), (100, 200))

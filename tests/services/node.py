@@ -48,7 +48,7 @@ class Node:
         self._ip("address", "flush", "dev", "eth0", "scope", "global")
         self._ip("-6", "route", "flush", "default")
 
-    def reaches(self, address: str, within: int = 5) -> bool:
+    def reaches(self, address: str, within: int = 60) -> bool:
         """Return whether a ping is answered within some seconds; a router's refusal ends one."""
         until, command = monotonic() + within, self._ping("-c", "1", "-w", "1", address)
         while monotonic() < until:
