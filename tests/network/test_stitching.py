@@ -1,7 +1,6 @@
 """A VM whose NIC is a port of a real switch, stitched to a service: what passes, and what is left."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from fabric_direct.config import Site, load_site
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.network_services import SERVICES
 from fabric_direct.processor import HandlerProcessor
-from tests.network.conftest import STATE, lab, vsctl
+from tests.network.conftest import HERE, STATE, ip, lab, vsctl
 from tests.outcomes import done
+from tests.services.node import Node
 
 EXAMPLE = Path(__file__).parents[2] / "examples/stitched/site.yaml"
 CABLE = "fd-sw1-p4"
@@ -47,14 +47,9 @@ NET = SERVICES["L2Bridge"].model_validate(
 )
 
 
-def ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
-
-
 def answers() -> bool:
-    """Return whether the VM answers at the cable within a minute: it may still be booting."""
-    ping = ["ip", "netns", "exec", CABLE, "ping", "-q", "-c", "1", "-w", "60", "10.78.0.1"]
-    return subprocess.run(ping, check=False, capture_output=True).returncode == 0
+    """Return whether the VM answers at the cable: it may still be booting."""
+    return Node(HERE, CABLE).reaches("10.78.0.1", within=600)
 
 
 @pytest.fixture
