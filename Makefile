@@ -39,7 +39,7 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-at-hand test-functional ## unit tests, a share of the trust suite, tests of the package, functional tests (9 min)
+test: test-at-hand test-functional ## unit tests, a share of the trust suite, tests of the package, functional tests (10 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 6 --dist loadgroup
@@ -161,7 +161,7 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (28 min)
+test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (33 min)
 	.ci/run
 
 bench-scale: .venv/installed ## 1 to 100 slivers at once, on a stand-in for OpenStack (1 min)
