@@ -115,7 +115,7 @@ bench-worker: worker ## the figures on that worker (10 min)
 	$(PYTHON) -m tests.bench.report
 
 # Each process has two switches of its own. Much of their time is waiting.
-OWN_SWITCHES := --dist worksteal --tx "3*popen//python=$(NETWORK) private $(PYTHON)"
+OWN_SWITCHES := --dist worksteal --tx "2*popen//python=$(NETWORK) private $(PYTHON)"
 test-network: lab ## network services on two Open vSwitches that are started here (4 min)
 	$(NETWORK) install
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(PYTEST_ARGS)

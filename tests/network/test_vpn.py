@@ -1,5 +1,6 @@
 """L3VPNs on real switches, with FRR: routes between devices, and with another autonomous system."""
 
+import json
 import logging
 import os
 import signal
@@ -171,10 +172,11 @@ def test_vpns_with_the_same_subnets_are_apart(driver: OvsService, nodes: Nodes) 
 
 
 def test_what_changes_does_not_disturb_the_rest(
-    driver: OvsService, nodes: Nodes, world: Callable[[], Foreign]
+    driver: OvsService, nodes: Nodes, world: Callable[[], Foreign], space: str
 ) -> None:
     world()
     driver.apply(vpn(peer=False))
+    before = _links(space)
     one = nodes("p1", NODES[0], GATEWAYS[0])
     two = nodes("p2", NODES[1], GATEWAYS[1], "sw2")
     assert one.reaches(bare(NODES[1]))
@@ -182,15 +184,22 @@ def test_what_changes_does_not_disturb_the_rest(
     changes = [vpn(peer=False, third={"bandwidth": 20}), vpn(peer=False, third={"bandwidth": 8})]
     changes += [vpn(third={}), vpn(third=other), vpn(peer=False, third=other), vpn()]
 
-    # A switch in user space may lose a frame into a tunnel when a link appears: see the lab's README.
-    few = {"but": 2}
+    # A switch in user space may lose frames into a tunnel when a link appears, for as long as a
+    # busy machine keeps it waiting: see the lab's README. Half a second of them in all.
+    few = {"but": 25}
     with one.loses_nothing(bare(NODES[1]), **few), two.loses_nothing(bare(NODES[0]), **few):
         for change in changes:
             driver.apply(change)
             assert driver.differences(change) == ()
+    assert before.items() <= _links(space).items()
     assert one.reaches(INSIDE)
     with one.loses_nothing(INSIDE):
         driver.apply(vpn(third={"bandwidth": 8}))
+
+
+def _links(space: str) -> dict[str, int]:
+    """Return the numbers of the links in a namespace, which those that are made anew have not."""
+    return {link["ifname"]: link["ifindex"] for link in json.loads(ip("-n", space, "-j", "link"))}
 
 
 def test_a_wrong_key_is_told_and_the_creation_fails(
