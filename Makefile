@@ -16,16 +16,20 @@ ONESITE := labs/onesite/lab
 DEBIAN := tests/functional/test_guest_network.py::TestDebian
 ON_A_CLOUD := tests/fabric/test_cloud.py
 ON_A_SITE := tests/fabric/test_site.py
+# What a package of Debian is tried with; and the Pythons that are supported.
+CODENAME = $(shell . /etc/os-release && echo $$VERSION_CODENAME)
+BESIDE_DEB := bash-completion,ca-certificates,fish,man-db,systemd,zsh
+VERSIONS := 3.11 3.12 3.13
 # uv reads no pip.conf: hand it the index that pip was told to use, if any.
 INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
 UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-trust test-functional test-all bench lint build constraints system lab clean
-.PHONY: test-trust-share test-trust-whole test-debian
-.PHONY: demo-openstack test-openstack test-openstack-share bench-openstack openstack
+.PHONY: help demo test test-unit test-trust test-functional test-all bench lint docs docs-serve build deb test-deb test-python
+.PHONY: constraints requirements system lab clean test-at-hand test-metrics test-page test-trust-share test-trust-whole test-debian
+.PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
-.PHONY: test-network network
+.PHONY: demo-network test-network network
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: demo-site test-site site worker-built
 
@@ -35,12 +39,16 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-unit test-trust-share test-functional ## unit tests, a share of the trust suite, functional tests (12 min)
+test: test-at-hand test-functional ## unit tests, a share of the trust suite, tests of the package, functional tests (10 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 6 --dist loadgroup
 test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (8 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
+
+test-page: .venv/installed ## the page in a headless browser, which is installed: 113 MB (1 min)
+	$(LAB) browser
+	$(PYTHON) -m pytest -p no:cacheprovider tests/page $(PYTEST_ARGS)
 
 test-debian: lab ## NICs and volumes of a guest that is a whole Debian (8 min)
 	$(OPENSTACK) image --cloud-init
@@ -72,6 +80,7 @@ test-openstack-share: openstack ## the whole life of a server on the lab's OpenS
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
+	$(PYTHON) -m tests.bench.report
 
 # What depends on no version of theirs is tested once, with fabric-cf.
 ONCE := tests/fabric/test_local.py tests/fabric/test_names.py
@@ -91,8 +100,9 @@ demo-placement: lab ## a zone with two zones below it places eight VMs, and make
 demo-worker: worker ## devices on a worker without hardware that is booted here (5 min)
 	$(SUDO) examples/demo worker
 
-test-worker: worker ## the tests on that worker (16 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+# PYTEST_ARGS="-n 2 --dist loadgroup" runs them on two, the second one booted by FABRIC_WORKER=1 labs/worker/lab up.
+test-worker: worker ## the tests on that worker (27 min)
+	$(SUDO) $(KEEPING) labs/worker/lab guard $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
 
 test-worker-share: worker ## the whole life of a VM with devices on that worker (4 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_life.py $(PYTEST_ARGS)
@@ -102,15 +112,23 @@ test-worker-facts: worker ## what libvirt and the kernel of that worker do, what
 
 bench-worker: worker ## the figures on that worker (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.worker
+	$(PYTHON) -m tests.bench.report
 
-test-network: network ## network services on two Open vSwitches that are started here (2 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/network $(PYTEST_ARGS)
+# Each process has two switches of its own. Much of their time is waiting.
+OWN_SWITCHES := --dist worksteal --tx "2*popen//python=$(NETWORK) private $(PYTHON)"
+test-network: lab ## network services on two Open vSwitches that are started here (4 min)
+	$(NETWORK) install
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(PYTEST_ARGS)
+
+demo-network: lab network ## two VMs on two switches: a segment, routed networks, a mirror (2 min)
+	$(NETWORK) workers
+	$(SUDO) examples/stitched/demo
 
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
 
 # The worker's kernel may stop: then another takes its place, and what it interrupted runs once more.
-test-site: site ## the tests of such servers (13 min)
+test-site: site ## the tests of such servers (9 min)
 	labs/fabric/env fim
 	$(SUDO) $(KEEPING) $(ONESITE) guard $(PYTHON) -m pytest -p no:cacheprovider tests/site $(PYTEST_ARGS)
 	$(SUDO) $(KEEPING) $(ONESITE) guard build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_SITE)
@@ -121,20 +139,38 @@ AT_HAND := -n $(shell echo $$(($$(nproc) * 2))) --dist worksteal
 test-unit: .venv/installed ## the tests that need no daemon (3 min)
 	$(PYTHON) -m pytest $(AT_HAND) tests/unit $(PYTEST_ARGS)
 
+# Together they are collected once.
+test-at-hand: .venv/installed
+	$(PYTHON) -m pytest $(AT_HAND) tests/unit tests/trust tests/package $(PYTEST_ARGS)
+
+# Debian's, unpacked: nothing is installed, and no service begins.
+build/prometheus/usr/bin/prometheus:
+	mkdir -p build/prometheus
+	cd build/prometheus && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb .
+
+test-metrics: .venv/installed build/prometheus/usr/bin/prometheus ## the metrics, dashboard and alerts, with a real Prometheus (20 s)
+	$(PYTHON) -m pytest tests/metrics $(PYTEST_ARGS)
+
 test-trust-share: .venv/installed ## a share of the next: each operation, each parser (1 min)
 	$(PYTHON) -m pytest $(AT_HAND) tests/trust $(PYTEST_ARGS)
 
 test-trust: .venv/installed ## every call that can fail, and hostile input; TRUST=matrix is one part (3 min)
 	$(PYTHON) -m tests.trust $(TRUST)
+	$(PYTHON) -m pytest $(AT_HAND) tests/trust/service_requests.py
 
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
 
-test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (28 min)
+test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (33 min)
 	.ci/run
+
+bench-scale: .venv/installed ## 1 to 100 slivers at once, on a stand-in for OpenStack (1 min)
+	NO_PROXY=127.0.0.1 $(PYTHON) -m tests.bench.scale
+	$(PYTHON) -m tests.bench.report
 
 bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
 	$(SUDO) $(PYTHON) -m tests.bench
+	$(PYTHON) -m tests.bench.report
 
 lint: .venv/installed ## ruff, mypy --strict, import-linter (20 s)
 	.venv/bin/ruff check .
@@ -142,9 +178,28 @@ lint: .venv/installed ## ruff, mypy --strict, import-linter (20 s)
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-build: .venv/installed ## the wheel and the source distribution (10 s)
+# Material says at each start until when it is kept: docs/decisions/0062.
+MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
+docs: .venv/installed ## the documentation as a site, in build/site; fails at a broken link (15 s)
+	$(MKDOCS) build --strict
+
+docs-serve: .venv/installed ## the same at http://127.0.0.1:8000, made anew when a page changes
+	$(MKDOCS) serve --strict
+
+build: .venv/installed ## the wheel and the source distribution, checked (10 s)
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
+	.venv/bin/check-wheel-contents dist/*.whl
+
+deb: system build ## a package of this Debian with all that runs, in dist/ (1 min)
+	command -v dpkg-shlibdeps >/dev/null || $(SUDO) apt-get install -q -y --no-install-recommends dpkg-dev
+	packaging/deb
+
+test-deb: deb ## the same installed, used, upgraded and removed in a root of this Debian (4 min)
+	$(SUDO) labs/debian/root $(CODENAME) $(BESIDE_DEB) /mnt/labs/debian/try-deb
+
+test-python: system ## the unit tests under each Python of VERSIONS, which is here or in a Debian (6 min)
+	$(SUDO) labs/debian/test-python $(VERSIONS)
 
 system:
 	$(LAB) install
@@ -179,10 +234,16 @@ worker-built: .venv/installed
 	$(call UV,pip install) --no-deps --no-build-isolation -e .
 	touch $@
 
-# Exact versions with their hashes, and no word of where they came from.
-constraints: .venv/installed ## newer versions into constraints.txt (20 s)
-	.venv/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-annotate --no-header -q --upgrade -o constraints.txt
+# Exact versions, and no word of where they came from: of all tools; of what runs; the latter without hashes, for pip's -c.
+PINNED := --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header -q
+RUNNING := $(foreach extra,al2s libvirt metrics nso openstack otel page placement zones,--extra $(extra))
+constraints: .venv/installed ## newer versions into constraints.txt and requirements/ (30 s)
+	$(call UV,pip compile) pyproject.toml $(PINNED) --all-extras --generate-hashes --upgrade -o constraints.txt
+	$(MAKE) requirements
+
+requirements: .venv/installed ## those of constraints.txt into requirements/ (10 s)
+	$(call UV,pip compile) pyproject.toml $(PINNED) $(RUNNING) -c constraints.txt --generate-hashes -o requirements/running.txt
+	$(call UV,pip compile) pyproject.toml $(PINNED) $(RUNNING) -c constraints.txt -o requirements/pins.txt
 
 clean: ## remove what was built in this directory
 	rm -rf .venv dist build

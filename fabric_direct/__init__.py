@@ -9,36 +9,199 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fabric_direct.adoption import Adoption, Adoptions, ServiceAdoption
+    from fabric_direct.audit_trail import Record, asked_by
     from fabric_direct.config import Site, load_site
+    from fabric_direct.device_owners import Lacks
+    from fabric_direct.drift import SiteDrift
+    from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
     from fabric_direct.errors import FabricDirectError, Refused
-    from fabric_direct.model import NodeSliver, Observed, Outcome, PciAddress, SliverRef, Status
-    from fabric_direct.processor import HandlerProcessor
+    from fabric_direct.handlers.adoption_draft import Draft
+    from fabric_direct.journal import Unfinished
+    from fabric_direct.model import (
+        Capacities,
+        DeviceState,
+        ErrorReport,
+        FieldChange,
+        Finding,
+        Fpga,
+        Gpu,
+        Interface,
+        NodeSliver,
+        Nvme,
+        Observed,
+        ObservedDevice,
+        ObservedGateway,
+        ObservedGuest,
+        ObservedInterface,
+        ObservedVolume,
+        Operation,
+        Outcome,
+        PciAddress,
+        PlacementRules,
+        Route,
+        ServiceEnd,
+        SharedNic,
+        SliverRef,
+        SmartNic,
+        State,
+        Status,
+        StepReport,
+        StepStatus,
+        Storage,
+        VNic,
+        VNicInterface,
+    )
+    from fabric_direct.network_services import (
+        L2PTP,
+        L2STS,
+        L3VPN,
+        Attachment,
+        Ero,
+        FABNetv4,
+        FABNetv4Ext,
+        FABNetv6,
+        FABNetv6Ext,
+        Gateway,
+        L2Bridge,
+        Mirror,
+        Peer,
+        PortMirror,
+        ServiceInterface,
+    )
+    from fabric_direct.networks import NetworkSliver, VNicPortsSliver
+    from fabric_direct.operations import Progress
+    from fabric_direct.p4_switches import Switch
+    from fabric_direct.placement.plan import BuildPlan, Explanation
+    from fabric_direct.placement.state import HostState
+    from fabric_direct.processor import HandlerProcessor, Sweep
+    from fabric_direct.repair_history import Note
+    from fabric_direct.saved_plan import SavedPlan
+    from fabric_direct.site_services import SiteService, SiteServices
+    from fabric_direct.step_notes import StepNote
+    from fabric_direct.sweep.findings import Findings
+    from fabric_direct.waiting import Waiting
+    from fabric_direct.watch import Watcher
 
 __all__ = [
+    "L2PTP",
+    "L2STS",
+    "L3VPN",
     "Adoption",
     "Adoptions",
+    "Attachment",
+    "BuildPlan",
+    "Capacities",
+    "DeviceState",
+    "Draft",
+    "Ero",
+    "ErrorReport",
+    "Explanation",
+    "FABNetv4",
+    "FABNetv4Ext",
+    "FABNetv6",
+    "FABNetv6Ext",
     "FabricDirectError",
+    "FieldChange",
+    "Finding",
+    "Findings",
+    "FoundPort",
+    "FoundServer",
+    "Fpga",
+    "Gateway",
+    "Gpu",
     "HandlerProcessor",
+    "HostDevice",
+    "HostState",
+    "Interface",
+    "L2Bridge",
+    "Lacks",
+    "Mirror",
+    "NetworkSliver",
     "NodeSliver",
+    "Note",
+    "Nvme",
     "Observed",
+    "ObservedDevice",
+    "ObservedGateway",
+    "ObservedGuest",
+    "ObservedInterface",
+    "ObservedVolume",
+    "Operation",
     "Outcome",
     "PciAddress",
+    "Peer",
+    "PlacementRules",
+    "PortMirror",
+    "Progress",
+    "Record",
     "Refused",
+    "Route",
+    "SavedPlan",
+    "Server",
     "ServiceAdoption",
+    "ServiceEnd",
+    "ServiceInterface",
+    "SharedNic",
     "Site",
+    "SiteDrift",
+    "SiteService",
+    "SiteServices",
     "SliverRef",
+    "SmartNic",
+    "State",
     "Status",
+    "StepNote",
+    "StepReport",
+    "StepStatus",
+    "Storage",
+    "Sweep",
+    "Switch",
+    "Unfinished",
+    "VNic",
+    "VNicInterface",
+    "VNicPortsSliver",
+    "Waiting",
+    "Watcher",
+    "asked_by",
     "load_site",
 ]
 
 _HOMES = {
-    "adoption": ("Adoption", "Adoptions", "ServiceAdoption"),
-    "config": ("Site", "load_site"),
-    "errors": ("FabricDirectError", "Refused"),
-    "model": ("NodeSliver", "Observed", "Outcome", "PciAddress", "SliverRef", "Status"),
-    "processor": ("HandlerProcessor",),
+    "adoption": "Adoption Adoptions ServiceAdoption",
+    "audit_trail": "Record asked_by",
+    "config": "Site load_site",
+    "device_owners": "Lacks",
+    "drift": "SiteDrift",
+    "drivers.contract": "FoundPort FoundServer HostDevice Server",
+    "errors": "FabricDirectError Refused",
+    "handlers.adoption_draft": "Draft",
+    "journal": "Unfinished",
+    "model": (
+        "Capacities DeviceState ErrorReport FieldChange Finding Fpga Gpu Interface NodeSliver "
+        "Nvme Observed ObservedDevice ObservedGateway ObservedGuest ObservedInterface "
+        "ObservedVolume Operation Outcome PciAddress PlacementRules Route ServiceEnd SharedNic "
+        "SliverRef SmartNic State Status StepReport StepStatus Storage VNic VNicInterface"
+    ),
+    "network_services": (
+        "Attachment Ero FABNetv4 FABNetv4Ext FABNetv6 FABNetv6Ext Gateway L2Bridge L2PTP L2STS "
+        "L3VPN Mirror Peer PortMirror ServiceInterface"
+    ),
+    "networks": "NetworkSliver VNicPortsSliver",
+    "operations": "Progress",
+    "p4_switches": "Switch",
+    "placement.plan": "BuildPlan Explanation",
+    "placement.state": "HostState",
+    "processor": "HandlerProcessor Sweep",
+    "repair_history": "Note",
+    "saved_plan": "SavedPlan",
+    "site_services": "SiteService SiteServices",
+    "step_notes": "StepNote",
+    "sweep.findings": "Findings",
+    "watch": "Watcher",
+    "waiting": "Waiting",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+"""The modules of these names, below this package."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

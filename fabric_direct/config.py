@@ -6,10 +6,19 @@ Errors name file, line and field. JSON Schema for editors: ``fabric-direct schem
 import os
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    IPvAnyAddress,
+    IPvAnyNetwork,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from fabric_direct.deadline import UNANSWERED
 from fabric_direct.errors import InvalidSite, NotFound
@@ -25,9 +34,10 @@ from fabric_direct.model import (
     Trait,
 )
 from fabric_direct.networks import SiteNetwork
-from fabric_direct.service_settings import ServiceSettings, Switch, SwitchPort
+from fabric_direct.service_settings import BurstUnit, ServiceSettings, Switch, SwitchPort
 
 DriverName = Name
+M = TypeVar("M", bound=BaseModel)
 # Distributions whose cloud images have a default user of the same name.
 _DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora")
 
@@ -106,6 +116,35 @@ class Host(Frozen):
     """The reason to place nothing new here; existing slivers stay. In service if absent."""
     traits: tuple[Trait, ...] = ()
     """Traits that no API reports, as os-traits names them: ``CUSTOM_…``."""
+
+
+class P4Switch(Frozen):
+    """A switch that is given away whole."""
+
+    ssh: SshAddress
+    """``ssh://[user@]host[:port]`` of its administrator, whom the installer's image lets in by key; no
+    password is used. The image needs Python 3.9 or newer."""
+    ssh_key: Path | None = None
+    """Private key for the login; an agent's or the user's own (``~/.ssh``) if absent."""
+    host_key: SshPublicKey | None = None
+    """Its SSH key before it is used for the first time; ``<state_dir>/known_hosts`` and the known_hosts
+    of user and system apply if absent. Each installation brings another one, which is remembered."""
+    sudo: bool = False
+    """Whether the administrator becomes root by sudo, without a password."""
+    user: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    """The account of the sliver's user."""
+    nameservers: tuple[IPvAnyAddress, ...] = ()
+    ssh_sources: tuple[IPvAnyNetwork, ...] = ()
+    """From where SSH is let in, also ours; the firewall is left as it is if absent."""
+    icmp_subnets: tuple[IPvAnyNetwork, ...] = ()
+    """From where ICMP is let in."""
+    interface: LinkName | None = None
+    """The interface of management, to which the firewall applies."""
+
+    @property
+    def as_root(self) -> tuple[str, ...]:
+        """What goes before a command that needs root."""
+        return ("sudo", "-n") if self.sudo else ()
 
 
 class ImageSettings(Frozen):
@@ -208,7 +247,7 @@ class ActorSettings(Frozen):
     """The largest size of a VM; larger requests get this size."""
     network_prefix: Name = "dataplane"
     """L2Bridge services of vNICs use the network ``<prefix>-<vlan>``."""
-    burst_unit: Literal["Mbit", "MB"] = "Mbit"
+    burst_unit: BurstUnit = "Mbit"
     """The unit of FIM's ``burst_size``: megabits as FIM says, or megabytes as fabric_am took it."""
     adopt: bool = False
     """Whether VMs and ports that fabric_am made are adopted when the actor first modifies, acts on or
@@ -237,6 +276,11 @@ class PlacementSettings(Frozen):
     """Number of other hosts to try after one has refused."""
 
 
+ListenAddress = Annotated[
+    str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")
+]
+
+
 class TlsSettings(Frozen):
     """The certificate of a zone."""
 
@@ -262,9 +306,7 @@ class ZoneSettings(Frozen):
 
     name: Name | None = None
     """Its name to other zones; the site's name if absent."""
-    listen: Annotated[
-        str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")
-    ] = "127.0.0.1:8750"
+    listen: ListenAddress = "127.0.0.1:8750"
     """Address and port."""
     tls: TlsSettings | None = None
     """Required unless it listens on a loopback address."""
@@ -299,6 +341,14 @@ class WatchSettings(Frozen):
     """Size of the history in KiB; the former one is kept beside it."""
 
 
+class MetricsSettings(Frozen):
+    """Metrics, where the process collects any."""
+
+    refresh: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """Seconds between two looks at devices and unfinished operations; 0 for none. There is none either
+    while nobody collects."""
+
+
 class FakeHost(Frozen):
     """A host in memory."""
 
@@ -319,6 +369,8 @@ class FakeSettings(Frozen):
 
     delay: Annotated[float, Field(ge=0)] = 0.0
     """Seconds that each call takes."""
+    keep: bool = False
+    """Whether what is made stays when the process ends, in ``<state_dir>/fake.sqlite``."""
     hosts: dict[Name, FakeHost] = {}
     """The hosts by name; others have the defaults."""
 
@@ -339,6 +391,8 @@ class Site(Frozen):
     """Directory of the journal, the address pools, claims and pinned host keys."""
     drivers: dict[Name, DriverName] = {}
     """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent."""
+    driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)
+    """Settings of drivers of other packages by the driver's name, as its own model has them."""
     openstack: OpenStackSettings | None = None
     guest: DriverName = Field(
         default_factory=lambda site: "ssh" if site.get("openstack") else "agent"
@@ -353,6 +407,8 @@ class Site(Frozen):
     networks: dict[Name, SiteNetwork] = {}
     switches: dict[Name, Switch] = {}
     """The switches of network services, by name."""
+    p4_switches: dict[Name, P4Switch] = {}
+    """The switches that are given away whole, by name."""
     services: ServiceSettings = ServiceSettings()
     guest_access: GuestSettings = GuestSettings()
     actor: ActorSettings = ActorSettings()
@@ -360,6 +416,9 @@ class Site(Frozen):
     zone: ZoneSettings = ZoneSettings()
     limits: Limits = Limits()
     watch: WatchSettings = WatchSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    history: Annotated[int, Field(ge=16, le=1_048_576)] = 4096
+    """Size in KiB of the history of operations; the former one is kept beside it."""
     volume_pool: Path | None = None
     """Directory on the hosts for disks and volumes; ``<state_dir>/volumes`` if absent."""
     fake: FakeSettings = FakeSettings()
@@ -393,6 +452,10 @@ class Site(Frozen):
         switch = self.switches.get(device or "")
         return switch.ports.get(port or "") if switch else None
 
+    def switches_of(self, driver: str | None = None) -> dict[str, Switch]:
+        """Return the switches that a driver serves, by name; all if none is given."""
+        return {n: s for n, s in self.switches.items() if driver in {None, s.driver}}
+
     @property
     def zone_name(self) -> str:
         """The site's name as a zone."""
@@ -401,6 +464,17 @@ class Site(Frozen):
     def driver_for(self, resource_type: str, model: str | None = None) -> str | None:
         """Return the driver for ``Type_Model`` or else ``Type``, or None if the site names none."""
         return self.drivers.get(f"{resource_type}_{model}", self.drivers.get(resource_type))
+
+    def settings_of(self, driver: str, model: type[M]) -> M:
+        """Return the settings of a driver as its model has them; for the driver itself.
+
+        :param driver: the driver's name. Without settings in site.yaml, the model's defaults apply.
+        :raises InvalidSite: if they are invalid; ``field`` is the path of the first that is.
+        """
+        from fabric_direct.documents import validate  # noqa: PLC0415 - see load_site
+
+        given = self.driver_settings.get(driver, {})
+        return validate(given, model, f"driver_settings.{driver}", InvalidSite)
 
     def image(self, name: str) -> ImageSettings:
         """Return an image's settings with the user for logins to its guests.

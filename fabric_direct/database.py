@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fabric_direct import files
 from fabric_direct.errors import DriverError, TimedOut, unusable
@@ -55,6 +56,20 @@ class Database:
                 for table in self._tables:
                     db.execute(table)
                 yield db
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; none if there is no file."""
+        if not self.exists():
+            return []
+        with self.reading() as db:
+            return db.execute(query, values).fetchall()
+
+    def change(self, statement: str, *values: object) -> int:
+        """Carry out a statement, alone; return how many rows it changed, 0 if there is no file."""
+        if not self.exists():
+            return 0
+        with self.changing() as db:
+            return db.execute(statement, values).rowcount
 
     def _make(self) -> None:
         """Create the file without opening it.

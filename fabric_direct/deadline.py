@@ -11,15 +11,17 @@ A call that was given up may still take effect, and so may a request that got no
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from fabric_direct import forks
-from fabric_direct.errors import TimedOut
+from fabric_direct import forks, metrics
+from fabric_direct.errors import Interrupted, TimedOut
+from fabric_direct.tracing import span
+from fabric_direct.waiting import waiting_for
 
 T = TypeVar("T")
 Within = Callable[[], AbstractContextManager[None]]
@@ -83,6 +85,36 @@ class Deadline:
         wait([call.over for call in self.late()], self.remaining(seconds))
 
 
+class Interruption:
+    """Whether operations were asked to begin nothing more."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        """Set when they were."""
+        self._waiting: set[Call[Any]] = set()
+
+    def begin(self) -> None:
+        """Ask them to; may be called by the handler of a signal."""
+        self.begun.set()
+        for call in tuple(self._waiting):
+            call.interrupt()
+
+    def applies(self) -> AbstractContextManager[None]:
+        """Have it apply to the work in the block: it begins no further step, and ends waiting."""
+        return _set(_interruption, self)
+
+    @contextmanager
+    def ends(self, call: "Call[Any]") -> Iterator[None]:
+        """Have it end a call that only waits and changes nothing."""
+        self._waiting.add(call)
+        try:
+            if self.begun.is_set():
+                call.interrupt()
+            yield
+        finally:
+            self._waiting.discard(call)
+
+
 class Call(Generic[T]):
     """A call in a daemon thread, in the context of its caller.
 
@@ -123,12 +155,19 @@ class Call(Generic[T]):
         if self._outer:
             self._outer.change()
 
+    def interrupt(self) -> None:
+        """Give it up with the error Interrupted, unless it has returned."""
+        self.given_up.set()
+        with suppress(InvalidStateError):
+            self.over.set_exception(Interrupted(f"{self.what} was interrupted"))
+
     def _run(self, function: Callable[[], T]) -> None:
         _current.set(self)
-        try:
-            self.over.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
-            self.over.set_exception(error)
+        with suppress(InvalidStateError):  # it was interrupted
+            try:
+                self.over.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - carried to the waiting thread
+                self.over.set_exception(error)
 
 
 class Unanswered(Call[None]):
@@ -171,6 +210,10 @@ _changing: ContextVar[Deadline | None] = ContextVar("changing", default=None)
 _ending: ContextVar[Deadline | None] = ContextVar("ending", default=None)
 """When the current call of a driver is given up."""
 _noted: ContextVar[list[Unanswered] | None] = ContextVar("noted", default=None)
+_calling: ContextVar[str] = ContextVar("calling", default="")
+"""The driver's method that this is called by: ``compute.create``."""
+_interruption: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
+"""What may end the waiting of this context."""
 
 
 def unanswered(what: str, then: Callable[[], object] = lambda: None) -> None:
@@ -203,6 +246,11 @@ def took_back() -> None:
     call = _current.get()
     if call is not None:
         call.taken_back = True
+
+
+def trying_again(_: object = None) -> None:
+    """Note that a request of the current call failed, changed nothing, and is sent once more."""
+    metrics.record(metrics.CALL_RETRIES, call=_calling.get())
 
 
 @contextmanager
@@ -251,6 +299,29 @@ def call_within(seconds: float, what: str, function: Callable[..., T], *args: An
             deadline.give_up([call])
 
 
+def at_once(*questions: Callable[[], Any]) -> tuple[Any, ...]:
+    """Return the answers to questions that only read, each asked in a thread of its own.
+
+    They are asked in the caller's context, and the call that they are a part of limits their time. When
+    all have answered, an error of one is raised; of several, that of the first one given.
+    """
+    *others, last = questions
+    calls = [Call(f"question {number}", question) for number, question in enumerate(others, 1)]
+    own = _answer(last)
+    answers = [*(_answer(call.over.result) for call in calls), own]
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return tuple(answers)
+
+
+def _answer(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Exception as error:  # noqa: BLE001 - raised when all have answered
+        return error
+
+
 def _begin(seconds: float, what: str, function: Callable[[], T]) -> Call[T]:
     if seconds <= 0:
         raise TimedOut(f"{what} was not begun", why="the time for the operation is spent")
@@ -285,6 +356,23 @@ class _Caller:
 forks.in_child(_Caller.idle.clear)
 
 
+def interruption() -> Interruption | None:
+    """Return what may interrupt the work of this context, if anything."""
+    return _interruption.get()
+
+
+def uninterrupted() -> AbstractContextManager[None]:
+    """Let nothing interrupt the work in the block: undoing goes on to its end."""
+    return _set(_interruption, None)
+
+
+def _refuse_interrupted(what: str) -> None:
+    """Raise Interrupted if the operation was, and no driver's call is in the midst of something."""
+    interruption = _interruption.get()
+    if interruption and interruption.begun.is_set() and _current.get() is None:
+        raise Interrupted(f"interrupted while waiting for {what}")
+
+
 def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
     """Block until a condition holds; poll it.
 
@@ -293,16 +381,20 @@ def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str 
 
     :param what: the condition, as in *waiting for* ``the guest to shut down``.
     :raises TimedOut: if it is not so after ``timeout`` seconds.
+    :raises Interrupted: if the operation is interrupted, unless a driver's call waits.
     """
     began = time.monotonic()
-    while True:
-        asked = time.monotonic()
-        if so():
-            return
-        now = time.monotonic()
-        if now - began >= timeout:
-            break
-        time.sleep(min(2.0, max(0.1, (now - began) / 20, now - asked)))
+    with waiting_for(what) as still:
+        while True:
+            asked = time.monotonic()
+            if so():
+                return
+            now = time.monotonic()
+            if now - began >= timeout:
+                break
+            still("")
+            _refuse_interrupted(what)
+            time.sleep(min(2.0, max(0.1, (now - began) / 20, now - asked)))
     raise TimedOut(f"timed out after {timeout:.0f} s waiting for {what}", where=where)
 
 
@@ -317,8 +409,9 @@ class _Bounded:
         limit: float,
         within: Within,
         reading: Collection[str],
+        host: str,
     ) -> None:
-        self._driver, self._name, self._deadline = driver, name, deadline
+        self._driver, self._name, self._deadline, self._host = driver, name, deadline, host
         self._limit, self._within, self._reading = limit, within, reading
 
     def __getattr__(self, attribute: str) -> Any:
@@ -331,24 +424,38 @@ class _Bounded:
             if "timeout" in kw:
                 kw["timeout"] = self._deadline.remaining(kw["timeout"])
                 limit += kw["timeout"]
-            with self._within():
-                return self._call(attribute, partial(value, *args, **kw), limit)
+            with self._within(), span(f"{self._name}.{attribute}", host=self._host):
+                return self._call(
+                    attribute, partial(value, *args, **kw), limit, waits="timeout" in kw
+                )
 
         return bounded
 
-    def _call(self, attribute: str, function: Callable[[], T], limit: float) -> T:
-        limit, reading = self._deadline.remaining(limit), attribute in self._reading
-        ending, changing = Deadline.within(limit), None if reading else self._deadline
-        with _set(_changing, changing), _set(_ending, ending):
-            call = _begin(limit, f"{self._name}.{attribute}", function)
-        if reading:
-            return call.result(limit)
-        self._deadline.changing.append(call)
+    def _call(self, attribute: str, function: Callable[[], T], limit: float, *, waits: bool) -> T:
+        limit, name = self._deadline.remaining(limit), f"{self._name}.{attribute}"
+        changing = None if attribute in self._reading else self._deadline
+        ending = Deadline.within(limit)
+        with _set(_changing, changing), _set(_ending, ending), _set(_calling, name):
+            call = _begin(limit, name, function)
+        if changing:
+            changing.changing.append(call)
         try:
-            return call.result(limit)
+            return call.result(limit) if changing or not waits else _waited(call, limit)
         finally:
             if call.given_up.is_set():
-                self._deadline.give_up([call])
+                metrics.record(metrics.CALL_GIVEN_UP, call=name)
+                if changing:
+                    changing.give_up([call])
+
+
+def _waited(call: Call[T], limit: float) -> T:
+    """Return the result of a call that only waits.
+
+    :raises Interrupted: if the operation is interrupted.
+    """
+    interruption = _interruption.get()
+    with interruption.ends(call) if interruption else nullcontext():
+        return call.result(limit)
 
 
 def bounded(
@@ -358,6 +465,7 @@ def bounded(
     limit: float,
     within: Within = nullcontext,
     reading: Collection[str] = (),
+    host: str = "",
 ) -> T:
     """Return ``driver`` with a time limit on each call.
 
@@ -366,5 +474,6 @@ def bounded(
 
     :param within: makes the context manager for each call.
     :param reading: methods that change nothing: it does not matter when these return.
+    :param host: for traces: the worker that it serves; empty for all of a cloud.
     """
-    return cast(T, _Bounded(driver, name, deadline, limit, within, reading))
+    return cast(T, _Bounded(driver, name, deadline, limit, within, reading, host))

@@ -53,13 +53,15 @@ class SiteDrift:
     """Hosts that could not be read, and why: what is on them, or their part of it, was not compared."""
 
 
-def site_drift(site: Site, drivers_of: DriversOf) -> SiteDrift:
+def site_drift(site: Site, drivers_of: DriversOf, only: Collection[str] | None = None) -> SiteDrift:
     """Compare all slivers of a site with their stamps.
 
     :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
+    :param only: look at these hosts; at all by default.
     :raises FabricDirectError: if the cloud cannot be read.
     """
-    hosts, listing_of = _listings(site, drivers_of)
+    every, listing_of = _listings(site, drivers_of)
+    hosts = [host for host in every if only is None or host in only]
     answers = attempt_each(lambda h: _look(site, drivers_of, h, listing_of(h)), hosts)
     silent = {host: answer for host, answer in answers.items() if isinstance(answer, Exception)}
     looks = {host: answer for host, answer in answers.items() if isinstance(answer, _Look)}

@@ -8,15 +8,21 @@ caller's thread also emits every :class:`Event`, for progress and logs. See docs
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from fabric_direct.deadline import Call, Deadline
-from fabric_direct.errors import FabricDirectError, NotVerified
+from fabric_direct.deadline import Call, Deadline, Interruption, interruption, uninterrupted
+from fabric_direct.errors import FabricDirectError, Interrupted, NotVerified
+from fabric_direct.log_context import about
 from fabric_direct.model import Finding, StepReport, StepStatus
 from fabric_direct.steps.base import Flow, Step
+from fabric_direct.tracing import span
+from fabric_direct.waiting import Waiting, heard_by
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -27,13 +33,17 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A step begins, ends or is undone."""
+    """A step begins, waits, ends or is undone."""
 
     step: str
     report: StepReport | None
-    """None: it begins."""
+    """None: it begins, or waits."""
     ended: int
     """How many steps of the flow have ended so far."""
+    kind: str
+    """The class of the step: there are as many as in the code, whatever a flow is about."""
+    waiting: Waiting | None = None
+    """What the step, or its undoing, waits for from now on."""
 
 
 Listener = Callable[[Event], object]
@@ -55,11 +65,13 @@ class Result:
 
 def plan(flow: Flow) -> tuple[StepReport, ...]:
     """Return what each step would do. Nothing is changed."""
-    return tuple(
-        StepReport(step=step.name, status=StepStatus.PLANNED, finding=step.check())
-        for step in flow.steps()
-        if step.planned
-    )
+    return tuple(_planned(step) for step in flow.steps() if step.planned)
+
+
+def _planned(step: Step) -> StepReport:
+    finding = step.check()
+    changes = step.changes() if finding is Finding.WILL_CHANGE else ()
+    return _report(step, StepStatus.PLANNED, finding=finding, changes=changes)
 
 
 def run(
@@ -78,6 +90,10 @@ def run(
     :param undo_limit: seconds for undoing. At most half of it is spent on waiting for calls that were
         given up: what they make is undone, too, if they return by then.
     :param listener: called with each event, in the thread of the caller. Its errors are logged.
+
+    If an interruption that applies to the caller begins, the steps that run come to their end, unless
+    they only wait; no other step is begun, and nothing is undone unless a step failed. The result then
+    has the error Interrupted, and reports as skipped what is not so.
     """
     running = _Run(executor, deadline, undo_limit, listener)
     running.make(flow.stages)
@@ -117,7 +133,10 @@ class _Run:
     ) -> None:
         self._executor, self._listener = executor, listener
         self._deadline, self._undo_limit = deadline, undo_limit
+        self._interruption = interruption() or Interruption()
+        self._news: SimpleQueue[Future[StepReport] | tuple[Step, Waiting]] = SimpleQueue()
         self._made: set[Step] = set()
+        self._kinds: dict[str, str] = {}
         self.reports: dict[str, StepReport] = {}
         self.error: Exception | None = None
         self.undoing = False
@@ -127,8 +146,9 @@ class _Run:
         begun: list[tuple[Step, ...]] = []
         for steps in stages:
             begun.append(steps)
+            self._refuse_interrupted()
             function = _skip if self.error else self._make
-            self._collect([self._begin(function, step) for step in steps])
+            self._collect({self._begin(function, step): step for step in steps})
             if self.undoing:
                 self._deadline.renew(self._undo_limit)
                 break
@@ -136,39 +156,65 @@ class _Run:
             self._deadline.settle(self._undo_limit / 2)
         self.late.update(self._deadline.late())
         if self.undoing:
-            self._undo_stages(reversed(begun))
+            with uninterrupted():
+                self._undo_stages(reversed(begun))
+
+    def _refuse_interrupted(self) -> None:
+        if self._interruption.begun.is_set() and self.error is None:
+            self.error = Interrupted("the operation was interrupted")
 
     def _undo_stages(self, stages: Iterable[tuple[Step, ...]]) -> None:
         for steps in stages:
             made = [step for step in steps if step in self._made and step.planned]
-            self._collect([self._executor.submit(self._undo, step) for step in made])
+            self._collect({self._executor.submit(self._undo, step): step for step in made})
 
     def _begin(self, function: Callable[[Step], StepReport], step: Step) -> "Future[StepReport]":
+        self._kinds[step.name] = type(step).__name__
         self._emit(step.name)
         return self._executor.submit(function, step)
 
-    def _collect(self, futures: "Iterable[Future[StepReport]]") -> None:
-        for future in as_completed(futures):
-            report = future.result()
-            if report != self.reports.get(report.step):
-                self.reports[report.step] = report
-                self._emit(report.step, report)
+    def _collect(self, running: "dict[Future[StepReport], Step]") -> None:
+        """Wait for steps; emit what happens to them meanwhile, as it happens."""
+        for future in tuple(running):
+            future.add_done_callback(self._news.put)
+        while running:
+            news = self._news.get()
+            if isinstance(news, Future):
+                del running[news]
+                self._end(news.result())
+            elif news[0] in running.values():  # else from a call that its step gave up
+                self._emit(news[0].name, waiting=news[1])
 
-    def _emit(self, step: str, report: StepReport | None = None) -> None:
+    def _end(self, report: StepReport) -> None:
+        if report != self.reports.get(report.step):
+            self.reports[report.step] = report
+            self._emit(report.step, report)
+
+    def _emit(
+        self, step: str, report: StepReport | None = None, waiting: Waiting | None = None
+    ) -> None:
         if self._listener is None:
             return
-        error = attempt(self._listener, Event(step, report, len(self.reports)))
+        event = Event(step, report, len(self.reports), self._kinds[step], waiting)
+        error = attempt(self._listener, event)
         if isinstance(error, Exception):
             log.warning("the listener of step %s failed", step, exc_info=error)
 
     # --- in the threads of the pool
 
     def _make(self, step: Step) -> StepReport:
+        if self._interruption.begun.is_set():
+            self._refuse_interrupted()
+            return _skip(step)
         began = time.monotonic()
-        finding = attempt(self._ensure, step)
+        finding = self._traced(step, step.name, self._ensure)
         seconds = time.monotonic() - began
-        if isinstance(finding, Exception):
+        if isinstance(finding, Interrupted):
             self.error = self.error or finding
+            return _report(step, StepStatus.SKIPPED, seconds=seconds, error=str(finding))
+        if isinstance(finding, Exception):
+            interrupted = isinstance(self.error, Interrupted)
+            self.error = finding if interrupted else self.error or finding
             self.undoing = self.undoing or step.undoable
             return _report(step, StepStatus.FAILED, seconds=seconds, error=str(finding))
         already = finding is Finding.ALREADY_SO
@@ -189,13 +235,25 @@ class _Run:
         return finding
 
     def _undo(self, step: Step) -> StepReport:
-        report, error = self.reports[step.name], attempt(_undo, step)
+        report, error = self.reports[step.name], self._traced(step, f"undo {step.name}", _undo)
         if error:
             change = {"status": StepStatus.UNDO_FAILED, "error": str(error)}
             return report.model_copy(update=change)
         if report.status is StepStatus.FAILED:
             return report
         return report.model_copy(update={"status": StepStatus.UNDONE})
+
+    def _traced(self, step: Step, name: str, function: Callable[[Step], T]) -> T | Exception:
+        """Return what :func:`attempt` does of a step; tell logs, traces and listeners of it."""
+        hearing = nullcontext() if self._listener is None else heard_by(partial(self._hear, step))
+        with about(step=step.name), span(name, step=step.name) as traced, hearing:
+            answer = attempt(function, step)
+            if isinstance(answer, Exception):
+                traced.failed(type(answer).__name__, str(answer))
+        return answer
+
+    def _hear(self, step: Step, waiting: Waiting) -> None:
+        self._news.put((step, waiting))
 
 
 def _undo(step: Step) -> None:

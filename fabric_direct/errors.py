@@ -22,7 +22,8 @@
     │   ├── Denied               credentials were rejected, or lack a permission
     │   ├── TimedOut             no answer within the call's limit, or the operation's limit is reached
     │   └── Unsupported          this hardware or version cannot do it (EOPNOTSUPP and the like)
-    └── NotVerified              the call succeeded, but what was read back differs from the request
+    ├── NotVerified              the call succeeded, but what was read back differs from the request
+    └── Interrupted              somebody asked to begin nothing more, in the middle of the operation
 
 Every message says what happened, where, why, and what to do. Errors of libraries are translated where
 the library is called, and kept as ``__cause__``.
@@ -146,6 +147,10 @@ class Unsupported(DriverError):
 
 class NotVerified(FabricDirectError):
     """The call succeeded, but what was read back differs from the request."""
+
+
+class Interrupted(FabricDirectError):
+    """Somebody asked to begin nothing more, in the middle of the operation; it was not undone."""
 
 
 def unusable(what: str, path: Path, error: OSError) -> DriverError:

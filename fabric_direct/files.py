@@ -2,7 +2,10 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
 
 # A link that somebody else put in a file's place leads to a file that is not ours.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -24,6 +27,38 @@ def replace(path: Path, text: str) -> None:
         os.fsync(descriptor)
     new.replace(path)
     sync(path.parent)
+
+
+def make_once(path: Path, text: str) -> None:
+    """Make a file of mode 0600 in one step, unless it is there; if several do so, one wins.
+
+    :raises OSError: if it cannot be made.
+    """
+    with _beside(path, text) as new, suppress(FileExistsError):
+        os.link(new, path)
+
+
+def replace_lazily(path: Path, text: str) -> None:
+    """Replace a file of mode 0600 in one step; if several do so, one wins.
+
+    For what can be found out again: after a crash of the machine it may be empty.
+
+    :raises OSError: if it cannot be written; the old one is still there then.
+    """
+    with _beside(path, text) as new:
+        new.replace(path)
+
+
+@contextmanager
+def _beside(path: Path, text: str) -> Iterator[Path]:
+    """Write a new file of mode 0600 in the same directory; remove it if it is still there in the end."""
+    descriptor, name = mkstemp(dir=path.parent)  # of mode 0600
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(text)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def make_directory(directory: Path) -> None:

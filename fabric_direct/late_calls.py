@@ -29,6 +29,12 @@ class LateCalls:
             calls = self._by_sliver.get(sliver_id, ())
         return tuple(call for call in calls if not call.over.done())
 
+    def number(self) -> int:
+        """Return how many there are, of all slivers."""
+        with self._lock:
+            calls = [call for kept in self._by_sliver.values() for call in kept]
+        return sum(not call.over.done() for call in calls)
+
     def recall(self, sliver_id: str, until: float) -> None:
         """Take over from another process what may still take effect, unless it is this one's own.
 

@@ -25,7 +25,7 @@ def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
     file = _File(path, what)
     try:
         if not file.lock():
-            wait_until(what, file.lock, timeout=timeout)
+            wait_until(f"another process to leave {what}", file.lock, timeout=timeout)
     except TimedOut as error:
         raise SliverBusy(
             f"{what} is being worked on by another process or thread",

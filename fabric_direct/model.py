@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import inspect
+import json
 import re
 import sys
 from collections import Counter
@@ -17,7 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -92,6 +100,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,6
 ImageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")]
 # A Linux interface name: IFNAMSIZ (16) less the terminating zero.
 LinkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
+PortName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]{0,62}$")]
+"""A port of a switch: a Linux interface, or a router's as ``HundredGigE0/0/0/5``."""
 Vlan = Annotated[int, Field(ge=1, le=4094, strict=True)]
 Mbps = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Trait = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,254}$")]
@@ -203,8 +213,21 @@ def with_prefix(value: Any) -> Any:
     return value
 
 
+class ServiceEnd(Frozen):
+    """An interface of a network service, to which a node's interface is stitched."""
+
+    id: SliverId
+    """The service."""
+    interface: ComponentId
+    """Its interface."""
+
+
 class Interface(Frozen):
     """One network interface of a node."""
+
+    service: ServiceEnd | None = None
+    """The interface of a network service that it is stitched to. VLAN and address are that one's, and it
+    is where that one is: on that port of a switch."""
 
     mac: Mac | None = None
     """Hardware address, unicast; derived from the ids if absent."""
@@ -221,9 +244,22 @@ class Interface(Frozen):
     on a VLAN interface, which tags in the guest."""
 
 
-class VNicInterface(Interface):
-    """The interface of a virtual NIC: a port of a network."""
+class Route(Frozen):
+    """A route of a guest."""
 
+    to: IPv4Network | IPv6Network
+    via: IPv4Address | IPv6Address
+
+
+class VNicInterface(Interface):
+    """The interface of a virtual NIC: a port of a network, or of a switch."""
+
+    port: PortName | None = None
+    """On a switch: its port, one for taps; a free one if absent."""
+    mtu: Annotated[int, Field(ge=576, le=9216, strict=True)] | None = None
+    """On a switch: bytes of an IP packet; 1500 if absent."""
+    routes: Annotated[tuple[Route, ...], Field(max_length=64)] = ()
+    """On a switch: routes that the guest has from its first start on."""
     floating_ip: bool = False
     """Whether it gets a floating IP of the cloud's external network."""
     port_security: bool | None = None
@@ -243,7 +279,7 @@ class VNic(_Component):
 
     type: Literal["vNIC"] = "vNIC"
     network: Name
-    """A network of site.yaml, or the name or id of a network of the cloud."""
+    """A network or a switch of site.yaml, or the name or id of a network of the cloud."""
     interface: VNicInterface = VNicInterface()
 
 
@@ -631,12 +667,34 @@ class StepStatus(StrEnum):
     PLANNED = "planned"
 
 
+class FieldChange(Frozen):
+    """A field that a step will change."""
+
+    field: str
+    """Its path: ``bandwidth``, ``interfaces.i1.vlan``."""
+    was: Any
+    """Its value now; null if there is none."""
+    will_be: Any
+
+    def __str__(self) -> str:
+        """Return it for people: ``bandwidth 100 → 200``."""
+        return f"{self.field} {_shown(self.was)} → {_shown(self.will_be)}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 class StepReport(Frozen):
     """One step of an operation."""
 
     step: str
     status: StepStatus
     finding: Finding | None = None
+    changes: tuple[FieldChange, ...] = ()
+    """In a plan: what a step that will change something will change, as far as it has fields."""
     seconds: float = 0.0
     error: str | None = None
 
@@ -679,7 +737,8 @@ class Outcome(Frozen):
     """Names of what is left behind on the substrate; what begins with ``unknown:`` may be there."""
     warnings: tuple[str, ...] = ()
     data: dict[str, Any] = {}
-    """The answer of an operational action; or the ``host`` that placement chose."""
+    """The answer of an operational action; the ``operation`` of a plan; the ``host`` that placement
+    chose."""
     seconds: float = 0.0
 
     @property

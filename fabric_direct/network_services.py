@@ -35,6 +35,7 @@ from fabric_direct.model import (
     Mac,
     Mbps,
     Name,
+    PortName,
     SliverId,
     SliverRef,
     Vlan,
@@ -42,8 +43,6 @@ from fabric_direct.model import (
     with_prefix,
 )
 
-PortName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]{0,62}$")]
-"""A port of a device: a Linux interface, or a router's as ``HundredGigE0/0/0/5``."""
 Hop = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,254}$")]
 """A router's loopback address, or ``link:…``."""
 Asn = Annotated[int, Field(ge=1, le=4_294_967_295, strict=True)]
@@ -83,12 +82,14 @@ Secret = Annotated[
 
 
 class Attachment(Frozen):
-    """The component of a node that is connected to a service's interface."""
+    """The component of a node to which a service's interface is stitched."""
 
     sliver: SliverId
     """The node."""
     component: ComponentId
-    """Its vNIC, VF or SmartNIC. MAC, port and VLAN of the interface come from it."""
+    """Its vNIC, SharedNIC or SmartNIC. MAC, port and VLAN of the service's interface are that one's."""
+    interface: Annotated[int, Field(ge=0, le=31, strict=True)] = 0
+    """Of a SmartNIC: the number of its interface."""
 
 
 class Peer(Frozen):
@@ -100,6 +101,8 @@ class Peer(Frozen):
     """The neighbor's."""
     asn: Asn
     """The neighbor's autonomous system."""
+    name: Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]{1,255}$")] | None = None
+    """What the neighbor is called (AL2S); after its cloud or autonomous system if absent."""
     key: Annotated[Secret | None, Field(repr=False)] = None
     """Secret of TCP's MD5 signatures (RFC 2385: at most 80 bytes); none if absent. It is kept in no
     stamp, and written into no log."""
@@ -157,7 +160,7 @@ class ServiceInterface(Frozen):
     peer: Peer | None = None
     """In an L3VPN: the BGP neighbor there."""
     attach: Attachment | None = None
-    """What is connected, instead of ``device`` and ``port``."""
+    """What it is stitched to, instead of ``device`` and ``port``."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

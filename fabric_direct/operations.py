@@ -1,12 +1,12 @@
 """Each operation, from the sliver to the outcome, in the thread of its caller."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import Any
 
@@ -28,6 +28,7 @@ from fabric_direct.errors import (
     Conflict,
     DriverError,
     FabricDirectError,
+    Interrupted,
     NotFound,
     NotVerified,
 )
@@ -58,37 +59,50 @@ from fabric_direct.model import (
     StepReport,
     StepStatus,
 )
+from fabric_direct.network_services import SERVICES
 from fabric_direct.outcomes import Refusals, failed, joined, reconciled, report
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
+from fabric_direct.references import Needs
+from fabric_direct.saved_plan import PlannedSliver, placement_devices
+from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.site_devices import SiteDevices
+from fabric_direct.site_metrics import count_step
+from fabric_direct.site_services import SiteServices, site_services
+from fabric_direct.site_stitches import SiteStitches
 from fabric_direct.steps.adoption import TakeBack
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.sweep.books import Books
 from fabric_direct.sweep.dry_runs import DryRuns
 from fabric_direct.sweep.sweeper import Sweeper
+from fabric_direct.waiting import Waiting, heard_by
 from fabric_direct.watch import Source
 
 log = logging.getLogger(__name__)
+_Around = Callable[[Flow, SliverRef, Deadline], Flow]
 _AT_ONCE = 32
 """Number of hosts that a sliver is deleted from in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step of an operation begins or ends."""
+    """A step of an operation begins, waits or ends."""
 
     sliver: str
     operation: Operation
     step: str
+    """Empty while the operation itself waits, before its first step: for a lock."""
     status: StepStatus | None
-    """None: it begins."""
+    """None: it begins, or waits."""
     seconds: float
     done: int
     """How many steps have ended so far."""
     total: int
     host: str = ""
     """The host that placement chose; empty if the sliver names its host."""
+    waiting: Waiting | None = None
+    """What it waits for from now on, or, if that is empty, that the waiting is over; None: it begins or
+    ends."""
 
 
 class Operations:
@@ -110,11 +124,16 @@ class Operations:
         self._lock = Lock()
         self._drivers: dict[str, HostDrivers] = {}
         self._devices = SiteDevices(site, self._bounded, self._cloud)
+        self._stitches = SiteStitches(site, journal, self._bounded, self._host_with)
         lifetime = site.limits.create + site.limits.undo
         self._claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
 
     def create(
-        self, sliver: SliverRef, deadline: Deadline, planned: Placement | None = None
+        self,
+        sliver: SliverRef,
+        deadline: Deadline,
+        planned: Placement | None = None,
+        expected: PlannedSliver | None = None,
     ) -> Outcome:
         """Create the sliver; if that fails, remove all of it, or name in the outcome what is left.
 
@@ -122,45 +141,70 @@ class Operations:
         is tried.
 
         :param planned: its placement in a build plan, which has claimed what it takes.
+        :param expected: what a saved plan says of it: nothing else is done.
+        :raises Refused: if that is not what would be done now.
+        :raises Conflict: if the id is a network service's, and the type is not.
         """
+        self._refuse_other_type(sliver)
+        sliver = self._stitches.stitched(sliver, deadline)
         if isinstance(sliver, NodeSliver) and (sliver.open or planned):
             return self._ending(
-                sliver, deadline, lambda: self._create_placed(sliver, deadline, planned)
+                sliver, deadline, lambda: self._create_placed(sliver, deadline, planned, expected)
             )
-        return self._ending(sliver, deadline, lambda: self._create_named(sliver, deadline))
+        return self._ending(
+            sliver, deadline, lambda: self._create_named(sliver, deadline, expected)
+        )
 
     def _create_placed(
-        self, sliver: NodeSliver, deadline: Deadline, planned: Placement | None
+        self,
+        sliver: NodeSliver,
+        deadline: Deadline,
+        planned: Placement | None,
+        expected: PlannedSliver | None,
     ) -> Outcome:
-        """Try one host after the other until one does not refuse the sliver."""
-        refusals = Refusals(self._site.placement.retries)
+        """Try one host after the other until one does not refuse the sliver.
+
+        A saved plan has one host: no other is tried.
+        """
+        refusals = Refusals(0 if expected else self._site.placement.retries)
+        chosen = expected.host if expected else None
+        others = {host for host in self._site.hosts if chosen not in {None, host}}
         while True:
             turn = deadline.of_its_own()
+            without = others.union(refusals.hosts)
             try:
-                placement = self._placing(turn).place(sliver, planned, without=refusals.hosts)
+                placement = self._placing(turn).place(sliver, planned, without=without)
             except FabricDirectError as error:
                 return refusals.none_left(error)
-            outcome = self._create_there(placement, turn)
+            outcome = self._create_there(placement, turn, expected)
             next_one = refusals.take(placement.sliver.host, outcome)
             if not next_one or not deadline.remaining():
                 return refusals.told(outcome)
 
-    def _create_there(self, placement: Placement, deadline: Deadline) -> Outcome:
+    def _create_there(
+        self, placement: Placement, deadline: Deadline, expected: PlannedSliver | None
+    ) -> Outcome:
         sliver, host = placement.sliver, placement.sliver.host or ""
 
         def create() -> Outcome:
-            return self._create(sliver, host, deadline, ReadCache(), chosen=host)
+            if expected:
+                expected.refuse_other_place(sliver)
+            return self._create(sliver, host, deadline, ReadCache(), expected, chosen=host)
 
         outcome = self._tried(create, sliver, new=placement.new)
         warnings = placement.warnings + outcome.warnings
         return outcome.model_copy(update={"warnings": warnings, "data": {"host": host}})
 
-    def _create_named(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+    def _create_named(
+        self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver | None
+    ) -> Outcome:
         """Create the sliver on the host that it names, or where nothing else can have it."""
         reads = ReadCache()
         host = self._host_of(sliver, deadline, reads)
         new = self._remember(sliver, host)
-        return self._tried(lambda: self._create(sliver, host, deadline, reads), sliver, new=new)
+        return self._tried(
+            lambda: self._create(sliver, host, deadline, reads, expected), sliver, new=new
+        )
 
     def _tried(self, create: Callable[[], Outcome], sliver: SliverRef, *, new: bool) -> Outcome:
         """Return the outcome of a creation; forget its host if that is new and nothing is there."""
@@ -177,6 +221,7 @@ class Operations:
         host: str,
         deadline: Deadline,
         reads: ReadCache,
+        expected: PlannedSliver | None,
         *,
         chosen: str = "",
     ) -> Outcome:
@@ -186,8 +231,9 @@ class Operations:
         """
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
-            flow = handler.create(sliver)
-        return self._apply(_Job(Operation.CREATE, sliver, handler, flow, reads, chosen), deadline)
+            flow = self._stitches.around(handler.create(sliver), sliver, deadline)
+        job = _Job(Operation.CREATE, sliver, handler, flow, reads, chosen, expected=expected)
+        return self._apply(job, deadline)
 
     def _remember(self, sliver: SliverRef, host: str) -> bool:
         """Remember on which host a sliver is, and return whether that is new.
@@ -218,26 +264,54 @@ class Operations:
 
         return Placing(self._site, self._journal, self._claims, drivers_of)
 
-    def modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+    def modify(
+        self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver | None = None
+    ) -> Outcome:
         """Modify the sliver; if that fails, restore it, or name in the outcome what is not restored.
 
         What the sliver leaves open stays as it is; placement chooses the functions of new devices.
-        """
-        if not (isinstance(sliver, NodeSliver) and sliver.open):
-            return self._modify(sliver, deadline)
-        return self._ending(
-            sliver,
-            deadline,
-            lambda: self._modify(self._placing(deadline).change(sliver), deadline),
-        )
 
-    def _modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        :param expected: what a saved plan says of it: nothing else is done.
+        :raises Refused: if that is not what would be done now.
+        """
+        sliver = self._stitches.stitched(sliver, deadline)
+        outcome = self._modify_into(sliver, deadline, self._stitches.around, expected)
+        if not outcome.ok:
+            return outcome
+        return _with_warnings(outcome, _told(self._stitches.outdated, sliver, deadline))
+
+    def _modify_into(
+        self,
+        sliver: SliverRef,
+        deadline: Deadline,
+        around: _Around,
+        expected: PlannedSliver | None = None,
+    ) -> Outcome:
+        if not (isinstance(sliver, NodeSliver) and sliver.open):
+            return self._modify(sliver, deadline, around, expected)
+
+        def modify() -> Outcome:
+            placed = self._placing(deadline).change(sliver)
+            if expected:
+                expected.refuse_other_place(placed)
+            return self._modify(placed, deadline, around, expected)
+
+        return self._ending(sliver, deadline, modify)
+
+    def _modify(
+        self,
+        sliver: SliverRef,
+        deadline: Deadline,
+        around: _Around,
+        expected: PlannedSliver | None,
+    ) -> Outcome:
         reads = ReadCache()
         host = self._host_of(sliver, deadline, reads)
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
-            flow = handler.modify(sliver)
-        return self._apply(_Job(Operation.MODIFY, sliver, handler, flow, reads), deadline)
+            flow = around(handler.modify(sliver), sliver, deadline)
+        job = _Job(Operation.MODIFY, sliver, handler, flow, reads, expected=expected)
+        return self._apply(job, deadline)
 
     def reconcile(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver again what its stamp says; name what cannot be repaired.
@@ -267,11 +341,28 @@ class Operations:
             )
 
     def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Delete the sliver from every host that has anything of it; the outcome names what is left."""
+        """Delete the sliver from every host that has anything of it; the outcome names what is left.
+
+        :raises Conflict: if it is a network service that nodes are stitched to, or if the id is a
+            network service's, and the type is not.
+        """
+        self._refuse_other_type(sliver)
+        self._stitches.refuse_used(sliver)
         outcome = self._delete(sliver, deadline)
         if not outcome.ok:
             return outcome
-        return _with_warnings(outcome, _noted(self._claims.drop, sliver.id))
+        orphaned = _told(self._stitches.orphaned, sliver)
+        return _with_warnings(outcome, (*_noted(self._claims.drop, sliver.id), *orphaned))
+
+    def _refuse_other_type(self, ref: SliverRef) -> None:
+        """Raise Conflict if a network service has claims by this id, as far as they can be read."""
+        held = () if ref.type in SERVICES else engine.attempt(ServiceClaims(self._site).of, ref.id)
+        if held and not isinstance(held, Exception):
+            raise Conflict(
+                f"sliver {ref.id} is a network service, not a {ref.type}",
+                why=f"it holds {held[0]}",
+                remedy="say its type, or give its file",
+            )
 
     def _delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Delete the sliver from each host as soon as the host says that it has anything of it.
@@ -292,8 +383,10 @@ class Operations:
             }
         # the same, whichever host answers first
         outcome = joined(ref, {host: clearing[host].result() for host in sorted(clearing)})
-        late = named({*earlier, *deadline.late()})
-        return _with_warnings(self._end(_with_left(outcome, late)), warnings)
+        outcome = _with_left(outcome, named({*earlier, *deadline.late()}))
+        if outcome.ok:
+            warnings += _noted(self._stitches.forget, ref.id)
+        return _with_warnings(self._end(outcome), warnings)
 
     def _clear(
         self, host: str, answer: Answer, ref: SliverRef, deadline: Deadline, entry: Entry
@@ -312,10 +405,22 @@ class Operations:
         return outcome
 
     def _delete_on(self, host: str, ref: SliverRef, deadline: Deadline, entry: Entry) -> Outcome:
+        """Delete what a host has; of a server that its cloud has moved, on its former worker, too."""
         reads = ReadCache()
-        if self._cloud():
-            found = self._host_in_cloud(ref, deadline, reads)
-            host = found or self._host_of_devices(ref)
+        if not self._cloud():
+            return self._delete_from(host, ref, deadline, entry, reads)
+        server = self._server_in_cloud(ref, deadline, reads)
+        host, former = server.host if server else "", _former_worker(server)
+        found = host or self._host_of_devices(ref)
+        outcome = self._delete_from(found, ref, deadline, entry, reads)
+        if not (former and outcome.ok):
+            return outcome
+        rest = self._delete_from(former, ref, deadline, entry, ReadCache())
+        return joined(ref, {host: outcome, former: rest})
+
+    def _delete_from(
+        self, host: str, ref: SliverRef, deadline: Deadline, entry: Entry, reads: ReadCache
+    ) -> Outcome:
         handler = self._handler_on(host, ref, deadline, reads)
         job = _Job(Operation.DELETE, ref, handler, handler.delete(ref), reads, entry=entry)
         return self._apply(job, deadline)
@@ -415,9 +520,15 @@ class Operations:
         if entry.operation is Operation.DELETE or type(sliver) is SliverRef:
             return self.delete(sliver, deadline)
         if entry.operation is Operation.MODIFY:
-            return self.modify(self._former(entry, sliver, deadline) if undo else sliver, deadline)
+            finish = partial(self._modify_back, entry) if undo else self.modify
+            return finish(sliver, deadline)
         undo = undo and entry.owns_everything
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
+
+    def _modify_back(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        """Make the sliver what it was, whatever has become of what it is stitched to."""
+        former = self._former(entry, sliver, deadline)
+        return self._modify_into(former, deadline, lambda flow, *_: flow)
 
     def _recover_adoption(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
         wanted = of_journal(entry.sliver)
@@ -443,22 +554,31 @@ class Operations:
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
+        reads = ReadCache()
+        unlike = _told(self._stitches.differences, sliver, deadline)
+        known = sliver if unlike else self._stitches.stitched(sliver, deadline)
         try:
-            observed = self._observe(sliver, deadline)
+            observed = self._observe(known, deadline, reads)
         except Conflict:
-            observed = self._handler(sliver.ref(), deadline).observe(sliver)
+            observed = self._handler(known.ref(), deadline, reads).observe(known)
+        every = (*observed.differences, *unlike)
+        observed = observed.model_copy(update={"differences": every})
         return Outcome(
-            operation=Operation.PROBE, sliver=sliver.ref(), status=Status.DONE, observed=observed
+            operation=Operation.PROBE,
+            sliver=sliver.ref(),
+            status=Status.DONE,
+            observed=observed,
+            warnings=tuple(reads.warnings),
         )
 
-    def _observe(self, sliver: SliverRef, deadline: Deadline) -> Observed:
+    def _observe(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> Observed:
         """Observe the sliver on the host that it names.
 
         :raises Conflict: if another one has it.
         """
         if isinstance(sliver, NodeSliver) and sliver.open:
             sliver = self._placing(deadline).known(sliver).sliver
-        return self._handler(sliver, deadline).observe(sliver)
+        return self._handler(sliver, deadline, reads).observe(sliver)
 
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
@@ -482,35 +602,44 @@ class Operations:
     def plan(self, sliver: SliverRef, operation: Operation | None, deadline: Deadline) -> Outcome:
         """Return what each step of an operation would do. One limit holds for all steps together.
 
-        For a sliver that is not there and leaves its host open, the data of the outcome name the host
-        that placement would choose.
+        The data of the outcome have the ``operation``. Of a sliver that leaves its host or devices open,
+        they name the functions of its ``devices`` and, if it is not there, the ``host`` that placement
+        would choose.
 
         :param operation: by default modify if the sliver is there, else create.
+        :raises Conflict: if the id is a network service's, and the type is not.
         """
         if operation is Operation.RECONCILE:
             return self._plan_repair(sliver.ref(), deadline)
+        self._refuse_other_type(sliver)
         make: type[Handler] = registry.handler_for(sliver.type)
         reads = ReadCache(read_only=True)
+        if operation is not Operation.DELETE:
+            sliver = self._stitches.stitched(sliver, deadline)
         placement = self._foreseen(sliver, operation, deadline)
         wanted = placement.sliver if placement else sliver
         host = self._host_of(wanted, deadline, reads)
 
-        def ask() -> tuple[StepReport, ...]:
+        def ask() -> tuple[Operation, tuple[StepReport, ...]]:
             with reads.active():
                 handler = make(self._site, self._drivers_of(host))
                 usual = Operation.MODIFY if handler.exists(wanted) else Operation.CREATE
-                return engine.plan(getattr(handler, (operation or usual).value)(wanted))
+                chosen = operation or usual
+                flow = getattr(handler, chosen.value)(wanted)
+                if operation is not Operation.DELETE:
+                    flow = self._stitches.around(flow, wanted, deadline)
+                return chosen, engine.plan(flow)
 
         with self._devices.lost_named(host, sliver, deadline):
             what = f"the plan to {operation or 'change it'}"
-            steps = call_within(deadline.remaining(), what, ask)
+            planned, steps = call_within(deadline.remaining(), what, ask)
         return Outcome(
             operation=Operation.PLAN,
             sliver=sliver.ref(),
             status=Status.DONE,
             steps=steps,
-            data=placement.data() if placement else {},
-            warnings=placement.warnings if placement else (),
+            data={"operation": planned.value, **_placement_data(placement)},
+            warnings=(placement.warnings if placement else ()) + tuple(reads.warnings),
         )
 
     def _plan_repair(self, ref: SliverRef, deadline: Deadline) -> Outcome:
@@ -531,6 +660,7 @@ class Operations:
             status=Status.DONE,
             steps=steps,
             observed=repair.found,
+            warnings=tuple(reads.warnings),
             data={"beyond": list(repair.beyond)} if repair.beyond else {},
         )
 
@@ -549,9 +679,12 @@ class Operations:
     def _apply(self, job: "_Job", deadline: Deadline) -> Outcome:
         """Run a flow and return its outcome.
 
+        :raises Refused: if its steps find something else than the saved plan that it carries out.
         :raises SliverBusy: if the lock of a sliver that it touches is not released before the deadline.
         """
         with self._touched_slivers_locked(job, deadline):
+            if job.expected:
+                job.expected.refuse_other_steps(engine.plan(job.flow))
             return self._run(job, deadline)
 
     @contextmanager
@@ -584,10 +717,13 @@ class Operations:
             undo_limit=self._site.limits.undo,
             listener=self._listener(job),
         )
-        left = self._left(job, result, entry, deadline)
+        interrupted = isinstance(result.error, Interrupted) and not result.undone
+        find_left = _left_by_interruption if interrupted else self._left
+        left = find_left(job, result, entry, deadline)
         if job.entry is None:
             left += _may_come(result, deadline)
-        outcome = _failure(job, result, left) if result.error else _success(job, result, left)
+        outcome_of = _interrupted if interrupted else _failure if result.error else _success
+        outcome = outcome_of(job, result, left)
         return self._end(outcome) if job.entry is None else outcome
 
     def _begin(
@@ -659,15 +795,34 @@ class Operations:
         where = f" on {job.host}" if job.host else ""
 
         def tell(event: engine.Event) -> None:
-            step, status = event.step, event.report.status if event.report else None
-            seconds = event.report.seconds if event.report else 0.0
-            log.debug("%s %s%s: %s %s", operation, sliver, where, step, status or "begins")
+            step, report = event.step, event.report
+            said = event.waiting or (report.status if report else "begins")
+            log.debug("%s %s%s: %s %s", operation, sliver, where, step, said, extra={"step": step})
+            count_step(event)
             if self._on_progress:
+                status, seconds = (report.status, report.seconds) if report else (None, 0.0)
+                count = event.ended, total
                 self._on_progress(
-                    Progress(sliver, operation, step, status, seconds, event.ended, total, job.host)
+                    Progress(
+                        *(sliver, operation, step, status, seconds, *count, job.host, event.waiting)
+                    )
                 )
 
         return tell
+
+    @contextmanager
+    def telling(self, operation: Operation, sliver: str) -> Iterator[None]:
+        """Tell what an operation waits for in the block, before its first step."""
+        tell = self._on_progress
+        if tell is None:
+            yield
+            return
+
+        def hear(waiting: Waiting) -> None:
+            engine.attempt(tell, Progress(sliver, operation, "", None, 0.0, 0, 0, "", waiting))
+
+        with heard_by(hear):
+            yield
 
     def _handler(
         self, sliver: SliverRef, deadline: Deadline, reads: ReadCache | None = None
@@ -692,25 +847,29 @@ class Operations:
     def _host_in_cloud(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the worker that has the sliver's server, or the one that it names, if any.
 
-        What is no node has no worker.
-
         :raises Conflict: if another one has it than it names.
         """
-        wanted = named_host(sliver) or ""
-        if not issubclass(registry.handler_for(sliver.type).sliver_model, NodeSliver):
-            return wanted
-        server = self._bounded(wanted, deadline, reads).compute.find(sliver.id)
+        wanted, server = named_host(sliver) or "", self._server_in_cloud(sliver, deadline, reads)
         has = server.host if server else ""
         if has and wanted and has != wanted:
             raise Conflict(f"sliver {sliver.id} is on {has}, not on {wanted}")
         return has or wanted
+
+    def _server_in_cloud(
+        self, sliver: SliverRef, deadline: Deadline, reads: ReadCache
+    ) -> Server | None:
+        """Return the sliver's server; None if there is none, as of what is no node."""
+        if not _is_node(sliver):
+            return None
+        drivers = self._bounded(named_host(sliver) or "", deadline, reads)
+        return drivers.compute.find(sliver.id)
 
     def _host_of_devices(self, ref: SliverRef) -> str:
         """Return the worker that keeps records of a node whose server is gone; empty if none does.
 
         Each has ``limits.search`` to answer.
         """
-        if not issubclass(registry.handler_for(ref.type).sliver_model, NodeSliver):
+        if not _is_node(ref):
             return ""
         return self._devices.recorded_on(ref.id, Deadline.within(self._site.limits.search))
 
@@ -748,7 +907,15 @@ class Operations:
             raise silent[0]
         return list(holders.having)
 
+    def _host_with(self, sliver: SliverRef, deadline: Deadline) -> str:
+        return self._host_of(sliver, deadline, ReadCache())
+
     # --- many slivers
+
+    def needs(self, refs: Sequence[SliverRef]) -> Needs:
+        """Return what slivers that are there are stitched to, as far as that can be read."""
+        found = engine.attempt(self._stitches.needs, refs)
+        return {} if isinstance(found, Exception) else found
 
     def placer(self) -> Placer:
         """Return what places many slivers at once, with drivers bounded by the limit of a probe.
@@ -771,9 +938,15 @@ class Operations:
 
     # --- what there is
 
-    def drift(self) -> SiteDrift:
+    @property
+    def in_cloud(self) -> bool:
+        """Whether the servers of the site are a cloud's, whatever host they are on."""
+        return self._cloud()
+
+    def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:
         """Return which slivers of the site differ from their stamps.
 
+        :param hosts: look at these; at all by default.
         :raises FabricDirectError: if the cloud cannot be read.
         """
         deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
@@ -782,7 +955,7 @@ class Operations:
         def drivers_of(host: str) -> HostDrivers:
             return self._bounded(host, deadline, ReadCache(read_only=True))
 
-        return site_drift(self._site, drivers_of)
+        return site_drift(self._site, drivers_of, hosts)
 
     def sources(self) -> tuple[Source, ...]:
         """Return what tells of changes: the cloud, each host's libvirt, and uplinks in VEPA mode."""
@@ -804,6 +977,11 @@ class Operations:
     def devices(self, host: str) -> tuple[HostDevice, ...]:
         """Return the PCI devices of a host; see :meth:`SiteDevices.of`."""
         return self._devices.of(host, Deadline.within(self._site.limits.probe))
+
+    def services(self) -> SiteServices:
+        """Return the network services with our stamp."""
+        deadline = Deadline.within(self._site.limits.probe)
+        return site_services(self._bounded(next(iter(self._site.hosts), ""), deadline))
 
     def lacking(self, servers: Sequence[Server]) -> Lacks:
         """Return what servers lack of their devices; see :meth:`SiteDevices.lacking`."""
@@ -857,6 +1035,8 @@ class _Job:
     """The journal's, of an operation that this is a part of; None if it is all of it."""
     data: dict[str, Any] = field(default_factory=dict)
     """What the journal notes of the sliver; all of the sliver if empty."""
+    expected: PlannedSliver | None = None
+    """What a saved plan says of it, if it is carried out."""
 
     def outcome(self, status: Status, result: engine.Result, **values: Any) -> Outcome:
         return Outcome(
@@ -869,8 +1049,27 @@ class _Job:
         )
 
 
+def _is_node(sliver: SliverRef) -> bool:
+    return issubclass(registry.handler_for(sliver.type).sliver_model, NodeSliver)
+
+
+def _former_worker(server: Server | None) -> str | None:
+    """Return the worker whose devices a server's stamp names, if the server is on another one."""
+    if server is None or not server.host:
+        return None
+    stamped = server.stamp.sliver
+    moved = stamped.devices() and stamped.host != server.host
+    return stamped.host if moved else None
+
+
 def _data(sliver: SliverRef) -> dict[str, Any]:
     return sliver.model_dump(mode="json", exclude_none=True)
+
+
+def _placement_data(placement: Placement | None) -> dict[str, Any]:
+    if placement is None:
+        return {}
+    return {**placement.data(), "devices": placement_devices(placement.sliver)}
 
 
 def _planned(step: Step) -> bool:
@@ -899,6 +1098,34 @@ def _failure(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome
     return job.outcome(status, result, error=report(result.error), left=left)
 
 
+def _interrupted(job: _Job, result: engine.Result, left: tuple[str, ...]) -> Outcome:
+    """Return the outcome of an operation that was interrupted and not undone."""
+    name = f"{job.operation} of {job.sliver.id}"
+    if not left:
+        error = Interrupted(f"{name} was interrupted before it changed anything")
+        return job.outcome(Status.FAILED, result, error=report(error))
+    not_done = [r.step for r in result.reports if r.status is StepStatus.SKIPPED]
+    done = [r.step for r in result.reports if r.step not in not_done]
+    error = Interrupted(
+        f"{name} was interrupted",
+        why=f"done: {', '.join(done) or 'nothing'}; not done: {', '.join(not_done)}",
+    )
+    return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
+
+
+def _left_by_interruption(
+    job: _Job, result: engine.Result, entry: Entry, _: Deadline
+) -> tuple[str, ...]:
+    """Name what there is of a sliver, or what is not done; nothing if nothing was changed."""
+    changed = any(r.status is StepStatus.DONE or r.error for r in result.reports)
+    if not (changed or entry.resumed):
+        return ()
+    removal = job.operation is Operation.DELETE
+    about_all = removal or (job.operation is Operation.CREATE and entry.owns_everything)
+    skipped = (r.step for r in result.reports if r.status is StepStatus.SKIPPED)
+    return (_leftovers(job) if about_all else ()) or tuple(f"not done: {step}" for step in skipped)
+
+
 def _draft(server: FoundServer, drafted: Adoption | Exception) -> Draft:
     if isinstance(drafted, Exception):
         return Draft(server, None, report(drafted))
@@ -915,6 +1142,12 @@ def _drift(job: _Job) -> tuple[str, ...]:
 def _may_come(result: engine.Result, deadline: Deadline) -> tuple[str, ...]:
     """Name the calls that may still change what a failed operation read in the end."""
     return named({*result.late, *deadline.late()}) if result.error else ()
+
+
+def _told(tell: Callable[..., tuple[str, ...]], *about: object) -> tuple[str, ...]:
+    """Return what is to be said of an operation that is done; what fails there changes no outcome."""
+    said = engine.attempt(tell, *about)
+    return (str(said),) if isinstance(said, Exception) else said
 
 
 def _noted(note: Callable[[str], None], sliver_id: str) -> tuple[str, ...]:

@@ -32,6 +32,13 @@ def report(error: Exception | None) -> ErrorReport:
     return ErrorReport(kind=type(error).__name__, message=str(error), field=field)
 
 
+def status_of(error: Exception | None) -> Status:
+    """Return how something ended that failed before anything was changed, or did not fail."""
+    if error is None:
+        return Status.DONE
+    return Status.REFUSED if isinstance(error, Refused) else Status.FAILED
+
+
 def failed(
     operation: Operation, sliver: SliverRef, error: Exception, left: tuple[str, ...] = ()
 ) -> Outcome:
@@ -46,7 +53,7 @@ def failed(
     return Outcome(
         operation=operation,
         sliver=sliver.ref(),
-        status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
+        status=status_of(error),
         error=report(error),
         left=left,
     )

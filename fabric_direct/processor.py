@@ -6,20 +6,24 @@ futures can be awaited by ``asyncio.wrap_future``.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Self, TypeVar
 
-from fabric_direct import engine, forks, registry
+from fabric_direct import engine, forks, metrics, registry, site_metrics
 from fabric_direct.adoption import Adoption, ServiceAdoption
+from fabric_direct.audit_trail import AuditTrail, Record
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, Interruption
 from fabric_direct.device_owners import Lacks
 from fabric_direct.drift import SiteDrift
+from fabric_direct.driver_settings import check_driver_settings
 from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
 from fabric_direct.errors import Conflict, InvalidSite, Refused
 from fabric_direct.handlers.adoption_draft import Draft
@@ -28,19 +32,27 @@ from fabric_direct.journal import Journal, Unfinished
 from fabric_direct.keyed_queue import KeyedQueue
 from fabric_direct.late_calls import LateCalls, named, until
 from fabric_direct.locks import exclusive, sliver_lock
+from fabric_direct.log_context import about
+from fabric_direct.metrics import Reading
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
 from fabric_direct.operations import Operations, Progress
-from fabric_direct.outcomes import failed
+from fabric_direct.outcomes import failed, report, status_of
 from fabric_direct.placement.placer import Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
+from fabric_direct.references import Needs, needs
 from fabric_direct.repair_history import Note
+from fabric_direct.saved_plan import PlannedSliver, SavedPlan
+from fabric_direct.site_services import SiteServices
+from fabric_direct.step_notes import StepNote, StepNotes
 from fabric_direct.sweep.dry_runs import DryRuns
-from fabric_direct.sweep.findings import Findings, LeftAlone
+from fabric_direct.sweep.findings import Findings, LeftAlone, Thing
 from fabric_direct.sweep.sweeper import AT_MOST, Sweeper
+from fabric_direct.tracing import span
 from fabric_direct.watch import Watcher
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 _READING = frozenset({Operation.PLAN, Operation.PROBE})
 """Operations that change nothing."""
 
@@ -53,10 +65,47 @@ class _Invocation:
     future: "Future[Outcome]"
     told: bool = True
     """Whether somebody asked for it, and is told of its outcome."""
+    action: str = ""
+    """The operational action, or how else it came to be; for the audit trail."""
     swept: bool = False
     """Whether it may only run if nothing was begun on the sliver since the dry run of a sweep."""
+    after: "Collection[Future[Outcome]]" = ()
+    """What it begins after, whatever comes of it."""
     context: Context = field(default_factory=copy_context)
     """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
+
+
+@dataclass(frozen=True)
+class _Batched:
+    """An operation that is begun only if the same was done on other slivers."""
+
+    operation: Operation
+    sliver: SliverRef
+    work: Callable[[Deadline], Outcome]
+    before: "Mapping[str, Future[Outcome]]"
+
+    def run(self, deadline: Deadline) -> Outcome:
+        undone = [name for name, future in self.before.items() if not _is_done(future)]
+        if undone:
+            raise Conflict(
+                f"{self.operation} of {self.sliver.id} was not begun",
+                why=f"{self.operation} of {', '.join(undone)} was not done, which must be first",
+                remedy="mend that, and ask for both again",
+            )
+        return self.work(deadline)
+
+
+def _is_done(future: "Future[Outcome]") -> bool:
+    return not future.cancelled() and future.result().ok
+
+
+def _when_done(futures: "Collection[Future[Outcome]]", then: Callable[[], object]) -> None:
+    """Call a function as soon as all futures are done."""
+    undone = next((future for future in futures if not future.done()), None)
+    if undone is None:
+        then()
+    else:
+        undone.add_done_callback(lambda _: _when_done(futures, then))
 
 
 @dataclass(frozen=True)
@@ -98,17 +147,24 @@ class HandlerProcessor:
 
         :param workers: how many operations run at once.
         :param step_workers: how many of their steps run at once, in a pool of their own.
-        :param on_progress: called from an operation's thread when a step begins or ends.
+        :param on_progress: called from an operation's thread when a step begins or ends, or what it
+            waits for changes. It must not block.
         :param on_done: called from an operation's thread with each outcome that was asked for, before
             its future is set. Its errors are logged.
+        :raises InvalidSite: if ``driver_settings`` has what no driver of the site takes.
         """
+        check_driver_settings(site)
         self.site = site
         self._workers, self._step_workers = workers, step_workers
         self._on_progress, self._on_done = on_progress, on_done
         self._journal, self._dry_runs = Journal(site.state_dir), DryRuns(site.state_dir)
+        self._trail = AuditTrail(site.state_dir, site.history * 1024)
+        self._survey = site_metrics.Survey(site.metrics.refresh)
+        self._notes = StepNotes(site.state_dir)
         self._closed = False
         self._reset()
         forks.in_child(self._reset)
+        metrics.observe(self._readings)
 
     def __enter__(self) -> Self:
         return self
@@ -119,14 +175,16 @@ class HandlerProcessor:
     def _reset(self) -> None:
         """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
-        self._pending: set[Future[Outcome]] = set()
+        self._pending: dict[Future[Outcome], _Invocation] = {}
+        self._load = site_metrics.Load()
         self._watchers: list[Watcher] = []
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
         self._steps = _Threads(self._step_workers, "fabric-direct-step")
+        self._interruption = Interruption()
         self._late = LateCalls(self.site.limits.busy)
         self._owed: dict[str, Unfinished] = {}
         """What is undone before anything else, once the late calls of the sliver have returned."""
-        self._operations = Operations(self.site, self._journal, self._steps, self._on_progress)
+        self._operations = Operations(self.site, self._journal, self._steps, self._tell)
 
     # --- operations
 
@@ -161,9 +219,11 @@ class HandlerProcessor:
     ) -> "Future[Outcome]":
         """Carry out an operational action; its result is the ``data`` of the outcome."""
         values = dict(data or {})
-        return self._submit(
-            Operation.POA, sliver, lambda d: self._operations.poa(sliver, action, values, d)
-        )
+
+        def work(deadline: Deadline) -> Outcome:
+            return self._operations.poa(sliver, action, values, deadline)
+
+        return self._put(_Invocation(Operation.POA, sliver, work, Future(), action=action))
 
     def adopt(self, wanted: Adoption | ServiceAdoption, *, plan: bool = False) -> "Future[Outcome]":
         """Stamp a sliver that others made, so that it is found, changed and deleted from then on.
@@ -210,6 +270,88 @@ class HandlerProcessor:
         )
 
     # --- many at once
+
+    def create_all(self, slivers: Sequence[SliverRef]) -> "list[Future[Outcome]]":
+        """Create several slivers, each after those that it names; the others in parallel.
+
+        If a creation fails, those that name its sliver are not begun, and say so.
+
+        :returns: futures of the outcomes, in the order of the slivers.
+        :raises InvalidSliver: if some name each other in a circle; nothing has begun then.
+        """
+        work, after = self._operations.create, needs(slivers)
+        return self._put_all(Operation.CREATE, slivers, work, after)
+
+    def carry_out(self, plan: SavedPlan) -> "list[Future[Outcome]]":
+        """Create, or modify, the slivers of a saved plan as it says, and do nothing else.
+
+        All of it is planned again before the first operation begins, and each sliver once more by its
+        operation, when nothing else can change the sliver. So an operation does what the plan says, or
+        is refused. Creations are ordered as by :meth:`create_all`.
+
+        :returns: futures of the outcomes, in the order of the slivers.
+        :raises Refused: if the plan is for another site, or the site's settings, or what is there, are
+            not what it found; what differs is named. Nothing has begun then.
+        """
+        plan.refuse_other_site(self.site)
+        slivers, planned = plan.wanted(), {each.id: each for each in plan.slivers}
+        for future in [self.plan(sliver) for sliver in slivers]:
+            outcome = future.result()
+            planned[outcome.sliver.id].refuse_other(outcome)
+
+        def work(sliver: SliverRef, deadline: Deadline) -> Outcome:
+            return self._as_planned(sliver, deadline, planned[sliver.id])
+
+        creates = plan.operation is Operation.CREATE
+        after = needs(slivers) if creates else {sliver.id: () for sliver in slivers}
+        return self._put_all(plan.operation, slivers, work, after)
+
+    def _as_planned(
+        self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver
+    ) -> Outcome:
+        if expected.operation == "create":
+            return self._operations.create(sliver, deadline, expected=expected)
+        return self._operations.modify(sliver, deadline, expected)
+
+    def delete_all(self, slivers: Sequence[SliverRef]) -> "list[Future[Outcome]]":
+        """Delete several slivers, each after those that name it or are stitched to it.
+
+        If a deletion fails, what its sliver names is not begun to be deleted, and says so.
+
+        :returns: futures of the outcomes, in the order of the slivers.
+        :raises InvalidSliver: as :meth:`create_all` does.
+        """
+        return self._delete_all(slivers)
+
+    def _delete_all(
+        self, slivers: Sequence[SliverRef], *, swept: bool = False
+    ) -> "list[Future[Outcome]]":
+        needed = needs(slivers, self._operations.needs(slivers))
+        users = {s.id: [u for u, names in needed.items() if s.id in names] for s in slivers}
+        work = self._operations.delete
+        return self._put_all(Operation.DELETE, slivers, work, users, swept=swept)
+
+    def _put_all(
+        self,
+        operation: Operation,
+        slivers: Sequence[SliverRef],
+        work: Callable[[SliverRef, Deadline], Outcome],
+        after: Needs,
+        *,
+        swept: bool = False,
+    ) -> "list[Future[Outcome]]":
+        """Put an operation on each sliver in line, to begin after it was done on others."""
+        futures: dict[str, Future[Outcome]] = {sliver.id: Future() for sliver in slivers}
+        with self._queue.lock:  # nothing of another batch comes between: no two wait for each other
+            for sliver in slivers:
+                before = {name: futures[name] for name in after[sliver.id]}
+                run = _Batched(operation, sliver, partial(work, sliver), before).run
+                action = "sweep" if swept else ""
+                each = _Invocation(
+                    operation, sliver, run, futures[sliver.id], action=action, swept=swept
+                )
+                self._put(replace(each, after=before.values()))
+        return [futures[sliver.id] for sliver in slivers]
 
     def hosts(self) -> tuple[HostState, ...]:
         """Return the hosts that answer, as placement sees them: without what is in use or claimed.
@@ -304,17 +446,15 @@ class HandlerProcessor:
         with self._sweeping() as sweeper:
             found = sweeper.confirmed(expected, token, at_most)
             tried = {
-                thing: engine.attempt(sweeper.remove_nobodys, thing) for thing in found.of_nobody()
+                thing: engine.attempt(self._remove_nobodys, sweeper, thing)
+                for thing in found.of_nobody()
             }
             errors = {t: error for t, error in tried.items() if isinstance(error, Exception)}
             kept = tuple(LeftAlone(what=str(t), why=str(error)) for t, error in errors.items())
-            return Sweep(found, [self._sweep_away(ref) for ref in found.slivers()], kept)
+            return Sweep(found, self._delete_all(found.slivers(), swept=True), kept)
 
-    def _sweep_away(self, ref: SliverRef) -> "Future[Outcome]":
-        def work(deadline: Deadline) -> Outcome:
-            return self._operations.delete(ref, deadline)
-
-        return self._put(_Invocation(Operation.DELETE, ref, work, Future(), swept=True))
+    def _remove_nobodys(self, sweeper: Sweeper, thing: Thing) -> None:
+        self._noted("remove", str(thing), "sweep", partial(sweeper.remove_nobodys, thing))
 
     @contextmanager
     def _sweeping(self) -> Iterator[Sweeper]:
@@ -329,6 +469,13 @@ class HandlerProcessor:
         """Return the servers with our stamp on all hosts."""
         return self._operations.servers()
 
+    def services(self) -> SiteServices:
+        """Return the network services with our stamp.
+
+        Types of services whose driver does not answer are named in the result.
+        """
+        return self._operations.services()
+
     def lacking(self, servers: Sequence[Server] | None = None) -> Lacks:
         """Return what servers lack of the devices that their stamps name.
 
@@ -338,14 +485,20 @@ class HandlerProcessor:
         """
         return self._operations.lacking(self.slivers() if servers is None else servers)
 
-    def drift(self) -> SiteDrift:
+    @property
+    def in_cloud(self) -> bool:
+        """Whether the servers of the site are a cloud's, whatever host they are on."""
+        return self._operations.in_cloud
+
+    def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:
         """Return which slivers differ from their stamps, by listings of the whole site.
 
         Guests are not looked into; :meth:`reconcile` does so. A host that does not answer is named.
 
+        :param hosts: look at these; at all by default. A cloud is listed whole for any of them.
         :raises FabricDirectError: if the cloud cannot be read.
         """
-        return self._operations.drift()
+        return self._operations.drift(hosts)
 
     def watch(self, on_note: Callable[[Note], None] | None = None) -> Watcher:
         """Repair slivers and uplinks when others change them, until the watcher is stopped.
@@ -394,7 +547,8 @@ class HandlerProcessor:
             answer.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
-        self._operations.release(host, address, force=force)
+        release = partial(self._operations.release, host, address, force=force)
+        self._noted("release", f"{host}/{address}", "force" if force else "", release)
 
     def bridge_mode(self, host: str, link: str, mode: str | None = None) -> str:
         """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``, after setting it if given.
@@ -402,12 +556,24 @@ class HandlerProcessor:
         :raises NotFound: if the site has no such host, or the host no such link.
         :raises Unsupported: if the link's driver has no such mode; it is named.
         """
-        return self._operations.bridge_mode(host, link, mode)
+        ask = partial(self._operations.bridge_mode, host, link, mode)
+        return self._noted("uplink", f"{host}/{link}", mode, ask) if mode else ask()
 
     def actions(self, resource_type: str) -> tuple[str, ...]:
         """Return the names of the operational actions of a resource type."""
         handler: type[Handler] = registry.handler_for(resource_type)
         return handler.actions
+
+    def history(self, sliver: str | None = None) -> tuple[Record, ...]:
+        """Return who asked for what at this site, and what came of it, the oldest first.
+
+        What this machine's processes with the same ``state_dir`` began is there, as far back as
+        ``history`` of site.yaml allows; plans and probes are not.
+
+        :param sliver: the id of a sliver, or ``host/device``, ``host/link``; all if absent.
+        :raises DriverError: if it cannot be read.
+        """
+        return self._trail.records(sliver)
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Return the operations that have begun and not ended."""
@@ -430,7 +596,29 @@ class HandlerProcessor:
             return self._operations.recover(entry, deadline, undo=undo)
 
         ref = SliverRef(id=entry.sliver["id"], type=entry.sliver["type"])
-        return _Invocation(entry.operation, ref, work, Future(), told)
+        action = "recover --undo" if undo else "recover"
+        return _Invocation(entry.operation, ref, work, Future(), told, action)
+
+    # --- metrics
+
+    def _readings(self) -> Iterator[Reading]:
+        """Yield what gauges show; what takes time only until the processor is shut down."""
+        with self._queue.lock:
+            asked = [(i.operation, i.sliver, i.future.running()) for i in self._pending.values()]
+        yield from self._load.readings(asked)
+        yield Reading(metrics.CALL_LATE, self._late.number())
+        if not self._closed:
+            yield from self._survey.readings(self._look)
+
+    def _look(self) -> Iterator[Reading]:
+        """Read what takes time: the devices of the hosts, and the journal."""
+        hosts = filter(self.site.passes_devices, self.site.hosts)
+        yield from site_metrics.of_devices(engine.attempt_each(self.devices, hosts))
+        journal = engine.attempt(self._look_at_journal)
+        yield from () if isinstance(journal, Exception) else journal
+
+    def _look_at_journal(self) -> tuple[Reading, ...]:
+        return tuple(site_metrics.of_journal(self.unfinished(), datetime.now(UTC)))
 
     # --- order
 
@@ -453,6 +641,26 @@ class HandlerProcessor:
             self._steps.shutdown(wait=wait)
         return all(future.done() for future in pending)
 
+    def pending(self) -> tuple[SliverRef, ...]:
+        """Return the slivers whose operations have not ended, in the order of the requests."""
+        with self._queue.lock:
+            return tuple(dict.fromkeys(i.sliver.ref() for i in self._pending.values()))
+
+    def interrupt(self) -> tuple[SliverRef, ...]:
+        """Begin nothing more, and refuse new operations; may be called by the handler of a signal.
+
+        What has not begun is cancelled. What is under way ends after the calls that it is in, each
+        within its limit; a guest is not waited for. It is not undone, unless a step failed. Its outcome
+        has the error Interrupted, and in ``left`` what is there, or what is not done. The journal has
+        it: the same operation, or :meth:`recover`, finishes it.
+
+        :returns: the slivers whose operations were cancelled.
+        """
+        self._interruption.begin()
+        with self._queue.lock:
+            self._closed, pending = True, dict(self._pending)
+        return tuple(i.sliver.ref() for future, i in pending.items() if future.cancel())
+
     def _submit(
         self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
     ) -> "Future[Outcome]":
@@ -461,7 +669,7 @@ class HandlerProcessor:
     def _put(self, invocation: _Invocation) -> "Future[Outcome]":
         with self._queue.lock:
             self._refuse_closed()
-            self._pending.add(invocation.future)
+            self._pending[invocation.future] = invocation
             self._queue.put(invocation.sliver.id, lambda: self._begin(invocation))
         invocation.future.add_done_callback(self._forget)
         return invocation.future
@@ -472,13 +680,13 @@ class HandlerProcessor:
 
     def _forget(self, future: "Future[Outcome]") -> None:
         with self._queue.lock:
-            self._pending.discard(future)
+            self._pending.pop(future, None)
 
     def _begin(self, invocation: _Invocation) -> bool:
         if invocation.future.cancelled():
             invocation.future.set_running_or_notify_cancel()
             return False
-        self._invocations.submit(self._run, invocation)
+        _when_done(invocation.after, lambda: self._invocations.submit(self._run, invocation))
         return True
 
     def _run(self, invocation: _Invocation) -> None:
@@ -489,16 +697,70 @@ class HandlerProcessor:
             self._queue.leave(invocation.sliver.id)
 
     def _invoke(self, invocation: _Invocation) -> Outcome:
-        began = time.monotonic()
+        operation, sliver = invocation.operation.value, invocation.sliver
+        with (
+            about(operation=operation, sliver=sliver.id),
+            span(operation, sliver=sliver.id, type=sliver.type, action=invocation.action) as traced,
+            self._interruption.applies(),
+        ):
+            outcome = self._recorded(invocation)
+            if outcome.error:
+                traced.failed(outcome.error.kind, outcome.error.message)
+            site_metrics.count_operation(outcome)
+            _log(outcome)
+            if self._on_done and invocation.told:
+                error = engine.attempt(self._on_done, outcome)
+                if isinstance(error, Exception):
+                    name = f"{outcome.operation} of {outcome.sliver.id}"
+                    log.error("on_done failed for %s", name, exc_info=error)
+        return outcome
+
+    def _tell(self, progress: Progress) -> None:
+        """Note a step for onlookers, and tell the caller of it."""
+        note = StepNote(
+            step=progress.step,
+            status=progress.status,
+            seconds=round(progress.seconds, 3),
+            total=progress.total,
+        )
+        self._notes.add(progress.sliver, note)
+        if self._on_progress:
+            self._on_progress(progress)
+
+    def steps_under_way(self, sliver: str) -> tuple[StepNote, ...]:
+        """Return the steps so far of the operation that is under way on a sliver, in any process.
+
+        Empty if there is none. Processes share what has the same ``state_dir``.
+        """
+        return self._notes.of(sliver)
+
+    def _recorded(self, invocation: _Invocation) -> Outcome:
+        """Carry out an operation; note in the audit trail that it begins, and what comes of it."""
+        began, record = time.monotonic(), self._begun(invocation)
         outcome = self._outcome(invocation)
         outcome = outcome.model_copy(update={"seconds": time.monotonic() - began})
-        _log(outcome)
-        if self._on_done and invocation.told:
-            error = engine.attempt(self._on_done, outcome)
-            if isinstance(error, Exception):
-                name = f"{outcome.operation} of {outcome.sliver.id}"
-                log.error("on_done failed for %s", name, exc_info=error)
+        if record:
+            self._trail.end(record, outcome.status, outcome.seconds, outcome.error, outcome.left)
         return outcome
+
+    def _begun(self, invocation: _Invocation) -> Record | None:
+        """Note in the audit trail that an operation begins, unless it only reads."""
+        if invocation.operation in _READING:
+            return None
+        sliver, action = invocation.sliver, invocation.action
+        return self._trail.begin(invocation.operation, sliver.id, kind=sliver.type, action=action)
+
+    def _noted(self, operation: str, subject: str, action: str, work: Callable[[], T]) -> T:
+        """Do what changes something that is no sliver, and note it in the audit trail."""
+        began = time.monotonic()
+        record = self._trail.begin(operation, subject, action=action)
+        answer = engine.attempt(work)
+        error = answer if isinstance(answer, Exception) else None
+        status, seconds = status_of(error), time.monotonic() - began
+        self._trail.end(record, status, seconds, report(error) if error else None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _outcome(self, invocation: _Invocation) -> Outcome:
         outcome = engine.attempt(self._work, invocation)
@@ -512,9 +774,10 @@ class HandlerProcessor:
         if invocation.operation in _READING:
             return invocation.work(Deadline.within(limit))
         self._undo_late(invocation)
-        with self._sliver_locked(invocation.sliver.id):
+        with self._sliver_locked(invocation):
             self._end_dry_run(invocation)
-            return self._keep_late(invocation, Deadline.within(limit, unanswered))
+            with self._notes.kept(invocation.sliver.id):
+                return self._keep_late(invocation, Deadline.within(limit, unanswered))
 
     def _end_dry_run(self, invocation: _Invocation) -> None:
         """End what a sweep's dry run found of the sliver: it is about to change.
@@ -578,10 +841,13 @@ class HandlerProcessor:
             self._recover(entry, undo=True, told=False)
 
     @contextmanager
-    def _sliver_locked(self, sliver: str) -> Iterator[None]:
+    def _sliver_locked(self, invocation: _Invocation) -> Iterator[None]:
         """Hold the lock of a sliver against other processes."""
+        sliver, limit = invocation.sliver.id, self.site.limits.busy
         path = sliver_lock(self.site.state_dir, sliver)
-        with exclusive(path, f"sliver {sliver}", timeout=self.site.limits.busy):
+        with ExitStack() as stack:
+            with self._operations.telling(invocation.operation, sliver):
+                stack.enter_context(exclusive(path, f"sliver {sliver}", timeout=limit))
             yield
 
     def _limit(self, operation: Operation) -> float:

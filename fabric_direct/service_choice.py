@@ -24,6 +24,16 @@ class Claim:
     part: str
     """The interface's id; empty for what belongs to the whole service."""
 
+    @property
+    def place(self) -> str:
+        """How the keys end that it may clash with: of thousands, few are parsed."""
+        return self.key[self.key.index(" on ") :] if self.kind == "VLAN" else ""
+
+    @property
+    def device(self) -> str:
+        """The device of a VLAN; empty of what is on none."""
+        return self.key.rpartition(" of ")[2] if self.kind == "VLAN" else ""
+
     def clashes(self, other: "Claim") -> bool:
         """Return whether both cannot be held at once by different services."""
         if self.kind != other.kind:
@@ -58,7 +68,7 @@ def claims_of(service: NetworkService) -> Iterator[Claim]:
     for interface in service.interfaces:
         if interface.device and interface.vlan != "auto":
             yield Claim("VLAN", _vlan_key(interface, interface.tag), service.id, interface.id)
-        if interface.address:
+        if interface.address and interface.address.ip not in getattr(service, "public", ()):
             yield Claim("address", str(interface.address.ip), service.id, interface.id)
 
 
@@ -130,6 +140,7 @@ class _Choice:
             raise InvalidSliver("cannot be chosen", field=f"{field}.vlan", why=why)
         taken = {_vlan_key(i, i.tag) for i in others if i.device and i.vlan != "auto"}
         taken |= {claim.key for claim in self._held if claim.kind == "VLAN"}
+        taken = {key for key in taken if key.endswith(f" on {interface.where}")}
         for vlan in vlans_of(port.vlans):
             if not any(_clash(_vlan_key(interface, vlan), key) for key in taken):
                 return vlan
@@ -191,9 +202,10 @@ class _Choice:
     # --- what others hold
 
     def _refuse_held(self, made: NetworkService) -> None:
+        others = [claim for claim in self._held if claim.sliver != made.id]
         for claim in claims_of(made):
-            for held in self._held:
-                if held.sliver != made.id and held.clashes(claim):
+            for held in others:
+                if held.key.endswith(claim.place) and held.clashes(claim):
                     field, why = self._field(claim, made), f"it is in use by sliver {held.sliver}"
                     raise Conflict(f"{claim} is taken", field=field, why=why)
 

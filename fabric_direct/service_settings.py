@@ -1,14 +1,16 @@
 """What site.yaml says of network services: switches, address pools, controllers."""
 
+import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from fabric_direct.model import Frozen, LinkName, Name
-from fabric_direct.network_services import PortName
+from fabric_direct.model import Frozen, LinkName, Name, PciAddress, PortName
+
+_LINK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 
 
 def _vlans(text: str) -> str:
@@ -46,32 +48,70 @@ class SwitchPort(Frozen):
     untagged: bool = True
     """Whether a service may have it without a VLAN."""
     host: Name | None = None
-    """The worker whose uplink is plugged into it, if one is."""
+    """The worker whose NIC is plugged into it, if one is."""
     uplink: LinkName | None = None
-    """With ``host``: that uplink."""
+    """With ``host``: the NIC, if its VFs are SharedNICs."""
+    bdf: PciAddress | None = None
+    """With ``host``: the NIC, if it is a SmartNIC."""
+    tap: bool = False
+    """Whether a vNIC of a server on the switch's own host is it; the site makes and removes it."""
 
     @model_validator(mode="after")
-    def _both_or_none(self) -> Self:
-        if (self.host is None) != (self.uplink is None):
-            raise ValueError("needs both or none of 'host' and 'uplink'")
+    def _one_end(self) -> Self:
+        ends = (self.uplink is not None) + (self.bdf is not None)
+        if ends != (self.host is not None):
+            raise ValueError("needs 'host' with one of 'uplink' and 'bdf', or none of them")
+        if self.tap and ends:
+            raise ValueError("tap: a NIC of a host is plugged into it")
         return self
+
+
+NetnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""A network namespace, as ``ip netns`` names it."""
+
+
+class Routing(Frozen):
+    """Where services of a switch that have a gateway are connected."""
+
+    router: NetnsName | None = None
+    """The namespace that routes between ``FABNetv4`` and ``FABNetv6``; none are served if absent."""
+    outside: NetnsName | None = None
+    """The namespace that routes to the outside, for ``FABNetv4Ext`` and ``FABNetv6Ext``."""
+    external: IPv4Interface | None = None
+    """The gateway of all ``FABNetv4Ext``, with prefix length."""
 
 
 class Switch(Frozen):
     """A switch whose ports services are connected to."""
 
+    driver: Name = "ovs"
+    """The driver of services that reaches it. A controller (``nso``) reaches those that it knows."""
     host: Name | None = None
     """The worker that it runs on; this machine if absent."""
-    ovsdb: Annotated[str, StringConstraints(pattern=r"^(unix:/|tcp:|ssl:).+$")] = (
+    netns: NetnsName | None = None
+    """The network namespace of its links; the host's own if absent."""
+    ovsdb: Annotated[str, StringConstraints(pattern=r"^(unix:/.+|tcp:.+:[0-9]{1,5})$")] = (
         "unix:/run/openvswitch/db.sock"
     )
-    """Open vSwitch: its database."""
+    """Open vSwitch: its database, ``unix:/…`` or ``tcp:<address>:<port>``."""
     datapath: Literal["system", "netdev"] = "system"
     """Open vSwitch: the kernel's datapath, or the one in user space."""
     tunnel: IPv4Address | IPv6Address | None = None
     """The address of its tunnels (VXLAN) to other switches; it has none if absent."""
+    routing: Routing | None = None
+    """How services with gateways are routed; it has none if absent."""
     ports: dict[PortName, SwitchPort] = {}
     """Its ports, by name; no others are used."""
+
+    @model_validator(mode="after")
+    def _taps_are_links(self) -> Self:
+        taps = (name for name, port in self.ports.items() if port.tap)
+        for name in taps:
+            if not _LINK.fullmatch(name) or name.startswith("vnet"):
+                raise ValueError(
+                    f"ports: {name} is no name for a tap: at most 15 characters, not vnet…"
+                )
+        return self
 
 
 class SubnetPool(Frozen):
@@ -88,6 +128,12 @@ class SubnetPool(Frozen):
         return self
 
 
+BurstUnit = Literal["Mbit", "MB"]
+"""What FIM's ``burst_size`` counts: megabits as FIM says, or megabytes as fabric_am does."""
+KBIT: dict[str, int] = {"Mbit": 1_000, "MB": 8_000}
+"""How many kbit each of these is."""
+
+
 class NsoSettings(Frozen):
     """Cisco's Network Services Orchestrator."""
 
@@ -100,7 +146,7 @@ class NsoSettings(Frozen):
     """PEM: the authorities to trust for its certificate; the system's own if absent."""
     border_routers: tuple[Name, ...] = ()
     """The devices with access to the outside (``FABNetv4Ext``, ``FABNetv6Ext``)."""
-    burst_unit: Literal["Mbit", "MB"] = "Mbit"
+    burst_unit: BurstUnit = "Mbit"
     """What ``burst-size`` of its services counts: megabits as in FIM, or megabytes."""
     commit_parameters: Literal["query", "json"] | None = None
     """How it takes commit parameters: each in the query, or as one JSON document. By its version if

@@ -20,17 +20,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self
 
-from fabric_direct import forks
+from fabric_direct import forks, metrics
+from fabric_direct.audit_trail import asked_by
 from fabric_direct.config import Site, WatchSettings
 from fabric_direct.drift import SiteDrift
 from fabric_direct.drivers.contract import Server
 from fabric_direct.drivers.contract.changes import Change, ChangeSource, Hearing
 from fabric_direct.engine import attempt
 from fabric_direct.journal import Unfinished
+from fabric_direct.line_file import now
+from fabric_direct.metrics import Reading
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
-from fabric_direct.repair_history import Did, History, Note, now
+from fabric_direct.repair_history import Did, History, Note
 
 log = logging.getLogger(__name__)
+_NAME = "watch"
 _THREADS = 8
 _HOUR = 3600.0
 # Seconds until a source that cannot hear is tried again, or a repair that failed; then twice as many.
@@ -40,6 +44,7 @@ _VEPA = "vepa"
 _BUSY, _GONE = "SliverBusy", "NotFound"
 # These do not pass by themselves: an unfinished operation, a sliver that is gone or of another type.
 _FINAL = frozenset({"Conflict", _GONE, "NotOurs", "Unsupported"})
+_REPAIRS = frozenset({Did.REPAIRED, Did.REPORTED, Did.FAILED})
 Later = Callable[[float, Callable[[], None]], None]
 """Calls a function after some seconds."""
 
@@ -162,6 +167,7 @@ class Watcher:
         self._limits = Limits(site.watch, clock)
         self._begin()
         forks.in_child(self._forked)
+        metrics.observe(self._readings)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -275,6 +281,13 @@ class Watcher:
         else:
             self._look_at_all(before, heard)
 
+    def _readings(self) -> list[Reading]:
+        """Return where it hears, for metrics; nothing any more once it is stopped."""
+        with self._lock:
+            deaf, sources = set(self._deaf), () if self._stopped.is_set() else self._sources
+        hears = metrics.WATCH_HEARS
+        return [Reading(hears, int(s.name not in deaf), {"watch.source": s.name}) for s in sources]
+
     # --- repairing slivers
 
     def _look_at(self, change: Change, heard: float) -> None:
@@ -318,7 +331,8 @@ class Watcher:
             case = self._cases[ref.id] = _Case(heard, cause, failures=failures)
         allowed = self._limits.allow(ref.id)
         ask = self._desk.reconcile if allowed else self._desk.differences
-        future = attempt(ask, ref)
+        with asked_by(_NAME):
+            future = attempt(ask, ref)
         if isinstance(future, Exception):
             self._end(ref)
             raise future
@@ -393,7 +407,8 @@ class Watcher:
             tell(Did.REPORTED, why="the limit of repairs is reached")
             return
         self._limits.count(subject)
-        error = attempt(self._desk.bridge_mode, host, link, _VEPA)
+        with asked_by(_NAME):
+            error = attempt(self._desk.bridge_mode, host, link, _VEPA)
         if isinstance(error, Exception):
             tell(Did.FAILED, why=str(error))
         else:
@@ -421,6 +436,8 @@ class Watcher:
             seconds=round(seconds, 3),
         )
         self._history.add(note)
+        if did in _REPAIRS:
+            metrics.record(metrics.WATCH_REPAIRS, watch_result=did.value)
         error = attempt(self._on_note, note) if self._on_note else None
         if isinstance(error, Exception):
             log.error("on_note failed for %s", subject, exc_info=error)

@@ -51,16 +51,22 @@ def fake_site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def fakes(fake_site: Site) -> Iterator[Substrate]:
-    """What the fake drivers of the fake site work on."""
-    things = substrate(fake_site, "localhost")
+def site(fake_site: Site) -> Site:
+    """The site of the test; a file whose tests need another one has a fixture of this name."""
+    return fake_site
+
+
+@pytest.fixture
+def fakes(site: Site) -> Iterator[Substrate]:
+    """What the fake drivers of the site work on."""
+    things = substrate(site, "localhost")
     yield things
     things.mend()
 
 
 @pytest.fixture
-def processor(fake_site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(fake_site) as processor:
+def processor(site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
         yield processor
         fakes.mend()
 

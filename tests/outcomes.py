@@ -1,5 +1,8 @@
 """What tests want to know of an outcome."""
 
+import json
+from typing import Any
+
 from fabric_direct.model import Outcome, Status, StepStatus
 
 
@@ -13,3 +16,14 @@ def made(outcome: Outcome) -> set[str]:
     """Return the steps that changed something."""
     waits = {"guest", "verify", "verify again"}
     return {s.step for s in outcome.steps if s.status is StepStatus.DONE} - waits
+
+
+def result_of(printed: str) -> Any:
+    """Return what a command says beside outcomes in its document."""
+    return json.loads(printed)["result"]
+
+
+def outcomes_of(printed: str) -> list[Any]:
+    """Return the outcomes of a command's document."""
+    found: list[Any] = json.loads(printed)["outcomes"]
+    return found

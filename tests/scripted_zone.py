@@ -172,13 +172,32 @@ def _begin(handler: BaseHTTPRequestHandler, *, length: int) -> None:
     handler.end_headers()
 
 
+# Python 3.13 asks a certificate for all that RFC 5280 does: an authority for what its key is used.
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    **dict.fromkeys(("digital_signature", "content_commitment", "key_encipherment"), False),
+    **dict.fromkeys(("data_encipherment", "key_agreement"), False),
+    **dict.fromkeys(("encipher_only", "decipher_only"), False),
+)
+
+
+def _identifier(key: ec.EllipticCurvePublicKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
+
+
 class Authority:
     """A CA of the test's own."""
 
     def __init__(self, folder: Path, name: str = "test CA") -> None:
         self._folder, self._name = folder, _named(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        extensions = {x509.BasicConstraints(ca=True, path_length=0): True}
+        itself = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        extensions = {
+            x509.BasicConstraints(ca=True, path_length=0): True,
+            _SIGNS: True,
+            itself: False,
+        }
         certificate = self._signed(self._name, self._key.public_key(), extensions)
         self.file = folder / f"{name.replace(' ', '-')}.pem"
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -212,7 +231,8 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(minutes=1))
             .not_valid_after(now + datetime.timedelta(hours=1))
         )
-        for extension, critical in extensions.items():
+        identifier = {_identifier(self._key.public_key()): False}
+        for extension, critical in (extensions | identifier).items():
             builder = builder.add_extension(extension, critical)
         return builder.sign(self._key, hashes.SHA256())
 

@@ -4,7 +4,7 @@ In the actor's configuration, below ``resources: - resource:``::
 
     handler:
       module: fabric_direct.actor
-      class: VMHandler              # or VnicNetHandler, NetworkServiceHandler
+      class: VMHandler              # or VnicNetHandler, NetworkServiceHandler, SwitchHandler
       properties:
         config.properties.file: /etc/fabric-direct/site.yaml
 
@@ -16,14 +16,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fabric_direct.actor.handlers import NetworkServiceHandler, VMHandler, VnicNetHandler
+    from fabric_direct.actor.handlers import (
+        NetworkServiceHandler,
+        SwitchHandler,
+        VMHandler,
+        VnicNetHandler,
+    )
     from fabric_direct.actor.processor import DirectHandlerProcessor
 
-__all__ = ["DirectHandlerProcessor", "NetworkServiceHandler", "VMHandler", "VnicNetHandler"]
+__all__ = [
+    "DirectHandlerProcessor",
+    "NetworkServiceHandler",
+    "SwitchHandler",
+    "VMHandler",
+    "VnicNetHandler",
+]
 
 _HOME_OF = {
     "DirectHandlerProcessor": "processor",
     "NetworkServiceHandler": "handlers",
+    "SwitchHandler": "handlers",
     "VMHandler": "handlers",
     "VnicNetHandler": "handlers",
 }

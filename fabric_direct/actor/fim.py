@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fabric_direct import registry
 from fabric_direct.actor.fim_fields import (
@@ -26,6 +26,7 @@ from fabric_direct.actor.names import (
     MANAGEMENT,
     component_id,
     host_name,
+    is_valid,
     model_name,
     mount_point,
 )
@@ -61,7 +62,7 @@ from fabric_direct.networks import ServerPort, VNicPortsSliver
 log = logging.getLogger(__name__)
 
 _KEY: TypeAdapter[str] = TypeAdapter(SshPublicKey)
-SSH_KEYS, PROJECT = "user.ssh.key", "project_id"
+SSH_KEYS, PROJECT, EMAIL = "user.ssh.key", "project_id", "email"
 # Ports of this model come with the network service, not with the VM.
 PORT_OF_A_SERVICE = "OpenStack-vNIC"
 # Python refuses to read numbers of thousands of digits.
@@ -105,7 +106,7 @@ def vm(site: Site, unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -
         image=text(node.get_image_ref(), "image_ref"),
         flavor=flavor if registry.has_flavors(site) else None,
         capacities=capacities,
-        ssh_keys=_ssh_keys(unit),
+        ssh_keys=ssh_keys(unit),
         boot_script=_script(node),
         components=(_management(site, node), *_components(unit, node, there)),
     )
@@ -197,7 +198,7 @@ def _script(node: Node) -> str | None:
     return script if script.startswith("#!") else f"#!/bin/sh\n{script}"
 
 
-def _ssh_keys(unit: Unit) -> tuple[str, ...]:
+def ssh_keys(unit: Unit) -> tuple[str, ...]:
     """Return the public keys; a comment ends at its first comma, and what is no key is left out.
 
     What is left out is not shown: somebody may have given a private key.
@@ -206,20 +207,12 @@ def _ssh_keys(unit: Unit) -> tuple[str, ...]:
     """
     given = re.split(r"[,\r\n]", str(_properties(unit).get(SSH_KEYS) or ""))
     lines = [line.strip() for line in given if line.strip()]
-    good = [_is_key(line) for line in lines]
+    good = [is_valid(_KEY, line) for line in lines]
     for number in (number for number, is_good in enumerate(good) if not is_good):
         log.warning("properties[%s][%d] is no public SSH key; it is left out", SSH_KEYS, number)
     if lines and not any(good):
         raise InvalidSliver("has no public SSH key", field=f"properties[{SSH_KEYS}]")
     return tuple(dict.fromkeys(compress(lines, good)))
-
-
-def _is_key(line: str) -> bool:
-    try:
-        _KEY.validate_python(line)
-    except ValidationError:
-        return False
-    return True
 
 
 def _properties(unit: Unit) -> Mapping[str, object]:

@@ -26,6 +26,7 @@ from fabric_direct.config import Site
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.network_services import SERVICES, Ero, Gateway, Mirror, Peer, ServiceInterface
 from fabric_direct.network_services import NetworkService as Wanted
+from fabric_direct.service_settings import KBIT
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,6 @@ _FAMILY = {"FABNetv4": "ipv4", "FABNetv6": "ipv6", "FABNetv4Ext": "ipv4", "FABNe
 _LIMITED = ("L2Bridge", "L2PTP", "L2STS")
 """The types whose interfaces have a bandwidth that is asked for; AL2S has one on all."""
 _AL2S = "AL2S"
-_KBIT = {"Mbit": 1000, "MB": 8000}
 _CLOUDS = {"AWS": "AWS", "Google Cloud Platform": "GCP"}
 _DIRECTIONS = {"Both": "both", "RX_Only": "rx", "TX_Only": "tx"}
 
@@ -53,7 +53,10 @@ def service_of(sliver: object) -> NetworkService:
     :raises InvalidSliver: if there is none, or it has a type that is not served.
     """
     refuse_other_type(sliver, SERVICES, "interface_info")
-    return cast(NetworkService, sliver)
+    service = cast(NetworkService, sliver)
+    if (str(service.get_type()), service.technology) == ("L2PTP", _AL2S):
+        raise InvalidSliver("circuits of AL2S are not served", field="technology")
+    return service
 
 
 def network_service(site: Site, unit: Unit, service: NetworkService) -> Wanted:
@@ -130,12 +133,15 @@ def _port_field(name: str) -> str:
 def _port_fields(service: NetworkService, where: str) -> dict[str, str]:
     """Return FIM's field for each of ours."""
     family = _FAMILY.get(str(service.get_type()), "ipv4_subnet")
-    fields = below(f"{where}.labels", "vlan", "inner_vlan", "mac") | {
-        "address": f"{where}.labels.{family}"
+    return below(f"{where}.labels", "vlan", "inner_vlan", "mac") | {
+        "address": f"{where}.labels.{family}",
+        "device": f"{where}.labels.device_name",
+        "port": f"{where}.labels.local_name",
+        "bandwidth": f"{where}.capacities.bw",
+        "burst": f"{where}.capacities.burst_size",
+        "mtu": f"{where}.capacities.mtu",
+        "peer": f"{where}.peer_labels",
     }
-    fields |= {"device": f"{where}.labels.device_name", "port": f"{where}.labels.local_name"}
-    fields |= {"bandwidth": f"{where}.capacities.bw", "burst": f"{where}.capacities.burst_size"}
-    return fields | {"mtu": f"{where}.capacities.mtu", "peer": f"{where}.peer_labels"}
 
 
 def _decided(port: ServicePort, name: str) -> object:
@@ -148,7 +154,7 @@ def _limits(site: Site, service: NetworkService, asked: Capacities | None) -> di
     limited = str(service.get_type()) in _LIMITED or service.technology == _AL2S
     if not (limited and asked and asked.bw):
         return {}
-    burst = asked.burst_size * _KBIT[site.actor.burst_unit]
+    burst = asked.burst_size * KBIT[site.actor.burst_unit]
     return {"bandwidth": asked.bw * 1000, "burst": burst or None}
 
 
@@ -214,6 +220,7 @@ def _peer(local: str, labels: Labels | None, field: str) -> Peer:
         address=remote.partition("/")[0],
         asn=_asn(labels, f"{field}.asn"),
         key=label(labels, "bgp_key"),
+        name=label(labels, "local_name"),
         cloud=cloud,
         account=account,
     )

@@ -30,6 +30,8 @@ from fabric_direct.model import (
     ObservedDevice,
     ObservedInterface,
 )
+from fabric_direct.network_services import NetworkService as Wanted
+from fabric_direct.network_services import ServiceInterface
 
 log = logging.getLogger(__name__)
 
@@ -62,20 +64,28 @@ def write_allocations(sliver: Sliver, modified: Sliver) -> None:
         modified.label_allocations = copy.copy(sliver.label_allocations)
 
 
-def write_service(service: NetworkService, found: Observed | None) -> None:
+def write_service(service: NetworkService, wanted: Wanted, found: Observed | None) -> None:
     """Write where a service's interfaces are, and its gateway's MAC, as read from the device.
+
+    They are known by their places, for a controller numbers them as it likes.
 
     :raises NotVerified: if it was not read back.
     """
     if found is None:
         raise NotVerified("the service was made, but not read back")
-    there = {interface.component: interface for interface in found.interfaces}
+    places = {each.id: _place(each, each.tag or None) for each in wanted.interfaces}
+    there: dict[object, ObservedInterface] = {_place(i, i.vlan): i for i in found.interfaces}
     for name, port in ports_of(service).items():
         like = port.label_allocations or port.labels
-        if like is not None and component_id(name) in there:
-            _write_port(_allocations(port, like), there[component_id(name)])
+        seen = there.get(places.get(component_id(name)))
+        if like is not None and seen:
+            _write_port(_allocations(port, like), seen)
     if service.gateway and service.gateway.lab and found.gateway and found.gateway.mac:
         service.gateway.lab.mac = found.gateway.mac
+
+
+def _place(interface: ServiceInterface | ObservedInterface, vlan: int | None) -> object:
+    return interface.device, interface.port, vlan, interface.inner_vlan
 
 
 def _write_port(labels: Labels, found: ObservedInterface) -> None:

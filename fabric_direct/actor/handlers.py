@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, ClassVar
 
-from fabric_direct import engine
-from fabric_direct.actor import fim, fim_services, fim_writeback, poa, results, takeover
+from fabric_direct import engine, registry
+from fabric_direct.actor import fim, fim_services, fim_switch, fim_writeback, poa, results, takeover
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
 from fabric_direct.actor.sliver import NetworkService, Node, Unit
+from fabric_direct.audit_trail import asked_by
 from fabric_direct.config import Site
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.journal import Unfinished
@@ -40,6 +41,8 @@ class _Handler:
     """
 
     resource_types: ClassVar[tuple[str, ...]]
+    what: ClassVar[str]
+    """What its slivers are, for messages."""
     """The types of our slivers that it serves."""
 
     def __init__(
@@ -94,8 +97,8 @@ class _Handler:
     def _modify(self, unit: Unit) -> None:
         raise NotImplementedError
 
-    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-        raise NotImplementedError
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
+        raise InvalidSliver(f"{self.what} have no operational actions", field="operation")
 
     def _delete(self, unit: Unit) -> None:
         self._ended(self._processor().delete(self._ref(unit)))
@@ -129,7 +132,8 @@ class _Handler:
 
     def _attempt(self, target: str, unit: Any, work: Callable[[Any], None]) -> str | None:
         """Run ``work`` with the actor's log; return the error's message, or None."""
-        with told_to(self._logger, target, _reservation(unit)):
+        told = told_to(self._logger, target, _reservation(unit))
+        with told, asked_by(_asker(unit)):
             log.info("begins")
             error = engine.attempt(work, unit)
             if error is None:
@@ -151,6 +155,13 @@ class _Handler:
         if not outcome.ok:
             raise NotDone(_why_not(outcome, self._site))
         return outcome
+
+    def _write(self, made: SliverRef, write: Callable[..., None], *values: Any) -> None:
+        """Write what was made into the unit's sliver; if that fails, delete it again."""
+        error = engine.attempt(write, *values)
+        if error is not None:
+            self._ended(self._processor().delete(made))
+            raise error
 
     # --- clean restart
 
@@ -191,10 +202,7 @@ class VMHandler(_Handler):
         wanted = fim.vm(self._site, unit, node, self._devices(unit, node))
         outcome = self._ended(self._processor().create(wanted))
         size = fim.size(self._site, node)
-        error = engine.attempt(fim_writeback.write_made, node, *size, outcome.observed)
-        if error is not None:
-            self._ended(self._processor().delete(wanted))
-            raise error
+        self._write(wanted, fim_writeback.write_made, node, *size, outcome.observed)
 
     def _devices(self, unit: Unit, node: Node) -> tuple[PciComponent, ...]:
         """Return the devices of a VM that was created before; none if it is not there."""
@@ -262,7 +270,7 @@ class VnicNetHandler(_Handler):
     they are.
     """
 
-    resource_types = ("vNICPorts",)
+    resource_types, what = ("vNICPorts",), "ports"
 
     def _create(self, unit: Unit) -> None:
         service = fim.service_of(unit.get_sliver())
@@ -287,9 +295,6 @@ class VnicNetHandler(_Handler):
         if wanted is not None:
             takeover.take_over_ports(processor, wanted, self._ended)
 
-    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
-        raise InvalidSliver("ports have no operational actions", field="operation")
-
 
 class NetworkServiceHandler(_Handler):
     """Network services on switches and by controllers: FIM's ``NetworkServiceSliver`` of nine types.
@@ -299,16 +304,13 @@ class NetworkServiceHandler(_Handler):
     of others, too.
     """
 
-    resource_types = tuple(SERVICES)
+    resource_types, what = tuple(SERVICES), "network services"
 
     def _create(self, unit: Unit) -> None:
         service = fim_services.service_of(unit.get_sliver())
         wanted = fim_services.network_service(self._site, unit, service)
         outcome = self._ended(self._processor().create(wanted))
-        error = engine.attempt(fim_writeback.write_service, service, outcome.observed)
-        if error is not None:
-            self._ended(self._processor().delete(wanted))
-            raise error
+        self._write(wanted, fim_writeback.write_service, service, wanted, outcome.observed)
 
     def _modify(self, unit: Unit) -> None:
         service = fim_services.service_of(unit.get_sliver())
@@ -317,8 +319,8 @@ class NetworkServiceHandler(_Handler):
         wanted = fim_services.network_service(self._site, unit, modified)
         outcome = self._ended(self._processor().modify(wanted))
         fim_writeback.write_allocations(service, modified)
-        fim_writeback.write_service(modified, outcome.observed)
-        fim_writeback.write_service(service, outcome.observed)
+        fim_writeback.write_service(modified, wanted, outcome.observed)
+        fim_writeback.write_service(service, wanted, outcome.observed)
 
     def _type(self, unit: Unit) -> str:
         """Return the type of the unit's sliver, or the unit's own if it has none."""
@@ -328,8 +330,28 @@ class NetworkServiceHandler(_Handler):
             raise InvalidSliver(f"{kind} is not served", field="resource_type")
         return kind
 
-    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: ARG002
-        raise InvalidSliver("network services have no operational actions", field="operation")
+
+class SwitchHandler(_Handler):
+    """Whole P4 switches: FIM's ``NodeSliver`` of type Switch.
+
+    A clean restart deletes what is unfinished; who has a switch keeps it.
+    """
+
+    resource_types, what = ("Switch",), "switches"
+
+    def _create(self, unit: Unit) -> None:
+        self._ended(self._processor().create(fim_switch.switch(self._site, unit)))
+
+    def _modify(self, unit: Unit) -> None:
+        """Let in whom the unit's keys let in now; nothing else of a switch changes."""
+        self._ended(self._processor().modify(fim_switch.switch(self._site, unit)))
+
+    def _delete(self, unit: Unit) -> None:
+        """Delete the switch; one that fabric_am gave away is not found by the id."""
+        super()._delete(unit)
+        name = fim_switch.which(self._site, unit.get_sliver())
+        driver = registry.driver("service", self._site.driver_for("Switch") or "p4switch")
+        driver(self._site, "").refuse_strangers(name)
 
 
 def _refuse_other_service(was: NetworkService, now: NetworkService) -> None:
@@ -344,6 +366,14 @@ def _reservation(unit: Any) -> str:
     """Return the reservation id for the log, or ``-`` if the unit has none."""
     found = engine.attempt(lambda: str(unit.get_reservation_id())) if unit else None
     return found if isinstance(found, str) else "-"
+
+
+def _asker(unit: Any) -> str:
+    """Return who asked, for the audit trail: the actor, for a user and project if the unit says so."""
+    found = engine.attempt(lambda: dict(unit.get_properties() or {})) if unit else None
+    properties = found if isinstance(found, dict) else {}
+    named = [f"{key} {properties[key]}" for key in (fim.EMAIL, fim.PROJECT) if properties.get(key)]
+    return f"actor for {', '.join(named)}" if named else "actor"
 
 
 def _why_not(outcome: Outcome, site: Site) -> str:

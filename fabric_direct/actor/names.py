@@ -23,12 +23,12 @@ def component_id(name: str) -> str:
     The same name always gives the same id; different names give different ids.
     """
     taken = name == MANAGEMENT or _HASHED.fullmatch(name)
-    return name if _is(_COMPONENT, name) and not taken else _hashed(name, 17)
+    return name if is_valid(_COMPONENT, name) and not taken else _hashed(name, 17)
 
 
 def host_name(name: str) -> str:
     """Return a VM's name if it is a valid host name, else its readable part with a hash."""
-    plain = _is(_NAME, name) and not _HASHED.fullmatch(name)
+    plain = is_valid(_NAME, name) and not _HASHED.fullmatch(name)
     return name if plain else _hashed(name, 48)
 
 
@@ -43,9 +43,10 @@ def model_name(model: str | None) -> str | None:
     return (_FOREIGN_MODEL.sub("-", model).strip("-._")[:63] or None) if model else None
 
 
-def _is(kind: TypeAdapter[str], name: str) -> bool:
+def is_valid(kind: TypeAdapter[str], text: str) -> bool:
+    """Return whether a text is one of its kind."""
     try:
-        kind.validate_python(name)
+        kind.validate_python(text)
     except ValidationError:
         return False
     return True

@@ -2,21 +2,34 @@
 
 ::
 
-    options      the options of all commands: --site, --json, --verbose; how errors are printed
+    options      the options of all commands; how documents, errors and logs are printed
+    json_log     the log as JSON
+    envelope     the document that programs get, for its schema
+    completion   slivers, hosts, actions and files, completed in shells
+    tables       tables: as text, CSV, JSON or YAML; --column
     inputs       arguments -> slivers and data
+    sources      files, directories, stdin -> texts
     operations   plan create modify delete probe poa recover
     upkeep       reconcile watch
     placement    place
     zones        zone serve, list, reservation show, delete
     reservations what a running zone is asked to make: place --zone, zone reservation
+    page         page: the site for browsers
     zone_client  --zone, --token-file, --ca-file; requests to a running zone
     inspection   list devices doctor schema
+    topology     topology: pictures of hosts, slivers, the site
+    history      history: who asked for what, and what came of it
+    explain      explain: the classes of errors
     sweep        sweep
     adoption     adopt: slivers that others made
     migrate      fabric_am's configuration -> site.yaml
     running      waiting for outcomes, interrupts, exit codes
-    progress     a live display on a terminal, plain lines elsewhere
-    show         tables and sentences
+    interrupts   Ctrl-C and SIGTERM
+    progress     what shows operations; plain lines
+    live         the same on a terminal: a line for each sliver
+    under_way    what is under way, since when, and what it waits for
+    show         tables and sentences for people
+    manual       the manual page, and completion for shells, that a wheel has
 
 The module of a command is imported when the command runs, and what is heavy (libvirt, pydantic's models)
 inside the commands, so that help and shell completion are quick.
@@ -39,11 +52,15 @@ _COMMANDS = {
     "sweep": ("sweep", "Find, and delete, what nobody expects."),
     "place": ("placement", "Choose hosts for slivers; create them."),
     "zone": ("zones", "Serve the site as a zone; list zones; manage reservations."),
+    "page": ("page", "Show the site to browsers."),
     "list": ("inspection", "List the existing slivers."),
     "devices": ("inspection", "List passthrough devices; release one."),
+    "topology": ("topology", "Draw a host, slivers, or the site."),
     "uplink": ("inspection", "Show or set the bridge mode of an uplink."),
     "doctor": ("inspection", "Check the requirements of the site."),
     "schema": ("inspection", "Print the JSON Schema of a document."),
+    "history": ("history", "Show who asked for what, and what came of it."),
+    "explain": ("explain", "Explain classes of errors."),
     "adopt": ("adoption", "Stamp slivers that others made, as ours."),
     "migrate": ("migrate", "Translate the configuration of fabric_am to site.yaml."),
 }
@@ -61,7 +78,7 @@ The site is read from --site, $FABRIC_DIRECT_SITE, ./site.yaml or
 /etc/fabric-direct/site.yaml; without any, it is the local libvirt.
 
 \b
-Completion of commands and options, for bash (also: zsh, fish):
+Completion of commands, options, slivers, hosts and actions, for bash (also: zsh, fish):
   eval "$(_FABRIC_DIRECT_COMPLETE=bash_source fabric-direct)"
 """
 

@@ -107,10 +107,9 @@ def _tell(
 ) -> None:
     misfits = _misfits(drafts)
     if settings.as_json:
-        outcomes = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
-        print_json({"slivers": outcomes, "misfits": misfits})
+        print_json({"misfits": misfits}, outcomes=answers.outcomes)
     else:
-        running.tell_people(answers.outcomes, _adopted if yes else show.plan)
+        running.tell_people(answers, _adopted if yes else show.plan)
         _tell_misfits(misfits)
         if not yes or not answers.outcomes:
             again = "Run it again with --yes to stamp them."

@@ -2,22 +2,23 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
+    from fabric_direct.cli.sources import Source
     from fabric_direct.model import ErrorReport, Outcome, PciAddress, SliverRef
-    from fabric_direct.placement.batch_request import BatchRequest
+    from fabric_direct.placement.batch_request import BatchRequest, SliverGroup
 
-T = TypeVar("T", bound="SliverRef")
-# Key in click's context: the files of the slivers that were read, by their ids.
-_FILES = f"{__name__}.files"
+Load = Callable[[], "tuple[SliverRef, ...]"]
+# Key in click's context: the documents of the slivers that were read, by their ids.
+_DOCUMENTS = f"{__name__}.documents"
 
 
 def pci_address(text: str) -> "PciAddress":
@@ -30,32 +31,53 @@ def pci_address(text: str) -> "PciAddress":
         raise click.BadParameter(f"{text!r} {error}") from error
 
 
-def sliver(path: Path) -> "SliverRef":
-    """Return the sliver that a file describes.
+def slivers(words: tuple[str, ...]) -> "list[SliverRef]":
+    """Return the slivers that files describe: each one or several, those of a directory, or stdin (-).
 
-    :raises InvalidSliver: if it cannot be read or is invalid.
+    :raises InvalidSliver: if any is invalid; the message has the errors of all files.
     """
-    from fabric_direct.documents import load  # noqa: PLC0415 - see the package
+    return _each(_described(word) for word in words)
 
-    found: SliverRef = load(path, _model_of, InvalidSliver)
-    click.get_current_context().meta.setdefault(_FILES, {})[found.id] = path
-    return found
+
+def references(words: tuple[str, ...], resource_type: str) -> "list[SliverRef]":
+    """Return the slivers that files describe, or ids name.
+
+    A word with a ``/``, one that ends in ``.yaml``, ``.yml`` or ``.json``, and ``-`` is a file.
+
+    :raises InvalidSliver: if any is neither.
+    """
+    from fabric_direct.cli.sources import is_source  # noqa: PLC0415 - see the package
+
+    return _each(
+        _described(word) if is_source(word) else [partial(_by_id, word, resource_type)]
+        for word in words
+    )
+
+
+def _described(word: str) -> "Iterator[Load]":
+    """Yield for each file that a word names what returns its slivers."""
+    from fabric_direct.cli.sources import sources  # noqa: PLC0415 - see the package
+
+    yield from (partial(_slivers, source) for source in sources(word))
+
+
+def _slivers(source: "Source") -> "tuple[SliverRef, ...]":
+    from fabric_direct.documents import parse_all  # noqa: PLC0415 - see the package
+
+    documents = parse_all(source.read(), source.name, _model_of, InvalidSliver)
+    known = click.get_current_context().meta.setdefault(_DOCUMENTS, {})
+    known.update({document.value.id: document for document in documents})
+    return tuple(document.value for document in documents)
 
 
 def with_line(outcome: "Outcome") -> "Outcome":
     """Return an outcome whose refusal of a sliver names the line of the file that the sliver is from."""
-    from fabric_direct.documents import line_of  # noqa: PLC0415 - see the package
-
-    path = click.get_current_context().meta.get(_FILES, {}).get(outcome.sliver.id)
+    document = click.get_current_context().meta.get(_DOCUMENTS, {}).get(outcome.sliver.id)
     error = outcome.error
-    if path is None or error is None or not _is_of_file(outcome, error):
+    if document is None or error is None or not _is_of_file(outcome, error):
         return outcome
-    try:
-        line = line_of(path, error.field, InvalidSliver)
-    except InvalidSliver:  # the file has changed since
-        return outcome
-    said = error.model_copy(update={"message": f"{path}:{line}: {error.message}"})
-    return outcome.model_copy(update={"error": said})
+    message = f"{document.place(error.field)}: {error.message}"
+    return outcome.model_copy(update={"error": error.model_copy(update={"message": message})})
 
 
 def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
@@ -87,54 +109,51 @@ def _of_type(known: tuple[str, ...]) -> "type[SliverRef]":
     return create_model(NodeSliver.__name__, __base__=NodeSliver, type=(one_of, known[0]))
 
 
-def wanted(path: Path) -> "BatchRequest":
-    """Return the request of a document: several slivers, or the single one that it describes.
+def wanted(word: str) -> "BatchRequest":
+    """Return the request of a file, or of several documents: of slivers, or of groups of slivers.
 
-    :raises InvalidSliver: if it cannot be read or is invalid.
+    :raises InvalidSliver: if they cannot be read or are invalid.
     """
-    from fabric_direct.documents import load  # noqa: PLC0415 - see the package
+    from fabric_direct.cli.sources import sources  # noqa: PLC0415 - see the package
+    from fabric_direct.documents import parse_all  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup  # noqa: PLC0415
 
     def model_of(document: Any) -> "type[BatchRequest | NodeSliver]":
         return BatchRequest if isinstance(document, dict) and "slivers" in document else NodeSliver
 
-    asked = load(path, model_of, InvalidSliver)
-    return (
-        asked
-        if isinstance(asked, BatchRequest)
-        else BatchRequest(slivers=(SliverGroup(sliver=asked),))
-    )
+    groups: list[SliverGroup] = []
+    for source in sources(word):
+        documents = parse_all(source.read(), source.name, model_of, InvalidSliver)
+        for asked in (document.value for document in documents):
+            of = asked.slivers if isinstance(asked, BatchRequest) else (SliverGroup(sliver=asked),)
+            groups.extend(of)
+    return _batch(tuple(groups))
 
 
-def slivers(paths: tuple[Path, ...]) -> "list[SliverRef]":
-    """Return the slivers of several files.
+def _batch(groups: "tuple[SliverGroup, ...]") -> "BatchRequest":
+    from pydantic import ValidationError  # noqa: PLC0415 - see the package
 
-    :raises InvalidSliver: if any is invalid; the message has the errors of all files.
-    """
-    return _each(partial(sliver, path) for path in paths)
+    from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415
+
+    try:
+        return BatchRequest(slivers=groups)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidSliver(first["msg"].removeprefix("Value error, ")) from error
 
 
-def references(words: tuple[str, ...], resource_type: str) -> "list[SliverRef]":
-    """Return the slivers that files or ids name; see :func:`reference`."""
-    return _each(partial(reference, word, resource_type) for word in words)
+def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
+    """Return a reference to a sliver.
 
-
-def reference(word: str, resource_type: str) -> "SliverRef":
-    """Return the sliver that a file describes, or a reference by id.
-
-    A word with a ``/``, or that ends in ``.yaml``, ``.yml`` or ``.json``, is a file.
-
-    :raises InvalidSliver: if it is neither.
+    :raises InvalidSliver: if the word cannot be an id.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - see the package
 
     from fabric_direct.model import SliverRef  # noqa: PLC0415
 
-    if "/" in word or word.endswith((".yaml", ".yml", ".json")):
-        return sliver(Path(word))
     try:
-        return SliverRef(id=word, type=resource_type)
+        return (SliverRef(id=word, type=resource_type),)
     except ValidationError as error:
         raise InvalidSliver(
             f"{word!r} is neither a sliver's file nor an id",
@@ -143,12 +162,13 @@ def reference(word: str, resource_type: str) -> "SliverRef":
         ) from error
 
 
-def _each(loads: "Iterable[Callable[[], T]]") -> "list[T]":
-    loaded: list[T] = []
+def _each(words: "Iterable[Iterable[Load]]") -> "list[SliverRef]":
+    loaded: list[SliverRef] = []
     errors: list[InvalidSliver] = []
-    for load in loads:
+    for loads in words:
         try:
-            loaded.append(load())
+            for load in loads:
+                _add(load, loaded, errors)
         except InvalidSliver as error:
             errors.append(error)
     if errors:
@@ -157,6 +177,13 @@ def _each(loads: "Iterable[Callable[[], T]]") -> "list[T]":
     if twice:
         raise InvalidSliver(f"the sliver {twice[0]} is given twice", field="id")
     return loaded
+
+
+def _add(load: "Load", loaded: "list[SliverRef]", errors: list[InvalidSliver]) -> None:
+    try:
+        loaded.extend(load())
+    except InvalidSliver as error:
+        errors.append(error)
 
 
 def data(word: str | None) -> dict[str, Any]:

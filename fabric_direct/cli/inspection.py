@@ -1,10 +1,12 @@
 """The commands that inspect the site: slivers, devices, uplinks, doctor, schemas."""
 
+import json
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import show
+from fabric_direct.cli import completion, show
 from fabric_direct.cli.inputs import pci_address
 from fabric_direct.cli.options import (
     FAILED,
@@ -15,6 +17,7 @@ from fabric_direct.cli.options import (
     shared_options,
 )
 from fabric_direct.cli.running import site_processor
+from fabric_direct.cli.tables import Row, print_table, table_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,30 +26,6 @@ if TYPE_CHECKING:
     from fabric_direct.doctor import Diagnosis
     from fabric_direct.drivers.contract import HostDevice, Server
     from fabric_direct.model import PciAddress
-
-
-@click.command("list")
-@shared_options
-@pass_settings
-def list_(settings: Settings) -> None:
-    """List the slivers on all hosts of the site, found by their stamps.
-
-    LACKS names the devices that a server should have, by its stamp, and does not have: a hard reboot by
-    Nova takes them away. Only hosts with such servers are asked for their devices.
-    """
-    with site_processor(settings) as processor:
-        servers = processor.slivers()
-        lacks = processor.lacking(servers)
-    for host, error in lacks.unknown.items():
-        unknown = f"warning: whether servers on {host} lack devices is not known: {error}"
-        show.say(show.console(stderr=True), unknown, "yellow")
-    if settings.as_json:
-        print_json([_server_data(server, lacks) for server in servers])
-    elif servers:
-        rows = (_server_row(server, lacks) for server in servers)
-        show.table(show.console(), _SERVER, rows)
-    else:
-        show.say(show.console(), "No slivers.")
 
 
 _SERVER = (
@@ -61,14 +40,47 @@ _SERVER = (
     "VOLUMES",
     "LACKS",
 )
+STATES = ("running", "stopped", "paused", "error")
 
 
-def _server_row(server: "Server", lacks: "Lacks") -> list[str]:
+@click.command("list")
+@click.option("--host", shell_complete=completion.hosts, help="Only those on this host.")
+@click.option("--name", metavar="PATTERN", help="Only those with such a name: web-*.")
+@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
+@table_options(_SERVER)
+@pass_settings
+def list_(settings: Settings, host: str | None, name: str | None, state: str | None) -> None:
+    """List the slivers on all hosts of the site, found by their stamps.
+
+    LACKS names the devices that a server should have, by its stamp, and does not have: a hard reboot by
+    Nova takes them away. Only hosts with such servers are asked for their devices.
+    """
+    with site_processor(settings) as processor:
+        asked = [s for s in processor.slivers() if _is_asked_for(s, host, name, state)]
+        servers = sorted(asked, key=lambda server: server.sliver)
+        lacks = processor.lacking(servers)
+    for silent, error in lacks.unknown.items():
+        unknown = f"warning: whether servers on {silent} lack devices is not known: {error}"
+        show.say(show.console(stderr=True), unknown, "yellow")
+    rows = (_server_row(server, lacks) for server in servers)
+    data = [_server_data(server, lacks) for server in servers]
+    print_table(settings, _SERVER, rows, data=data, nothing="No slivers.")
+
+
+def _is_asked_for(server: "Server", host: str | None, name: str | None, state: str | None) -> bool:
+    return (
+        host in {None, server.host}
+        and state in {None, server.state.value}
+        and fnmatchcase(server.stamp.sliver.name, name or "*")
+    )
+
+
+def _server_row(server: "Server", lacks: "Lacks") -> Row:
     sizes = (server.cores, server.ram, len(server.ports), len(server.volumes))
     name, state = server.stamp.sliver.name, server.state.value
     found = lacks.of(server)
     lacking = "?" if found is None else ", ".join(f"{f.component} {f.address}" for f in found)
-    return [server.sliver, name, state, server.host, server.instance, *map(str, sizes), lacking]
+    return [server.sliver, name, state, server.host, server.instance, *sizes, lacking]
 
 
 def _server_data(server: "Server", lacks: "Lacks") -> dict[str, Any]:
@@ -94,6 +106,8 @@ List the PCI devices of hosts that are allowed for passthrough, with state and o
 fabric-direct devices [HOST]... [--all] [--json]
 fabric-direct devices release HOST ADDRESS [--force]
 
+`fabric-direct devices list -h` names the filters, columns and formats.
+
 States: free; used, by a sliver or another domain; host-used, by the host itself; unclean, if its last
 tenant is gone and it has not been cleaned; lost, if its sliver's server is there and does not have it;
 quarantined, if cleaning failed; not allowed by site.yaml.
@@ -109,39 +123,58 @@ def devices() -> None:
     """List the PCI devices of hosts, or release one."""
 
 
-@devices.command("list", short_help="List passthrough devices.")
-@click.argument("hosts", metavar="[HOST]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Include devices that site.yaml does not allow.")
-@shared_options
-@pass_settings
-def list_devices(settings: Settings, hosts: tuple[str, ...], *, every: bool) -> None:
-    """List the PCI devices of hosts that are allowed for passthrough, with state and owner."""
-    with site_processor(settings) as processor:
-        names = hosts or processor.site.hosts
-        there = [(host, device) for host in names for device in processor.devices(host)]
-    chosen = [(host, device) for host, device in there if every or device.type or device.owner]
-    if settings.as_json:
-        print_json([{"host": host, **_as_data(device)} for host, device in chosen])
-    elif chosen:
-        show.table(show.console(), _DEVICE, (_device_row(*pair) for pair in chosen))
-    else:
-        _say_none(len(there), show.console())
-
-
 _DEVICE = (
     *("HOST", "PCI", "ID", "TYPE", "STATE", "OWNER", "DRIVER"),
     *("GROUP", "NUMA", "PART", "LINK", "UPLINK", "MODE", "LABEL", "WHY"),
 )
+TYPES = ("GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME")
+DEVICE_STATES = (
+    *("free", "used", "host-used", "unclean", "lost"),
+    *("quarantined", "not allowed"),
+)
 
 
-def _device_row(host: str, device: "HostDevice") -> list[str]:
+@devices.command("list", short_help="List passthrough devices.")
+@click.argument("hosts", metavar="[HOST]...", nargs=-1, shell_complete=completion.hosts)
+@click.option("--all", "every", is_flag=True, help="Include devices that site.yaml does not allow.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(TYPES, case_sensitive=False),
+    help="Only those of this type.",
+)
+@click.option("--state", type=click.Choice(DEVICE_STATES), help="Only those in this state.")
+@table_options(_DEVICE)
+@pass_settings
+def list_devices(
+    settings: Settings, hosts: tuple[str, ...], *, every: bool, kind: str | None, state: str | None
+) -> None:
+    """List the PCI devices of hosts that are allowed for passthrough, with state and owner."""
+    with site_processor(settings) as processor:
+        names = hosts or processor.site.hosts
+        there = [(host, device) for host in names for device in processor.devices(host)]
+    known = [(host, device) for host, device in there if every or device.type or device.owner]
+    chosen = [
+        (host, device)
+        for host, device in known
+        if kind in {None, device.type} and state in {None, device.state.value}
+    ]
+    print_table(
+        settings,
+        _DEVICE,
+        (_device_row(*pair) for pair in chosen),
+        data=[{"host": host, **_as_data(device)} for host, device in chosen],
+        nothing="No such devices." if known else _none(len(there)),
+    )
+
+
+def _device_row(host: str, device: "HostDevice") -> Row:
     function = device.function
     kind = f"{device.type or ''} {device.model or ''}".strip()
-    numa = "" if function.numa_node is None else str(function.numa_node)
     return [
         *(host, str(device.address), f"{function.vendor}:{function.product}", kind),
         *(device.state.value, device.owner or "", function.driver or ""),
-        *(_group(device), numa, _part(device), _link(device)),
+        *(_group(device), function.numa_node, _part(device), _link(device)),
         *(device.uplink or "", device.bridge_mode or "", function.label, device.why),
     ]
 
@@ -167,14 +200,13 @@ def _link(device: "HostDevice") -> str:
     return links if up is None or not links else f"{links} {'up' if up else 'down'}"
 
 
-def _say_none(others: int, out: "Console") -> None:
-    show.say(out, "site.yaml allows no devices for passthrough (hosts: devices).")
-    if others:
-        show.say(out, f"{others} others exist: --all lists them.")
+def _none(others: int) -> str:
+    said = "site.yaml allows no devices for passthrough (hosts: devices)."
+    return f"{said}\n{others} others exist: --all lists them." if others else said
 
 
 @devices.command(short_help="Clean a device and release it.")
-@click.argument("host")
+@click.argument("host", shell_complete=completion.hosts)
 @click.argument("address", type=pci_address)
 @click.option("--force", is_flag=True, help="Release it without cleaning, at your own risk.")
 @shared_options
@@ -195,7 +227,7 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
 
 
 @click.command()
-@click.argument("host")
+@click.argument("host", shell_complete=completion.hosts)
 @click.argument("link")
 @click.option("--vepa", type=click.Choice(["on", "off"]), help="Set VEPA (on) or VEB (off).")
 @shared_options
@@ -248,7 +280,7 @@ def _tell(diagnosis: "Diagnosis", out: "Console") -> None:
         show.say(out, f"      -> {diagnosis.remedy}")
 
 
-_DOCUMENTS = ("sliver", "service", "site", "request", "expected", "adoption")
+_DOCUMENTS = ("sliver", "service", "site", "request", "expected", "adoption", "outcome", "topology")
 
 
 @click.command()
@@ -257,16 +289,20 @@ _DOCUMENTS = ("sliver", "service", "site", "request", "expected", "adoption")
 def schema(kind: str) -> None:
     """Print the JSON Schema of a VM (`sliver`), a network service, site.yaml, or another document.
 
+    `outcome` is what commands print with --json, `topology` the result of the command of this name.
+
     Editors with the YAML language server use it if the first line of a file is
     "# yaml-language-server: $schema=sliver.json".
     """
     from fabric_direct.adoption import Adoptions  # noqa: PLC0415 - see the package
+    from fabric_direct.cli.envelope import Envelope  # noqa: PLC0415
     from fabric_direct.config import Site  # noqa: PLC0415
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
     from fabric_direct.network_services import AnyService  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415
     from fabric_direct.sweep.expected import ExpectedSlivers  # noqa: PLC0415
+    from fabric_direct.topology import AnyTopology  # noqa: PLC0415
 
     models: dict[str, Any] = {
         "sliver": NodeSliver,
@@ -275,8 +311,10 @@ def schema(kind: str) -> None:
         "request": BatchRequest,
         "expected": ExpectedSlivers,
         "adoption": Adoptions,
+        "outcome": Envelope,
+        "topology": AnyTopology,
     }
-    print_json(json_schema(models[kind]))
+    click.echo(json.dumps(json_schema(models[kind]), indent=2, ensure_ascii=False))
 
 
 def _as_data(value: Any) -> Any:

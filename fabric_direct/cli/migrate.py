@@ -29,6 +29,8 @@ _STANDARD = Path("/etc/openstack/secure.yaml")
 @click.option("--vm", type=_FILE, help="vm_handler_config.yml")
 @click.option("--vnic", type=_FILE, help="vnic_net_handler_config.yml")
 @click.option("--net", type=_FILE, help="net_handler_config.yml")
+@click.option("--al2s", type=_FILE, help="al2s_handler_config.yml")
+@click.option("--switch", type=_FILE, help="switch_handler_config.yml")
 @click.option("--inventory", type=_FILE, help="The Ansible inventory: a file or a directory.")
 @click.option("--actor-config", type=_FILE, help="The AM actor's own config.yml.")
 @click.option(
@@ -46,6 +48,8 @@ def migrate_(
     vm: Path | None,
     vnic: Path | None,
     net: Path | None,
+    al2s: Path | None,
+    switch: Path | None,
     inventory: Path | None,
     actor_config: Path | None,
     output: str,
@@ -60,10 +64,10 @@ def migrate_(
     from fabric_direct.migration.draft import Kind  # noqa: PLC0415 - see the package
     from fabric_direct.migration.translate import Sources, migrate  # noqa: PLC0415
 
-    sources = Sources(vm, vnic, net, inventory, actor_config)
+    sources = Sources(vm, vnic, net, al2s, switch, inventory, actor_config)
     if sources == Sources():
         raise click.UsageError(
-            "name at least one of --vm, --vnic, --net, --inventory, --actor-config"
+            "name at least one of --vm, --vnic, --net, --al2s, --switch, --inventory, --actor-config"
         )
     folder = None if output == "-" else Path(output)
     done = migrate(sources, folder / "secure.yaml" if folder else _STANDARD)

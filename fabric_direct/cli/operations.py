@@ -1,20 +1,54 @@
 """The commands that plan, create, modify, delete and probe slivers."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import inputs, running, show
-from fabric_direct.cli.options import Settings, pass_settings, shared_options
+from fabric_direct.cli import completion, inputs, running, show
+from fabric_direct.cli.options import Settings, operation_options, pass_settings, shared_options
+from fabric_direct.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.model import Outcome, SliverRef
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+
+def _stdin_once(
+    _context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]
+) -> tuple[str, ...]:
+    if words.count("-") > 1:
+        raise click.BadParameter("standard input (-) can be read once")
+    return words
+
+
+def _json_file(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Any:
+    if path and path.suffix != ".json":
+        raise click.BadParameter(f"{path} does not end in .json")
+    return path
+
+
+_FILES = """\b
+A FILE is YAML or JSON, with one sliver or several (documents, separated by ---), a
+directory of such files, or - for standard input.
+"""
+_FILES_OR_IDS = f"""{_FILES}What has no "/" and does not end in .yaml, .yml or .json is an id.
+"""
+_words = partial(click.argument, nargs=-1, required=True, callback=_stdin_once)
+_files = _words("files", metavar="FILE...", shell_complete=completion.files)
+_files_or_ids = _words("words", metavar="FILE_OR_ID...", shell_complete=completion.files_or_ids)
+_planned_files = click.argument(
+    "files", metavar="[FILE]...", nargs=-1, callback=_stdin_once, shell_complete=completion.files
+)
+_plan = click.option(
+    "--plan",
+    "saved",
+    type=click.Path(path_type=Path),
+    help="Carry out a plan that `plan -o` saved, and nothing else; FILEs must describe its slivers.",
+)
 _type = click.option(
     "--type",
     "resource_type",
@@ -24,83 +58,142 @@ _type = click.option(
 )
 
 
-@click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@click.command(epilog=_FILES)
+@_planned_files
+@_plan
+@operation_options
 @shared_options
 @pass_settings
-def create(settings: Settings, files: tuple[Path, ...]) -> None:
-    """Create the slivers that the FILEs describe, in parallel.
+def create(settings: Settings, files: tuple[str, ...], saved: Path | None) -> None:
+    """Create the slivers that the FILEs describe: each after those that it names, others in parallel.
 
-    A sliver that exists already is left as it is. A creation that fails is undone.
+    A sliver that exists already is left as it is. A creation that fails is undone, and what names its
+    sliver is not begun.
     """
-    slivers = inputs.slivers(files)
-    answers = running.run(settings, lambda processor: [processor.create(s) for s in slivers])
-    running.tell(answers, settings, done=_observed(slivers), many=len(files) > 1)
+    slivers, carry_out = _asked("create", files, saved)
+    done = _observed(slivers)
+    ask = carry_out or (lambda having: having.create_all(slivers))
+    running.tell(running.run(settings, ask, done), settings, done=done)
 
 
-@click.command()
-@click.argument("file", type=_FILE)
+@click.command(epilog=_FILES)
+@_planned_files
+@_plan
+@operation_options
 @shared_options
 @pass_settings
-def modify(settings: Settings, file: Path) -> None:
-    """Change an existing sliver to match FILE.
+def modify(settings: Settings, files: tuple[str, ...], saved: Path | None) -> None:
+    """Change existing slivers to match the FILEs.
 
     Components are matched by id: new ones are added, missing ones removed, and networks, addresses and
     bandwidths changed. Cores, RAM, image and keys cannot be changed.
     """
-    sliver = inputs.sliver(file)
-    answers = running.run(settings, lambda processor: [processor.modify(sliver)])
-    running.tell(answers, settings, done=_observed([sliver]))
+    slivers, carry_out = _asked("modify", files, saved)
+    done = _observed(slivers)
+    ask = carry_out or (lambda having: [*map(having.modify, slivers)])
+    running.tell(running.run(settings, ask, done), settings, done=done)
 
 
-@click.command()
-@click.argument("words", metavar="FILE_OR_ID...", nargs=-1, required=True)
+@click.command(epilog=_FILES_OR_IDS)
+@_files_or_ids
 @_type
+@operation_options
 @shared_options
 @pass_settings
 def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> None:
     """Delete slivers with everything that was created for them, and verify that nothing is left.
 
-    An argument that contains "/", or ends in .yaml, .yml or .json, is a file; anything else is the id of
-    a sliver. Deleting a sliver that does not exist succeeds.
+    Deleting a sliver that does not exist succeeds. Each is deleted after those that are
+    stitched to it; a network service that others are stitched to is not deleted.
     """
     refs = inputs.references(words, resource_type)
-    answers = running.run(settings, lambda processor: [processor.delete(ref) for ref in refs])
-    running.tell(answers, settings, many=len(refs) > 1)
+    answers = running.run(settings, lambda processor: processor.delete_all(refs), show.done)
+    running.tell(answers, settings)
 
 
-@click.command()
-@click.argument("file", type=_FILE)
-@click.option("--delete", is_flag=True, help="Plan its deletion.")
+@click.command(epilog=_FILES)
+@_files
+@click.option("--delete", is_flag=True, help="Plan their deletion.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    callback=_json_file,
+    help="Save the plan in this .json file, for create --plan, or modify --plan.",
+)
 @shared_options
 @pass_settings
-def plan(settings: Settings, file: Path, *, delete: bool) -> None:
-    """Show what each step of create, or modify if the sliver exists, would do. Changes nothing.
+def plan(settings: Settings, files: tuple[str, ...], *, delete: bool, out: Path | None) -> None:
+    """Show what each step of create, or modify if a sliver exists, would do. Changes nothing.
 
     A step is "already so", or says what it will do: "will create", "will change", "will delete".
     """
-    sliver = inputs.sliver(file)
+    if delete and out:
+        raise click.UsageError("a plan of deletions cannot be saved: leave out --delete, or -o")
+    slivers = inputs.slivers(files)
     from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
 
     operation = Operation.DELETE if delete else None
-    answers = running.run(settings, lambda processor: [processor.plan(sliver, operation)])
-    running.tell(answers, settings, done=show.plan)
+    answers = running.run(settings, lambda having: [having.plan(s, operation) for s in slivers])
+    if out and not answers.interrupted:
+        _save(out, settings, slivers, answers.outcomes)
+    running.tell(
+        answers,
+        settings,
+        done=show.plan,
+    )
 
 
-@click.command()
-@click.argument("word", metavar="FILE_OR_ID")
+def _save(
+    out: Path, settings: Settings, slivers: "Sequence[SliverRef]", outcomes: "list[Outcome]"
+) -> None:
+    """Save a plan, or say what the outcomes do not: why not."""
+    if not all(outcome.ok for outcome in outcomes):
+        click.echo(f"{out} was not written: not every sliver could be planned.", err=True)
+        return
+    from fabric_direct.saved_plan import SavedPlan  # noqa: PLC0415 - see the package
+
+    made = SavedPlan.of(settings.site(), slivers, outcomes)
+    made.save(out)
+    said = f"Saved. To do it: fabric-direct {made.operation} --plan {out}"
+    click.get_current_context().call_on_close(lambda: click.echo(said, err=True))
+
+
+def _asked(
+    operation: str, files: tuple[str, ...], saved: Path | None
+) -> "tuple[Sequence[SliverRef], running.Ask | None]":
+    """Return the slivers of files or a saved plan, and what carries out the plan, if there is one.
+
+    :raises Refused: if the plan is invalid, for another operation, or for others than the files'.
+    """
+    if saved is None:
+        if not files:
+            raise click.UsageError("name a FILE, or a plan: --plan")
+        return inputs.slivers(files), None
+    from fabric_direct.saved_plan import read_plan  # noqa: PLC0415 - see the package
+
+    made = read_plan(saved)
+    if made.operation != operation:
+        raise Refused(f"{saved} is a plan to {made.operation}", remedy=f"use {made.operation}")
+    if files:
+        made.refuse_other_slivers(inputs.slivers(files))
+    return made.wanted(), lambda processor: processor.carry_out(made)
+
+
+@click.command(epilog=_FILES_OR_IDS)
+@_files_or_ids
 @_type
 @shared_options
 @pass_settings
-def probe(settings: Settings, word: str, resource_type: str) -> None:
-    """Show the state, NICs, volumes and devices of a sliver, and whether its guest answers.
+def probe(settings: Settings, words: tuple[str, ...], resource_type: str) -> None:
+    """Show the state, NICs, volumes and devices of slivers, and whether their guests answer.
 
-    It is compared with FILE or, if given by its id, with what it was created from. The exit code is 0 if
-    it exists and matches, 1 if it is absent or differs.
+    Each is compared with its FILE or, if given by its id, with what it was created from. The exit code
+    is 0 if all exist and match, 1 if one is absent or differs.
     """
-    ref = inputs.reference(word, resource_type)
-    answers = running.run(settings, lambda processor: [processor.probe(ref)])
-    running.tell(answers, settings, done=_observed([ref]))
+    refs = inputs.references(words, resource_type)
+    answers = running.run(settings, lambda processor: [*map(processor.probe, refs)])
+    running.tell(answers, settings, done=_observed(refs))
 
 
 _ACTIONS = """\b
@@ -119,24 +212,27 @@ Actions of a VM, and their DATA:
 
 
 @click.command(epilog=_ACTIONS)
-@click.argument("word", metavar="FILE_OR_ID")
-@click.argument("action")
+@click.argument("word", metavar="FILE_OR_ID", shell_complete=completion.files_or_ids)
+@click.argument("action", shell_complete=completion.actions)
 @click.argument("data", required=False)
 @_type
 @shared_options
 @pass_settings
 def poa(settings: Settings, word: str, action: str, data: str | None, resource_type: str) -> None:
-    """Carry out an operational ACTION on a sliver.
+    """Carry out an operational ACTION on a sliver, or on each of a FILE.
 
     DATA is JSON text, @FILE, or - for stdin.
     """
-    ref, values = inputs.reference(word, resource_type), inputs.data(data)
-    answers = running.run(settings, lambda processor: [processor.poa(ref, action, values)])
+    if word == data == "-":
+        raise click.UsageError("standard input (-) is either the slivers or DATA")
+    refs, values = inputs.references((word,), resource_type), inputs.data(data)
+    answers = running.run(settings, lambda having: [having.poa(r, action, values) for r in refs])
     running.tell(answers, settings, done=show.answer)
 
 
 @click.command()
 @click.option("--undo", is_flag=True, help="Undo the operations instead of finishing them.")
+@operation_options
 @shared_options
 @pass_settings
 def recover(settings: Settings, *, undo: bool) -> None:
@@ -146,10 +242,10 @@ def recover(settings: Settings, *, undo: bool) -> None:
     being modified gets its former state back. Deletions are always finished. Slivers that another
     process is working on are left alone.
     """
-    answers = running.run(settings, lambda processor: processor.recover(undo=undo))
+    answers = running.run(settings, lambda having: having.recover(undo=undo), show.done)
     if not answers.outcomes and not settings.as_json:
         show.say(show.console(), "Nothing is unfinished.")
-    running.tell(answers, settings, many=True)
+    running.tell(answers, settings)
 
 
 def _observed(slivers: "Sequence[SliverRef]") -> "Callable[[Outcome, Console], None]":

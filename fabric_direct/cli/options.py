@@ -1,11 +1,11 @@
-"""The options of all commands, ``--site``, ``--json`` and ``--verbose``, and how errors are printed."""
+"""The options of all commands, and how documents, errors and logs are printed."""
 
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from fabric_direct.errors import FabricDirectError, Refused
+from fabric_direct import errors
+from fabric_direct.errors import FabricDirectError, InvalidSite, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.config import Site
+    from fabric_direct.model import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FAILED, BAD_INPUT, PARTLY_DONE, INTERRUPTED = 1, 2, 3, 130
+FORMATS = ("table", "json", "yaml")
 PLACES = (Path("site.yaml"), Path("/etc/fabric-direct/site.yaml"))
 
 
@@ -32,8 +35,23 @@ class Settings:
     """The options that all commands share."""
 
     site_path: Path | None = None
-    as_json: bool = False
+    format: str = "table"
+    """``table`` is for people; ``json``, ``yaml`` and ``csv`` are for programs."""
+    columns: tuple[str, ...] = ()
+    """Those of its table that a command shall show; all if empty."""
     verbose: bool = False
+    watch: bool = True
+    """Whether to show operations live, on a terminal."""
+    trace: Path | None = None
+    """The file that says what was called when; None for none."""
+    log_format: str = "text"
+    command: str = ""
+    """The command, without the name of the program: ``devices list``."""
+
+    @property
+    def as_json(self) -> bool:
+        """Whether to print one document for programs, in JSON or YAML, and nothing else on stdout."""
+        return self.format in {"json", "yaml"}
 
     def found_site(self) -> Path | None:
         """Return the file of the site; None stands for this machine with its libvirt."""
@@ -56,21 +74,74 @@ class Settings:
 pass_settings = click.make_pass_decorator(Settings, ensure=True)
 
 
-def shared_options(command: F) -> F:
+def shared_options(command: F, *, formats: Sequence[str] = FORMATS) -> F:
     """Add the options that are valid before and after the command's name."""
-    option = partial(click.option, expose_value=False, callback=_keep)
+    option = partial(click.option, expose_value=False, callback=keep)
     path = click.Path(path_type=Path)
     verbose = option(
         "--verbose", "-v", is_flag=True, help="Show the log, and the causes of errors."
     )
-    json_ = option("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else.")
+    log_format = option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        help="Form of the log; json: one object a line.",
+    )
+    # Eager, so that a wrong argument is told in the format, too, wherever the option stands.
+    json_ = option(
+        "--json", "format", flag_value="json", is_eager=True, help="The same as -f json."
+    )
+    format_ = option(
+        "-f",
+        "--format",
+        "format",
+        type=click.Choice(formats),
+        is_eager=True,
+        help="For people (table, the default) or for programs.",
+    )
     site = option("--site", "site_path", type=path, help="The site's configuration, site.yaml.")
-    return site(json_(verbose(command)))
+    return site(format_(json_(verbose(log_format(command)))))
 
 
-def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+def operation_options(command: F) -> F:
+    """Add the options of commands whose operations may take long."""
+    option = partial(click.option, expose_value=False)
+    watch = option(
+        "--watch/--no-watch",
+        default=True,
+        callback=_keep_watch,
+        help="On a terminal, show a line for each sliver that is updated in place (the default), or a "
+        "line for each step.",
+    )
+    trace = option(
+        "--trace",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=_keep_trace,
+        metavar="FILE",
+        help="Write what was called when to this JSON file, which ui.perfetto.dev shows.",
+    )
+    return watch(trace(command))
+
+
+def _keep_watch(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.ensure_object(Settings).watch = value
+
+
+def _keep_trace(context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
+    if path and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {path.parent}")
+    context.ensure_object(Settings).trace = path
+
+
+def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep the value of an option in the settings, and which command it is."""
+    settings = context.ensure_object(Settings)
+    settings.command = " ".join(_names(context))
     if value:
-        setattr(context.ensure_object(Settings), str(parameter.name), value)
+        setattr(settings, str(parameter.name), value)
+
+
+def _names(context: click.Context) -> list[str]:
+    return [*_names(context.parent), str(context.info_name)] if context.parent else []
 
 
 class Root(click.Group):
@@ -113,8 +184,12 @@ class Root(click.Group):
             with _sigterm_interrupts():
                 return super().invoke(context)
         except FabricDirectError as error:
-            tell_error(error, settings)
+            tell_error(_with_line(error, settings.found_site()), settings)
             context.exit(BAD_INPUT if isinstance(error, Refused) else FAILED)
+        except click.UsageError as error:
+            if settings.as_json:
+                print_json(error=_report(error, error.format_message()))
+            raise
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             context.exit(INTERRUPTED)
@@ -129,20 +204,93 @@ def _sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _with_line(error: FabricDirectError, path: Path | None) -> FabricDirectError:
+    """Return an error of a field of site.yaml that was found when it was used, with file and line."""
+    if path is None or not isinstance(error, InvalidSite) or error.what.startswith(str(path)):
+        return error
+    from fabric_direct.documents import read_text  # noqa: PLC0415 - see the package
+    from fabric_direct.documents.tree import Malformed, read  # noqa: PLC0415
+
+    if not _is_of_site(error.field):
+        return error
+    try:
+        line = read(read_text(path, InvalidSite), str(path)).line_of(error.field)
+    except (InvalidSite, Malformed):  # the file has changed since
+        return error
+    told = InvalidSite(f"{path}:{line}: {error}", field=error.field)
+    told.__cause__ = error.__cause__
+    return told
+
+
+def _is_of_site(field: str) -> bool:
+    """Return whether a path is of site.yaml; a command's options have names of their own."""
+    from fabric_direct.config import Site  # noqa: PLC0415 - see the package
+
+    return field.partition(".")[0] in Site.model_fields
+
+
 def tell_error(error: FabricDirectError, settings: Settings) -> None:
-    """Print an error to stderr, and with ``--json`` also as the JSON document on stdout."""
+    """Print an error to stderr, and for programs also as the document on stdout."""
     click.echo(f"Error: {printable(str(error))}", err=True)
     if settings.verbose and error.__cause__:
         cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
         click.echo(f"  came from {printable(cause)}", err=True)
+    if hint := explained_by([type(error).__name__]):
+        click.echo(hint, err=True)
     if settings.as_json:
-        report = {"kind": type(error).__name__, "message": str(error), "field": error.field}
-        print_json({"error": report})
+        print_json(error=_report(error, str(error), error.field))
 
 
-def print_json(value: Any) -> None:
-    """Print a JSON document to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+def explained_by(kinds: Iterable[str]) -> str:
+    """Return the line that tells where classes of errors are explained, dim on a terminal.
+
+    :param kinds: their names; those that are not ours have no page.
+    """
+    ours = [kind for kind in dict.fromkeys(kinds) if hasattr(errors, kind)]
+    return click.style(f"explain: fabric-direct explain {' '.join(ours)}", dim=True) if ours else ""
+
+
+def _report(error: Exception, message: str, field: str = "") -> dict[str, str]:
+    return {"kind": type(error).__name__, "message": message, "field": field}
+
+
+def print_json(
+    result: Any = None,
+    *,
+    outcomes: "Sequence[Outcome]" = (),
+    error: dict[str, str] | None = None,
+    stream: bool = False,
+) -> None:
+    """Print the document of a command to stdout, in JSON or, if asked for, YAML.
+
+    It is the same for all commands: :class:`fabric_direct.cli.envelope.Envelope`.
+
+    :param result: of JSON's types.
+    :param stream: whether it is one of many: a line of JSON, or a document of YAML.
+    """
+    settings = click.get_current_context().ensure_object(Settings)
+    document = {
+        "version": 1,
+        "command": settings.command,
+        "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],
+        "result": result,
+        "error": error,
+    }
+    as_text = _yaml if settings.format == "yaml" else _json
+    click.echo(as_text(document, stream=stream))
+
+
+def _json(document: dict[str, Any], *, stream: bool) -> str:
+    return json.dumps(document, indent=None if stream else 2, ensure_ascii=False)
+
+
+def _yaml(document: dict[str, Any], *, stream: bool) -> str:
+    import yaml  # noqa: PLC0415 - see the package
+
+    plain = json.loads(_json(document, stream=stream))
+    return yaml.safe_dump(
+        plain, sort_keys=False, allow_unicode=True, explicit_start=stream
+    ).rstrip()
 
 
 def printable(text: str) -> str:
@@ -151,8 +299,18 @@ def printable(text: str) -> str:
 
 
 def log_to_stderr(settings: Settings) -> None:
-    """Log errors to stderr, or everything with ``--verbose``."""
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    """Log errors to stderr, or everything with ``--verbose``; as JSON if ``--log-format`` says so."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_formatter(settings.log_format))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("fabric_direct").setLevel(
         logging.DEBUG if settings.verbose else logging.ERROR
     )
+
+
+def _formatter(log_format: str) -> logging.Formatter:
+    if log_format != "json":
+        return logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    from fabric_direct.cli.json_log import JsonFormatter  # noqa: PLC0415 - see the package
+
+    return JsonFormatter()

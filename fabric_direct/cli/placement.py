@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import inputs, running, show
+from fabric_direct import files
+from fabric_direct.cli import completion, inputs, running, show
 from fabric_direct.cli.options import (
     FAILED,
     PARTLY_DONE,
     Settings,
     log_to_stderr,
+    operation_options,
     pass_settings,
     print_json,
     shared_options,
@@ -34,12 +36,13 @@ A REQUEST is the file of one sliver, or of several:
     - count: 4
       apart: true        # no two on one host; or together: true
       sliver: {id: web, name: web, host: auto, ...}
-`fabric-direct schema request` prints its schema.
+`fabric-direct schema request` prints its schema. It may also be a directory of such files,
+or - for stdin, and a file may have several documents: all are placed together.
 """
 
 
 @click.command(epilog=_REQUEST)
-@click.argument("request", metavar="REQUEST", type=_FILE)
+@click.argument("request", metavar="REQUEST", shell_complete=completion.files)
 @click.option("--boot", is_flag=True, help="Create the slivers.")
 @click.option(
     "--explain", is_flag=True, help="Show for each host the filter that refuses it, or its costs."
@@ -53,11 +56,12 @@ A REQUEST is the file of one sliver, or of several:
     help="Create the slivers according to a saved plan, if it is still valid.",
 )
 @zone_options()
+@operation_options
 @shared_options
 @pass_settings
 def place(
     settings: Settings,
-    request: Path,
+    request: str,
     *,
     boot: bool,
     explain: bool,
@@ -117,8 +121,9 @@ def _load(path: Path) -> "BuildPlan":
 
 
 def _save(plan: "BuildPlan", path: Path) -> None:
+    """Write a plan to a file of mode 0600, as other plans are saved."""
     try:
-        path.write_text(plan.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        files.replace(path, plan.model_dump_json(indent=1) + "\n")
     except OSError as error:
         raise Refused(f"cannot write {path}", why=error.strerror or str(error)) from error
 
@@ -130,12 +135,11 @@ def _boot(
     said: "dict[str, Explanation]",
 ) -> None:
     """Create what the plan assigns, print the outcomes, and exit with the matching code."""
-    answers = running.run(settings, lambda processor: processor.build(plan, slivers))
+    answers = running.run(settings, lambda having: having.build(plan, slivers), show.done)
     if settings.as_json:
-        outcomes = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
-        print_json(_document(plan, said) | {"outcomes": outcomes})
+        print_json(_document(plan, said), outcomes=answers.outcomes)
     else:
-        running.tell_people(answers.outcomes, show.done)
+        running.tell_people(answers, show.done)
     click.get_current_context().exit(running.exit_code(answers) or _code(plan))
 
 

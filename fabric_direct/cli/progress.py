@@ -1,93 +1,111 @@
-"""Show the progress of operations: live on a terminal, elsewhere a plain line for each step."""
+"""Show the progress of operations: live on a terminal, elsewhere plain lines."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from threading import RLock
+from typing import TYPE_CHECKING, Protocol, Self
 
+import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.progress import Progress as Display
 from rich.text import Text
 
-from fabric_direct.cli.show import style_of
-from fabric_direct.operations import Progress
+from fabric_direct.cli import show
+from fabric_direct.cli.under_way import Clock, UnderWay, named
 
-Told = Callable[[Progress], None]
+if TYPE_CHECKING:
+    from fabric_direct.model import Outcome
+    from fabric_direct.operations import Progress
+
+Report = Callable[["Outcome", Console, Console], None]
+"""Prints an outcome: results to the first console, what failed to the second."""
+STILL = 30.0
+"""Seconds after which a line says that a step is still under way, again and again."""
 
 
-@contextmanager
-def shown(console: Console, *, quiet: bool) -> Iterator[Told]:
-    """Yield a function that shows progress while the block runs.
+class View(AbstractContextManager["View"], Protocol):
+    """What shows operations while they run."""
 
-    :param quiet: whether to show nothing unless the console is a terminal.
+    def note(self, progress: "Progress") -> None:
+        """Show that a step begins, waits or ends; from any thread."""
+
+    def begun(self, count: int) -> None:
+        """Say how many operations were asked for."""
+
+    def ended(self, outcome: "Outcome | None") -> bool:
+        """Show that an operation has ended, or was cancelled; return whether all is told of it."""
+
+    def look(self) -> None:
+        """Show what time has changed; called about once a second."""
+
+    def say(self, text: str) -> None:
+        """Print a message for people."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+def view(console: Console, *, quiet: bool, watch: bool, report: Report | None) -> View:
+    """Return what shows operations on a console.
+
+    :param quiet: whether to show nothing unless it is live.
+    :param watch: whether to show them live, if the console is a terminal.
+    :param report: prints an outcome as soon as it is there, above what is live.
     """
-    if not console.is_terminal:
-        yield (lambda _: None) if quiet else partial(_print_end, console)
-        return
-    display = Display(
-        SpinnerColumn(),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-        console=console,
-        transient=True,
-    )
-    with display:
-        yield _Bars(display, display.add_task("looking at what is there", total=None))
+    if watch and console.is_terminal and not console.is_dumb_terminal:
+        from fabric_direct.cli.live import LiveView  # noqa: PLC0415 - a pipe has no use for it
+
+        return LiveView(console, report)
+    return Lines(None if quiet else console)
 
 
-def _print_end(console: Console, progress: Progress) -> None:
-    """Print a line if a step has ended."""
-    if progress.status is not None:
-        line = Text(f"{_named(progress)}  ")
-        line.append(f"{progress.status.value:<11}", style_of(progress.status))
-        line.append(f"{progress.seconds:>8.2f} s  {progress.step}", "default")
-        console.print(line, soft_wrap=True)
+class Lines:
+    """A line for each step that has ended, and for those that take long."""
 
+    def __init__(self, console: Console | None, clock: Clock = time.monotonic) -> None:
+        """Print to a console; nothing without one."""
+        self._console, self._under_way = console, UnderWay(clock)
+        self._lock = RLock()
 
-def _named(progress: Progress) -> str:
-    """Return the sliver's id, and its host if placement chose it."""
-    return f"{progress.sliver} on {progress.host}" if progress.host else progress.sliver
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-@dataclass
-class _Bars:
-    """A bar for each sliver, with the steps that run, below a line for each step that has ended."""
+    def note(self, progress: "Progress") -> None:
+        """Print a line if a step has ended."""
+        self._under_way.note(progress)
+        if progress.status is not None:
+            self._line(named(progress), progress.status.value, progress.seconds, progress.step)
 
-    display: Display
-    before: TaskID
-    """Shown until the first step begins."""
-    bars: dict[str, TaskID] = field(default_factory=dict)
-    running: dict[str, list[str]] = field(default_factory=dict)
+    def _line(self, sliver: str, status: str, seconds: float, step: str) -> None:
+        if self._console is None:
+            return
+        line = Text(f"{sliver}  ").append(f"{status:<11}", show.style_of(status))
+        line.append(f"{seconds:>8.2f} s  {step}", "default")
+        with self._lock:
+            self._console.print(line, soft_wrap=True)
 
-    def __call__(self, progress: Progress) -> None:
-        self._note(progress)
-        steps = ", ".join(self.running[progress.sliver]) or "..."
-        self.display.update(
-            self._bar(progress),
-            completed=progress.done,
-            description=f"{progress.operation.value} {_named(progress)}: {steps}",
-        )
-        _print_end(self.display.console, progress)
+    def begun(self, count: int) -> None:
+        """Print nothing."""
 
-    def _bar(self, progress: Progress) -> TaskID:
-        if progress.sliver not in self.bars:
-            self.display.update(self.before, visible=False)
-            self.bars[progress.sliver] = self.display.add_task("", total=progress.total)
-        return self.bars[progress.sliver]
+    def ended(self, outcome: "Outcome | None") -> bool:
+        """Print nothing: it is told in the end."""
+        if outcome:
+            self._under_way.end(outcome.sliver.id)
+        return False
 
-    def _note(self, progress: Progress) -> None:
-        running = self.running.setdefault(progress.sliver, [])
-        if progress.status is None:
-            running.append(progress.step)
-        elif progress.step in running:
-            running.remove(progress.step)
+    def look(self) -> None:
+        """Print a line for each step that takes long."""
+        now = self._under_way.clock()
+        for sliver, step in self._under_way.long_running(STILL):
+            what = ": ".join(filter(None, [step.name, step.waits(now)]))
+            self._line(sliver.name, "under way", now - step.since, what)
+
+    def say(self, text: str) -> None:
+        """Print a message to stderr."""
+        click.echo(text, err=True)
+
+    def close(self) -> None:
+        """Do nothing."""

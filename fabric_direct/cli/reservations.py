@@ -6,13 +6,14 @@ This module imports the zones' libraries; the commands import it when they run.
 import asyncio
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import click
 from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct.cli import show
 from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, print_json
+from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
 from fabric_direct.config import ChildZone
 from fabric_direct.errors import InvalidSliver, NotFound
@@ -109,21 +110,22 @@ def _boot(
 # --- reservations
 
 
-def show_one(settings: Settings, reservation_id: str, at: ChildZone) -> None:
+def show_one(
+    settings: Settings, reservation_id: str, at: ChildZone, columns: Sequence[str]
+) -> None:
     """Print a reservation with the status of each instance.
 
+    :param columns: those of the instances' table.
     :raises NotFound: if the zone has no such reservation.
     """
     known = _checked(reservation_id)
     found = with_zone(at, lambda zone: zone.reservation(known, deadline=_ANSWER))
-    if settings.as_json:
-        print_json(found.model_dump(mode="json"))
-        return
-    out = show.console()
     rows = [[i.name, i.kind, i.zone, i.status.value, i.error] for i in found.instances]
-    show.table(out, ("INSTANCE", "KIND", "ZONE", "STATUS", "ERROR"), rows)
+    data = found.model_dump(mode="json")
+    print_table(settings, columns, rows, data=data, nothing="No instances.")
     for left_out in found.left_out:
-        show.say(out, f"{left_out.zone} does not answer: {left_out.why}", "yellow")
+        said = f"{left_out.zone} does not answer: {left_out.why}"
+        show.say(show.console(stderr=True), said, "yellow")
 
 
 def delete(settings: Settings, reservation_id: str, at: ChildZone) -> None:

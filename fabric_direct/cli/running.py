@@ -1,33 +1,42 @@
 """Run operations from the command line: start them, wait, print the outcomes, set the exit code."""
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 import click
 
-from fabric_direct.cli import inputs, show
+from fabric_direct.cli import inputs, interrupts, show
 from fabric_direct.cli.options import (
     BAD_INPUT,
     FAILED,
     INTERRUPTED,
     PARTLY_DONE,
     Settings,
+    explained_by,
     log_to_stderr,
     print_json,
 )
+from fabric_direct.errors import Conflict
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fabric_direct.cli.progress import View
+    from fabric_direct.config import Site
     from fabric_direct.model import Outcome
     from fabric_direct.operations import Progress
     from fabric_direct.processor import HandlerProcessor
 
 Ask = Callable[["HandlerProcessor"], "list[Future[Outcome]]"]
+Done = Callable[["Outcome", "Console"], None]
+"""Prints a successful outcome as text."""
+_LOOK_AGAIN = 1.0
+"""Seconds after which what is under way is looked at, if nothing happens."""
 
 
 @dataclass
@@ -36,11 +45,12 @@ class Answers:
 
     outcomes: "list[Outcome]" = field(default_factory=list)
     """Of the operations that were started, in the order of the requests."""
-    cancelled: int = 0
-    """Number of operations that were not started because of an interrupt."""
-    interrupted: bool = False
+    interrupted: str = ""
+    """What an interrupt left; empty if there was none."""
     incomplete: bool = False
     """Whether there may be more to do, on hosts that do not answer."""
+    told: bool = False
+    """Whether the outcomes were printed as they came."""
 
 
 @contextmanager
@@ -51,88 +61,135 @@ def site_processor(
     from fabric_direct.processor import HandlerProcessor  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
-    with HandlerProcessor(settings.site(), on_progress=on_progress) as processor:
+    site = settings.site()
+    with kept_login(site), HandlerProcessor(site, on_progress=on_progress) as processor:
         yield processor
 
 
-def run(settings: Settings, ask: Ask) -> Answers:
-    """Start operations on a processor of the site, show their progress, and wait for them."""
-    from fabric_direct.cli import progress  # noqa: PLC0415 - see the package
+def kept_login(site: "Site") -> AbstractContextManager[None]:
+    """Let the commands of a site on a cloud share a login, for as long as it is valid."""
+    if "openstack" not in site.drivers.values():
+        return nullcontext()
+    from fabric_direct.drivers.openstack.client.kept_session import keeping  # noqa: PLC0415 - see the package
 
+    return keeping(site.state_dir / "cloud")
+
+
+def run(settings: Settings, ask: Ask, done: Done | None = None) -> Answers:
+    """Start operations on a processor of the site, show their progress, and wait for them.
+
+    :param done: prints a successful outcome, of commands that change slivers: where progress is shown
+        live, each outcome is printed as soon as it is there.
+    """
+    from fabric_direct.cli import progress, trace_file  # noqa: PLC0415 - see the package
+
+    report = partial(_report, done) if done and not settings.as_json else None
     told = show.console(stderr=settings.as_json)
-    with (
-        progress.shown(told, quiet=settings.as_json) as on_progress,
-        site_processor(settings, on_progress) as processor,
-    ):
-        answers = _gather(ask(processor))
-    answers.outcomes = [inputs.with_line(outcome) for outcome in answers.outcomes]
-    return answers
+    view = progress.view(told, quiet=settings.as_json, watch=settings.watch, report=report)
+    traced = trace_file.traced(settings.trace)
+    with view, traced, site_processor(settings, view.note) as processor:
+        return _Running(processor, view).answers(ask)
 
 
-def _gather(futures: "list[Future[Outcome]]") -> Answers:
-    interrupted = False
-    while not _waited(futures):
-        if interrupted:
-            _leave()
-        interrupted = True
-        _cancel(futures)
-    begun = [future for future in futures if not future.cancelled()]
-    return Answers([f.result() for f in begun], len(futures) - len(begun), interrupted)
+class _Running:
+    """Operations that run; what happens to them is shown by the main thread."""
+
+    def __init__(self, processor: "HandlerProcessor", view: "View") -> None:
+        self._processor, self._view = processor, view
+        self._news: SimpleQueue[Future[Outcome] | interrupts.Interrupts] = SimpleQueue()
+        self._outcomes: dict[Future[Outcome], Outcome] = {}
+        self._answers = Answers()
+
+    def answers(self, ask: Ask) -> Answers:
+        signals = interrupts.Interrupts(self._processor, self._news.put, self._view.close)
+        with signals:
+            futures = self._asked(ask, signals)
+            self._wait(futures)
+            self._answers.interrupted = signals.left() if signals.any else ""
+        self._answers.outcomes = [self._outcomes[f] for f in futures if f in self._outcomes]
+        return self._answers
+
+    def _asked(self, ask: Ask, signals: interrupts.Interrupts) -> "list[Future[Outcome]]":
+        """Begin the operations.
+
+        :raises KeyboardInterrupt: if an interrupt came before all of them were asked for.
+        """
+        try:
+            futures = ask(self._processor)
+        except (Conflict, CancelledError):
+            if not signals.any:
+                raise
+            self._processor.shutdown()
+            self._view.say(signals.left())
+            raise KeyboardInterrupt from None
+        self._view.begun(len(futures))
+        return futures
+
+    def _wait(self, futures: "list[Future[Outcome]]") -> None:
+        for future in futures:
+            future.add_done_callback(self._news.put)
+        running = set(futures)
+        while running:
+            try:
+                news = self._news.get(timeout=_LOOK_AGAIN)
+            except Empty:
+                self._view.look()
+                continue
+            if isinstance(news, Future):
+                running.discard(news)
+                self._ended(news)
+            else:
+                self._interrupted(news)
+
+    def _ended(self, future: "Future[Outcome]") -> None:
+        if future.cancelled():
+            self._view.ended(None)
+            return
+        outcome = self._outcomes[future] = inputs.with_line(future.result())
+        self._answers.told = self._view.ended(outcome)
+
+    def _interrupted(self, signals: interrupts.Interrupts) -> None:
+        running = interrupts.listed(signals.under_way) or "none"
+        self._view.say(
+            f"Interrupted: nothing more is begun; {len(signals.cancelled)} cancelled.\n"
+            f"Waiting for the calls under way: {running}. Interrupt again to end at once."
+        )
 
 
-def _waited(futures: "list[Future[Outcome]]") -> bool:
-    try:
-        wait(futures)
-    except KeyboardInterrupt:
-        return False
-    return True
-
-
-def _cancel(futures: "list[Future[Outcome]]") -> None:
-    cancelled = sum(future.cancel() for future in futures)
-    begun = sum(not future.done() for future in futures)
-    click.echo(
-        f"\nInterrupted: {cancelled} cancelled before they began; waiting for {begun} running.\n"
-        "Interrupt again to exit at once; `fabric-direct recover` then finishes or undoes them.",
-        err=True,
-    )
-
-
-def _leave() -> None:
-    """End the process while its threads are running; the journal has their operations."""
-    click.echo("Exited with unfinished operations; run `fabric-direct recover`.", err=True)
-    os._exit(INTERRUPTED)
-
-
-def tell(
-    answers: Answers,
-    settings: Settings,
-    *,
-    done: "Callable[[Outcome, Console], None]" = show.done,
-    many: bool = False,
-) -> None:
+def tell(answers: Answers, settings: Settings, *, done: Done = show.done) -> None:
     """Print the outcomes and exit with the matching code.
 
     :param done: prints a successful outcome as text.
-    :param many: whether several operations were requested; the JSON document is a list then.
     """
     if settings.as_json:
-        values = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
-        print_json(values if many or not values else values[0])
+        print_json(outcomes=answers.outcomes)
+        _tell_interrupt(answers)
     else:
-        tell_people(answers.outcomes, done)
+        tell_people(answers, done)
     click.get_current_context().exit(exit_code(answers))
 
 
-def tell_people(outcomes: "list[Outcome]", done: "Callable[[Outcome, Console], None]") -> None:
-    """Print the outcomes as text."""
+def tell_people(answers: Answers, done: Done) -> None:
+    """Print the outcomes as text, unless that was done as they came."""
     out, err = show.console(), show.console(stderr=True)
-    for outcome in outcomes:
-        if outcome.ok:
-            done(outcome, out)
-        else:
-            show.failure(outcome, err)
-        show.warnings(outcome, err)
+    for outcome in () if answers.told else answers.outcomes:
+        _report(done, outcome, out, err)
+    _tell_interrupt(answers)
+    if hint := explained_by(outcome.error.kind for outcome in answers.outcomes if outcome.error):
+        click.echo(hint, err=True)
+
+
+def _report(done: Done, outcome: "Outcome", out: "Console", err: "Console") -> None:
+    if outcome.ok:
+        done(outcome, out)
+    else:
+        show.failure(outcome, err)
+    show.warnings(outcome, err)
+
+
+def _tell_interrupt(answers: Answers) -> None:
+    if answers.interrupted:
+        click.echo(f"Interrupted.\n{answers.interrupted}", err=True)
 
 
 def exit_code(answers: Answers) -> int:

@@ -11,20 +11,25 @@ from rich.text import Text
 from fabric_direct.cli.options import printable
 
 if TYPE_CHECKING:
-    from fabric_direct.model import Outcome
+    from fabric_direct.model import Outcome, StepReport
 
 _COLOURS = {
     **dict.fromkeys(("done", "already so", "running", "found", "ok"), "green"),
     **dict.fromkeys(("failed", "undo failed", "error", "fail", "missing", "absent"), "red"),
     **dict.fromkeys(("will create", "will change", "undone", "not wanted", "warn"), "yellow"),
     "will delete": "magenta",
+    "refused": "red",
+    **dict.fromkeys(("partial", "begun"), "yellow"),
     "free": "green",
     "quarantined": "red",
     "lost": "red",
     "unclean": "yellow",
 }
 # Columns that are folded if the terminal is narrow.
-_LONG = {"ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE", "WHY", "LACKS"}
+_LONG = {
+    *("ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE"),
+    *("WHY", "LACKS", "WHO", "LEFT", "MEANING"),
+}
 # In a pipe, nothing is cut or folded.
 _PIPE_WIDTH = 400
 
@@ -42,13 +47,17 @@ def style_of(word: str) -> str:
     return _COLOURS.get(word, "")
 
 
-def table(to: Console, headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+def table(
+    to: Console, headers: Iterable[str], rows: Iterable[Iterable[str]], *, every: bool = False
+) -> None:
     """Print a table without borders, so that other programs can read it.
 
-    Empty columns are left out. Nothing is cut: long cells are folded.
+    Nothing is cut: long cells are folded.
+
+    :param every: whether to print empty columns, too.
     """
     made = Table(box=None, pad_edge=False, header_style="bold")
-    columns = [column for column in zip(headers, *rows, strict=True) if any(column[1:])]
+    columns = [column for column in zip(headers, *rows, strict=True) if every or any(column[1:])]
     for header, *cells in columns:
         width = len(header) if header in _LONG else max(map(len, (header, *cells)))
         made.add_column(header, overflow="fold", min_width=width)
@@ -74,9 +83,13 @@ _DONE = {
 
 def done(of: "Outcome", out: Console) -> None:
     """Print a successful outcome."""
-    unchanged = of.steps and all(step.status.value == "already so" for step in of.steps)
+    unchanged = all(step.status.value == "already so" for step in of.steps)
     where = f" on {of.data['host']}" if of.data.get("host") else ""
-    verb = f"nothing to do{where}," if unchanged else f"{_DONE[of.operation.value]}{where} in"
+    verb = f"{_DONE[of.operation.value]}{where} in"
+    if unchanged and of.operation.value == "delete":
+        verb = f"nothing to do, there is no {of.sliver.type} of this id,"
+    elif unchanged and of.steps:
+        verb = f"nothing to do{where},"
     say(out, f"{of.sliver.id}: {verb} {of.seconds:.1f} s", "bold green")
 
 
@@ -98,14 +111,23 @@ def failure(of: "Outcome", err: Console) -> None:
     say(err, f"{of.sliver.id}: {of.operation.value} {_ended(of)} ({of.seconds:.1f} s)", "bold red")
     if of.error:
         say(err, f"  {of.error.kind}: {of.error.message}")
+    interrupted = _is_interrupted(of)
     for left in of.left:
-        say(err, f"  {left}" if left.startswith("unknown: ") else f"  still there: {left}", "red")
-    if of.left:
+        if not left.startswith("not done: "):  # the error says it
+            there = "" if left.startswith("unknown: ") else "still there: "
+            say(err, f"  {there}{left}", "red")
+    if of.left and not interrupted:
         say(err, "  Run the command again, or delete the sliver: either continues from there.")
+
+
+def _is_interrupted(of: "Outcome") -> bool:
+    return of.error is not None and of.error.kind == "Interrupted"
 
 
 def _ended(of: "Outcome") -> str:
     status = of.status.value
+    if _is_interrupted(of):
+        return "interrupted"
     if of.operation.value == "reconcile" and status == "partial":
         return "repaired in part"
     if of.operation.value == "adopt" and status == "failed" and not of.left:
@@ -124,16 +146,20 @@ def plan(of: "Outcome", out: Console) -> None:
         say(out, f"{of.sliver.id}: goes to {of.data['host']}, cost {of.data['cost']}{others}")
     for step in of.steps:
         found = step.finding.value if step.finding else step.status.value
-        line = (
-            Text("  ").append(f"{found:<12}", style_of(found)).append(f"  {printable(step.step)}")
-        )
-        out.print(line, soft_wrap=True)
+        line = Text("  ").append(f"{found:<12}", style_of(found))
+        out.print(line.append(f"  {printable(_with_changes(step))}", "default"), soft_wrap=True)
     changes = sum(
         step.finding is not None and step.finding.value != "already so" for step in of.steps
     )
     say(
         out, f"{of.sliver.id}: {changes or 'no'} steps would change something; nothing was changed."
     )
+
+
+def _with_changes(step: "StepReport") -> str:
+    """Return the step with its changes: ``nic eth0: bandwidth 100 → 200``."""
+    changes = ", ".join(map(str, step.changes))
+    return f"{step.step}: {changes}" if changes else step.step
 
 
 def answer(of: "Outcome", out: Console) -> None:

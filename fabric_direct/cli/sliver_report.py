@@ -63,7 +63,7 @@ def _guest(of: Observed) -> str:
 
 
 def _nic(nic: ObservedInterface) -> list[str]:
-    limit = str(nic.bandwidth or "")
+    limit = "uneven" if nic.bandwidth == 0 else str(nic.bandwidth or "")
     addresses = ", ".join(nic.addresses)
     floating = nic.floating_ip or ""
     return [nic.component, nic.network or "", nic.mac, addresses, floating, limit, _inside(nic)]

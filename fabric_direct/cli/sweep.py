@@ -117,7 +117,7 @@ def _tell_refused(settings: Settings, found: "Findings", refused: Refused) -> No
     """Show what would go and why it does not, without a token, and exit."""
     if settings.as_json:
         report = {"kind": type(refused).__name__, "message": str(refused), "field": ""}
-        print_json(_document(found) | {"token": "", "error": report})
+        print_json(_document(found) | {"token": ""}, error=report)
     else:
         _show(found)
         tell_error(refused, settings)
@@ -142,11 +142,10 @@ def _delete(settings: Settings, expected: "Collection[str]", token: str, at_most
 
 def _tell(settings: Settings, begun: "Sweep", answers: running.Answers) -> None:
     if settings.as_json:
-        outcomes = [outcome.model_dump(mode="json") for outcome in answers.outcomes]
         kept = [each.model_dump() for each in begun.kept]
-        print_json(_document(begun.findings) | {"outcomes": outcomes, "kept": kept})
+        print_json(_document(begun.findings) | {"kept": kept}, outcomes=answers.outcomes)
         return
-    running.tell_people(answers.outcomes, show.done)
+    running.tell_people(answers, show.done)
     err = show.console(stderr=True)
     for each in begun.kept:
         show.say(err, f"{each.what} is not gone: {each.why}", "red")

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabric_direct.cli import inputs, running, show
-from fabric_direct.cli.options import Settings, pass_settings, print_json, shared_options
+from fabric_direct.cli import completion, inputs, running, show
+from fabric_direct.cli.metrics_endpoint import Address, metrics_option, served
+from fabric_direct.cli.options import (
+    Settings,
+    operation_options,
+    pass_settings,
+    print_json,
+    shared_options,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -21,11 +28,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completion.ids)
 @click.option("--all", "every", is_flag=True, help="All slivers of the site that differ.")
 @click.option(
     "--dry-run", is_flag=True, help="Show what differs and would be done; change nothing."
 )
+@operation_options
 @shared_options
 @pass_settings
 def reconcile(settings: Settings, ids: tuple[str, ...], *, every: bool, dry_run: bool) -> None:
@@ -49,13 +57,13 @@ def reconcile(settings: Settings, ids: tuple[str, ...], *, every: bool, dry_run:
         chosen = [drift.sliver for look in seen for drift in look.drifts] if every else refs
         return [_begin(processor, ref, dry_run=dry_run) for ref in chosen]
 
-    answers = running.run(settings, ask)
+    done = _planned if dry_run else _repaired
+    answers = running.run(settings, ask, None if dry_run else done)
     for look in seen:
         _tell_look(look, settings)
-    done = _planned if dry_run else _repaired
     if any(look.silent for look in seen):
         answers.incomplete = True
-    running.tell(answers, settings, done=done, many=every or len(refs) > 1)
+    running.tell(answers, settings, done=done)
 
 
 def _begin(processor: "HandlerProcessor", ref: "SliverRef", *, dry_run: bool) -> "Future[Outcome]":
@@ -99,9 +107,10 @@ def _lines(out: "Console", outcome: "Outcome", what: str, texts: Collection[str]
 
 @click.command()
 @click.option("--history", is_flag=True, help="Print what watchers did, and end.")
+@metrics_option
 @shared_options
 @pass_settings
-def watch(settings: Settings, *, history: bool) -> None:
+def watch(settings: Settings, *, history: bool, metrics_at: "Address | None") -> None:
     """Repair slivers and uplinks when others change them, until it is interrupted.
 
     It listens to libvirt, to Nova and to the kernels of workers, if site.yaml has "watch: {enabled:
@@ -111,17 +120,25 @@ def watch(settings: Settings, *, history: bool) -> None:
     if history:
         _print_history(settings)
         return
-    lines = settings.as_json
+    context = click.get_current_context()
 
     def tell(note: "Note") -> None:
-        click.echo(note.model_dump_json(exclude_defaults=True) if lines else _described(note))
+        with context.scope(cleanup=False):  # the watcher has a thread of its own
+            _tell_note(note, settings)
 
-    with running.site_processor(settings) as processor:
+    with served(metrics_at, settings), running.site_processor(settings) as processor:
         watcher = processor.watch(tell)
         click.echo("Watching; interrupt to end.", err=True)
         with suppress(KeyboardInterrupt):
             watcher.wait()
         watcher.stop()
+
+
+def _tell_note(note: "Note", settings: Settings) -> None:
+    if settings.as_json:
+        print_json(note.model_dump(mode="json", exclude_defaults=True), stream=True)
+    else:
+        click.echo(_described(note))
 
 
 def _print_history(settings: Settings) -> None:

@@ -1,7 +1,6 @@
 """Reach a running zone: options for its address and token, and a client for one request."""
 
 import asyncio
-import importlib.util
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fabric_direct.errors import Refused
+from fabric_direct.extras import require
 
 if TYPE_CHECKING:
     from fabric_direct.config import ChildZone
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_LIBRARIES = ("cryptography", "fastapi", "httpx", "uvicorn")
-
-
-def require_libraries() -> None:
-    """Raise Refused unless the libraries that zones need are installed."""
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Refused(
-            f"zones need packages that are not installed: {', '.join(missing)}",
-            remedy="install fabric-direct[zones]",
-        )
 
 
 def zone_options(*, required: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
@@ -62,7 +51,7 @@ def _access(url: str, token_file: Path | None, ca_file: Path | None) -> "ChildZo
 
     :raises Refused: if the address is not valid, or a package is missing.
     """
-    require_libraries()
+    require("zones")
     from pydantic import ValidationError  # noqa: PLC0415 - see the package
 
     from fabric_direct.config import ChildZone  # noqa: PLC0415

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabric_direct.cli import show
+from fabric_direct.cli.metrics_endpoint import Address, metrics_option, served
 from fabric_direct.cli.options import (
     INTERRUPTED,
     Settings,
@@ -16,7 +17,9 @@ from fabric_direct.cli.options import (
     shared_options,
 )
 from fabric_direct.cli.running import site_processor
-from fabric_direct.cli.zone_client import require_libraries, with_zone, zone_options
+from fabric_direct.cli.tables import print_table, table_options
+from fabric_direct.cli.zone_client import with_zone, zone_options
+from fabric_direct.extras import require
 
 if TYPE_CHECKING:
     from fabric_direct.config import ChildZone, Site
@@ -35,21 +38,24 @@ def zone() -> None:
 
 
 @zone.command(short_help="Serve the site as a zone.")
+@metrics_option
 @shared_options
 @pass_settings
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, metrics_at: "Address | None") -> None:
     """Serve the site as a zone, until SIGTERM or SIGINT.
 
     After the signal the server accepts no new requests and finishes what it has begun; a second signal
     leaves that to the next server. Address, tokens and child zones are configured in site.yaml: zone.
     The OpenAPI document is at /openapi.json.
     """
-    require_libraries()
+    require("zones")
     from fabric_direct.zones.server import ZoneServer  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
     site = settings.site()
-    if not ZoneServer(site).run(lambda url: _tell_started(settings, site, url)):
+    with served(metrics_at, settings):
+        ended = ZoneServer(site).run(lambda url: _tell_started(settings, site, url))
+    if not ended:
         click.echo("Stopped; the next server finishes what is unfinished.", err=True)
         os._exit(INTERRUPTED)
 
@@ -67,9 +73,15 @@ def _tell_started(settings: Settings, site: "Site", url: str) -> None:
 # --- looking
 
 
+_HEADERS = (
+    *("ZONE", "STATE", "HOSTS", "CORES", "RAM GiB", "DISK GiB", "DEVICES", "ARCHITECTURES"),
+    *("IMAGES", "WHY"),
+)
+
+
 @zone.command("list", short_help="List the capacity of a zone and of its children.")
 @zone_options()
-@shared_options
+@table_options(_HEADERS)
 @pass_settings
 def list_(settings: Settings, at: "ChildZone | None") -> None:
     """List the capacity of the site's zone in total and of each of its children.
@@ -79,20 +91,17 @@ def list_(settings: Settings, at: "ChildZone | None") -> None:
     """
     log_to_stderr(settings)
     view = with_zone(at, lambda a: a.view(deadline=_LOOK)) if at else _looked(settings)
-    if settings.as_json:
-        print_json(view.model_dump(mode="json"))
-        return
     rows = [_row(f"{view.zone} (total)", "answers", view.capabilities)]
     rows += [
         _row(child.zone, "answers" if child.heard else "silent", child.capabilities, child.why)
         for child in view.children
     ]
-    show.table(show.console(), _HEADERS, rows)
+    print_table(settings, _HEADERS, rows, data=view.model_dump(mode="json"), nothing="")
 
 
 def _looked(settings: Settings) -> "ZoneView":
     """Return the site's zone as it would be right after its start."""
-    require_libraries()
+    require("zones")
     from fabric_direct.zones.merging import total  # noqa: PLC0415 - see the package
     from fabric_direct.zones.wire import ZoneView  # noqa: PLC0415
 
@@ -121,12 +130,6 @@ async def _children(site: "Site") -> "tuple[ChildView, ...]":
     return tuple(each.view() for each in watched)
 
 
-_HEADERS = (
-    *("ZONE", "STATE", "HOSTS", "CORES", "RAM GiB", "DISK GiB", "DEVICES", "ARCHITECTURES"),
-    *("IMAGES", "WHY"),
-)
-
-
 def _row(name: str, state: str, has: "Capabilities | None", why: str = "") -> list[str]:
     if has is None:
         return [name, state, *[""] * 7, why]
@@ -147,17 +150,20 @@ def reservation() -> None:
     """Show or delete a reservation: instances that a zone creates for one request."""
 
 
+_INSTANCE = ("INSTANCE", "KIND", "ZONE", "STATUS", "ERROR")
+
+
 @reservation.command("show", short_help="Show the status of the instances.")
 @click.argument("reservation_id", metavar="ID")
 @zone_options(required=True)
-@shared_options
+@table_options(_INSTANCE)
 @pass_settings
 def show_(settings: Settings, reservation_id: str, at: "ChildZone") -> None:
     """Show the status of each instance of a reservation, and which zone makes it."""
     from fabric_direct.cli import reservations  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
-    reservations.show_one(settings, reservation_id, at)
+    reservations.show_one(settings, reservation_id, at, _INSTANCE)
 
 
 @reservation.command(short_help="Delete the instances.")

@@ -5,9 +5,13 @@
     libraries    the Python packages of the drivers
     drivers      the drivers that the site names
     files        state, journal, volumes, images: existence and permissions; the key for guests
+    switches     what the kernels of Linux bridges can do; what Open vSwitches answer and have; the
+                 programs of services that are routed
     machine      KVM, IOMMU, bridges, dnsmasq, 802.1Q of this machine
     daemon       libvirt of each host
     workers      SSH to each host that is not this machine: login, Python, root
+    controllers  NSO and AL2S, if network services are made by them: login, version, what may be read;
+                 P4 switches: login, rights, installer
     devices      whether servers have the devices that their stamps name
     cloud        clouds.yaml, login, services, rights, what the site names in its cloud; whether its
                  workers are the machines of the site, and have root ports for devices
@@ -21,9 +25,20 @@ from pathlib import Path
 
 from fabric_direct import registry
 from fabric_direct.config import Host, Site
-from fabric_direct.doctor import daemon, devices, drivers, files, libraries, machine, workers
+from fabric_direct.doctor import (
+    controllers,
+    daemon,
+    devices,
+    drivers,
+    files,
+    libraries,
+    machine,
+    workers,
+)
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
+from fabric_direct.doctor.switches import check_switches
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.extras import how_to_install
 
 __all__ = ["Diagnosis", "Verdict", "examine"]
 
@@ -44,6 +59,7 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     yield drivers.check_drivers(site)
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
+    yield from check_switches(site)
     if site.guest == "ssh" and site.guest_access.ssh_key:
         yield files.check_guest_key(site.guest_access.ssh_key)
     server = registry.server_driver(site)
@@ -53,6 +69,8 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
         yield from _hosts(site)
     if server == "openstack":
         yield from _workers(site)
+    yield from controllers.check_controllers(site)
+    yield from controllers.check_switches(site)
     yield from devices.check_devices(site)
 
 
@@ -60,7 +78,7 @@ def _cloud(site: Site) -> Iterator[Diagnosis]:
     try:
         from fabric_direct.doctor.cloud import examine_cloud  # noqa: PLC0415 - openstacksdk is large
     except ImportError as error:
-        yield fail("cloud", str(error), libraries.INSTALL)
+        yield fail("cloud", str(error), how_to_install(error))
         return
     yield from examine_cloud(site)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    entry → login → services → rights, workers, hosts, agents,                        cloud_contents
+    entry → login → services → rights, workers, hosts, agents, bandwidth,             cloud_contents
                                external network, security groups, key pair,
                                volume type, images
                              → the machine of each host, its root ports               cloud_workers
@@ -45,6 +45,7 @@ class _Service:
     """Its newest microversion in the Zed release, where that identifies a release."""
 
 
+_Check = tuple[str, str, Callable[[Connection], Diagnosis]]
 _SERVICES = (
     _Service("identity", "Keystone", "identity", "/auth/projects"),
     _Service("compute", "Nova", "compute", "/flavors?limit=1", (2, 93)),
@@ -66,25 +67,23 @@ def examine_cloud(site: Site) -> Iterator[Diagnosis]:
         yield found
         if found.verdict is Verdict.FAIL:
             return
-    yield from _examine_services(site, cloud(site.openstack, call_limit=limit))
+    yield from _examine_services(site, site.openstack)
 
 
-def _examine_services(site: Site, connection: Connection) -> Iterator[Diagnosis]:
-    silent = set()
+def _examine_services(site: Site, settings: OpenStackSettings) -> Iterator[Diagnosis]:
+    limit, silent = site.limits.call, set()
+    connection = cloud(settings, call_limit=limit)
     for service in _SERVICES:
-        found = _limited(service.name, site.limits.call, check_service, connection, service)
+        found = _limited(service.name, limit, check_service, connection, service)
         silent |= {service.name} if found.verdict is Verdict.FAIL else set()
         yield found
-    for name, subject, check in _checks(site):
+    for name, subject, check in _checks(site, settings):
         if name not in silent:
-            yield _limited(subject, site.limits.call, check, connection)
+            yield _limited(subject, limit, check, connection)
 
 
-def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagnosis]]]:
+def _checks(site: Site, settings: OpenStackSettings) -> Iterator[_Check]:
     """Yield the service, the subject and the function of each check of what the site names."""
-    settings = site.openstack
-    if settings is None:
-        return
     hosts, external = list(site.hosts), settings.external_network
     key, kind = settings.key_name, settings.volume_type
     yield "compute", "rights", partial(contents.check_rights, site=site)
@@ -93,6 +92,7 @@ def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagn
         yield "compute", "hosts of site.yaml", partial(contents.check_hosts, names=hosts)
     yield from _machines(site)
     yield "network", "network agents", contents.check_agents
+    yield "network", "bandwidth of vNICs", contents.check_limits
     yield "network", "external network", partial(contents.check_external_network, name=external)
     yield "network", "security groups", partial(contents.check_security_groups, site=site)
     yield "compute", "key pair", partial(contents.check_key_pair, name=key)
@@ -101,7 +101,7 @@ def _checks(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagn
         yield "image", f"image {name}", partial(contents.check_image, name=name, site=site)
 
 
-def _machines(site: Site) -> Iterator[tuple[str, str, Callable[[Connection], Diagnosis]]]:
+def _machines(site: Site) -> Iterator[_Check]:
     """Yield the checks of the machines that the site's hosts are."""
     for name in site.hosts:
         check = partial(cloud_workers.check_machine, site=site, name=name)

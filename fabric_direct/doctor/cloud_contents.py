@@ -16,16 +16,20 @@ from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, info, ok, warn
 from fabric_direct.drivers.contract import Image
 from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS, names
 from fabric_direct.errors import Denied
 
 _SSH = 22
 # Texts that Nova takes for true (oslo.utils, strutils).
 _YES = {"1", "t", "true", "on", "y", "yes"}
+# The agents that connect NICs with networks, and are asked to limit them.
+_OF_WORKERS = {"Linux bridge agent", "Open vSwitch agent", "NIC Switch agent"}
 _ADMINISTRATORS = (
     "pin a worker",
     "make provider networks or flavors",
     "give a NIC its MAC or address on another project's network",
     "learn the worker or the domain of a server",
+    "limit the bandwidth of a vNIC",
 )
 
 
@@ -131,6 +135,24 @@ def check_agents(connection: Connection) -> Diagnosis:
         "start them there; guests get their address from DHCP agents, floating IPs are L3 agents'"
     )
     return warn(subject, f"dead: {listed(dead)}", remedy)
+
+
+def check_limits(connection: Connection) -> Diagnosis:
+    """Check that Neutron can limit the bandwidth of ports, and that its agents on workers do so."""
+    subject = "bandwidth of vNICs"
+    if not names(connection).limits_ports():
+        lacks = f"Neutron lacks the extensions {listed(sorted(LIMITS_PORTS))}"
+        return info(subject, f"cannot be limited: {lacks}")
+    idle = [
+        f"{agent.agent_type} on {agent.host}"
+        for agent in connection.network.agents()
+        if agent.agent_type in _OF_WORKERS
+        and "qos" not in ((agent.configuration or {}).get("extensions") or ())
+    ]
+    if not idle:
+        return ok(subject, "can be limited by QoS policies")
+    remedy = "let it load the extension qos, for example by extensions = qos in its section agent"
+    return warn(subject, f"not by the {listed(idle)}, whatever Neutron says of a port", remedy)
 
 
 def _not_told(subject: str) -> Diagnosis:

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 from fabric_direct.config import Host
 from fabric_direct.deadline import call_within
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
-from fabric_direct.doctor.libraries import INSTALL
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.extras import how_to_install
 
 _START = (
     "install libvirt-daemon-system and qemu-system-x86; start it: systemctl start libvirtd, "
@@ -29,7 +29,7 @@ def check_libvirt(name: str, host: Host, limit: float) -> Diagnosis:
     try:
         found = call_within(limit, f"libvirt at {host.libvirt}", _versions, host.libvirt)
     except ImportError as error:
-        return fail(subject, str(error), INSTALL)
+        return fail(subject, str(error), how_to_install(error))
     except FabricDirectError as error:
         return fail(subject, str(error), _START if is_local(host) else _REMOTE)
     return ok(subject, f"{host.libvirt}: {found}")

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fabric_direct.errors import FabricDirectError
+from fabric_direct.extras import how_to_install
+
 
 class Verdict(StrEnum):
     """The verdict of a check."""
@@ -44,3 +47,17 @@ def warn(subject: str, found: str, remedy: str) -> Diagnosis:
 def fail(subject: str, found: str, remedy: str) -> Diagnosis:
     """Return the diagnosis that something prevents the creation of slivers."""
     return Diagnosis(subject, Verdict.FAIL, found, remedy)
+
+
+def failed(
+    subject: str, error: ImportError | FabricDirectError, remedy: str = "", of: str = ""
+) -> Diagnosis:
+    """Return the diagnosis of a check that an error ended.
+
+    :param remedy: what to do if the error does not say it.
+    :param of: what was looked at.
+    """
+    if isinstance(error, ImportError):
+        return fail(subject, str(error), how_to_install(error))
+    found = ": ".join(filter(None, (of, error.what, error.why)))
+    return fail(subject, found, error.remedy or remedy)

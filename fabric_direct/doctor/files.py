@@ -6,8 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fabric_direct.config import Site
-from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
-from fabric_direct.doctor.libraries import INSTALL
+from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok, warn
 from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.journal import Journal
@@ -45,10 +44,8 @@ def check_guest_key(path: Path) -> Diagnosis:
         from fabric_direct.drivers.ssh_login import load_key  # noqa: PLC0415
 
         key = load_key(path, "it", field="guest_access.ssh_key", remedy=_NEW_KEY)
-    except ImportError as error:
-        return fail(subject, str(error), INSTALL)
-    except FabricDirectError as error:
-        return fail(subject, f"{path}: {error.what}: {error.why}", _NEW_KEY)
+    except (ImportError, FabricDirectError) as error:
+        return failed(subject, error, _NEW_KEY, of=str(path))
     return ok(subject, f"{path}: {key.get_name()}")
 
 
@@ -77,10 +74,7 @@ def check_journal(site: Site) -> Diagnosis:
 
 def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:
     """Check that QEMU's user can reach the disks."""
-    closed = _closed_to(user, _nearest(path))
-    if closed is None:
-        return ok("volumes", str(path))
-    return _not_passable("volumes", path, closed, user)
+    return _not_passable("volumes", path, _nearest(path), user) or ok("volumes", str(path))
 
 
 def check_image(name: str, path: Path | None, user: pwd.struct_passwd | None) -> Diagnosis:
@@ -91,23 +85,19 @@ def check_image(name: str, path: Path | None, user: pwd.struct_passwd | None) ->
     if not path.is_file():
         remedy = "put it there (make demo builds fabric-guest), or fix the path in site.yaml"
         return fail(subject, f"there is no file {path}", remedy)
-    closed = _closed_to(user, path.parent)
-    if closed is not None:
-        return _not_passable(subject, path, closed, user)
-    return ok(subject, f"{path}, {path.stat().st_size / 2**20:.0f} MiB")
+    wrong = _not_passable(subject, path, path.parent, user)
+    return wrong or ok(subject, f"{path}, {path.stat().st_size / 2**20:.0f} MiB")
 
 
 def _not_passable(
-    subject: str, path: Path, closed: Path, user: pwd.struct_passwd | None
-) -> Diagnosis:
-    who = user.pw_name if user else "QEMU"
-    return fail(subject, f"{path}: {who} cannot pass through {closed}", f"chmod o+x {closed}")
-
-
-def _closed_to(user: pwd.struct_passwd | None, directory: Path) -> Path | None:
-    """Return the first directory on the way that the user may not search."""
-    way = reversed((directory.resolve(), *directory.resolve().parents))
-    return next((d for d in way if user and not may(user, d, stat.S_IXOTH)), None)
+    subject: str, path: Path, directory: Path, user: pwd.struct_passwd | None
+) -> Diagnosis | None:
+    """Name the first directory on the way that QEMU's user may not search; None if there is none."""
+    for way in reversed((directory.resolve(), *directory.resolve().parents)):
+        if user and not may(user, way, stat.S_IXOTH):
+            found = f"{path}: {user.pw_name} cannot pass through {way}"
+            return fail(subject, found, f"chmod o+x {way}")
+    return None
 
 
 def _nearest(path: Path) -> Path:

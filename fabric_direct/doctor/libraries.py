@@ -1,11 +1,12 @@
 """Check the Python packages of the drivers."""
 
 from importlib import import_module, metadata
+from importlib.util import find_spec
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
+from fabric_direct.extras import how_to_install
 
-# Drivers import them at first use, so a missing one would be noticed late.
-_NEEDED = {
+_TOLD = {
     "libvirt": "libvirt-python",
     "openstack": "openstacksdk",
     "pycdlib": "pycdlib",
@@ -13,23 +14,21 @@ _NEEDED = {
     "paramiko": "paramiko",
 }
 
-INSTALL = "install fabric-direct again with its dependencies: pip install -U fabric-direct"
-
 
 def check_libraries() -> Diagnosis:
-    """Import the libraries that the drivers use."""
-    wrong = [
-        f"{package}: {why}" for module, package in _NEEDED.items() if (why := _trouble(module))
-    ]
+    """Import the libraries that are installed: drivers import them at first use, which is late."""
+    there = {module: package for module, package in _TOLD.items() if find_spec(module)}
+    wrong = {p: error for module, p in there.items() if (error := _trouble(module))}
     if wrong:
-        return fail("Python libraries", "; ".join(wrong), INSTALL)
-    versions = ", ".join(f"{p} {metadata.version(p)}" for p in _NEEDED.values())
+        said = "; ".join(f"{package}: {error}" for package, error in wrong.items())
+        return fail("Python libraries", said, "; ".join(map(how_to_install, wrong.values())))
+    versions = ", ".join(f"{p} {metadata.version(p)}" for p in there.values())
     return ok("Python libraries", versions)
 
 
-def _trouble(module: str) -> str:
+def _trouble(module: str) -> ImportError | None:
     try:
         import_module(module)
     except ImportError as error:
-        return str(error)
-    return ""
+        return error
+    return None

@@ -2,8 +2,7 @@
 
 from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
-from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
-from fabric_direct.doctor.libraries import INSTALL
+from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, failed, ok
 from fabric_direct.errors import FabricDirectError
 
 _REACH = "check that ssh to it works by hand, without a password"
@@ -23,11 +22,8 @@ def check_login(site: Site, name: str) -> Diagnosis:
         return fail(subject, found, remedy)
     try:
         python, user = _looked(site, name)
-    except ImportError as error:
-        return fail(subject, str(error), INSTALL)
-    except FabricDirectError as error:
-        found = f"{host.ssh}: {error.what}: {error.why}".removesuffix(": ")
-        return fail(subject, found, error.remedy or _REACH)
+    except (ImportError, FabricDirectError) as error:
+        return failed(subject, error, _REACH, of=host.ssh)
     if user != 0:
         found = f"{host.ssh}: we are user {user} there; devices and networks need root"
         verdict = Verdict.FAIL if host.devices else Verdict.WARN

@@ -1,19 +1,30 @@
 """Documents in YAML and JSON: safe parsing, validation, errors with line and field, JSON Schema."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from fabric_direct.documents.reasons import as_text, problems
-from fabric_direct.documents.tree import LIMIT, Malformed, Problem, Tree, read
+from fabric_direct.documents.tree import LIMIT, Malformed, Problem, Tree, read, read_all
 from fabric_direct.errors import FabricDirectError
 
-__all__ = ["json_schema", "line_of", "load", "parse", "read_stream", "read_text"]
+__all__ = [
+    "Document",
+    "json_schema",
+    "load",
+    "parse",
+    "parse_all",
+    "read_stream",
+    "read_text",
+    "validate",
+]
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 
 Choice = Callable[[Any], type[M]]
@@ -38,21 +49,57 @@ def parse(text: str, source: str, model: type[M] | Choice[M], error: type[Fabric
     :raises FabricDirectError: of the class ``error``. The message has one line for each error,
         ``file:line: field: what``; the attribute ``field`` is the path of the first one.
     """
-    tree = _tree(text, source, error)
+    return _validated(_read(read, text, source, error), source, model, error)
+
+
+@dataclass(frozen=True)
+class Document(Generic[M]):
+    """One of the documents of a file."""
+
+    value: M
+    source: str
+    """Name of the file."""
+    _tree: Tree
+
+    def place(self, field: str) -> str:
+        """Return where a field is, or the nearest one that encloses it, as messages name it.
+
+        That is ``file:line``, followed by the number of the document if the file has several.
+
+        :param field: as errors name it: ``components[1].interface.mac``.
+        """
+        number = f": document {self._tree.number}" if self._tree.number else ""
+        return f"{self.source}:{self._tree.line_of(field)}{number}"
+
+
+def parse_all(
+    text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]
+) -> tuple[Document[M], ...]:
+    """Parse and validate the documents of a text, as :func:`parse` does; empty ones are left out.
+
+    :raises FabricDirectError: of the class ``error``. The message has the errors of all documents and,
+        if there are several, the number of each: ``file:line: document 2: field: what``.
+    """
+    found: list[Document[M]] = []
+    errors: list[FabricDirectError] = []
+    for tree in _read(read_all, text, source, error):
+        try:
+            found.append(Document(_validated(tree, source, model, error), source, tree))
+        except error as invalid:
+            errors.append(invalid)
+    if errors:
+        raise error("\n".join(map(str, errors)), field=errors[0].field) from errors[0]
+    return tuple(found)
+
+
+def _validated(
+    tree: Tree, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]
+) -> M:
     chosen: type[M] = model if isinstance(model, type) else model(tree.value)
     try:
         return chosen.model_validate_json(to_json(tree.value), strict=True)
     except ValidationError as invalid:
         raise _refusal(error, source, problems(invalid, chosen, tree)) from invalid
-
-
-def line_of(path: Path, field: str, error: type[FabricDirectError]) -> int:
-    """Return the line of a field of a YAML or JSON file, or of the nearest one that encloses it.
-
-    :param field: as errors name it: ``components[1].interface.mac``.
-    :raises FabricDirectError: of the class ``error``, if the file cannot be read or parsed.
-    """
-    return _tree(read_text(path, error), str(path), error).line_of(field)
 
 
 def read_text(path: Path, error: type[FabricDirectError]) -> str:
@@ -81,9 +128,11 @@ def read_stream(file: BinaryIO, source: str, error: type[FabricDirectError]) -> 
         raise error(f"{source}:{line}: is not UTF-8 text") from None
 
 
-def _tree(text: str, source: str, error: type[FabricDirectError]) -> Tree:
+def _read(
+    parser: Callable[[str, str], T], text: str, source: str, error: type[FabricDirectError]
+) -> T:
     try:
-        return read(text, source)
+        return parser(text, source)
     except Malformed as malformed:
         raise _refusal(error, source, [malformed.problem]) from malformed
 
@@ -92,6 +141,21 @@ def _refusal(
     error: type[FabricDirectError], source: str, found: list[Problem]
 ) -> FabricDirectError:
     return error(as_text(found, source), field=found[0].field)
+
+
+def validate(value: Any, model: type[M], field: str, error: type[FabricDirectError]) -> M:
+    """Validate a part of a document that was read before, as strictly as :func:`parse`.
+
+    :param field: path of the part in its document.
+    :raises FabricDirectError: of the class ``error``, without a line: ``field: what`` for each error.
+    """
+    try:
+        return model.model_validate_json(to_json(value), strict=True)
+    except ValidationError as invalid:
+        found = problems(invalid, model, Tree(value, {}))
+    # The cause is dropped: a model of others may repeat a secret in it.
+    named = [(".".join(filter(None, (field, each.field))), each.text) for each in found]
+    raise error("\n".join(f"{name}: {text}" for name, text in named), field=named[0][0])
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -18,11 +18,19 @@ Schema = dict[str, Any]
 
 
 def as_text(found: list[Problem], source: str) -> str:
-    """Return a line for each problem, at most 20: ``file:line: field: what``."""
-    lines = [f"{source}:{p.line}: {f'{p.field}: ' if p.field else ''}{p.text}" for p in found]
+    """Return a line for each problem, at most 20: ``file:line: field: what``.
+
+    Where a file has several documents, its number comes before the field: ``document 2: field: what``.
+    """
+    lines = [f"{source}:{p.line}: {_where(p)}{p.text}" for p in found]
     more = len(lines) - _MOST
     least = "at least " if len(found) >= _EXPLAINED else ""
     return "\n".join(lines[:_MOST] + ([f"{source}: and {least}{more} more"] if more > 0 else []))
+
+
+def _where(problem: Problem) -> str:
+    document = f"document {problem.document}: " if problem.document else ""
+    return f"{document}{problem.field}: " if problem.field else document
 
 
 def problems(
@@ -76,7 +84,7 @@ def _problem(detail: ErrorDetails, root: Schema, tree: Tree) -> Problem:
     if detail["type"].startswith("union_tag"):
         path = (*path, schema["discriminator"]["propertyName"])
     path, text = _lift(path, _words(detail, schema, path), schema)
-    return Problem(tree.line(path), dotted(path), text)
+    return Problem(tree.line(path), dotted(path), text, tree.number)
 
 
 def _lift(path: Path, text: str, schema: Schema) -> tuple[Path, str]:

@@ -1,4 +1,4 @@
-"""Parse the text of a document into plain values, each with its line number.
+"""Parse the text of documents into plain values, each with its line number.
 
 Documents are built from the YAML parser's events. Only mappings, lists and scalars are accepted; anchors
 and aliases (a few lines of them can expand to gigabytes), tags, deep nesting and duplicate keys are
@@ -6,9 +6,9 @@ rejected before they cost anything.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import yaml
 
@@ -18,6 +18,7 @@ DEPTH = 32
 """Deepest nesting of a document."""
 
 Path = tuple[str | int, ...]
+T = TypeVar("T")
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # YAML 1.1 would read `no` as false, 0x10 as 16 and the MAC address 52:54:00:12:34:56 as one number.
@@ -37,6 +38,8 @@ class Problem:
     field: str
     """Path such as ``components[1].interface.mac``; empty for the whole document."""
     text: str
+    document: int | None = None
+    """The number of the document, from 1, if its file has several."""
 
 
 class Malformed(Exception):
@@ -53,6 +56,8 @@ class Tree:
 
     value: Any
     lines: dict[Path, int]
+    number: int | None = None
+    """Its number, from 1, if its file has several."""
 
     def line(self, path: Path) -> int:
         """Return the line of the value at ``path``, or of the nearest one that encloses it."""
@@ -83,6 +88,18 @@ def read(text: str, source: str) -> Tree:
 
     :raises Malformed: if it is not YAML, or uses rejected features of YAML.
     """
+    return _read(text, source, _one)
+
+
+def read_all(text: str, source: str) -> tuple[Tree, ...]:
+    """Return the documents that ``text`` holds, at least one; empty ones count, but are left out.
+
+    :raises Malformed: as :func:`read` does.
+    """
+    return _read(text, source, _all)
+
+
+def _read(text: str, source: str, build: Callable[[Iterator[yaml.Event]], T]) -> T:
     if len(text) > LIMIT:
         raise Malformed(1, (), f"the document has more than {LIMIT // 1024} KiB")
     if lone := _LONE.search(text):
@@ -91,7 +108,7 @@ def read(text: str, source: str) -> Tree:
     if source.endswith(".json"):
         text = _SURROGATES.sub(_character, text)
     try:
-        return _Builder(yaml.parse(text, Loader=_Loader)).tree()
+        return build(yaml.parse(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         raise Malformed(_line(error.problem_mark), (), _complaint(error, text)) from error
     except yaml.reader.ReaderError as error:
@@ -118,22 +135,40 @@ def _line(mark: Any) -> int:
     return mark.line + 1 if mark else 1
 
 
+def _one(events: Iterator[yaml.Event]) -> Tree:
+    next(events)
+    if isinstance(next(events), yaml.StreamEndEvent):
+        raise Malformed(1, (), "the document is empty")
+    tree = _Builder(events).tree()
+    after = next(events)
+    if not isinstance(after, yaml.StreamEndEvent):
+        raise Malformed(_line(after.start_mark), (), "the file has more than one document")
+    return tree
+
+
+def _all(events: Iterator[yaml.Event]) -> tuple[Tree, ...]:
+    next(events)
+    trees: list[Tree] = []
+    while not isinstance(next(events), yaml.StreamEndEvent):
+        trees.append(_Builder(events).tree())
+    if len(trees) > 1:
+        trees = [replace(tree, number=number) for number, tree in enumerate(trees, 1)]
+    found = tuple(tree for tree in trees if tree.value is not None)
+    if not found:
+        raise Malformed(1, (), "the document is empty")
+    return found
+
+
 @dataclass
 class _Builder:
-    """Builds the values from the parser's events."""
+    """Builds the values of a document from the parser's events, of which its start has been taken."""
 
     events: Iterator[yaml.Event]
     lines: dict[Path, int] = field(default_factory=dict)
 
     def tree(self) -> Tree:
-        next(self.events)
-        if isinstance(next(self.events), yaml.StreamEndEvent):
-            raise Malformed(1, (), "the document is empty")
         value = self._value(next(self.events), ())
         next(self.events)
-        after = next(self.events)
-        if not isinstance(after, yaml.StreamEndEvent):
-            raise Malformed(_line(after.start_mark), (), "the file has more than one document")
         return Tree(value, self.lines)
 
     def _value(self, event: yaml.Event, path: Path) -> Any:

@@ -96,6 +96,17 @@ def log_in(
         raise
 
 
+def transport_of(client: paramiko.SSHClient) -> paramiko.Transport:
+    """Return what a client's channels are opened on.
+
+    :raises paramiko.SSHException: if the connection is closed.
+    """
+    transport = client.get_transport()
+    if transport is None:
+        raise paramiko.SSHException("the connection is closed")
+    return transport
+
+
 def _transport(limit: float, connection: socket.socket, **settings: Any) -> paramiko.Transport:
     """Return a transport that allows the key exchange ``limit`` seconds; paramiko's own limit is 15."""
     transport = paramiko.Transport(connection, **settings)

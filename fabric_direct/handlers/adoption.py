@@ -67,12 +67,18 @@ def server_name(wanted: Adoption) -> str:
 def refuse_unfinished(server: Server | None) -> None:
     """Raise Conflict if a server's adoption is unfinished: a part of it may bear no stamp."""
     if server is not None and server.unfinished:
-        raise Conflict(
-            f"the adoption of sliver {server.sliver} is unfinished",
-            where=server.instance,
-            why="something that belongs to it may not bear its stamp yet",
-            remedy="adopt it again, or run `fabric-direct recover`",
-        )
+        why = "something that belongs to it may not bear its stamp yet"
+        raise unfinished(server.sliver, why, server.instance)
+
+
+def unfinished(sliver_id: str, why: str, where: str = "") -> Conflict:
+    """Return the error of a sliver whose adoption is unfinished."""
+    return Conflict(
+        f"the adoption of sliver {sliver_id} is unfinished",
+        where=where,
+        why=why,
+        remedy="adopt it again, or run `fabric-direct recover`",
+    )
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ class ServerAdoption:
         self._refuse_second()
         self._refuse_host()
         settled = found.tagged and found.adopted is not Adopted.UNFINISHED
-        if settled and stamped and not _same_things(stamped.sliver, self._sliver):
+        if settled and stamped and _things(stamped.sliver) != _things(self._sliver):
             raise Conflict(
                 f"sliver {self._sliver.id} is there and differs from what is to be adopted",
                 where=str(found),
@@ -354,12 +360,8 @@ def _names(port: FoundPort, *, by_network: bool) -> set[str]:
     return {port.network, port.network_id} if by_network else {port.id, port.name, port.mac}
 
 
-def _same_things(was: NodeSliver, now: NodeSliver) -> bool:
-    """Return whether two slivers have the same parts, perhaps by other ids and names."""
-    return _things(was) == _things(now)
-
-
 def _things(sliver: NodeSliver) -> tuple[object, ...]:
+    """Return the parts of a sliver, whatever their ids and names."""
     devices = {(d.type, address) for d in sliver.devices() for address in d.bdf}
     volumes = sorted((s.volume or "", s.size or 0) for s in sliver.volumes())
     return devices, volumes, sorted(vnic.network for vnic in sliver.vnics())

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers
-from fabric_direct.errors import FabricDirectError, Unsupported
+from fabric_direct.errors import Conflict, FabricDirectError, Unsupported
 from fabric_direct.model import Observed, SliverRef
 from fabric_direct.steps.base import Flow
 
@@ -113,6 +113,16 @@ def unknown_wish(ref: SliverRef, what: str) -> Unsupported:
         f"sliver {ref.id} cannot be reconciled",
         why=f"a {what} bears no record of what was asked for",
         remedy="modify it with its file",
+    )
+
+
+def already_there(ref: SliverRef, *, where: str = "", why: str = "") -> Conflict:
+    """Return the error of a sliver that is to be created, and is there as another one."""
+    return Conflict(
+        f"sliver {ref.id} is there and differs from what is asked for",
+        where=where,
+        why=why,
+        remedy="use modify, or delete it first",
     )
 
 

@@ -131,7 +131,10 @@ def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:
     if wanted.mac is not None and nic.mac != wanted.mac:
         yield f"vNIC {vnic.id} has MAC {nic.mac}, not {wanted.mac}"
     if nic.bandwidth != wanted.bandwidth:
-        yield f"vNIC {vnic.id} is limited to {nic.bandwidth} Mbit/s, not {wanted.bandwidth}"
+        limit = (
+            "otherwise in each direction" if nic.bandwidth == 0 else f"to {nic.bandwidth} Mbit/s"
+        )
+        yield f"vNIC {vnic.id} is limited {limit}, not {wanted.bandwidth}"
     if wanted.floating_ip != (nic.floating_ip is not None):
         yield f"vNIC {vnic.id} has {nic.floating_ip or 'no floating IP'}, which is not as wanted"
     if wanted.port_security not in {None, nic.port_security}:

@@ -13,7 +13,6 @@ from fabric_direct.model import (
     PciComponent,
     Storage,
     VNic,
-    VNicInterface,
 )
 from fabric_direct.steps.ports import held_by
 
@@ -70,8 +69,7 @@ def in_the_way_of(sliver: NodeSliver, gone: Iterable[Component]) -> Iterator[Com
 def plugged_in(server: Server) -> Iterator[Component]:
     """Yield the NICs and disks of a server; what they are plugged into is not known."""
     for nic in server.ports:
-        limit = VNicInterface(bandwidth=nic.bandwidth)
-        yield VNic(id=nic.component, network=_UNKNOWN, interface=limit)
+        yield VNic(id=nic.component, network=_UNKNOWN, interface=nic.interface())
     for disk in server.volumes:
         yield Storage(id=disk.component, volume=_UNKNOWN)
 

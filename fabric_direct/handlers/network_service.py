@@ -16,11 +16,13 @@ from typing import Any, ClassVar
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
-from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound, Unsupported
-from fabric_direct.handlers.base import OneModel, Repair, unknown_wish
+from fabric_direct.drivers.contract.switch_search import CLAIMS
+from fabric_direct.errors import InvalidSite, InvalidSliver, NotFound, Unsupported
+from fabric_direct.handlers.base import OneModel, Repair, already_there, unknown_wish
 from fabric_direct.model import Observed, SliverRef, State
 from fabric_direct.network_services import SERVICES, L2Bridge, NetworkService
 from fabric_direct.networks import NetworkSliver
+from fabric_direct.p4_switches import Switch
 from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.network_service import (
@@ -30,6 +32,7 @@ from fabric_direct.steps.network_service import (
     MakeService,
     ReleaseClaims,
     RemoveService,
+    Resolution,
 )
 from fabric_direct.steps.verify import Verified, Verify
 
@@ -49,7 +52,7 @@ class NetworkServiceHandler(OneModel):
         self.observed: Observed | None = None
         self._drivers = drivers
         self._driver = _driver(drivers, self._type())
-        self._claims = ServiceClaims(site)
+        self._claims = ServiceClaims(site, partial(drivers.reads.invalidate, CLAIMS))
 
     @classmethod
     def _type(cls) -> str:
@@ -61,14 +64,9 @@ class NetworkServiceHandler(OneModel):
         if found is None:
             self._driver.check(resolved())
         elif differs := self._driver.differences(resolved()):
-            raise Conflict(
-                f"sliver {sliver.id} is there and differs from what is asked for",
-                where=found.source,
-                why="; ".join(differs),
-                remedy="use modify, or delete it first",
-            )
+            raise already_there(sliver, where=found.source, why="; ".join(differs))
         return Flow.of(
-            self._claim(sliver),
+            self._claim(resolved),
             [MakeService(self._driver, sliver.id, resolved)],
             [Verify(lambda: self._differences(resolved()))],
             owns_everything=found is None,
@@ -83,7 +81,7 @@ class NetworkServiceHandler(OneModel):
         former = self._former(sliver)
         verify = Verify if former else Verified
         return Flow.of(
-            self._claim(sliver),
+            self._claim(resolved),
             [self._change(sliver.id, resolved, former)],
             [verify(lambda: self._differences(resolved()))],
             self._release(sliver),
@@ -120,7 +118,8 @@ class NetworkServiceHandler(OneModel):
         """
         found = self._driver.find(ref.id)
         if found is None:
-            raise NotFound(f"sliver {ref.id} is not there")
+            left = ", ".join(self._driver.leftovers(ref.id))
+            raise NotFound(f"sliver {ref.id} is not there", why=left and f"only {left}")
         stamp = found.stamp
         if stamp is None or stamp.has_secrets:
             raise unknown_wish(ref, "service")
@@ -153,6 +152,9 @@ class NetworkServiceHandler(OneModel):
         if found is None:
             return self._incomplete(ref)
         wanted = found.stamp if type(ref) is SliverRef else self._resolved(ref)()
+        return self._compared(found, wanted)
+
+    def _compared(self, found: Service, wanted: Any) -> Observed:
         return _observed(found, self._driver.differences(wanted) if wanted else ())
 
     def _incomplete(self, ref: SliverRef) -> Observed:
@@ -160,14 +162,12 @@ class NetworkServiceHandler(OneModel):
         if left:
             said = f"not all of it is there, only {', '.join(left)}"
             return Observed(state=State.ERROR, differences=(said,))
-        return Observed(state=State.ABSENT, differences=(f"there is no such {self._noun()}",))
+        return Observed(state=State.ABSENT, differences=("there is no such service",))
 
-    def _noun(self) -> str:
-        return "service"
-
-    def _differences(self, sliver: Any) -> tuple[str, ...]:
+    def _differences(self, wanted: Any) -> tuple[str, ...]:
         self._drivers.reads.invalidate()
-        self.observed = self.observe(sliver)
+        found = self._driver.find(wanted.id)
+        self.observed = self._compared(found, wanted) if found else self._incomplete(wanted)
         return self.observed.differences
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
@@ -185,10 +185,10 @@ class NetworkServiceHandler(OneModel):
         """Return what returns the sliver with what it leaves open, as claimed or as free now."""
         if not isinstance(sliver, NetworkService):
             return lambda: sliver
-        return lambda: self._claims.resolve(sliver)
+        return Resolution(self._claims, sliver)
 
-    def _claim(self, sliver: Any) -> list[Step]:
-        return [ClaimService(self._claims, sliver)] if isinstance(sliver, NetworkService) else []
+    def _claim(self, wanted: Any) -> list[Step]:
+        return [ClaimService(self._claims, wanted)] if isinstance(wanted, Resolution) else []
 
     def _release(self, sliver: Any) -> list[Step]:
         if not isinstance(sliver, NetworkService):
@@ -207,52 +207,24 @@ class L2BridgeHandler(NetworkServiceHandler):
         return NetworkSliver if "network" in document else L2Bridge
 
 
-class L2PTPHandler(NetworkServiceHandler):
-    """A point-to-point circuit."""
+def _handler(model: type[SliverRef]) -> type[NetworkServiceHandler]:
+    """Return the handler of the slivers of one model."""
 
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["L2PTP"]
+    class Handler(NetworkServiceHandler):
+        sliver_model: ClassVar[type[SliverRef]] = model
 
-
-class L2STSHandler(NetworkServiceHandler):
-    """A segment on two devices."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["L2STS"]
+    return Handler
 
 
-class FABNetv4Handler(NetworkServiceHandler):
-    """A segment with an IPv4 gateway."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv4"]
-
-
-class FABNetv6Handler(NetworkServiceHandler):
-    """A segment with an IPv6 gateway."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv6"]
-
-
-class FABNetv4ExtHandler(NetworkServiceHandler):
-    """A segment with an IPv4 gateway, with addresses that are reachable from outside."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv4Ext"]
-
-
-class FABNetv6ExtHandler(NetworkServiceHandler):
-    """A segment with an IPv6 gateway, with addresses that are reachable from outside."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["FABNetv6Ext"]
-
-
-class L3VPNHandler(NetworkServiceHandler):
-    """A routed network of several sites."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["L3VPN"]
-
-
-class PortMirrorHandler(NetworkServiceHandler):
-    """A copy of the frames of a port."""
-
-    sliver_model: ClassVar[type[SliverRef]] = SERVICES["PortMirror"]
+L2PTPHandler = _handler(SERVICES["L2PTP"])
+L2STSHandler = _handler(SERVICES["L2STS"])
+FABNetv4Handler = _handler(SERVICES["FABNetv4"])
+FABNetv6Handler = _handler(SERVICES["FABNetv6"])
+FABNetv4ExtHandler = _handler(SERVICES["FABNetv4Ext"])
+FABNetv6ExtHandler = _handler(SERVICES["FABNetv6Ext"])
+L3VPNHandler = _handler(SERVICES["L3VPN"])
+PortMirrorHandler = _handler(SERVICES["PortMirror"])
+SwitchHandler = _handler(Switch)
 
 
 def _observed(found: Service, differs: tuple[str, ...]) -> Observed:

@@ -150,6 +150,8 @@ def plugged_devices(
     drivers: HostDrivers, tenant: Tenant, components: Iterable[PciComponent]
 ) -> tuple[PluggedDevice, ...]:
     """Return the PCI functions that the server has of these components, each as its driver sees it."""
+    if not drivers.devices:  # a cloud has moved the server to a worker that the site does not know
+        return ()
     serving = {component.id: drivers.device(component) for component in components}
     asked = {id(driver): driver.plugged(tenant) for driver in serving.values()}
     return tuple(

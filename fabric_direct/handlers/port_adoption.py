@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from fabric_direct.adoption import ServiceAdoption
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import AdoptionDriver, FoundPort, HostDrivers, Port
-from fabric_direct.errors import Conflict, InvalidSliver
-from fabric_direct.handlers.adoption import PortSteps, adoption_driver, refuse_owned
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.handlers.adoption import PortSteps, adoption_driver, refuse_owned, unfinished
 from fabric_direct.handlers.base import field_below
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 from fabric_direct.steps.adoption import FinishPorts
@@ -24,11 +24,7 @@ def refuse_unfinished_ports(held: Iterable[Port]) -> None:
     """Raise Conflict if the adoption of a sliver's ports is unfinished."""
     for port in held:
         if port.unfinished:
-            raise Conflict(
-                f"the adoption of sliver {port.sliver} is unfinished",
-                why="other ports of it may not bear its stamp yet",
-                remedy="adopt it again, or run `fabric-direct recover`",
-            )
+            raise unfinished(port.sliver, "other ports of it may not bear its stamp yet")
 
 
 class PortsAdoption:

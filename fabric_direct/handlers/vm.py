@@ -14,7 +14,7 @@
     reconcile  unplug what was changed → hold ports → plug in, attach (→ power cycle) → verify
                → settings in the guest
     adopt    see :mod:`.adoption`
-    delete   server (and with it NICs, disks, devices) → ports, volumes, clean the devices
+    delete   server (and with it NICs, disks, devices), floating IPs → ports, volumes, clean the devices
              → networks that nobody uses → nothing is left
 
 Everything is found by the sliver's stamp. A step that fails takes the earlier ones back; only the
@@ -24,10 +24,12 @@ removals at the end of modify, and all of delete, have no way back and are recor
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 from fabric_direct.adoption import Adoption
 from fabric_direct.config import Site
+from fabric_direct.deadline import at_once
 from fabric_direct.drivers.contract import (
     DeviceDriver,
     DeviceRecord,
@@ -47,7 +49,7 @@ from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Refused, TimedOut, Unsupported
 from fabric_direct.handlers import actions
 from fabric_direct.handlers.adoption import ServerAdoption, refuse_unfinished
-from fabric_direct.handlers.base import OneModel, Repair
+from fabric_direct.handlers.base import OneModel, Repair, already_there
 from fabric_direct.handlers.compare import (
     differences,
     down,
@@ -70,6 +72,7 @@ from fabric_direct.handlers.found import (
     vnic_of,
     without,
 )
+from fabric_direct.handlers.guestconfig.inside import Inside
 from fabric_direct.handlers.guestconfig.stages import GuestStages
 from fabric_direct.handlers.guestconfig.wanted import refuse_settings
 from fabric_direct.handlers.observation import observe_server, plugged_devices, tenant_of
@@ -103,8 +106,10 @@ from fabric_direct.steps.guest import ForgetGuest, KnowGuest
 from fabric_direct.steps.ports import (
     HoldPort,
     PlugPort,
+    ReleaseFloatingIp,
     ReleasePort,
     ReplugPort,
+    SliverPorts,
     UnplugPort,
 )
 from fabric_direct.steps.server import MakeServer, RemoveServer, StartServer, WriteStamp
@@ -141,16 +146,13 @@ class VMHandler(OneModel):
 
     def create(self, sliver: NodeSliver) -> Flow:
         """Return what makes the server with everything that belongs to it."""
+        self._read_ahead(sliver.id)
         server = self._compute.find(sliver.id)
         refuse_unfinished(server)
         if server is None:
             self._compute.check(sliver, Image.of(self._site, sliver.image))
         elif server.stamp != sliver.stamp():
-            raise Conflict(
-                f"sliver {sliver.id} is there and differs from what is asked for",
-                where=server.instance,
-                remedy="use modify, or delete it first",
-            )
+            raise already_there(sliver, where=server.instance)
         refuse_components(self._drivers, sliver, self._tenant(sliver, server))
         refuse_settings(self._drivers, sliver)
         self._stages = self._guest_stages(sliver)
@@ -324,8 +326,13 @@ class VMHandler(OneModel):
 
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes the server, its ports and its volumes."""
-        ports = [
-            ReleasePort(self._network, ref.id, p.component) for p in self._network.ports(ref.id)
+        self._read_ahead(ref.id)
+        held = self._network.ports(ref.id)
+        ports = [ReleasePort(self._network, ref.id, port.component) for port in held]
+        floating = [
+            ReleaseFloatingIp(self._network, ref.id, port.component)
+            for port in held
+            if port.floating_ip
         ]
         volumes = [
             RemoveVolume(self._volume, ref.id, v.component) for v in self._volume.volumes(ref.id)
@@ -338,12 +345,19 @@ class VMHandler(OneModel):
         missing = unrecorded(functions, records)
         return Flow.of(
             self._record(missing),
-            [RemoveServer(self._compute, ref.id)],
+            [RemoveServer(self._compute, ref.id), *floating],
             self._forget(ref),
             [*ports, *volumes, *map(self._clean, (*records, *missing))],
             [RemoveUnused(self._network, unused)] if unused else [],
             owns_everything=True,
         )
+
+    def _read_ahead(self, sliver_id: str) -> None:
+        """Ask a cloud at once for what is asked for one after the other: the read cache keeps it."""
+        if self._compute.cloud:
+            at_once(
+                partial(self._network.ports, sliver_id), partial(self._volume.volumes, sliver_id)
+            )
 
     def adopt(self, wanted: Adoption) -> Flow:
         """Return what stamps a server that others made, with all that belongs to it."""
@@ -405,26 +419,21 @@ class VMHandler(OneModel):
         return [MakeVolume(self._volume, sliver.id, storage) for storage in own]
 
     def _plugs(self, sliver: NodeSliver) -> list[Step]:
-        nics = [
-            PlugPort(self._compute, self._network, sliver.id, vnic, self._detach)
-            for vnic in sliver.vnics()
-        ]
+        nics = [PlugPort(self._nics(sliver), vnic) for vnic in sliver.vnics()]
         disks = [
             PlugVolume(self._compute, self._volume, sliver.id, storage, self._detach)
             for storage in sliver.volumes()
         ]
         return [*nics, *disks]
 
+    def _nics(self, sliver: NodeSliver) -> SliverPorts:
+        return SliverPorts(self._compute, self._network, sliver.id, self._detach)
+
     def _attachments(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[Step]:
         former = {c.id: c for c in was.devices()} if was else {}
+        device, tenant = self._drivers.device, partial(self._tenant, sliver)
         return [
-            AttachDevice(
-                self._drivers.device(c),
-                partial(self._tenant, sliver),
-                c,
-                self._detach,
-                former.get(c.id),
-            )
+            AttachDevice(device(c), tenant, c, self._detach, former.get(c.id))
             for c in sliver.devices()
         ]
 
@@ -477,21 +486,14 @@ class VMHandler(OneModel):
     ) -> list[Step]:
         changes = ((there["vNIC", vnic.id], vnic) for vnic in vnics)
         return [
-            ReplugPort(
-                self._compute,
-                self._network,
-                sliver.id,
-                was=was,
-                wanted=vnic,
-                unplug=self._detach,
-            )
+            ReplugPort(self._nics(sliver), was=was, wanted=vnic)
             for was, vnic in changes
             if isinstance(was, VNic)
         ]
 
     def _unplug(self, sliver: NodeSliver, component: Component) -> Step:
         if isinstance(component, VNic):
-            return UnplugPort(self._compute, self._network, sliver.id, component, self._detach)
+            return UnplugPort(self._nics(sliver), component)
         if isinstance(component, Storage):
             return UnplugVolume(self._compute, self._volume, sliver.id, component, self._detach)
         tenant = partial(self._tenant, sliver)
@@ -587,7 +589,8 @@ class VMHandler(OneModel):
             assert found  # noqa: S101 - what needs a guest was refused where none is looked into
             return found
 
-        return GuestStages(self._drivers, sliver.id, guest, partial(self._tenant, sliver))
+        tenant = partial(self._tenant, sliver)
+        return GuestStages(Inside(self._drivers, sliver.id, guest, tenant))
 
     def _spec(self, sliver: NodeSliver) -> ServerSpec:
         ports = {p.component: p for p in self._network.ports(sliver.id)}
@@ -674,7 +677,8 @@ class VMHandler(OneModel):
         for component in wanted.devices():
             if component.id in there:
                 yield from self._drivers.device(component).differences(component, tenant)
-        cold = self._cold(wanted.devices()) if found.state is State.RUNNING else None
+        served = wanted.devices() if self._drivers.devices else ()
+        cold = self._cold(served) if found.state is State.RUNNING else None
         if cold and cold.pending(tenant):
             yield "its devices wait for a power cycle"
 
@@ -695,12 +699,11 @@ class VMHandler(OneModel):
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""
         self._drivers.reads.invalidate()
-        return (
-            *self._compute.leftovers(ref.id),
-            *self._network.leftovers(ref.id),
-            *self._volume.leftovers(ref.id),
-            *map(_described, self._records(ref.id)),
-        )
+        drivers = self._compute, self._network, self._volume
+        asked = [partial(driver.leftovers, ref.id) for driver in drivers]
+        records = partial(self._records, ref.id)
+        *left, recorded = at_once(*asked, records)
+        return (*chain.from_iterable(left), *map(_described, recorded))
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
         """Carry an operational action out and return its answer."""

@@ -27,19 +27,17 @@ from fabric_direct.drivers.contract import (
     Plug,
     PluggedPort,
     Port,
-    PortHolder,
-    PortPlugging,
     Server,
 )
-from fabric_direct.errors import Conflict, InvalidSliver
-from fabric_direct.handlers.base import OneModel, Repair, field_below, unknown_wish
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.handlers.base import OneModel, Repair, already_there, field_below, unknown_wish
 from fabric_direct.handlers.compare import vnic_differences
 from fabric_direct.handlers.observation import observed_interface
 from fabric_direct.handlers.port_adoption import PortsAdoption, refuse_unfinished_ports
 from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, VNicInterface
 from fabric_direct.networks import ServerPort, VNicPortsSliver
 from fabric_direct.steps.base import Flow, Step
-from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by, same_place
+from fabric_direct.steps.ports import HoldPort, ReleasePort, SliverPorts, held_by, same_place
 from fabric_direct.steps.server_ports import (
     MoveServerPort,
     PlugServerPort,
@@ -70,11 +68,7 @@ class VNicPortsHandler(OneModel):
         held, plugs = self._network.ports(sliver.id), self._compute.plugs(sliver.id)
         refuse_unfinished_ports(held)
         if differs := tuple(_contradictions(sliver, held, plugs)):
-            raise Conflict(
-                f"sliver {sliver.id} is there and differs from what is asked for",
-                why="; ".join(differs),
-                remedy="use modify, or delete it first",
-            )
+            raise already_there(sliver, why="; ".join(differs))
         return Flow.of(
             self._holds(sliver, sliver.ports),
             self._plug_in(sliver),
@@ -103,7 +97,7 @@ class VNicPortsHandler(OneModel):
             self._holds(sliver, kept),
             self._plug_in(sliver),
             [Verify(lambda: self._differences(sliver, gone))],
-            [UnplugServerPort(*self._of(sliver), name, self._detach) for name in gone],
+            [UnplugServerPort(self._nics(sliver), name) for name in gone],
             [ReleasePort(self._network, sliver.id, name) for name in gone],
             [RemoveUnused(self._network, unused)] if unused else [],
             [Verified(lambda: self._differences(sliver))],
@@ -122,7 +116,7 @@ class VNicPortsHandler(OneModel):
         refuse_unfinished_ports(held)
         names = sorted(_components(held, plugs))
         return Flow.of(
-            [RemoveServerPort(*self._of(ref), name, self._detach) for name in names],
+            [RemoveServerPort(self._nics(ref), name) for name in names],
             [RemoveUnused(self._network, unused)] if unused else [],
             owns_everything=True,
         )
@@ -141,24 +135,20 @@ class VNicPortsHandler(OneModel):
             if port.id not in held or held[port.id].unfinished:
                 yield f"port {port.id} does not bear its stamp"
 
-    def _of(self, ref: SliverRef) -> tuple[PortPlugging, PortHolder, str]:
-        return self._compute, self._network, ref.id
+    def _nics(self, ref: SliverRef) -> SliverPorts:
+        return SliverPorts(self._compute, self._network, ref.id, self._detach)
 
     def _holds(self, sliver: VNicPortsSliver, ports: Iterable[ServerPort]) -> list[Step]:
         return [HoldPort(self._network, sliver.id, sliver.vnic(port)) for port in ports]
 
     def _unplug_changed(self, sliver: VNicPortsSliver, ports: Iterable[ServerPort]) -> list[Step]:
-        of = self._of(sliver)
-        return [
-            MoveServerPort(*of, sliver.vnic(port), self._detach, server=port.server)
-            for port in ports
-        ]
+        nics = self._nics(sliver)
+        return [MoveServerPort(nics, sliver.vnic(port), server=port.server) for port in ports]
 
     def _plug_in(self, sliver: VNicPortsSliver) -> list[Step]:
-        of = self._of(sliver)
+        nics = self._nics(sliver)
         return [
-            PlugServerPort(*of, sliver.vnic(port), self._detach, server=port.server)
-            for port in sliver.ports
+            PlugServerPort(nics, sliver.vnic(port), server=port.server) for port in sliver.ports
         ]
 
     # --- refused
@@ -270,7 +260,7 @@ def _network_of(port: Port, sliver: VNicPortsSliver) -> str:
 
 
 def _server_port(port: Port, plug: Plug) -> ServerPort:
-    interface = held_by(port).model_copy(update={"bandwidth": plug.nic.bandwidth})
+    interface = held_by(port).model_copy(update={"bandwidth": plug.nic.interface().bandwidth})
     return ServerPort(id=port.component, server=plug.server, interface=interface)
 
 

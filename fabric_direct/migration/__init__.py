@@ -8,10 +8,12 @@
     ini, tree   the two forms of an inventory's file
     sources     the files of an inventory, with group_vars and host_vars
     draft       the site as it is assembled, and findings: what is not translated, to do, not needed
-    settings    vm_handler_config.yml, vnic_net_handler_config.yml, net_handler_config.yml
+    settings    vm_handler_config.yml, and those of vNICs, networks, AL2S and switches
     playbooks   the driver that does what a playbook did
     workers     the workers of the inventory -> hosts
     cloud       the head of the inventory -> openstack, clouds.yaml
+    al2s        the AL2S of the inventory -> services.al2s
+    switches    the P4 switches of the inventory -> p4_switches
     nso         the NSO of the inventory -> services.nso
     actor       what to change in the AM actor's configuration
     render      site.yaml and clouds.yaml as text

@@ -10,8 +10,9 @@ _SERVED = {
     ("fabric_am.handlers.vm_handler", "VMHandler"): "VMHandler",
     ("fabric_am.handlers.vnic_net_handler", "VnicNetHandler"): "VnicNetHandler",
     ("fabric_am.handlers.net_handler", "NetHandler"): "NetworkServiceHandler",
+    ("fabric_am.handlers.switch_handler", "SwitchHandler"): "SwitchHandler",
+    ("fabric_am.handlers.al2s_handler", "Al2sHandler"): "NetworkServiceHandler",
 }
-_STAYS = {"Al2sHandler": "AL2S has no driver yet, and stays with fabric_am's Al2sHandler"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _FILE = "config.properties.file"
 
@@ -39,7 +40,7 @@ def _resource(resource: Fields, draft: Draft) -> None:
     if served:
         _change(label, handler, served, draft)
     else:
-        why = _STAYS.get(named, f"{named or 'its handler'} has no counterpart here")
+        why = f"{named or 'its handler'} has no counterpart here"
         draft.skip(handler.place(), f"handler of {label}", why, "leave it as it is")
 
 

@@ -3,10 +3,11 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Inventory, Variables
+from fabric_direct.migration.inventory import Host, Inventory
 from fabric_direct.migration.values import Place, Value, as_list, as_text
 
 AUTH = ("auth_url", "username", "project_name")
@@ -20,49 +21,44 @@ _SITE = {
 }
 
 
-def translate(inventory: Inventory, path: Path, draft: Draft) -> None:
+def translate(inventory: Inventory, draft: Draft) -> None:
     """Put the cloud into the draft."""
-    found = inventory.heads()
-    if not found:
+    found = inventory.of_role("head")
+    if found:
+        _head(inventory.resolved(found[0]), draft)
+        draft.skip_others(found, inventory, "head", "the cloud")
+    else:
         why = "has no group whose name ends with 'head'"
-        draft.skip(Place(str(path)), "head", why, "write openstack: in site.yaml, and clouds.yaml")
-        return
-    first, *more = found
-    _head(inventory.places[first], inventory.variables(first), draft)
-    for name in more:
-        why = f"the cloud was read from {first}"
-        draft.skip(inventory.places[name], f"head {name}", why, "check whether they differ")
+        draft.skip(inventory.place, "head", why, "write openstack: in site.yaml, and clouds.yaml")
 
 
-def _head(place: Place, variables: Variables, draft: Draft) -> None:
-    draft.put(("openstack", "cloud"), draft.name, place)
+def _head(host: Host, draft: Draft) -> None:
+    draft.put(("openstack", "cloud"), draft.name, host.place)
     for variable in AUTH:
-        _login(variable, variables.get(variable), place, draft)
-    _password(variables.get("password"), place, draft)
+        _login(variable, host, draft)
+    why = "is in none of the new files; openstacksdk reads it from a file secure.yaml"
+    password("password", "password", host, why, command(draft.name, draft.secure), draft)
     for variable, path in _SITE.items():
-        draft.take(path, variable, variables.get(variable))
-    groups = variables.get("security_group")
+        draft.take(path, variable, host.variables.get(variable))
+    groups = host.variables.get("security_group")
     draft.take(("openstack", "security_groups"), "security_group", groups, as_list)
-    others(variables, VARIABLES, "OpenStack's API is asked, not its head", draft)
+    others(host, VARIABLES, "OpenStack's API is asked, not its head", draft)
 
 
-def _login(variable: str, value: Value | None, place: Place, draft: Draft) -> None:
+def _login(variable: str, host: Host, draft: Draft) -> None:
     remedy = f"set clouds.{draft.name}.auth.{variable} in clouds.yaml"
-    if value is None:
-        draft.skip(place, variable, "is not set for this head", remedy)
-    elif draft.usable(variable, value, remedy):
-        try:
-            text = as_text(value.content)
-            draft.auth[variable] = address(text) if variable == "auth_url" else text
-        except ValueError as error:
-            draft.skip(value.place, variable, str(error), remedy)
+    convert = address if variable == "auth_url" else as_text
+    text = draft.read(variable, host, convert, remedy, "is not set for this head")
+    if text is not None:
+        draft.auth[variable] = text
 
 
-def address(text: str) -> str:
+def address(content: Any) -> str:
     """Return the address of an API.
 
     :raises ValueError: if it is none, or contains more than that; its content is not in the message.
     """
+    text = as_text(content)
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -74,24 +70,23 @@ def address(text: str) -> str:
     return text
 
 
-def _password(value: Value | None, place: Place, draft: Draft) -> None:
-    why = "is in none of the new files; openstacksdk reads it from a file secure.yaml"
-    line = command(draft.name, draft.secure)
-    password("password", value, place, (why, line), draft)
-
-
-def password(
-    what: str, value: Value | None, place: Place, told: tuple[str, str], draft: Draft
-) -> None:
+def password(what: str, variable: str, host: Host, why: str, line: str, draft: Draft) -> None:
     """Report a password, which is never taken.
 
-    :param told: where it will be read from, and the command that writes it there.
+    :param why: where it will be read from.
+    :param line: the command that writes it there.
     """
-    why, line = told
+    value = host.variables.get(variable)
     hidden = value.hidden() if value else "is not set in the inventory"
-    where = value.place if value else place
     whole = f"{hidden}; it {why}" if hidden else why
-    draft.to_do(where, what, whole, f"run this, and type it in: {line}")
+    draft.to_do(host.place_of(variable), what, whole, f"run this, and type it in: {line}")
+
+
+def certificate(place: Place, what: str, why: str, service: str, draft: Draft) -> None:
+    """Report that the certificate of a service of site.yaml is verified."""
+    field = f"services.{service}.ca_file"
+    remedy = f"name who signed it in site.yaml: {field}, if the system does not know"
+    draft.to_do(place, what, why, remedy)
 
 
 def command(cloud: str, secure: Path) -> str:
@@ -113,16 +108,19 @@ def typed_in(statement: str, path: Path) -> str:
     return f"mkdir -p {folder}; (umask 077; set -C; python3 -c {program} > {file})"
 
 
-def others(variables: Variables, known: set[str], why: str, draft: Draft) -> None:
+def others(host: Host, known: set[str], why: str, draft: Draft) -> None:
     """Report the variables that are not known.
 
     :param why: Ansible's own are not needed.
     """
-    for variable, value in variables.items():
+    for variable, value in host.variables.items():
         if variable.startswith("ansible_"):
             draft.not_needed(value.place, variable, why)
         elif variable not in known:
-            unread = "is not read by fabric_am's playbooks, or has no counterpart"
-            draft.skip(
-                value.place, variable, unread, "check whether something of yours relies on it"
-            )
+            unread(variable, value, draft)
+
+
+def unread(variable: str, value: Value, draft: Draft) -> None:
+    """Report a variable of which nothing is known."""
+    why = "is not read by fabric_am's playbooks, or has no counterpart"
+    draft.skip(value.place, variable, why, "check whether something of yours relies on it")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fabric_direct.config import Site
 from fabric_direct.documents import parse
@@ -12,9 +12,11 @@ from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.documents.tree import dotted
 from fabric_direct.errors import InvalidSite
 from fabric_direct.migration import render
+from fabric_direct.migration.inventory import Host, Inventory
 from fabric_direct.migration.values import Place, Value, as_text
 
-Convert = Callable[[Any], Any]
+T = TypeVar("T")
+Convert = Callable[[Any], T]
 
 
 class Kind(StrEnum):
@@ -66,16 +68,41 @@ class Draft:
         why = f"differs from {self.origins[path]}, which was taken"
         self.skip(place, dotted(path), why, "decide which one is meant, and correct site.yaml")
 
+    def converted(self, variable: str, value: Value, convert: Convert[T], remedy: str) -> T | None:
+        """Return the content of a value; None, and reported, if it cannot be known."""
+        if self.usable(variable, value, remedy):
+            try:
+                return convert(value.content)
+            except ValueError as error:
+                self.skip(value.place, variable, str(error), remedy)
+        return None
+
+    def read(
+        self, variable: str, host: Host, convert: Convert[T], remedy: str, unset: str = "is not set"
+    ) -> T | None:
+        """Return the content of a host's variable; None, and reported, if it cannot be known."""
+        value = host.variables.get(variable)
+        if value is None:
+            self.skip(host.place, variable, unset, remedy)
+            return None
+        return self.converted(variable, value, convert, remedy)
+
     def take(
-        self, path: Steps, variable: str, value: Value | None, convert: Convert = as_text
+        self, path: Steps, variable: str, value: Value | None, convert: Convert[Any] = as_text
     ) -> None:
         """Set a field of the site to a value, or report why it cannot be set."""
-        if value and self.usable(variable, value, f"set {dotted(path)} in site.yaml yourself"):
-            try:
-                self.put(path, convert(value.content), value.place)
-            except ValueError as error:
-                remedy = f"set {dotted(path)} in site.yaml yourself"
-                self.skip(value.place, variable, str(error), remedy)
+        remedy = f"set {dotted(path)} in site.yaml yourself"
+        content = self.converted(variable, value, convert, remedy) if value else None
+        if value and content is not None:
+            self.put(path, content, value.place)
+
+    def skip_others(self, names: list[str], inventory: Inventory, label: str, said: str) -> None:
+        """Report all but the first of some hosts: a site has one such thing."""
+        found, *others = names
+        for name in others:
+            why = f"{said} was read from {found}"
+            place = inventory.hosts[name].place
+            self.skip(place, f"{label} {name}", why, "check whether they differ")
 
     def usable(self, variable: str, value: Value, remedy: str) -> bool:
         """Return whether a value can be known; if not, report why."""

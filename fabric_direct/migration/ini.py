@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from warnings import catch_warnings
 
 from fabric_direct.errors import Refused
-from fabric_direct.migration.inventory import Inventory, expand
+from fabric_direct.migration.inventory import Inventory
 from fabric_direct.migration.values import Place, Value
 
 _SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
@@ -70,30 +70,22 @@ def _hosts(line: _Line, group: str, into: Inventory) -> None:
     values = dict(_assignment(word, line) for word in words)
     if port:
         values.setdefault("ansible_port", Value(port, line.place))
-    for host in _expanded(name, line):
-        into.host(host, line.place).update(values)
-        members = into.group(group, line.place).hosts
-        members += [] if host in members else [host]
+    try:
+        into.add(into.group(group, line.place), name, line.place, values)
+    except ValueError as error:
+        raise line.refusal(str(error)) from None
 
 
 def _words(line: _Line) -> list[str]:
     try:
-        words = shlex.split(line.text, comments=True)
+        return shlex.split(line.text, comments=True)
     except ValueError:
         raise line.refusal("has a quotation mark that is not closed") from None
-    return words
 
 
 def _split_port(pattern: str) -> tuple[str, str]:
     found = _PORT.fullmatch(pattern)
     return (found[1], found[2]) if found and found[1] else (pattern, "")
-
-
-def _expanded(name: str, line: _Line) -> list[str]:
-    try:
-        return expand(name)
-    except ValueError as error:
-        raise line.refusal(f"the host's name {error}") from None
 
 
 def _assignment(text: str, line: _Line) -> tuple[str, Value]:

@@ -5,7 +5,7 @@ A host name may have ranges: ``w[1:3]``, ``w[01:10:3]``, ``w[a:c]``.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fabric_direct.migration.values import Place, Value
 
@@ -14,9 +14,8 @@ MOST = 4096
 """Hosts that one name may stand for."""
 
 _RANGE = re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
-_WORKERS = re.compile(r"(^|[_-])workers?$")
-_CONTROLLERS = re.compile(r"(^|[_-])nso$")
-_HEADS = re.compile(r"(^|[_-])heads?$")
+ROLES = {"worker": "workers?", "head": "heads?", "nso": "nso", "p4_switch": "p4[_-]switch(es)?"}
+"""How the names of the groups end whose hosts have a role."""
 
 
 @dataclass
@@ -29,14 +28,30 @@ class Group:
     variables: Variables = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host, with its variables merged as Ansible does."""
+
+    name: str
+    place: Place
+    """Where it is first named."""
+    variables: Variables
+
+    def place_of(self, variable: str) -> Place:
+        """Return where a variable is set; the host's own place if it is not set."""
+        value = self.variables.get(variable)
+        return value.place if value else self.place
+
+
 @dataclass
 class Inventory:
     """The content of all files of an inventory."""
 
+    place: Place | None = None
+    """The inventory itself."""
     groups: dict[str, Group] = field(default_factory=dict)
-    hosts: dict[str, Variables] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
-    """Where each host is first named."""
+    hosts: dict[str, Host] = field(default_factory=dict)
+    """With the variables that are set beside their names alone."""
     group_vars: dict[str, Variables] = field(default_factory=dict)
     """From files beside the inventory; they override the group's variables in the inventory itself."""
     host_vars: dict[str, Variables] = field(default_factory=dict)
@@ -45,10 +60,14 @@ class Inventory:
         """Return a group, made at its first mention."""
         return self.groups.setdefault(name, Group(place))
 
-    def host(self, name: str, place: Place) -> Variables:
-        """Return the variables of a host, made at its first mention."""
-        self.places.setdefault(name, place)
-        return self.hosts.setdefault(name, {})
+    def add(self, group: Group, pattern: str, place: Place, variables: Variables) -> None:
+        """Add the hosts that a pattern stands for to a group.
+
+        :raises ValueError: as :func:`expand` does.
+        """
+        for name in expand(pattern):
+            self.hosts.setdefault(name, Host(name, place, {})).variables.update(variables)
+            group.hosts += [] if name in group.hosts else [name]
 
     def members(self, *groups: str) -> list[str]:
         """Return the hosts of groups and of all groups in them, each once, in the files' order."""
@@ -56,17 +75,17 @@ class Inventory:
         there = {host for name in within for host in self.groups[name].hosts}
         return [host for host in self.hosts if host in there]
 
-    def workers(self) -> list[str]:
-        """Return the hosts of the groups whose names end with ``worker``."""
-        return self.members(*filter(_WORKERS.search, self.groups))
+    def of_role(self, role: str) -> list[str]:
+        """Return the hosts of the groups whose names end with a role.
 
-    def heads(self) -> list[str]:
-        """Return the hosts of the groups whose names end with ``head``."""
-        return self.members(*filter(_HEADS.search, self.groups))
+        :param role: ``worker``, ``head``, ``nso`` or ``p4_switch``.
+        """
+        ending = re.compile(rf"(^|[_-]){ROLES[role]}$")
+        return self.members(*filter(ending.search, self.groups))
 
-    def controllers(self) -> list[str]:
-        """Return the hosts of the groups whose names end with ``nso``."""
-        return self.members(*filter(_CONTROLLERS.search, self.groups))
+    def resolved(self, name: str) -> Host:
+        """Return a host with its variables."""
+        return replace(self.hosts[name], variables=self.variables(name))
 
     def variables(self, host: str) -> Variables:
         """Return the variables of a host, merged as Ansible does.
@@ -80,7 +99,7 @@ class Inventory:
             merged |= self.groups[name].variables if name in self.groups else {}
         for name in groups:
             merged |= self.group_vars.get(name, {})
-        return merged | self.hosts.get(host, {}) | self.host_vars.get(host, {})
+        return merged | self.hosts[host].variables | self.host_vars.get(host, {})
 
     def _groups_of(self, host: str) -> list[str]:
         names = (name for name in self.groups if name != "all" and host in self.members(name))
@@ -108,25 +127,25 @@ def expand(pattern: str) -> list[str]:
     :raises ValueError: if a range runs backwards, mixes letters and numbers, or is too long.
     """
     if len(pattern) > 255:
-        raise ValueError("is longer than any host's name")
+        raise ValueError("the host's name is longer than any host's name")
     found = _RANGE.search(pattern)
     if not found:
         return [pattern]
     rest = expand(pattern[found.end() :])
     steps = _steps(found[1] or "0", found[2], int(found[3] or 1))
     if not 0 < len(steps) * len(rest) <= MOST:
-        raise ValueError(f"stands for no host, or for more than {MOST}")
+        raise ValueError(f"the host's name stands for no host, or for more than {MOST}")
     return [f"{pattern[: found.start()]}{step}{end}" for step in steps for end in rest]
 
 
 def _steps(first: str, last: str, stride: int) -> list[str]:
     if stride < 1:
-        raise ValueError("has a range with a step of 0")
+        raise ValueError("the host's name has a range with a step of 0")
     if first.isdecimal() and last.isdecimal():
         return list(_numbers(first, last, stride))
     if len(first) == len(last) == 1 and first.isalpha() and last.isalpha():
         return [chr(code) for code in range(ord(first), ord(last) + 1, stride)]
-    raise ValueError("has a range that is neither of numbers nor of single letters")
+    raise ValueError("the host's name has a range that is neither of numbers nor of single letters")
 
 
 def _numbers(first: str, last: str, stride: int) -> Iterator[str]:

@@ -1,13 +1,11 @@
 """Translate the inventory's NSO, by which NetHandler makes services, to services.nso of site.yaml."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fabric_direct.migration import cloud
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Inventory, Variables
-from fabric_direct.migration.values import Place, Value, as_bool, as_list, as_text
+from fabric_direct.migration.inventory import Host, Inventory
+from fabric_direct.migration.values import Place, as_bool, as_list, as_text
 
 PASSWORD_FILE = Path("/etc/fabric-direct/nso-password")
 """Where the operator writes the password."""
@@ -18,50 +16,36 @@ _YOURSELF = "write services.nso in site.yaml yourself: url, user, password_file,
 _JSONRPC = "/jsonrpc"
 
 
-def translate(inventory: Inventory, path: Path, draft: Draft) -> None:
+def translate(inventory: Inventory, draft: Draft) -> None:
     """Put the NSO into the draft; report it as missing if a resource type needs it."""
-    found = inventory.controllers()
+    found = inventory.of_role("nso")
     if found:
-        first, *others = found
-        _controller(inventory.places[first], inventory.variables(first), draft)
-        for name in others:
-            why = f"the NSO was read from {first}"
-            draft.skip(inventory.places[name], f"NSO {name}", why, "check whether they differ")
+        _controller(inventory.resolved(found[0]), draft)
+        draft.skip_others(found, inventory, "NSO", "the NSO")
     elif "nso" in draft.site.get("drivers", {}).values():
-        draft.skip(Place(str(path)), "NSO", "has no group whose name ends with 'nso'", _YOURSELF)
+        draft.skip(inventory.place, "NSO", "has no group whose name ends with 'nso'", _YOURSELF)
 
 
-def _controller(place: Place, variables: Variables, draft: Draft) -> None:
-    url = _read("url", variables, place, draft, _restconf)
-    user = _read("username", variables, place, draft, as_text)
+def _controller(host: Host, draft: Draft) -> None:
+    url = draft.read("url", host, _restconf, _YOURSELF)
+    user = draft.read("username", host, as_text, _YOURSELF)
     if url and user:
         settings = {"url": url, "user": user, "password_file": str(PASSWORD_FILE)}
-        draft.put(_PATH, settings, place)
+        draft.put(_PATH, settings, host.place)
         routers = draft.border_routers
         draft.take((*_PATH, "border_routers"), "network.border_routers", routers, as_list)
-        _differences(variables["url"].place, draft)
-    _password(variables.get("password"), place, draft)
-    _certificates(variables.get("validate_certs"), place, draft)
-    cloud.others(variables, _VARIABLES, "NSO's API is asked, not its machine", draft)
-
-
-def _read(
-    name: str, variables: Variables, place: Place, draft: Draft, convert: Callable[[Any], str]
-) -> str:
-    """Return a variable's value; empty, and reported, if it cannot be known."""
-    value = variables.get(name)
-    if value is None:
-        draft.skip(place, name, "is not set for this NSO", _YOURSELF)
-    elif draft.usable(name, value, _YOURSELF):
-        try:
-            return convert(value.content)
-        except ValueError as error:
-            draft.skip(value.place, name, str(error), _YOURSELF)
-    return ""
+        _differences(host.place_of("url"), draft)
+    why = "is in none of the new files; services.nso.password_file is read for each request"
+    line = cloud.typed_in("print(getpass.getpass())", PASSWORD_FILE)
+    cloud.password("password of NSO", "password", host, why, line, draft)
+    if not _verified(host):
+        place, why = host.place_of("validate_certs"), "NSO's certificate is verified, always"
+        cloud.certificate(place, "validate_certs", why, "nso", draft)
+    cloud.others(host, _VARIABLES, "NSO's API is asked, not its machine", draft)
 
 
 def _restconf(content: object) -> str:
-    url = cloud.address(as_text(content)).rstrip("/")
+    url = cloud.address(content).rstrip("/")
     if not url.endswith(_JSONRPC):
         raise ValueError(f"does not end with {_JSONRPC}, so the place of RESTCONF is unknown")
     return f"{url.removesuffix(_JSONRPC)}/restconf"
@@ -78,20 +62,9 @@ def _differences(place: Place, draft: Draft) -> None:
     draft.to_do(place, "services.nso.burst_unit", why, remedy)
 
 
-def _password(value: Value | None, place: Place, draft: Draft) -> None:
-    why = "is in none of the new files; services.nso.password_file is read for each request"
-    line = cloud.typed_in("print(getpass.getpass())", PASSWORD_FILE)
-    cloud.password("password of NSO", value, place, (why, line), draft)
-
-
-def _certificates(value: Value | None, place: Place, draft: Draft) -> None:
+def _verified(host: Host) -> bool:
+    value = host.variables.get("validate_certs")
     try:
-        verified = value is not None and as_bool(value.content)
+        return value is not None and as_bool(value.content)
     except ValueError:
-        verified = False
-    if not verified:
-        why = "NSO's certificate is verified, always"
-        remedy = (
-            "name who signed it in site.yaml: services.nso.ca_file, if the system does not know"
-        )
-        draft.to_do(value.place if value else place, "validate_certs", why, remedy)
+        return False

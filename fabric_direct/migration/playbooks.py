@@ -8,12 +8,13 @@ from fabric_direct.network_services import SERVICES
 
 _VM, _PCI = "head_vm_provisioning.yml", "worker_pci_provisioning.yml"
 _PORT, _LIBVIRT = "head_port_provisioning.yml", "worker_libvirt_operations.yml"
-_NSO = "netam_nso_data.yml"
+_NSO, _AL2S = "netam_nso_data.yml", "al2s.yml"
 
 # Resource type -> its field below `drivers:`, and the driver for each of upstream's playbooks.
-_SERVICES = {kind: (kind, {_NSO: "nso"}) for kind in SERVICES}
+_SERVICES = {kind: (kind, {_NSO: "nso", _AL2S: "al2s"}) for kind in SERVICES}
 _TYPES = _SERVICES | {
     "VM": ("VM", {_VM: "openstack"}),
+    "Switch": ("Switch", {"head_switch_provisioning.yml": "p4switch"}),
     "Storage": ("Storage", {"head_volume_provisioning.yml": "openstack"}),
     "SharedNIC-OpenStack-vNIC": ("vNIC", {_PORT: "openstack"}),
     "L2Bridge": ("vNIC", {_PORT: "openstack"}),
@@ -47,10 +48,6 @@ _WITHIN = {
     },
     "cleanup": {"NVME": "nvme_cleanup.yml", "ALL": _VM},
 }
-_OTHERS = {
-    "head_switch_provisioning.yml": "fabric_am's SwitchHandler serves it",
-    "al2s.yml": "AL2S has no driver yet, and stays with fabric_am's Al2sHandler",
-}
 
 
 def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
@@ -68,14 +65,19 @@ def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
 def _type(name: str, value: Value, draft: Draft) -> None:
     label, playbook = f"playbooks.{name}", _file(value)
     kind, _, model = name.partition("_")
-    types = _SERVICES if playbook == _NSO else _TYPES
-    if playbook in _OTHERS or kind not in types:
+    types = _SERVICES if playbook in (_NSO, _AL2S) else _TYPES
+    if kind not in types:
         _not_served(label, value, draft)
         return
     key, drivers = types[kind]
     usual = next(iter(drivers.values()))
     path = ("drivers", f"{key}_{model}" if model else key)
     draft.put(path, drivers.get(playbook, usual), value.place)
+    if (kind, playbook) == ("L2PTP", _AL2S):
+        why = (
+            "fabric_am does nothing for a circuit of AL2S, and reports success; here it is refused"
+        )
+        draft.to_do(value.place, label, why, "do not advertise L2PTP of AL2S")
     if playbook not in drivers:
         _own(label, value, f"{'.'.join(path)}: {usual} does what fabric_am's playbook does", draft)
 
@@ -95,8 +97,7 @@ def _own(label: str, value: Value, instead: str, draft: Draft) -> None:
 
 
 def _not_served(label: str, value: Value, draft: Draft) -> None:
-    whose = _OTHERS.get(_file(value))
-    why = "is not served here" + (f"; {whose}" if whose else "")
+    why = "is not served here"
     remedy = "leave the handler of this type as it is in the actor's configuration"
     draft.skip(value.place, label, why, remedy)
 

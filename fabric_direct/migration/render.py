@@ -1,12 +1,22 @@
 """Render site.yaml and clouds.yaml as text. A YAML writer writes all values; comments are ours."""
 
 import re
+from collections.abc import Iterable
 from textwrap import indent
 from typing import Any
 
 import yaml
 
-_ORDER = ("drivers", "openstack", "services", "guest_access", "actor", "hosts", "images")
+_ORDER = (
+    "drivers",
+    "openstack",
+    "p4_switches",
+    "services",
+    "guest_access",
+    "actor",
+    "hosts",
+    "images",
+)
 _SITE = """\
 # A site, translated from the configuration of fabric_am. All fields: docs/operating.md of fabric-direct,
 # or `fabric-direct schema site`.
@@ -55,7 +65,7 @@ def clouds(name: str, auth: dict[str, str]) -> str:
     return _CLOUDS % name + _dumped({"clouds": {name: {"auth": auth | domains}}})
 
 
-def common_name(hosts: tuple[str, ...]) -> str:
+def common_name(hosts: Iterable[str]) -> str:
     """Return the part before ``-`` that all names share: ``renc`` of ``renc-w1``, ``renc-hn``."""
     names = {host.split(".")[0].partition("-")[0] for host in hosts}
     found = next(iter(names)) if len(names) == 1 else ""

@@ -1,21 +1,24 @@
-"""Translate ``vm_handler_config.yml``, ``vnic_net_handler_config.yml``, ``net_handler_config.yml``."""
+"""Translate ``vm_handler_config.yml``, and those of vNICs, networks and AL2S."""
+
+from typing import Any
 
 from fabric_direct.migration import playbooks
 from fabric_direct.migration.draft import Convert, Draft
 from fabric_direct.migration.values import Fields, Value, as_bool, as_path, as_text
 
-_RUNTIME: dict[str, tuple[tuple[str, ...], Convert]] = {
-    "disable_fip": (("actor", "floating_ip"), lambda content: not as_bool(content)),
-    "max_flavor": (("actor", "max_flavor"), as_text),
-    "network_name_prefix": (("actor", "network_prefix"), as_text),
+_TAKEN: dict[str, tuple[tuple[str, ...], Convert[Any]]] = {
+    "runtime.disable_fip": (("actor", "floating_ip"), lambda content: not as_bool(content)),
+    "runtime.max_flavor": (("actor", "max_flavor"), as_text),
+    "runtime.network_name_prefix": (("actor", "network_prefix"), as_text),
+    "playbooks.admin_ssh_key": (("guest_access", "ssh_key"), as_path),
 }
 _NOT_NEEDED = {
-    ("ansible", "ansible_python_interpreter"): "there is no Ansible",
-    ("runtime", "ssh_retries"): "a guest is waited for by time: limits.guest_boot",
-    ("runtime", "delete_retries"): "a delete ends when nothing is left: limits.delete",
-    ("playbooks", "location"): "there are no playbooks",
-    ("playbooks", "inventory_location"): "the workers are in site.yaml",
-    ("playbooks", "hostname_suffix"): "the workers have the inventory's names",
+    "ansible.ansible_python_interpreter": "there is no Ansible",
+    "runtime.ssh_retries": "a guest is waited for by time: limits.guest_boot",
+    "runtime.delete_retries": "a delete ends when nothing is left: limits.delete",
+    "playbooks.location": "there are no playbooks",
+    "playbooks.inventory_location": "the workers are in site.yaml",
+    "playbooks.hostname_suffix": "the workers have the inventory's names",
 }
 _SECTIONS = ("ansible", "runtime", "playbooks", "network")
 
@@ -35,15 +38,13 @@ def translate(document: Fields, draft: Draft) -> None:
 
 def _field(section: str, name: str, value: Value, document: Fields, draft: Draft) -> None:
     label = f"{section}.{name}"
-    if (section, name) in _NOT_NEEDED:
-        draft.not_needed(value.place, label, _NOT_NEEDED[section, name])
-    elif section == "runtime" and name in _RUNTIME:
-        path, convert = _RUNTIME[name]
+    if label in _NOT_NEEDED:
+        draft.not_needed(value.place, label, _NOT_NEEDED[label])
+    elif label in _TAKEN:
+        path, convert = _TAKEN[label]
         draft.take(path, label, value, convert)
     elif label == "runtime.images":
         _images(document.get("runtime", "images"), draft)
-    elif label == "playbooks.admin_ssh_key":
-        draft.take(("guest_access", "ssh_key"), label, value, as_path)
     elif label == "network.border_routers":
         draft.border_routers = value
     elif section == "playbooks":

@@ -27,7 +27,7 @@ def read_inventory(path: Path, draft: Draft) -> Inventory:
     """
     if not path.exists():
         raise Refused(f"cannot read {path}", why="No such file or directory")
-    found = Inventory()
+    found = Inventory(Place(str(path)))
     for file in _files(path):
         _read(file, draft, found)
     base = path if path.is_dir() else path.parent
@@ -50,9 +50,7 @@ def _passed(path: Path) -> bool:
 
 
 def _read(path: Path, draft: Draft, into: Inventory) -> None:
-    text = read_text(path, Refused)
-    if _withheld(path, text, draft):
-        return
+    text = _text(path, draft)
     if not path.name.endswith(_YAML):
         ini.read(text, str(path), into)
         return
@@ -68,16 +66,17 @@ def _read(path: Path, draft: Draft, into: Inventory) -> None:
 _INSTEAD = "write what `ansible-inventory --list --yaml` prints into a file, and give that instead"
 
 
-def _withheld(path: Path, text: str, draft: Draft) -> bool:
-    """Return whether a file is a vault or a program, and report it."""
+def _text(path: Path, draft: Draft) -> str:
+    """Return the text of a file; empty, and reported, if it is a vault or a program."""
+    text = read_text(path, Refused)
     if text.startswith(VAULT):
         why = "is encrypted with ansible-vault: nothing of it was read"
         draft.skip(Place(str(path)), "the file", why, f"read it with `ansible-vault view {path}`")
-    elif text.startswith("#!") and os.access(path, os.X_OK):
+        return ""
+    if text.startswith("#!") and os.access(path, os.X_OK):
         draft.skip(Place(str(path)), "the file", "is a program, which is not run", _INSTEAD)
-    else:
-        return False
-    return True
+        return ""
+    return text
 
 
 def _beside(folder: Path, draft: Draft) -> dict[str, Variables]:
@@ -87,10 +86,6 @@ def _beside(folder: Path, draft: Draft) -> dict[str, Variables]:
         if not _passed(entry):
             name = entry.stem if entry.suffix in _YAML else entry.name
             for file in _files(entry):
-                found.setdefault(name, {}).update(_variables(file, draft))
+                document = parse_document(_text(file, draft), str(file))
+                found.setdefault(name, {}).update(document.values())
     return found
-
-
-def _variables(path: Path, draft: Draft) -> Variables:
-    text = read_text(path, Refused)
-    return {} if _withheld(path, text, draft) else parse_document(text, str(path)).values()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric_direct.migration import actor, cloud, nso, render, settings, workers
+from fabric_direct.migration import actor, al2s, cloud, nso, render, settings, switches, workers
 from fabric_direct.migration.draft import Draft, Finding, settle
 from fabric_direct.migration.inventory import Inventory
 from fabric_direct.migration.sources import read_inventory
@@ -20,6 +20,10 @@ class Sources:
     """``vnic_net_handler_config.yml``"""
     net: Path | None = None
     """``net_handler_config.yml``"""
+    al2s: Path | None = None
+    """``al2s_handler_config.yml``"""
+    switch: Path | None = None
+    """``switch_handler_config.yml``"""
     inventory: Path | None = None
     """The Ansible inventory: an INI or YAML file, or a directory."""
     actor_config: Path | None = None
@@ -49,15 +53,14 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     config = read_document(sources.actor_config) if sources.actor_config else None
     inventory = read_inventory(sources.inventory, draft) if sources.inventory else Inventory()
     draft.name = _name(config, inventory)
-    for path in (sources.vm, sources.vnic, sources.net):
+    for path in (sources.vm, sources.vnic, sources.net, sources.al2s, sources.switch):
         if path:
             settings.translate(read_document(path), draft)
     if sources.inventory:
-        cloud.translate(inventory, sources.inventory, draft)
-        nso.translate(inventory, sources.inventory, draft)
-        workers.translate(inventory, sources.inventory, draft)
+        for part in (cloud, al2s, nso, switches, workers):
+            part.translate(inventory, draft)
     else:
-        remedy = "give it: --inventory, for cloud, workers and NSO"
+        remedy = "give it: --inventory, for cloud, workers, NSO and AL2S"
         draft.skip(None, "inventory", "was not given", remedy)
     if config:
         actor.translate(config, draft)
@@ -68,6 +71,6 @@ def migrate(sources: Sources, secure: Path) -> Migration:
 
 def _name(config: Fields | None, inventory: Inventory) -> str:
     """Return a name for the site: the actor's, or the common prefix of its heads and workers."""
-    hosts = (*inventory.workers(), *inventory.heads())
+    hosts = (*inventory.of_role("worker"), *inventory.of_role("head"))
     found = actor.name(config) if config else None
     return found or render.common_name(hosts) or "fabric"

@@ -1,6 +1,6 @@
 """Read an inventory's file in YAML form: groups with ``hosts``, ``vars`` and ``children``."""
 
-from fabric_direct.migration.inventory import Inventory, expand
+from fabric_direct.migration.inventory import Group, Inventory
 from fabric_direct.migration.values import Fields
 
 
@@ -19,19 +19,15 @@ def _group(name: str, fields: Fields, into: Inventory) -> None:
     if unknown:
         raise fields.get(min(unknown)).refusal("a group has hosts, vars and children only")
     for pattern in fields.get("hosts").values():
-        hosts = _hosts(pattern, fields.get("hosts", pattern), into)
-        group.hosts += [host for host in hosts if host not in group.hosts]
+        _hosts(pattern, fields.get("hosts", pattern), group, into)
     group.variables |= fields.get("vars").values()
     for child in fields.get("children").values():
         group.children.append(child)
         _group(child, fields.get("children", child), into)
 
 
-def _hosts(pattern: str, fields: Fields, into: Inventory) -> list[str]:
+def _hosts(pattern: str, fields: Fields, group: Group, into: Inventory) -> None:
     try:
-        names = expand(pattern)
+        into.add(group, pattern, fields.place(), fields.values())
     except ValueError as error:
-        raise fields.refusal(f"the host's name {error}") from None
-    for name in names:
-        into.host(name, fields.place()).update(fields.values())
-    return names
+        raise fields.refusal(str(error)) from None

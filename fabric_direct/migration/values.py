@@ -156,11 +156,11 @@ class Fields:
     def _content(self) -> Any:
         content = self.tree.value
         for step in self.path:
-            if isinstance(content, list) and isinstance(step, int):
-                content = content[step]
-            elif content is None or (isinstance(content, dict) and step not in content):
+            if content is None:
                 return None
-            elif isinstance(content, dict):
+            if isinstance(content, dict):
+                content = content.get(step)
+            elif isinstance(content, list) and isinstance(step, int):
                 content = content[step]
             else:
                 raise self.refusal("is below something that is not a mapping of fields")

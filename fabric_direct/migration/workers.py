@@ -1,13 +1,13 @@
 """Translate the inventory's workers to hosts of the site."""
 
 import re
-from pathlib import Path
+from itertools import chain
 from urllib.parse import quote
 
-from fabric_direct.migration import cloud
+from fabric_direct.migration import al2s, cloud
 from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Inventory, Variables
-from fabric_direct.migration.values import Place, Value, as_path, as_text
+from fabric_direct.migration.inventory import ROLES, Host, Inventory
+from fabric_direct.migration.values import Value, as_path, as_text
 
 Names = tuple[str, ...]
 
@@ -28,65 +28,73 @@ _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:]+(%[A-Za-z0-9._-]
 _HOST_KEYS = re.compile(r"\s*(-o\s*(StrictHostKeyChecking|UserKnownHostsFile)=\S+(\s+|$))*")
 
 
-def translate(inventory: Inventory, path: Path, draft: Draft) -> None:
+def translate(inventory: Inventory, draft: Draft) -> None:
     """Put the workers into the draft, and report groups of other hosts."""
-    found = inventory.workers()
+    found = inventory.of_role("worker")
     for name in found:
-        _worker(name, inventory.places[name], inventory.variables(name), draft)
+        _worker(inventory.resolved(name), draft)
     if not found:
         why = "has no group whose name ends with 'worker'"
-        draft.skip(Place(str(path)), "workers", why, "add the workers to site.yaml: hosts")
+        draft.skip(inventory.place, "workers", why, "add the workers to site.yaml: hosts")
     _others(inventory, draft)
 
 
-def _worker(name: str, place: Place, variables: Variables, draft: Draft) -> None:
-    local = variables.get("ansible_connection")
+def _worker(host: Host, draft: Draft) -> None:
+    name, local = host.name, host.variables.get("ansible_connection")
     if local and local.content == "local":
-        draft.put(("hosts", name), {"libvirt": "qemu:///system"}, place)
+        draft.put(("hosts", name), {"libvirt": "qemu:///system"}, host.place)
     else:
-        _remote(name, place, variables, draft)
+        _remote(host, draft)
     remedy = f"fabric-direct devices {name} --all lists what is there; name what may be given away"
     why = "the list of devices that may be passed through is in none of these files"
-    draft.to_do(place, f"hosts.{name}.devices", why, remedy)
-    for variable, value in variables.items():
+    draft.to_do(host.place, f"hosts.{name}.devices", why, remedy)
+    for variable, value in host.variables.items():
         _other(variable, value, draft)
 
 
-def _remote(name: str, place: Place, variables: Variables, draft: Draft) -> None:
-    address, user, port, key = (
-        _plain(names, name, variables, draft) for names in (_HOST, _USER, _PORT, _KEY)
-    )
-    if address is None or user is None or port is None:
+def _remote(host: Host, draft: Draft) -> None:
+    label = f"hosts.{host.name}"
+    where = login(label, host, draft)
+    key = _plain(_KEY, label, host, draft)
+    if not where:
         return
-    where = _where(address or name, user or "root", port)
+    fields = {"libvirt": f"qemu+ssh://{where}/system", "ssh": f"ssh://{where}"}
+    if key:
+        fields |= {"libvirt": f"{fields['libvirt']}?keyfile={quote(key)}", "ssh_key": key}
+    draft.put(("hosts", host.name), fields, host.place)
+    if not where.startswith("root@"):
+        user = next(name for name in reversed(_USER) if name in host.variables)
+        why = "a worker's devices and links need root, and nothing here becomes another user"
+        remedy = "let root in by key, and name it in site.yaml: hosts: libvirt, ssh"
+        draft.to_do(host.place_of(user), "ansible_user", why, remedy)
+
+
+def login(label: str, host: Host, draft: Draft) -> str:
+    """Return ``user@host:port`` of a host; empty, and reported, if it cannot be known.
+
+    :param label: what it becomes in site.yaml: ``hosts.w1``.
+    """
+    address, user, port = (_plain(names, label, host, draft) for names in (_HOST, _USER, _PORT))
+    if address is None or user is None or port is None:
+        return ""
+    where = _where(address or host.name, user or "root", port)
     if not where:
         why = "its address is not a host name or IP address, or its port is not a number"
-        draft.skip(place, f"hosts.{name}", why, _yourself(name))
-        return
-    host = {"libvirt": f"qemu+ssh://{where}/system", "ssh": f"ssh://{where}"}
-    if key:
-        host = {**host, "libvirt": f"{host['libvirt']}?keyfile={quote(key)}", "ssh_key": key}
-    draft.put(("hosts", name), host, place)
-    _rights(user, variables, draft)
+        draft.skip(host.place, label, why, _yourself(label))
+    return where
 
 
-def _plain(names: Names, host: str, variables: Variables, draft: Draft) -> str | None:
-    """Return the value of a variable; empty if it is not set, None if it cannot be known."""
-    variable = next((name for name in reversed(names) if name in variables), None)
+def _plain(names: Names, label: str, host: Host, draft: Draft) -> str | None:
+    """Return the value of a variable as text; empty if it is not set, None if it cannot be known."""
+    variable = next((name for name in reversed(names) if name in host.variables), None)
     if not variable:
         return ""
-    value = variables[variable]
-    if not draft.usable(variable, value, _yourself(host)):
-        return None
-    try:
-        return as_path(value.content) if names is _KEY else as_text(value.content)
-    except ValueError as error:
-        draft.skip(value.place, variable, str(error), _yourself(host))
-        return None
+    convert = as_path if names is _KEY else as_text
+    return draft.converted(variable, host.variables[variable], convert, _yourself(label))
 
 
-def _yourself(host: str) -> str:
-    return f"complete hosts.{host} in site.yaml yourself: libvirt, ssh, ssh_key"
+def _yourself(label: str) -> str:
+    return f"complete {label} in site.yaml yourself: how it is reached, and ssh_key"
 
 
 def _where(address: str, user: str, port: str) -> str:
@@ -95,14 +103,6 @@ def _where(address: str, user: str, port: str) -> str:
         return ""
     host = f"[{address}]" if ":" in address else address
     return f"{quote(user, safe='')}@{host}" + (f":{port}" if port else "")
-
-
-def _rights(user: str, variables: Variables, draft: Draft) -> None:
-    if user not in ("", "root"):
-        value = variables[next(name for name in reversed(_USER) if name in variables)]
-        why = "a worker's devices and links need root, and nothing here becomes another user"
-        remedy = "let root in by key, and name it in site.yaml: hosts: libvirt, ssh"
-        draft.to_do(value.place, "ansible_user", why, remedy)
 
 
 def _other(name: str, value: Value, draft: Draft) -> None:
@@ -119,8 +119,7 @@ def _other(name: str, value: Value, draft: Draft) -> None:
     elif name in _ARGUMENTS:
         _arguments(name, value, draft)
     elif name not in _TAKEN | cloud.VARIABLES:
-        why = "is not read by fabric_am's playbooks, or has no counterpart"
-        draft.skip(value.place, name, why, "check whether something of yours relies on it")
+        cloud.unread(name, value, draft)
 
 
 def _arguments(name: str, value: Value, draft: Draft) -> None:
@@ -134,10 +133,10 @@ def _arguments(name: str, value: Value, draft: Draft) -> None:
 
 
 def _others(inventory: Inventory, draft: Draft) -> None:
-    """Report groups without workers, heads and NSO."""
-    known = {*inventory.workers(), *inventory.heads(), *inventory.controllers()}
+    """Report groups without workers, heads, NSO, AL2S and switches."""
+    known = {*chain(*map(inventory.of_role, ROLES)), *al2s.hosts(inventory)}
     for name, group in inventory.groups.items():
-        hosts = set(inventory.members(name))
-        if name not in ("all", "ungrouped") and hosts and not hosts & known:
-            why = f"has no worker, head or NSO among its hosts ({len(hosts)})"
+        members = inventory.members(name)
+        if name not in ("all", "ungrouped") and members and known.isdisjoint(members):
+            why = f"has no worker, head, NSO, AL2S or switch among its hosts ({len(members)})"
             draft.skip(group.place, f"group {name}", why, "leave it to the handler that needs it")

@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS claim (
 )
 """
 
+_SINCE = "SELECT * FROM claim WHERE until >= ? ORDER BY sliver"
+
 Clock = Callable[[], float]
 """Tells the seconds since the epoch."""
 
@@ -69,8 +71,7 @@ class Book:
 
         :param moment: seconds since the epoch.
         """
-        rows = self._db.execute("SELECT * FROM claim WHERE until >= ? ORDER BY sliver", (moment,))
-        return tuple(map(_claim, rows))
+        return tuple(map(_claim, self._db.execute(_SINCE, (moment,))))
 
     def take(self, claims: Iterable[Claim]) -> None:
         """Store claims; they replace earlier claims of the same slivers."""
@@ -110,22 +111,16 @@ class Claims:
 
     def since(self, moment: float) -> tuple[Claim, ...]:
         """Return what :meth:`Book.since` does, without a lock."""
-        if not self._database.exists():
-            return ()
-        with self._database.reading() as db:
-            return Book(db, self._lifetime, self._clock).since(moment)
+        return tuple(map(_claim, self._database.rows(_SINCE, moment)))
 
     def homes(self) -> dict[str, str]:
         """Return the hosts of all slivers that have a claim, expired or not, or are remembered."""
-        if not self._database.exists():
-            return {}
-        with self._database.reading() as db:
-            return dict(db.execute("SELECT sliver, host FROM claim ORDER BY sliver"))
+        return dict(self._database.rows("SELECT sliver, host FROM claim ORDER BY sliver"))
 
     def renew(self, sliver: str, host: str) -> bool:
         """Extend a sliver's claim on a host; return False if it has none or it is expired."""
         now = self._clock()
-        changed = self._change(
+        changed = self._database.change(
             "UPDATE claim SET until = ? WHERE sliver = ? AND host = ? AND until >= ?",
             *(now + self._lifetime, sliver, host, now),
         )
@@ -139,27 +134,16 @@ class Claims:
 
     def settle(self, sliver: str) -> None:
         """End a claim, if there is one: the sliver is visible on its host."""
-        self._change(
-            "UPDATE claim SET until = min(until, ?) WHERE sliver = ?", self._clock(), sliver
-        )
+        statement = "UPDATE claim SET until = min(until, ?) WHERE sliver = ?"
+        self._database.change(statement, self._clock(), sliver)
 
     def drop(self, sliver: str) -> None:
         """Delete everything about a sliver."""
-        self._change("DELETE FROM claim WHERE sliver = ?", sliver)
-
-    def _change(self, statement: str, *values: object) -> int:
-        """Return the number of claims that were changed."""
-        if not self._database.exists():
-            return 0
-        with self._database.changing() as db:
-            return db.execute(statement, values).rowcount
+        self._database.change("DELETE FROM claim WHERE sliver = ?", sliver)
 
     def home(self, sliver: str) -> str | None:
         """Return the host that was last chosen for a sliver, or None if it was dropped since."""
-        if not self._database.exists():
-            return None
-        with self._database.reading() as db:
-            rows = db.execute("SELECT host FROM claim WHERE sliver = ?", (sliver,)).fetchall()
+        rows = self._database.rows("SELECT host FROM claim WHERE sliver = ?", sliver)
         return str(rows[0][0]) if rows else None
 
 

@@ -8,7 +8,7 @@ import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class Hardware:
         self.first = np.searchsorted(self.host, np.arange(len(states) + 1))
         """By host: the number of its first device."""
         self.node = np.fromiter(
-            chain.from_iterable(map(_places, states, devices)), np.int64, len(flat)
+            chain.from_iterable(map(_places, self.node_ids, devices)), np.int64, len(flat)
         ) % (self.nodes + 1)
         """By device: the index of its NUMA node, or ``nodes`` if that is unknown."""
         self.kinds, self.kind = _kinds(flat, needs)
@@ -116,10 +116,8 @@ class Hardware:
     def free_on(self, hosts: int) -> NDArray[np.int16]:
         """Return (hosts, nodes + 1, kinds): the number of devices."""
         shape = (hosts, self.nodes + 1, len(self.kinds))
-        flat: Any = (
-            np.ravel_multi_index((self.host, self.node, self.kind), shape) if self.functions else []
-        )
-        counts = np.bincount(np.asarray(flat, dtype=np.int64), minlength=int(np.prod(shape)))
+        flat = (self.host * shape[1] + self.node) * shape[2] + self.kind
+        counts = np.bincount(flat, minlength=hosts * shape[1] * shape[2])
         return counts.astype(np.int16).reshape(shape)
 
     def function_device(self, hosts: int) -> NDArray[np.int32]:
@@ -197,9 +195,8 @@ def _each_once(devices: Iterable[FreeDevice]) -> Iterator[FreeDevice]:
             yield device
 
 
-def _places(state: HostState, devices: Iterable[FreeDevice]) -> list[int]:
+def _places(ids: Sequence[int], devices: Iterable[FreeDevice]) -> list[int]:
     """Return the index of each device's NUMA node among the host's; -1 if it is unknown."""
-    ids = sorted(node.id for node in state.numa_nodes)
     places: dict[int | None, int] = {node: place for place, node in enumerate(ids)}
     if len(ids) == 1:
         places[None] = 0

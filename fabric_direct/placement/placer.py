@@ -8,6 +8,7 @@ from typing import Any
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
+from fabric_direct.extras import require
 from fabric_direct.model import AUTO, NodeSliver
 from fabric_direct.placement.claims import Claims, claim_of
 from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
@@ -79,6 +80,7 @@ class Placer:
 
     def explain(self, sliver: NodeSliver) -> Explanation:
         """Return for each host the filter that refuses the sliver, or its cost there."""
+        require("placement")
         from fabric_direct.placement.place import explain  # noqa: PLC0415 - NumPy only where it is needed
 
         view = self._view()
@@ -94,6 +96,7 @@ class Placer:
         :raises Conflict: if an assignment is not possible any more.
         :raises InvalidSliver: if the plan is not for these slivers.
         """
+        require("placement")
         from fabric_direct.placement.place import check  # noqa: PLC0415 - NumPy only where it is needed
 
         by_id = {sliver.id: sliver for sliver in slivers}
@@ -191,6 +194,7 @@ class Placer:
     def _place(
         self, requests: Sequence[Request], hosts: Sequence[HostState], *, partial: bool
     ) -> BuildPlan:
+        require("placement")
         from fabric_direct.placement.place import place  # noqa: PLC0415 - NumPy only where it is needed
 
         return place(requests, hosts, self._site.placement, partial=partial)

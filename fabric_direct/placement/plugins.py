@@ -71,12 +71,10 @@ class Rules:
 
     def without(self, faulty: Faulty) -> "Rules":
         """Return the rules without one that failed."""
-        kept = dict(self.filters if faulty.kind == "filter" else self.costs)
-        del kept[faulty.name]
+        filters, costs = dict(self.filters), dict(self.costs)
+        del (filters if faulty.kind == "filter" else costs)[faulty.name]
         warnings = (*self.warnings, str(faulty))
-        if faulty.kind == "filter":
-            return replace(self, filters=kept, warnings=warnings)
-        return replace(self, costs=kept, warnings=warnings)
+        return replace(self, filters=filters, costs=costs, warnings=warnings)
 
 
 def rules(settings: PlacementSettings) -> Rules:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fabric_direct.model import Finding, SliverRef
+from fabric_direct.model import FieldChange, Finding, SliverRef
 
 
 class Step(ABC):
@@ -33,6 +33,13 @@ class Step(ABC):
     @abstractmethod
     def check(self) -> Finding:
         """Return what there is to do, by reading the substrate, not memory."""
+
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Return the fields that will change, for a plan, if :meth:`check` says that something will.
+
+        No value may be a secret.
+        """
+        return ()
 
     def look(self) -> None:
         """Remember what :meth:`undo` has to restore. If this fails, the step is not undone."""

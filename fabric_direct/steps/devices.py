@@ -11,8 +11,9 @@ from fabric_direct.drivers.contract import (
     Tenant,
 )
 from fabric_direct.errors import NotVerified
-from fabric_direct.model import Finding, PciComponent
+from fabric_direct.model import FieldChange, Finding, PciComponent
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.field_changes import changed_fields
 
 
 class _Device(Step):
@@ -65,6 +66,10 @@ class AttachDevice(_Device):
         if not self._devices.differences(self._component, self._tenant()):
             return Finding.ALREADY_SO if self._is_plugged() else Finding.WILL_CREATE
         return Finding.WILL_CHANGE if self._is_plugged() else Finding.WILL_CREATE
+
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the component with what it was, if that is known."""
+        return changed_fields(self._was, self._component) if self._was else ()
 
     def look(self) -> None:
         """Remember whether it is plugged in."""

@@ -5,19 +5,37 @@ from functools import partial
 from typing import Any
 
 from fabric_direct.drivers.contract import ServiceDriver
-from fabric_direct.model import Finding
+from fabric_direct.model import FieldChange, Finding
 from fabric_direct.network_services import NetworkService
 from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.field_changes import changed_fields
 from fabric_direct.steps.removal import Removal
+
+
+class Resolution:
+    """A service with what it leaves open: as it is free, then as it was claimed."""
+
+    def __init__(self, claims: ServiceClaims, service: NetworkService) -> None:
+        self._claims, self.service = claims, service
+        self._found: NetworkService | None = None
+
+    def __call__(self) -> NetworkService:
+        """Return it."""
+        self._found = self._found or self._claims.resolve(self.service)
+        return self._found
+
+    def claim(self) -> None:
+        """Claim what it leaves open."""
+        self._found = self._claims.claim(self.service)
 
 
 class ClaimService(Step):
     """The service holds the VLANs, the subnet and the addresses that it needs."""
 
-    def __init__(self, claims: ServiceClaims, service: NetworkService) -> None:
+    def __init__(self, claims: ServiceClaims, wanted: Resolution) -> None:
         super().__init__("claims")
-        self._claims, self._service = claims, service
+        self._claims, self._wanted, self._service = claims, wanted, wanted.service
         self._before: set[Any] = set()
 
     def check(self) -> Finding:
@@ -31,7 +49,7 @@ class ClaimService(Step):
 
     def make(self) -> None:
         """Claim what is missing."""
-        self._claims.claim(self._service)
+        self._wanted.claim()
 
     def undo(self) -> None:
         """Release what was claimed."""
@@ -84,6 +102,13 @@ class ChangeBackService(MakeService):
         """
         super().__init__(driver, sliver_id, wanted)
         self._former = former
+
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the service with what it was, without the secrets of peers."""
+        wanted = self._wanted()
+        if isinstance(wanted, NetworkService):
+            wanted = wanted.without_secrets()
+        return changed_fields(self._former, wanted)
 
     def undo(self) -> None:
         """Make it what it was."""

@@ -1,12 +1,14 @@
 """Ports held on networks, and NICs plugged into them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from fabric_direct.drivers.contract import PluggedPort, Port, PortHolder, PortPlugging
 from fabric_direct.errors import NotFound
-from fabric_direct.model import Finding, VNic, VNicInterface
+from fabric_direct.model import FieldChange, Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.field_changes import changed
 from fabric_direct.steps.removal import Removal
 from fabric_direct.steps.server import the_server
 
@@ -26,6 +28,11 @@ class HoldPort(Step):
             return Finding.WILL_CREATE
         return Finding.ALREADY_SO if port_fits(port, self._vnic) else Finding.WILL_CHANGE
 
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the fields that the sliver fixes."""
+        port = self._network.find_port(self._sliver, self._vnic.id)
+        return changed(*_port_fields(port, self._vnic)) if port else ()
+
     def look(self) -> None:
         """Remember the port that is held."""
         ports = self._network.ports(self._sliver)
@@ -38,11 +45,14 @@ class HoldPort(Step):
         self._hold(self._vnic.network, self._vnic.interface)
 
     def undo(self) -> None:
-        """Release the port and hold the former one again, or restore its settings."""
+        """Release the port and hold the former one again, or restore its settings.
+
+        What had lost its port, and was no whole one, is not held again.
+        """
         was = self._before
         if was is None or not same_place(was, self._vnic):
             self._network.delete_port(self._sliver, self._vnic.id)
-        if was:
+        if was and was.mac:
             self._hold(was.network, held_by(was))
 
     def is_undone(self) -> bool:
@@ -63,7 +73,40 @@ def same_place(port: Port, vnic: VNic) -> bool:
     wanted = vnic.interface
     pairs = ((wanted.mac, port.mac), (wanted.ipv4, port.ipv4), (wanted.ipv6, port.ipv6))
     on_it = vnic.network in {port.network, port.network_id}
+    on_it = on_it and wanted.port in {None, port.source}
     return on_it and all(w is None or w == p for w, p in pairs)
+
+
+def _port_fields(port: Port, vnic: VNic) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a port has, and what it shall have, of the fields that :func:`port_fits` compares."""
+    wanted = vnic.interface
+    same = vnic.network in {port.network, port.network_id}
+    was = {
+        "network": vnic.network if same else port.network,
+        "port": port.source,
+        "mac": port.mac,
+        "ipv4": _text(port.ipv4),
+        "ipv6": _text(port.ipv6),
+        "port_security": port.port_security,
+        "floating_ip": port.floating_ip is not None,
+        "enabled": port.enabled,
+    }
+    will_be = {
+        "network": vnic.network,
+        "port": wanted.port,
+        "mac": wanted.mac,
+        "ipv4": _text(wanted.ipv4),
+        "ipv6": _text(wanted.ipv6),
+        "port_security": wanted.port_security,
+        "floating_ip": wanted.floating_ip,
+        "enabled": True,
+    }
+    fixed = {name: value for name, value in will_be.items() if value is not None}
+    return {name: was[name] for name in fixed}, fixed
+
+
+def _text(address: object) -> str | None:
+    return None if address is None else str(address)
 
 
 def is_plugged_into(nic: PluggedPort, port: Port | None) -> bool:
@@ -82,6 +125,7 @@ def port_fits(port: Port, vnic: VNic) -> bool:
 def held_by(port: Port) -> VNicInterface:
     """Return the interface that asks for just this port."""
     return VNicInterface(
+        port=port.source if port.tap else None,
         mac=port.mac or None,
         ipv4=port.ipv4,
         ipv6=port.ipv6,
@@ -101,36 +145,62 @@ class ReleasePort(Removal):
         super().__init__(f"release port {component}", held, delete)
 
 
+class ReleaseFloatingIp(Removal):
+    """The port of a vNIC has no floating IP."""
+
+    def __init__(self, network: PortHolder, sliver_id: str, component: str) -> None:
+        def floats() -> bool:
+            ports = network.ports(sliver_id)
+            return any(p.component == component and p.floating_ip for p in ports)
+
+        delete = partial(network.delete_floating_ip, sliver_id, component)
+        super().__init__(f"release floating IP {component}", floats, delete)
+
+
+@dataclass(frozen=True)
+class SliverPorts:
+    """The ports that a sliver holds, and what plugs them into servers."""
+
+    compute: PortPlugging
+    network: PortHolder
+    sliver: str
+    unplug: float
+    """Seconds that a guest gets to release a NIC."""
+
+    def plug(self, server: str, component: str, interface: VNicInterface) -> None:
+        """Plug the port held for a component into the server of a sliver.
+
+        :raises NotFound: if none is held, or not all of it is there.
+        """
+        port = self.network.find_port(self.sliver, component)
+        if port is None:
+            raise NotFound(f"port {component} of sliver {self.sliver} is not there")
+        self.compute.attach_port(server, port, interface)
+
+
 class _Plugging(Step):
+    """A step of a NIC of a sliver's own server."""
+
     form = "{}"
 
-    def __init__(
-        self,
-        compute: PortPlugging,
-        network: PortHolder,
-        sliver_id: str,
-        vnic: VNic,
-        unplug: float,
-    ) -> None:
-        """Make the step; the guest gets ``unplug`` seconds to release the NIC."""
+    def __init__(self, ports: SliverPorts, vnic: VNic) -> None:
         super().__init__(self.form.format(vnic.id))
-        self._compute, self._network = compute, network
-        self._sliver, self._vnic, self._unplug = sliver_id, vnic, unplug
+        self._ports, self._vnic = ports, vnic
 
     def _plugged(self) -> PluggedPort | None:
         """Return the server's NIC, or None.
 
         :raises NotFound: if the server is not there: a look that misses it says nothing of its NICs.
         """
-        nics = the_server(self._compute, self._sliver).ports
+        nics = the_server(self._ports.compute, self._ports.sliver).ports
         return next((nic for nic in nics if nic.component == self._vnic.id), None)
 
     def _plug(self) -> None:
-        port = the_port(self._network, self._sliver, self._vnic.id)
-        self._compute.attach_port(self._sliver, port, self._vnic.interface)
+        self._ports.plug(self._ports.sliver, self._vnic.id, self._vnic.interface)
 
     def _pull(self) -> None:
-        self._compute.detach_port(self._sliver, self._vnic.id, timeout=self._unplug)
+        ports = self._ports
+        ports.compute.detach_port(ports.sliver, self._vnic.id, timeout=ports.unplug)
 
 
 class PlugPort(_Plugging):
@@ -147,6 +217,10 @@ class PlugPort(_Plugging):
         fits = plugged.bandwidth == self._vnic.interface.bandwidth
         return Finding.ALREADY_SO if fits else Finding.WILL_CHANGE
 
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the bandwidth."""
+        return bandwidth_change(self._plugged(), self._vnic)
+
     def look(self) -> None:
         """Remember the NIC that is plugged in."""
         self._before = self._plugged()
@@ -154,17 +228,25 @@ class PlugPort(_Plugging):
     def make(self) -> None:
         """Plug it in, or change the bandwidth of one that is plugged in."""
         if self._before:
-            bandwidth = self._vnic.interface.bandwidth
-            self._compute.set_bandwidth(self._sliver, self._vnic.id, bandwidth)
+            self._limit(self._vnic.interface.bandwidth)
         else:
             self._plug()
 
     def undo(self) -> None:
         """Unplug it, or restore its former bandwidth."""
         if self._before:
-            self._compute.set_bandwidth(self._sliver, self._vnic.id, self._before.bandwidth)
+            self._limit(self._before.interface().bandwidth)
         else:
             self._pull()
+
+    def _limit(self, bandwidth: int | None) -> None:
+        self._ports.compute.set_bandwidth(self._ports.sliver, self._vnic.id, bandwidth)
+
+
+def bandwidth_change(nic: PluggedPort | None, vnic: VNic) -> tuple[FieldChange, ...]:
+    """Return the change of a NIC's bandwidth."""
+    will_be = {"bandwidth": vnic.interface.bandwidth}
+    return changed({"bandwidth": nic.bandwidth}, will_be) if nic else ()
 
 
 class UnplugPort(_Plugging):
@@ -189,34 +271,15 @@ class UnplugPort(_Plugging):
 class ReplugPort(UnplugPort):
     """A NIC is unplugged if its port changes, or it is not its port's, or its link is switched off."""
 
-    def __init__(
-        self,
-        compute: PortPlugging,
-        network: PortHolder,
-        sliver_id: str,
-        *,
-        was: VNic,
-        wanted: VNic,
-        unplug: float,
-    ) -> None:
+    def __init__(self, ports: SliverPorts, *, was: VNic, wanted: VNic) -> None:
         """Make the step; ``was`` is the vNIC before the change, ``wanted`` the one after it."""
-        super().__init__(compute, network, sliver_id, was, unplug)
+        super().__init__(ports, was)
         self._wanted = wanted
 
     def check(self) -> Finding:
         """Look whether a NIC is plugged that is not a port's which will stay."""
-        port, plugged = self._network.find_port(self._sliver, self._wanted.id), self._plugged()
+        port = self._ports.network.find_port(self._ports.sliver, self._wanted.id)
+        plugged = self._plugged()
         stays = port is not None and same_place(port, self._wanted)
         fits = plugged is None or (stays and plugged.enabled and is_plugged_into(plugged, port))
         return Finding.ALREADY_SO if fits else Finding.WILL_DELETE
-
-
-def the_port(network: PortHolder, sliver_id: str, component: str) -> Port:
-    """Return the port held for a component.
-
-    :raises NotFound: if none is held, or not all of it is there.
-    """
-    port = network.find_port(sliver_id, component)
-    if port is None:
-        raise NotFound(f"port {component} of sliver {sliver_id} is not there")
-    return port

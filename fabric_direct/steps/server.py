@@ -12,8 +12,9 @@ from fabric_direct.drivers.contract import (
     ServerStamps,
 )
 from fabric_direct.errors import NotFound
-from fabric_direct.model import Finding, Stamp, State
+from fabric_direct.model import FieldChange, Finding, Stamp, State
 from fabric_direct.steps.base import Step
+from fabric_direct.steps.field_changes import changed
 from fabric_direct.steps.removal import Removal
 
 
@@ -65,6 +66,11 @@ class StartServer(Step):
         """Look at the server's state."""
         runs = self._state() is State.RUNNING
         return Finding.ALREADY_SO if runs else Finding.WILL_CHANGE
+
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the state, if the server is there."""
+        state = self._state()
+        return changed({"state": state.value}, {"state": State.RUNNING.value}) if state else ()
 
     def look(self) -> None:
         """Remember the state."""

@@ -4,36 +4,26 @@ Where a port is plugged in is asked of the substrate each time: its server may h
 the NIC in it, by who owns the server.
 """
 
-from fabric_direct.drivers.contract import Plug, Port, PortHolder, PortPlugging
+from fabric_direct.drivers.contract import Plug, Port
 from fabric_direct.errors import NotOurs
-from fabric_direct.model import Finding, VNic, VNicInterface
+from fabric_direct.model import FieldChange, Finding, VNic, VNicInterface
 from fabric_direct.steps.base import Step
-from fabric_direct.steps.ports import is_plugged_into, same_place, the_port
+from fabric_direct.steps.ports import SliverPorts, bandwidth_change, is_plugged_into, same_place
 
 
 class _ServerPort(Step):
     form = "{}"
 
-    def __init__(
-        self,
-        compute: PortPlugging,
-        network: PortHolder,
-        holder: str,
-        component: str,
-        unplug: float,
-    ) -> None:
-        """Make the step; the guest gets ``unplug`` seconds to let go of the NIC."""
+    def __init__(self, ports: SliverPorts, component: str) -> None:
         super().__init__(self.form.format(component))
-        self._compute, self._network = compute, network
-        self._holder, self._component, self._unplug = holder, component, unplug
+        self._ports, self._component = ports, component
 
     def _plugs(self) -> list[Plug]:
-        found = self._compute.plugs(self._holder)
+        found = self._ports.compute.plugs(self._ports.sliver)
         return [plug for plug in found if plug.nic.component == self._component]
 
     def _plug(self, server: str, interface: VNicInterface) -> None:
-        port = the_port(self._network, self._holder, self._component)
-        self._compute.attach_port(server, port, interface)
+        self._ports.plug(server, self._component, interface)
 
     def _pull(self, plug: Plug) -> None:
         """Unplug it.
@@ -46,38 +36,38 @@ class _ServerPort(Step):
                 why="that server is not ours",
                 remedy="unplug it there",
             )
-        self._compute.detach_port(
-            plug.server, self._component, timeout=self._unplug, holder=self._holder
-        )
+        limit, holder = self._ports.unplug, self._ports.sliver
+        detach = self._ports.compute.detach_port
+        detach(plug.server, self._component, timeout=limit, holder=holder)
 
 
-class PlugServerPort(_ServerPort):
+class _InServer(_ServerPort):
+    """A step of a port that shall be in a server."""
+
+    def __init__(self, ports: SliverPorts, vnic: VNic, *, server: str) -> None:
+        """Make the step; ``server`` is the sliver of the server that shall have the NIC."""
+        super().__init__(ports, vnic.id)
+        self._vnic, self._server = vnic, server
+
+
+class PlugServerPort(_InServer):
     """A port is plugged into the server of another sliver, with its bandwidth."""
 
     form = "nic {}"
-
-    def __init__(
-        self,
-        compute: PortPlugging,
-        network: PortHolder,
-        holder: str,
-        vnic: VNic,
-        unplug: float,
-        *,
-        server: str,
-    ) -> None:
-        """Make the step; ``server`` is the sliver of the server that shall have the NIC."""
-        super().__init__(compute, network, holder, vnic.id, unplug)
-        self._interface, self._server = vnic.interface, server
-        self._before: Plug | None = None
+    _before: Plug | None = None
 
     def check(self) -> Finding:
         """Look for the NIC in the server, and compare its bandwidth."""
         plug = self._there()
         if plug is None or not plug.whole:
             return Finding.WILL_CREATE
-        fits = plug.nic.bandwidth == self._interface.bandwidth
+        fits = plug.nic.bandwidth == self._vnic.interface.bandwidth
         return Finding.ALREADY_SO if fits else Finding.WILL_CHANGE
+
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the bandwidth."""
+        there = self._there()
+        return bandwidth_change(there.nic if there else None, self._vnic)
 
     def look(self) -> None:
         """Remember the NIC that is plugged in."""
@@ -87,14 +77,14 @@ class PlugServerPort(_ServerPort):
     def make(self) -> None:
         """Plug it in, or change the bandwidth of one that is plugged in."""
         if self._before:
-            self._limit(self._interface.bandwidth)
+            self._limit(self._vnic.interface.bandwidth)
         else:
-            self._plug(self._server, self._interface)
+            self._plug(self._server, self._vnic.interface)
 
     def undo(self) -> None:
         """Unplug it, or give it its former bandwidth."""
         if self._before:
-            self._limit(self._before.nic.bandwidth)
+            self._limit(self._before.nic.interface().bandwidth)
         elif plug := self._there():
             self._pull(plug)
 
@@ -102,7 +92,8 @@ class PlugServerPort(_ServerPort):
         return next((plug for plug in self._plugs() if plug.server == self._server), None)
 
     def _limit(self, bandwidth: int | None) -> None:
-        self._compute.set_bandwidth(self._server, self._component, bandwidth, self._holder)
+        set_bandwidth = self._ports.compute.set_bandwidth
+        set_bandwidth(self._server, self._component, bandwidth, self._ports.sliver)
 
 
 class UnplugServerPort(_ServerPort):
@@ -127,29 +118,15 @@ class UnplugServerPort(_ServerPort):
     def undo(self) -> None:
         """Plug it in again where it was."""
         for plug in self._before:
-            self._plug(plug.server, VNicInterface(bandwidth=plug.nic.bandwidth))
+            self._plug(plug.server, plug.nic.interface())
 
 
-class MoveServerPort(UnplugServerPort):
+class MoveServerPort(_InServer, UnplugServerPort):
     """A port that shall be another one, or in another server, is unplugged; one that fits stays."""
-
-    def __init__(
-        self,
-        compute: PortPlugging,
-        network: PortHolder,
-        holder: str,
-        vnic: VNic,
-        unplug: float,
-        *,
-        server: str,
-    ) -> None:
-        """Make the step; ``server`` is the sliver of the server that shall have the NIC."""
-        super().__init__(compute, network, holder, vnic.id, unplug)
-        self._vnic, self._server = vnic, server
 
     def check(self) -> Finding:
         """Look whether a NIC is not its port's, or its port or its place will not stay."""
-        port = self._network.find_port(self._holder, self._component)
+        port = self._ports.network.find_port(self._ports.sliver, self._component)
         stays = port is not None and same_place(port, self._vnic)
         if stays and all(self._fits(plug, port) for plug in self._plugs()):
             return Finding.ALREADY_SO
@@ -167,12 +144,12 @@ class RemoveServerPort(_ServerPort):
 
     def check(self) -> Finding:
         """Look for the port, and for a NIC of it."""
-        ports = self._network.ports(self._holder)
-        there = any(p.component == self._component for p in ports) or self._plugs()
+        held = self._ports.network.ports(self._ports.sliver)
+        there = any(p.component == self._component for p in held) or self._plugs()
         return Finding.WILL_DELETE if there else Finding.ALREADY_SO
 
     def make(self) -> None:
         """Unplug it, wait until the guest has let go, and give the place up."""
         for plug in self._plugs():
             self._pull(plug)
-        self._network.delete_port(self._holder, self._component)
+        self._ports.network.delete_port(self._ports.sliver, self._component)

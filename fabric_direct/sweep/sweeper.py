@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import QUARANTINED, Stamped
+from fabric_direct.drivers.contract import QUARANTINED
 from fabric_direct.errors import NotVerified, Refused
 from fabric_direct.model import SliverId, SliverRef
 from fabric_direct.network_services import SERVICES
@@ -139,7 +139,7 @@ def _things(places: Mapping[str, Place]) -> Iterator[Thing]:
     for host, place in places.items():
         for each in place.stamped:
             if _is_id(each.sliver):
-                yield _thing(each, host)
+                yield Thing(sliver=each.sliver, kind=each.kind, name=each.name, host=host)
 
 
 def _is_id(text: str) -> bool:
@@ -147,10 +147,6 @@ def _is_id(text: str) -> bool:
         return bool(_ID.validate_python(text))
     except ValidationError:
         return False
-
-
-def _thing(found: Stamped, host: str) -> Thing:
-    return Thing(sliver=found.sliver, kind=found.kind, name=found.name, host=host)
 
 
 def _by_sliver(things: Iterable[Thing]) -> dict[str, list[Thing]]:
@@ -180,7 +176,7 @@ def _type(things: Iterable[Thing]) -> str:
     Ports alone may be what is left of a VM: the deletion of ports removes them all the same.
     """
     kinds = {thing.kind for thing in things} - _BOOKS
-    for service in sorted(kinds & SERVICES.keys()):
+    for service in sorted(kinds & {*SERVICES, "Switch"}):
         return service
     if kinds & _OF_NETWORKS:
         return "L2Bridge"

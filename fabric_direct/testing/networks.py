@@ -16,7 +16,17 @@ from fabric_direct.testing.slivers import Slivers
 
 MAC, OTHER_MAC = "52:54:00:fd:00:01", "52:54:00:fd:00:02"
 ANY = VNicInterface()
-VALUES = {"vlan": 100, "bandwidth": 10, "floating_ip": True, "port_security": True}
+VALUES = {
+    "service": {"id": "net-1", "interface": "i1"},
+    "vlan": 100,
+    "bandwidth": 10,
+    "port": "tap1",
+    "mtu": 9000,
+    "routes": [{"to": "10.128.0.0/16", "via": "10.128.0.1"}],
+    "floating_ip": True,
+    "port_security": True,
+}
+"""Of fields that a driver may not serve."""
 
 
 def interface(**values: object) -> VNicInterface:

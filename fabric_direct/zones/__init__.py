@@ -9,7 +9,6 @@
     instances       instances on the local hosts, on disk
     child           a child zone: queried over HTTP, its answers checked
     client          HTTP requests to a zone
-    access          bearer tokens, loopback addresses
     fan_out         many sources queried at once, within one deadline
     source_health   what each source last reported; sources that went silent are skipped
     merging         the offers of all sources as one list
@@ -18,7 +17,7 @@
     store           reservations and accepted offers, on disk
     zone            the zone itself: selects, boots, keeps reservations
     app             the HTTP interface and its OpenAPI document
-    server          listening socket, TLS, tokens, shutdown
+    server          listens, and ends (see :mod:`fabric_direct.serving`)
 
 A zone knows its children, not its parents. Zones may nest.
 """

@@ -1,7 +1,5 @@
 """The HTTP interface of a zone, and its OpenAPI document."""
 
-import asyncio
-import hmac
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
@@ -18,9 +16,11 @@ from pydantic import BaseModel, WrapValidator
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
+from fabric_direct.serving.access import Tokens
+from fabric_direct.serving.bodies import TOO_LARGE, TOO_SLOW, BodyRefused, read_body, replayed
 from fabric_direct.zones.booting import NotPlaced
 from fabric_direct.zones.wire import (
     MOST_BYTES,
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-_TOO_LARGE = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 _UNPROCESSABLE = HTTPStatus.UNPROCESSABLE_ENTITY
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 _BODY_SECONDS = 10.0
@@ -54,8 +53,8 @@ _WORDS = {
     HTTPStatus.UNAUTHORIZED: "The bearer token is missing or not one of the zone's.",
     HTTPStatus.NOT_FOUND: "There is no such reservation.",
     HTTPStatus.CONFLICT: "Not enough hosts; or an offer is expired, was altered or accepted before.",
-    HTTPStatus.REQUEST_TIMEOUT: f"The body did not arrive within {_BODY_SECONDS:.0f} s.",
-    _TOO_LARGE: f"The body is longer than {MOST_BYTES // 2**20} MiB.",
+    TOO_SLOW: f"The body did not arrive within {_BODY_SECONDS:.0f} s.",
+    TOO_LARGE: f"The body is longer than {MOST_BYTES // 2**20} MiB.",
     _UNPROCESSABLE: "A field is wrong; the answer names it.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "An internal error. The answer has a number, under which the "
     "operator finds the error in the log.",
@@ -91,7 +90,7 @@ def application(
     :param lifespan: runs before the first request and after the last one; without it, the caller starts
         and closes the zone.
     """
-    return _Guard(api(zone, lifespan), tuple(tokens))
+    return _Guard(api(zone, lifespan), Tokens(tokens))
 
 
 def api(zone: Zone, lifespan: Lifespan | None = None) -> FastAPI:
@@ -127,7 +126,7 @@ def _strict(model: type[M]) -> Callable[[Any, Any], M]:
     return validate
 
 
-_BODY = _refusals(HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_TIMEOUT, _TOO_LARGE, _UNPROCESSABLE)
+_BODY = _refusals(HTTPStatus.BAD_REQUEST, TOO_SLOW, TOO_LARGE, _UNPROCESSABLE)
 _Select = Annotated[
     SelectRequest,
     WrapValidator(_strict(SelectRequest)),
@@ -256,58 +255,26 @@ _ANSWERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
 class _Guard:
     """Checks the token and limits the body before a request is parsed."""
 
-    def __init__(self, app: ASGIApp, tokens: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self._app = app
-        self._tokens = [token.encode() for token in tokens]
+        self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal, body = self._stranger(scope), b""
-        if refusal is None:
-            refusal, body = await _body(scope, receive)
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        if self._stranger(scope):
+            problem = Problem(error="Denied", message=_WORDS[HTTPStatus.UNAUTHORIZED])
+            headers = {"WWW-Authenticate": "Bearer"}
+            await _problem(HTTPStatus.UNAUTHORIZED, problem, **headers)(scope, receive, send)
             return
-        await self._app(scope, _replayed(body, receive), send)
+        try:
+            body = await read_body(scope, receive, most=MOST_BYTES, seconds=_BODY_SECONDS)
+        except BodyRefused as refused:
+            await _refusal(refused.status, Connection="close")(scope, receive, send)
+            return
+        await self._app(scope, replayed(body, receive), send)
 
-    def _stranger(self, scope: Scope) -> Response | None:
-        if not self._tokens or self._knows(dict(scope["headers"]).get(b"authorization", b"")):
-            return None
-        problem = Problem(error="Denied", message=_WORDS[HTTPStatus.UNAUTHORIZED])
-        return _problem(HTTPStatus.UNAUTHORIZED, problem, **{"WWW-Authenticate": "Bearer"})
-
-    def _knows(self, header: bytes) -> bool:
-        """Return whether a header has one of the tokens, in constant time."""
-        scheme, _, given = header.partition(b" ")
-        same = [hmac.compare_digest(given.strip(), token) for token in self._tokens]
-        return scheme.lower() == b"bearer" and any(same)
-
-
-async def _body(scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
-    """Return the body of a request, or the answer if it is too long or too slow."""
-    length = dict(scope["headers"]).get(b"content-length", b"0")
-    if length.isdigit() and int(length) > MOST_BYTES:
-        return _refusal(_TOO_LARGE, Connection="close"), b""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            while (message := await receive())["type"] == "http.request":
-                body += message.get("body", b"")
-                if len(body) > MOST_BYTES:
-                    return _refusal(_TOO_LARGE, Connection="close"), b""
-                if not message.get("more_body"):
-                    break
-    except TimeoutError:
-        return _refusal(HTTPStatus.REQUEST_TIMEOUT, Connection="close"), b""
-    return None, bytes(body)
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def next_message() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return next_message
+    def _stranger(self, scope: Scope) -> bool:
+        header = dict(scope["headers"]).get(b"authorization", b"")
+        return bool(self._tokens) and not self._tokens.in_header(header)

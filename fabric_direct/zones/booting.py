@@ -14,7 +14,6 @@ from fabric_direct.zones.source import Source
 from fabric_direct.zones.store import Part, PartState, Store
 from fabric_direct.zones.wire import (
     BootRequest,
-    KindNeeds,
     KindSliver,
     LeftOut,
     Offer,
@@ -73,18 +72,13 @@ class _Kind:
         """Return how many instances have no offer yet."""
         return len(self.missing) - len(self.offers)
 
-    def needs(self) -> KindNeeds:
-        """Return what has to be selected."""
-        return self.requested.needs_of(self.short())
-
-    def by_source(self) -> Iterator[tuple[str, list[int], list[Offer]]]:
-        """Consume the offers; yield each source with instance numbers and their offers."""
-        found: dict[str, tuple[list[int], list[Offer]]] = defaultdict(lambda: ([], []))
+    def by_source(self) -> dict[str, dict[int, Offer]]:
+        """Consume the offers; return those of each source by the number of the instance."""
+        found: dict[str, dict[int, Offer]] = defaultdict(dict)
         for number, offer in zip(self.missing, self.offers, strict=False):
-            found[offer.zone][0].append(number)
-            found[offer.zone][1].append(offer)
+            found[offer.zone][number] = offer
         self.offers = []
-        return ((source, numbers, offers) for source, (numbers, offers) in found.items())
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ class _PartRequest:
 
     part: Part
     kind: _Kind
-    numbers: list[int]
+    numbers: Collection[int]
     request: BootRequest
 
 
@@ -145,7 +139,7 @@ class Booting:
         short = [kind for kind in self._kinds if kind.short() and not kind.closed]
         seconds = deadline.remaining() * _SELECTING
         if short and seconds > _LEAST:
-            kinds = tuple(kind.needs() for kind in short)
+            kinds = tuple(kind.requested.needs_of(kind.short()) for kind in short)
             request = SelectRequest(request_id=self._request.request_id, kinds=kinds)
             selection = await self._select(request, seconds, self._excluded)
             self._shortages = selection.shortages
@@ -178,14 +172,13 @@ class Booting:
         return bool(refused)
 
     def _part_requests(self, kind: _Kind, seconds: float) -> Iterator[_PartRequest]:
-        for source, numbers, offers in kind.by_source():
-            slivers = kind.requested.model_copy(
-                update={"num_instances": len(numbers), "numbers": tuple(numbers)}
-            )
+        for source, offers in kind.by_source().items():
+            numbers = {"num_instances": len(offers), "numbers": tuple(offers)}
+            slivers = kind.requested.model_copy(update=numbers)
             request = BootRequest(
                 request_id=self._part_id(source, slivers),
                 kinds=(slivers,),
-                offers=tuple(offers),
+                offers=tuple(offers.values()),
                 deadline=seconds,
             )
             part = Part(
@@ -193,11 +186,11 @@ class Booting:
                 reservation=self._reservation,
                 source=source,
                 kind=slivers.kind,
-                names=tuple(map(slivers.name_of, numbers)),
+                names=tuple(map(slivers.name_of, offers)),
                 state=PartState.ASKED,
                 theirs=reservation_of(request.request_id),
             )
-            yield _PartRequest(part, kind, numbers, request)
+            yield _PartRequest(part, kind, offers.keys(), request)
 
     def _part_id(self, source: str, kind: KindSliver) -> str:
         """Return the request id of a part, which no other request ever has."""

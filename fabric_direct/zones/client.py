@@ -2,8 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from fabric_direct.errors import (
     Refused,
     Unreachable,
 )
-from fabric_direct.zones.access import is_loopback, is_token, token_lines
+from fabric_direct.serving.access import is_loopback, is_token, token_lines
 from fabric_direct.zones.wire import (
     MOST_BYTES,
     Booted,
@@ -72,9 +71,8 @@ class ZoneClient:
             sent unencrypted over a network.
         """
         self.name = name
-        _refuse_no_address(name, settings.url)
         self._http = httpx.AsyncClient(
-            base_url=settings.url,
+            base_url=_address(name, settings),
             headers={"Accept": _JSON, "Accept-Encoding": "identity", **_bearer(name, settings)},
             verify=_trusted(name, settings),
             timeout=httpx.Timeout(None),  # the whole of a call is limited, not each read of it
@@ -119,8 +117,12 @@ class ZoneClient:
         body: BaseModel | None = None,
     ) -> Answer:
         content = await self._send(method, path, deadline, body)
-        with self._validated():
+        try:
             return answer.model_validate_json(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(map(str, first["loc"]))[:100]
+            raise self.invalid(_printable(f"{field}: {first['msg']}")) from error
 
     async def _send(
         self, method: str, path: str, deadline: float, body: BaseModel | None = None
@@ -134,9 +136,7 @@ class ZoneClient:
         }
         if body is not None:
             request |= {"content": body.model_dump_json(), "headers": {"Content-Type": _JSON}}
-        with self._translated(deadline):
-            async with asyncio.timeout(deadline):
-                response, content = await self._exchange(request)
+        response, content = await self._answer(request, deadline)
         self._raise_for_status(response, content)
         return content
 
@@ -173,20 +173,14 @@ class ZoneClient:
             return error(what, why=_printable(words), field=_printable(problem.field[:100]))
         return error(what)
 
-    @contextmanager
-    def _validated(self) -> Iterator[None]:
-        try:
-            yield
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(map(str, first["loc"]))[:100]
-            raise self.invalid(_printable(f"{field}: {first['msg']}")) from error
-
-    @contextmanager
-    def _translated(self, deadline: float) -> Iterator[None]:
+    async def _answer(
+        self, request: dict[str, Any], deadline: float
+    ) -> tuple[httpx.Response, bytes]:
+        """Return the answer to a request, and its body."""
         silent = f"the zone {self.name} does not answer"
         try:
-            yield
+            async with asyncio.timeout(deadline):
+                return await self._exchange(request)
         except (TimeoutError, httpx.TimeoutException) as error:
             raise Unreachable(silent, why=f"timed out after {deadline:.1f} s") from error
         except httpx.ConnectError as error:
@@ -209,7 +203,6 @@ def _printable(text: str) -> str:
 def _bearer(name: str, settings: ChildZone) -> dict[str, str]:
     if settings.token_file is None:
         return {}
-    _refuse_in_clear(name, settings.url)
     said = {"where": f"zone {name}", "field": "token_file"}
     token, *_ = token_lines(settings.token_file, **said)
     if not is_token(token):
@@ -217,24 +210,16 @@ def _bearer(name: str, settings: ChildZone) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _refuse_no_address(name: str, address: str) -> None:
+def _address(name: str, settings: ChildZone) -> httpx.URL:
+    said = {"where": f"zone {name}", "field": "url"}
     try:
-        httpx.URL(address)
+        url = httpx.URL(settings.url)
     except httpx.InvalidURL as error:
-        raise InvalidSite(
-            "is no address", where=f"zone {name}", why=str(error), field="url"
-        ) from error
-
-
-def _refuse_in_clear(name: str, address: str) -> None:
-    url = httpx.URL(address)
-    if url.scheme == "http" and not is_loopback(url.host):
-        raise InvalidSite(
-            "the token would be sent unencrypted over the network",
-            where=f"zone {name}",
-            remedy="use https",
-            field="url",
-        )
+        raise InvalidSite("is no address", why=str(error), **said) from error
+    if settings.token_file and url.scheme == "http" and not is_loopback(url.host):
+        what = "the token would be sent unencrypted over the network"
+        raise InvalidSite(what, remedy="use https", **said)
+    return url
 
 
 def _trusted(name: str, settings: ChildZone) -> ssl.SSLContext:

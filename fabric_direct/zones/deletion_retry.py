@@ -56,6 +56,6 @@ class DeletionRetry:
     async def _delete_once(self, part: Part) -> None:
         """Ask the source to delete a part; a source that has no such part has deleted it."""
         call = self._sources[part.source].delete(part.theirs, deadline=self._seconds)
-        answer = await ask_one(part.source, call, self._seconds)
+        answer = await ask_one(call, self._seconds)
         if isinstance(answer, Exception) and not isinstance(answer, NotFound):
             raise Unreachable(f"{part.source} did not confirm the deletion") from answer

@@ -44,9 +44,9 @@ async def ask_all(
             task.cancel()
 
 
-async def ask_one(name: str, call: Coroutine[Any, Any, T], seconds: float) -> T | Exception:
+async def ask_one(call: Coroutine[Any, Any, T], seconds: float) -> T | Exception:
     """Return the result of one call; see :func:`ask_all`."""
-    return (await ask_all({name: call}, seconds))[name]
+    return (await ask_all({"": call}, seconds))[""]
 
 
 def _result(task: "asyncio.Task[T]", seconds: float) -> T | Exception:

@@ -7,6 +7,7 @@ boot script until it is created, so that the next process can resume.
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fabric_direct.database import Database
 from fabric_direct.model import NodeSliver, SliverRef
@@ -44,24 +45,18 @@ class Instances:
 
     def discard(self, reservation: str) -> None:
         """Remove a reservation none of whose instances is created."""
-        with self._database.changing() as db:
-            db.execute("DELETE FROM instance WHERE reservation = ?", (reservation,))
+        self._database.change("DELETE FROM instance WHERE reservation = ?", reservation)
 
-    def made(self, sliver: str, status: InstanceStatus, error: str) -> None:
-        """Record the result of a creation, unless a deletion was requested meanwhile."""
-        self._change(sliver, InstanceStatus.PENDING, status, error)
+    def record(self, sliver: str, was: InstanceStatus, now: InstanceStatus, error: str) -> None:
+        """Record the result of an operation, unless the status is not what it was any more.
 
-    def removed(self, sliver: str, status: InstanceStatus, error: str) -> None:
-        """Record the result of a deletion."""
-        self._change(sliver, InstanceStatus.DELETING, status, error)
-
-    def _change(self, sliver: str, was: InstanceStatus, now: InstanceStatus, error: str) -> None:
-        with self._database.changing() as db:
-            db.execute(
-                "UPDATE instance SET status = ?, error = ?, sliver = '', at = ?"
-                " WHERE id = ? AND status = ?",
-                (now, error, time.time(), sliver, was),
-            )
+        So a creation is not recorded if a deletion was requested meanwhile.
+        """
+        statement = (
+            "UPDATE instance SET status = ?, error = ?, sliver = '', at = ?"
+            " WHERE id = ? AND status = ?"
+        )
+        self._database.change(statement, now, error, time.time(), sliver, was)
 
     def delete(self, reservation: str) -> tuple[SliverRef, ...]:
         """Record the request to delete a reservation; return the slivers still to be deleted."""
@@ -82,28 +77,23 @@ class Instances:
 
         :param zone: name of the zone to report for them.
         """
-        columns = "name, kind, status, error"
-        with self._database.reading() as db:
-            rows = db.execute(
-                f"SELECT {columns} FROM instance WHERE reservation = ? ORDER BY rowid",  # noqa: S608
-                (reservation,),
+        return tuple(
+            Instance(name=name, kind=kind, zone=zone, status=status, error=error)
+            for name, kind, status, error in self._select(
+                "name, kind, status, error", "reservation", reservation
             )
-            return tuple(
-                Instance(name=name, kind=kind, zone=zone, status=status, error=error)
-                for name, kind, status, error in rows
-            )
+        )
 
     def pending(self) -> tuple[NodeSliver, ...]:
         """Return the slivers that are still to be created."""
-        rows = self._with_status("sliver", InstanceStatus.PENDING)
+        rows = self._select("sliver", "status", InstanceStatus.PENDING)
         return tuple(NodeSliver.model_validate_json(sliver) for (sliver,) in rows)
 
     def deleting(self) -> tuple[SliverRef, ...]:
         """Return the slivers that are still to be deleted."""
-        rows = self._with_status("id, type", InstanceStatus.DELETING)
+        rows = self._select("id, type", "status", InstanceStatus.DELETING)
         return tuple(SliverRef(id=sliver, type=kind) for sliver, kind in rows)
 
-    def _with_status(self, columns: str, status: InstanceStatus) -> list[tuple[str, ...]]:
-        query = f"SELECT {columns} FROM instance WHERE status = ? ORDER BY rowid"  # noqa: S608
-        with self._database.reading() as db:
-            return db.execute(query, (status,)).fetchall()
+    def _select(self, columns: str, key: str, value: str) -> list[tuple[Any, ...]]:
+        query = f"SELECT {columns} FROM instance WHERE {key} = ? ORDER BY rowid"  # noqa: S608
+        return self._database.rows(query, value)

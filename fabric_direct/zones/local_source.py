@@ -16,6 +16,7 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from pydantic import ValidationError
 
+from fabric_direct.audit_trail import asked_by
 from fabric_direct.config import Site
 from fabric_direct.errors import (
     Conflict,
@@ -49,6 +50,8 @@ from fabric_direct.zones.wire import (
 )
 
 T = TypeVar("T")
+Slivers = dict[str, tuple[NodeSliver, ...]]
+"""By kind."""
 log = logging.getLogger(__name__)
 
 _PLACE = "place"
@@ -74,7 +77,7 @@ class LocalSource:
         :param processor: of that site; the caller shuts it down.
         :raises InvalidSite: if the zone's key cannot be read.
         """
-        self.name = site.zone_name
+        self.name, self._who = site.zone_name, f"zone {site.zone_name}"
         self._site, self._processor = site, processor
         self._seal = seal_of(site.state_dir)
         self._instances = Instances(site.state_dir)
@@ -87,7 +90,9 @@ class LocalSource:
 
     def _resume(self) -> None:
         for sliver in self._instances.pending():
-            self._record_when_done(sliver.id, self._processor.create(sliver))
+            with asked_by(self._who):
+                future = self._processor.create(sliver)
+            future.add_done_callback(partial(self._record, sliver.id, InstanceStatus.PENDING))
         for ref in self._instances.deleting():
             self._delete(ref)
 
@@ -111,17 +116,22 @@ class LocalSource:
         with _anonymized():
             samples = {k.kind: _samples(k, prefix, self._other_hosts(k)) for k in request.kinds}
             plan = self._plan(samples)
+        return self._answer(request, samples, plan)
+
+    def _answer(self, request: SelectRequest, samples: Slivers, plan: BuildPlan) -> Selection:
         chosen = {assignment.request: assignment.chosen for assignment in plan.assignments}
         refused = {unplaced.request: unplaced.refused for unplaced in plan.unplaced}
-        offers = [
-            self._offer(kind, chosen[sliver.id])
-            for kind in request.kinds
-            for sliver in samples[kind.kind]
-            if sliver.id in chosen
-        ]
-        shortages = [_shortage(kind, samples[kind.kind], chosen, refused) for kind in request.kinds]
+        offers: list[Offer] = []
+        shortages: list[Shortage] = []
+        for kind in request.kinds:
+            ids = [sliver.id for sliver in samples[kind.kind]]
+            found = [self._offer(kind, chosen[id_]) for id_ in ids if id_ in chosen]
+            offers += found
+            if missing := kind.num_instances - len(found):
+                why = next((refused[id_] for id_ in ids if id_ in refused), {})
+                shortages.append(Shortage(kind=kind.kind, missing=missing, refused=why))
         offers.sort(key=lambda offer: offer.cost)
-        return Selection(offers=tuple(offers), shortages=tuple(filter(None, shortages)))
+        return Selection(offers=tuple(offers), shortages=tuple(shortages))
 
     def _other_hosts(self, kind: KindNeeds) -> tuple[str, ...]:
         """Return the hosts of another architecture than requested, which slivers cannot name."""
@@ -131,7 +141,7 @@ class LocalSource:
         asked = kind.needs.architecture
         return tuple(h.name for h in hosts if asked not in (h.architectures or {asked}))
 
-    def _plan(self, samples: dict[str, tuple[NodeSliver, ...]]) -> BuildPlan:
+    def _plan(self, samples: Slivers) -> BuildPlan:
         """Place all slivers that fit; kinds that the site cannot serve at all are left out."""
         try:
             return self._place(list(chain.from_iterable(samples.values())))
@@ -185,17 +195,15 @@ class LocalSource:
         self._instances.add(reservation, slivers)
         every = list(chain.from_iterable(slivers.values()))
         try:
-            with _anonymized():
+            with _anonymized(), asked_by(self._who):
                 futures = self._processor.build(plan, every)
         except FabricDirectError:
             self._instances.discard(reservation)
             raise
         for sliver, future in zip(every, futures, strict=True):
-            self._record_when_done(sliver.id, future)
+            future.add_done_callback(partial(self._record, sliver.id, InstanceStatus.PENDING))
 
-    def _assignments(
-        self, request: BootRequest, slivers: dict[str, list[NodeSliver]]
-    ) -> Iterator[Assignment]:
+    def _assignments(self, request: BootRequest, slivers: Slivers) -> Iterator[Assignment]:
         for kind in request.kinds:
             offers = [offer for offer in request.offers if offer.kind == kind.kind]
             if len(offers) != kind.num_instances:
@@ -209,8 +217,15 @@ class LocalSource:
             raise Conflict("the offer is for something else", remedy="select again")
         return Choice.model_validate(choice)
 
-    def _record_when_done(self, sliver: str, future: "Future[Outcome]") -> None:
-        future.add_done_callback(partial(_record, self._instances.made, sliver, _STATUS))
+    def _record(self, sliver: str, was: InstanceStatus, future: "Future[Outcome]") -> None:
+        """Record an outcome; one that was cancelled before it began is left to the next process."""
+        if future.cancelled():
+            return
+        outcome = future.result()
+        now = _STATUS[Status.PARTIAL if outcome.left else outcome.status]
+        if (was, now) == (InstanceStatus.DELETING, InstanceStatus.DONE):
+            now = InstanceStatus.DELETED
+        self._instances.record(sliver, was, now, outcome.error.kind if outcome.error else "")
 
     # --- reservations
 
@@ -229,26 +244,13 @@ class LocalSource:
             await self._in_thread(self._delete, ref)
 
     def _delete(self, ref: SliverRef) -> None:
-        statuses = _STATUS | {Status.DONE: InstanceStatus.DELETED}
-        future = self._processor.delete(ref)
-        future.add_done_callback(partial(_record, self._instances.removed, ref.id, statuses))
+        with asked_by(self._who):
+            future = self._processor.delete(ref)
+        future.add_done_callback(partial(self._record, ref.id, InstanceStatus.DELETING))
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Run ``work`` in a thread and return its result; a cancelled caller does not stop it."""
         return await run_sync(work, *args, limiter=self._limiter, abandon_on_cancel=True)
-
-
-def _record(
-    record: Callable[[str, InstanceStatus, str], None],
-    sliver: str,
-    statuses: dict[Status, InstanceStatus],
-    future: "Future[Outcome]",
-) -> None:
-    """Record an outcome; an operation that was cancelled before it began is left to the next process."""
-    if not future.cancelled():
-        outcome = future.result()
-        status = Status.PARTIAL if outcome.left else outcome.status
-        record(sliver, statuses[status], outcome.error.kind if outcome.error else "")
 
 
 @contextmanager
@@ -294,7 +296,7 @@ def _refuse_other_types(request: BootRequest) -> None:
             raise InvalidSliver(f"{kind.sliver.type} is not a type of nodes", field="type")
 
 
-def _slivers(kind: KindSliver, reservation: str) -> list[NodeSliver]:
+def _slivers(kind: KindSliver, reservation: str) -> tuple[NodeSliver, ...]:
     """Return the instances of a kind."""
     digits = reservation.removeprefix("r-")
     slivers = [
@@ -307,7 +309,7 @@ def _slivers(kind: KindSliver, reservation: str) -> list[NodeSliver]:
         )
         for number in kind.numbered()
     ]
-    return list(_related(slivers, together=kind.together, apart=kind.apart))
+    return tuple(_related(slivers, kind))
 
 
 def _samples(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> tuple[NodeSliver, ...]:
@@ -324,7 +326,7 @@ def _samples(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> tuple[No
         sample.model_copy(update={"id": f"{sample.id}-{number}"})
         for number in range(kind.num_instances)
     ]
-    return tuple(_related(slivers, together=kind.together, apart=kind.apart))
+    return tuple(_related(slivers, kind))
 
 
 def _sample(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> NodeSliver:
@@ -347,35 +349,21 @@ def _sample(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> NodeSlive
     )
 
 
-def _related(slivers: Sequence[NodeSliver], *, together: bool, apart: bool) -> Iterator[NodeSliver]:
-    """Yield the slivers with affinity or anti-affinity to each other."""
+def _related(slivers: Sequence[NodeSliver], kind: KindNeeds | KindSliver) -> Iterator[NodeSliver]:
+    """Yield the slivers of a kind with affinity or anti-affinity to each other."""
+    ids = tuple(sliver.id for sliver in slivers)
     for number, sliver in enumerate(slivers):
         rules = sliver.placement
-        mate = slivers[0 if number else 1 : 1 if number else 2] if together else ()
-        others = [other for other in slivers if other is not sliver] if apart else ()
-        related = rules.model_copy(
-            update={
-                "affinity": rules.affinity + tuple(other.id for other in mate),
-                "anti_affinity": rules.anti_affinity + tuple(other.id for other in others),
-            }
-        )
-        yield sliver.model_copy(update={"placement": related})
+        if kind.together:  # each with the first, and that with the second
+            mate = ids[:1] if number else ids[1:2]
+            rules = rules.model_copy(update={"affinity": rules.affinity + mate})
+        if kind.apart:
+            others = ids[:number] + ids[number + 1 :]
+            rules = rules.model_copy(update={"anti_affinity": rules.anti_affinity + others})
+        yield sliver.model_copy(update={"placement": rules})
 
 
 # --- answers
-
-
-def _shortage(
-    kind: KindNeeds,
-    slivers: Sequence[NodeSliver],
-    chosen: dict[str, Choice],
-    refused: dict[str, dict[str, int]],
-) -> Shortage | None:
-    found = sum(sliver.id in chosen for sliver in slivers)
-    if found == kind.num_instances:
-        return None
-    why = next((refused[sliver.id] for sliver in slivers if sliver.id in refused), {})
-    return Shortage(kind=kind.kind, missing=kind.num_instances - found, refused=why)
 
 
 def _of_host(host: HostState) -> Capabilities:

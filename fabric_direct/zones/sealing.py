@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
@@ -78,34 +77,22 @@ def seal_of(state_dir: Path) -> Seal:
     path = state_dir / "zone" / "key"
     try:
         return Seal(_keys(path))
-    except (OSError, ValueError) as error:
-        raise InvalidSite(
-            f"cannot read the zone's key from {path}",
-            why="a line is not a Fernet key"
-            if isinstance(error, ValueError)
-            else str(error.strerror),
-            remedy="repair the file, or delete it, which invalidates all open offers",
-            field="state_dir",
-        ) from None
+    except OSError as error:
+        why = str(error.strerror)
+    except ValueError:
+        why = "a line is not a Fernet key"
+    raise InvalidSite(
+        f"cannot read the zone's key from {path}",
+        why=why,
+        remedy="repair the file, or delete it, which invalidates all open offers",
+        field="state_dir",
+    )
 
 
 def _keys(path: Path) -> list[bytes]:
     files.make_directory(path.parent)
     if not path.exists():
-        _make(path)
+        files.make_once(path, f"{Fernet.generate_key().decode()}\n")
     if path.stat().st_uid not in {0, os.geteuid()}:
         raise PermissionError(errno.EPERM, "it is another user's, who can read what it seals")
     return path.read_bytes().split()
-
-
-def _make(path: Path) -> None:
-    """Generate the key file atomically with mode 0600; if several processes do so, one wins."""
-    descriptor, new = mkstemp(dir=path.parent)  # of mode 0600
-    with open(descriptor, "wb") as file:  # noqa: PTH123
-        file.write(Fernet.generate_key() + b"\n")
-    try:
-        os.link(new, path)
-    except FileExistsError:
-        pass
-    finally:
-        Path(new).unlink()

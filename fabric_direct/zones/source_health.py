@@ -37,13 +37,12 @@ class SourceHealth:
 
     async def refresh(self, seconds: float) -> None:
         """Query the source's capabilities, within ``seconds``."""
-        name = self.source.name
-        answer = await ask_one(name, self.source.capabilities(deadline=seconds), seconds)
+        answer = await ask_one(self.source.capabilities(deadline=seconds), seconds)
         if isinstance(answer, Capabilities):
             self._heard, self._capabilities, self._why = self._clock(), answer, ""
             self._missed = 0
         else:
-            self._why = left_out(name, answer).why
+            self._why = left_out(self.source.name, answer).why
             self._missed += 1
 
     @property

@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -120,8 +120,10 @@ class Store:
         with self._database.changing() as db:
             values = (reservation, digest, ReservationState.PLACING)
             db.execute("INSERT INTO reservation VALUES (?, ?, ?, '', NULL)", values)
-            for nonce in nonces:
-                _take(db, nonce, until)
+            try:
+                db.executemany("INSERT INTO taken VALUES (?, ?)", [(n, until) for n in nonces])
+            except sqlite3.IntegrityError as error:
+                raise Conflict("an offer was accepted before", remedy="select again") from error
 
     def made(self, reservation: str) -> None:
         """Record that a reservation is placed.
@@ -130,7 +132,8 @@ class Store:
         """
         with self._database.changing() as db:
             _refuse_cancelled(db, reservation)
-            _set_state(db, reservation, ReservationState.MADE, None)
+            values = (ReservationState.MADE, reservation)
+            db.execute("UPDATE reservation SET state = ?, until = NULL WHERE id = ?", values)
 
     def refused(self, reservation: str, why: str) -> None:
         """Record that a reservation is refused; all of its parts are dropped."""
@@ -148,10 +151,11 @@ class Store:
                 "SELECT 1 FROM reservation WHERE id = ? AND state IN (?, ?)", (reservation, *states)
             ).fetchone()
             if row is None:
-                values = (reservation, time.time() + _KEPT)
-                db.execute("INSERT OR REPLACE INTO called_off VALUES (?, ?)", values)
+                cancelled = (reservation, time.time() + _KEPT)
+                db.execute("INSERT OR REPLACE INTO called_off VALUES (?, ?)", cancelled)
                 return False
-            _set_state(db, reservation, ReservationState.DELETED, time.time() + SHOWN)
+            values = (ReservationState.DELETED, time.time() + SHOWN, reservation)
+            db.execute("UPDATE reservation SET state = ?, until = ? WHERE id = ?", values)
             db.execute(
                 "UPDATE part SET state = ? WHERE reservation = ? AND state != ?",
                 (PartState.DELETING, reservation, PartState.DROPPED),
@@ -160,11 +164,8 @@ class Store:
 
     def state(self, reservation: str) -> ReservationState | None:
         """Return the state of a reservation, or None if there is none."""
-        with self._database.reading() as db:
-            row = db.execute(
-                "SELECT state FROM reservation WHERE id = ?", (reservation,)
-            ).fetchone()
-            return ReservationState(row[0]) if row else None
+        rows = self._database.rows("SELECT state FROM reservation WHERE id = ?", reservation)
+        return ReservationState(rows[0][0]) if rows else None
 
     def interrupt(self) -> None:
         """Refuse the reservations that a former process was placing: their clients got no answer."""
@@ -179,23 +180,18 @@ class Store:
 
     def add_parts(self, parts: Iterable[Part]) -> None:
         """Record parts that are about to be requested."""
+        rows = [asdict(part) | {"names": json.dumps(part.names)} for part in parts]
+        columns = ":id, :reservation, :source, :kind, :names, :state, :theirs"
         with self._database.changing() as db:
-            for part in parts:
-                values = (part.id, part.reservation, part.source, part.kind)
-                db.execute(
-                    "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (*values, json.dumps(part.names), part.state, part.theirs),
-                )
+            db.executemany(f"INSERT INTO part VALUES ({columns})", rows)  # noqa: S608
 
     def answered(self, part: str, theirs: str) -> None:
         """Record that a source has accepted a part.
 
         :param theirs: the source's own reservation id.
         """
-        with self._database.changing() as db:
-            db.execute(
-                "UPDATE part SET state = ?, theirs = ? WHERE id = ?", (PartState.MADE, theirs, part)
-            )
+        statement = "UPDATE part SET state = ?, theirs = ? WHERE id = ?"
+        self._database.change(statement, PartState.MADE, theirs, part)
 
     def drop(self, parts: Iterable[str]) -> None:
         """Record that parts do not belong to their reservation any more and must be deleted."""
@@ -214,23 +210,19 @@ class Store:
 
     def parts(self, reservation: str) -> tuple[Part, ...]:
         """Return the parts of a reservation, except dropped ones."""
-        states = tuple(PartState(state) for state in PartState if state is not PartState.DROPPED)
-        return self._parts(states, reservation)
+        where = "WHERE reservation = ? AND state != ?"
+        return self._parts(where, reservation, PartState.DROPPED)
 
     def to_delete(self) -> tuple[Part, ...]:
         """Return the parts whose deletion their sources have not confirmed yet."""
-        return self._parts((PartState.DROPPED, PartState.DELETING))
+        return self._parts("WHERE state IN (?, ?)", PartState.DROPPED, PartState.DELETING)
 
-    def _parts(self, states: tuple[PartState, ...], reservation: str = "") -> tuple[Part, ...]:
-        with self._database.reading() as db:
-            rows = db.execute(
-                "SELECT * FROM part WHERE ? IN ('', reservation) ORDER BY rowid", (reservation,)
-            )
-            return tuple(
-                Part(id_, whole, source, kind, tuple(json.loads(names)), PartState(state), theirs)
-                for id_, whole, source, kind, names, state, theirs in rows
-                if state in states
-            )
+    def _parts(self, where: str, *values: str) -> tuple[Part, ...]:
+        rows = self._database.rows(f"SELECT * FROM part {where} ORDER BY rowid", *values)  # noqa: S608
+        return tuple(
+            Part(id_, whole, source, kind, tuple(json.loads(names)), PartState(state), theirs)
+            for id_, whole, source, kind, names, state, theirs in rows
+        )
 
 
 def _refuse_other(asked: str, digest: str, why: str) -> None:
@@ -247,24 +239,10 @@ def _refuse_cancelled(db: sqlite3.Connection, reservation: str) -> None:
         raise Conflict("this request was cancelled", remedy="use another request id")
 
 
-def _take(db: sqlite3.Connection, nonce: str, until: float) -> None:
-    try:
-        db.execute("INSERT INTO taken VALUES (?, ?)", (nonce, until))
-    except sqlite3.IntegrityError as error:
-        raise Conflict("an offer was accepted before", remedy="select again") from error
-
-
 def _refuse(db: sqlite3.Connection, reservation: str, why: str) -> None:
-    db.execute("UPDATE reservation SET why = ? WHERE id = ?", (why, reservation))
-    _set_state(db, reservation, ReservationState.REFUSED, time.time() + _KEPT)
+    values = (ReservationState.REFUSED, why, time.time() + _KEPT, reservation)
+    db.execute("UPDATE reservation SET state = ?, why = ?, until = ? WHERE id = ?", values)
     db.execute("UPDATE part SET state = ? WHERE reservation = ?", (PartState.DROPPED, reservation))
-
-
-def _set_state(
-    db: sqlite3.Connection, reservation: str, state: ReservationState, until: float | None
-) -> None:
-    values = (state, until, reservation)
-    db.execute("UPDATE reservation SET state = ?, until = ? WHERE id = ?", values)
 
 
 def _forget(db: sqlite3.Connection) -> None:

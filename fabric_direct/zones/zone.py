@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
+from itertools import chain, starmap
 
 from anyio.to_thread import run_sync
 
@@ -203,23 +204,17 @@ class Zone:
         states = {ReservationState.MADE, ReservationState.DELETED}
         if await run_sync(self._store.state, reservation) not in states:
             raise _no_reservation()
-        parts = {part.id: part for part in await run_sync(self._store.parts, reservation)}
+        parts = await run_sync(self._store.parts, reservation)
         seconds = share(self._settings.deadline)
-        here = [part for part in parts.values() if part.source in self._sources]
+        here = [part for part in parts if part.source in self._sources]
         calls = {p.id: self._sources[p.source].instances(p.theirs, deadline=seconds) for p in here}
         answered = await ask_all(calls, seconds)
         gone = NotFound("it is not a child of the zone any more")
-        answers = {part: answered.get(part, gone) for part in parts}
-        silent = {
-            parts[part].source: left_out(parts[part].source, answer)
-            for part, answer in answers.items()
-            if isinstance(answer, Exception)
-        }
+        answers = [(part, answered.get(part.id, gone)) for part in parts]
+        silent = {p.source: left_out(p.source, e) for p, e in answers if isinstance(e, Exception)}
         return Reservation(
             reservation_id=reservation,
-            instances=tuple(
-                each for part in parts.values() for each in _instances(part, answers[part.id])
-            ),
+            instances=tuple(chain.from_iterable(starmap(_instances, answers))),
             left_out=tuple(silent.values()),
         )
 
@@ -271,18 +266,12 @@ def _no_reservation() -> NotFound:
 
 def _instances(part: Part, answer: tuple[Instance, ...] | Exception) -> Iterator[Instance]:
     """Yield the instances of a part as its source reports them; others are unknown."""
-    by_name = {} if isinstance(answer, Exception) else {each.name: each for each in answer}
+    answered = () if isinstance(answer, Exception) else answer
+    reported = {each.name: (each.status, each.error) for each in answered}
+    if part.state is PartState.DELETING:
+        reported = {each.name: (InstanceStatus.DELETING, each.error) for each in answered}
     gone = part.state is PartState.DELETED and isinstance(answer, NotFound)
     unknown = InstanceStatus.DELETED if gone else InstanceStatus.UNKNOWN
     for name in part.names:
-        there = by_name.get(name)
-        status = there.status if there else unknown
-        if part.state is PartState.DELETING and there:
-            status = InstanceStatus.DELETING
-        yield Instance(
-            name=name,
-            kind=part.kind,
-            zone=part.source,
-            status=status,
-            error=there.error if there else "",
-        )
+        status, error = reported.get(name, (unknown, ""))
+        yield Instance(name=name, kind=part.kind, zone=part.source, status=status, error=error)

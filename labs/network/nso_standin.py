@@ -2,18 +2,16 @@
 
 What it has of NSO: paths, methods, commit parameters in both forms, dry runs, the commit queue,
 deep-check-sync and re-deploy, as Cisco's guide describes them. yangson validates every document against
-``yang/``, which is written from the fields that fabric_am sends. Its devices take all that they are
-given, unless a test has them refuse.
+``yang/``, which is written from the fields that fabric_am sends. Its devices (``nso_devices``) are in
+memory, unless a test has others.
 """
 
 import base64
 import json
-import threading
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,9 +20,12 @@ from yangson import DataModel
 from yangson.enumerations import ContentType
 from yangson.exceptions import YangsonException
 
-Json = dict[str, Any]
+from labs.network import http_standin
+from labs.network.http_standin import Fault, Json, Refused, StandIn
+from labs.network.nso_devices import Change, DeviceManager, DeviceRefuses, OutOfSync
+
 YANG = Path(__file__).parent / "yang"
-ROOT = "tailf-ncs:services"
+ROOT, DEVICES = "tailf-ncs:services", "tailf-ncs:devices"
 MODULES = ("l2bridge", "l2ptp", "l2sts", "l3rt", "l3vpn", "port-mirror", "idipa")
 USER, PASSWORD = "am", "correct horse"
 _REVISION = "2026-11-23"
@@ -44,73 +45,60 @@ def model() -> DataModel:
     return DataModel(json.dumps(library), [str(YANG)])
 
 
-def validate(services: Json) -> None:
-    """Raise YangsonException unless services, by their lists, are as their YANG says."""
-    model().from_raw({ROOT: services}).validate(ctype=ContentType.config)
+def refusal(services: Json) -> str:
+    """Return why services, by their lists, are not as their YANG says; empty if they are."""
+    try:
+        model().from_raw({ROOT: services}).validate(ctype=ContentType.config)
+    except YangsonException as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 @dataclass
-class Fault:
-    """What happens to one request."""
+class Item:
+    """An item of the commit queue."""
 
-    method: str
-    path: str
-    kind: str
-    """``close`` and ``lose`` end the connection before and after; ``hang`` waits; else a status."""
-    words: str = ""
-    left: int = 1
+    changes: dict[str, Change]
+    failed: list[Json] = field(default_factory=list)
+    done: bool = False
 
+    @property
+    def status(self) -> str:
+        """Return what the queue says of it."""
+        return "failed" if self.failed else "completed" if self.done else "executing"
 
-class Refused(Exception):
-    """An answer that is an error."""
-
-    def __init__(self, status: int, words: str, tag: str = "invalid-value") -> None:
-        super().__init__(words)
-        self.status, self.words, self.tag = status, words, tag
+    def work_off(self, devices: DeviceManager) -> None:
+        """Change its devices, once; one that refuses does not keep the others from it."""
+        for device, change in self.changes.items() if not self.done else ():
+            try:
+                devices.send({device: change})
+            except DeviceRefuses as error:
+                self.failed.append({"name": device, "reason": error.words})
+        self.done = True
 
 
 @dataclass
-class Controller:
+class Controller(StandIn):
     """What the stand-in has, and what it does wrong."""
 
     version: str = "6.3"
     services: Json = field(default_factory=dict)
     """The instances, by their lists."""
-    devices: Json = field(default_factory=dict)
-    """The same, as the devices have it."""
-    refusing: dict[str, str] = field(default_factory=dict)
-    """What a device says when it is to be changed."""
-    faults: list[Fault] = field(default_factory=list)
-    at: tuple[int, str] | None = None
-    requests: list[str] = field(default_factory=list)
+    devices: DeviceManager = field(default_factory=DeviceManager)
+    validators: tuple[Callable[[Json], str], ...] = (refusal,)
+    """Each returns why it refuses services, or nothing."""
+    verdicts: list[tuple[str, ...]] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
-    queued: str = ""
-    """``completed`` or ``failed``: commits are queued, and end so."""
+    queued: bool = False
+    """Commits are queued, and reach the devices when their item was looked at once."""
     encrypts: bool = False
     proxied: bool = False
     """Something that is not NSO answers: 404 of everything."""
-    items: Json = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    released: threading.Event = field(default_factory=threading.Event)
+    items: dict[str, Item] = field(default_factory=dict)
 
-    def fault(self, method: str, path: str, kind: str, words: str = "", times: int = 1) -> None:
-        """Have the next requests of a method, with this in their path, fail."""
-        self.faults.append(Fault(method, path, kind, words, times))
-
-    def fault_at(self, number: int, kind: str) -> None:
-        """Have one request fail, by its number from now, from 1; a dry run, too."""
-        self.at = (len(self.requests) + number, kind)
-
-    def next_fault(self, method: str, path: str) -> Fault | None:
-        """Return what happens to a request, if anything; a dry run must be named to fail."""
-        if self.at and len(self.requests) == self.at[0]:
-            return Fault(method, path, self.at[1])
-        for fault in self.faults:
-            meant = fault.path in path and ("dry-run" in fault.path or "dry-run" not in path)
-            if fault.left and fault.method == method and meant:
-                fault.left -= 1
-                return fault
-        return None
+    def meant(self, fault: Fault, path: str) -> bool:
+        """Return whether a fault is for a path; a dry run must be named to fail."""
+        return fault.path in path and ("dry-run" in fault.path or "dry-run" not in path)
 
     def instance(self, module: str, name: str) -> Json:
         """Return an instance."""
@@ -129,62 +117,70 @@ class Controller:
     def commit(self, changed: Json, parameters: Json) -> Json:
         """Make ``changed`` what there is, or say what a dry run would do."""
         changed = {key: entries for key, entries in changed.items() if entries}
-        try:
-            validate(changed)
-        except YangsonException as error:
-            raise Refused(400, str(error), "malformed-message") from error
+        self._validate(changed)
         if "dry-run" in parameters:
             return {"dry-run-result": {"native": {"device": []}}}
-        self._refuse_by_devices(changed)
+        bypass = "bypass" in parameters.get("commit-queue", "")
+        answer = self._deploy(self.services, changed, queued=self.queued and not bypass)
         self.comments.append(parameters.get("comment", ""))
         self.services = deepcopy(changed)
-        if self.queued:
-            return self._queue()
-        self.devices = deepcopy(changed)
+        return answer
+
+    def _validate(self, services: Json) -> None:
+        self.verdicts.append(tuple(validator(services) for validator in self.validators))
+        if said := next(filter(None, self.verdicts[-1]), ""):
+            raise Refused(400, said, "malformed-message")
+
+    def _deploy(self, before: Json, after: Json, *, queued: bool) -> Json:
+        """Bring a change of services to the devices, or into the queue."""
+        changes = self.devices.changes(before, after)
+        if queued:
+            return self._queue(changes)
+        self.devices.send(changes)
+        self.devices.record(changes)
         return {}
 
-    def _refuse_by_devices(self, changed: Json) -> None:
-        text = json.dumps([changed, self.services]) if changed != self.services else ""
-        for device, words in self.refusing.items():
-            if f'"{device}"' in text:
-                why = f"RPC error towards {device}: {words}"
-                raise Refused(400, why, "operation-failed")
-
-    def _queue(self) -> Json:
+    def _queue(self, changes: dict[str, Change]) -> Json:
+        self.devices.record(changes)
         number = str(1498812003922 + len(self.items))
-        self.items[number] = {"id": int(number), "status": self.queued, "polls": 1}
-        if self.queued == "completed":
-            self.devices = deepcopy(self.services)
-        return {"tailf-restconf:result": {"commit-queue": {"id": int(number), "status": "async"}}}
+        self.items[number] = Item(changes)
+        return {"commit-queue": {"id": int(number), "status": "async"}}
 
     def queue_item(self, number: str, *, completed: bool) -> Json:
-        """Return an item of the queue, which ends when it was looked at once."""
+        """Return an item of the queue, and have it worked off."""
         item = self.items.get(number)
-        if item is None or bool(item["polls"]) == completed:
+        if item is None or item.done != completed:
             raise Refused(404, "uri keypath not found")
-        item["polls"] -= 0 if completed else 1
-        shown = {"id": item["id"], "status": item["status"] if completed else "executing"}
-        if completed and item["status"] == "failed":
-            shown["failed"] = [{"name": "renc-sw", "reason": "no such interface"}]
+        shown: Json = {"id": int(number), "status": item.status}
+        if item.failed:
+            shown["failed"] = item.failed
+        item.work_off(self.devices)
         return {"tailf-ncs:queue-item": [shown]}
 
     # --- requests
 
-    def answer(self, method: str, target: str, headers: Any, body: Json) -> tuple[int, Json]:
-        """Return the status and the body of an answer."""
+    def answer(self, method: str, target: str, headers: Any, body: Json) -> tuple[int, Any, Json]:
+        """Return the status, the document and the headers of an answer."""
         if self.proxied:
-            return 404, {"error": "not found"}
+            return 404, {"error": "not found"}, {}
         expected = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         if headers.get("Authorization") != f"Basic {expected}":
             raise Refused(401, "access denied", "access-denied")
         url = urlsplit(target)
         path, query = unquote(url.path), parse_qs(url.query)
+        try:
+            return *self._answer(method, path, query, headers, body), {}
+        except (DeviceRefuses, OutOfSync) as error:
+            raise Refused(400, str(error), "operation-failed") from error
+
+    def _answer(
+        self, method: str, path: str, query: dict[str, list[str]], headers: Any, body: Json
+    ) -> tuple[int, Json]:
         if method == "GET":
             return 200, self._get(path, query)
         if method == "POST":
-            return 200, self._act(path, body)
-        parameters = self._parameters(query, headers)
-        return self._change(method, path, body, parameters)
+            return 200, self._act(path)
+        return self._change(method, path, body, self._parameters(query, headers))
 
     def _get(self, path: str, query: dict[str, list[str]]) -> Json:
         tail = path.removeprefix("/restconf/data/")
@@ -202,28 +198,24 @@ class Controller:
         whole = self.services[key]
         return {key: [{"name": e["name"]} for e in whole] if query.get("fields") else whole}
 
-    def _act(self, path: str, _body: Json) -> Json:
-        place, _, action = path.removeprefix(f"/restconf/data/{ROOT}/").rpartition("/")
-        key, _, name = place.partition("=")
+    def _act(self, path: str) -> Json:
+        place, _, action = path.removeprefix("/restconf/data/").rpartition("/")
+        key, _, name = place.rpartition("/")[2].partition("=")
+        if place.startswith(f"{DEVICES}/device=") and action == "sync-from":
+            return {"tailf-ncs:output": self.devices.sync_from(name)}
         module = key.partition(":")[0]
-        wanted = self.instance(module, name)
-        if action == "deep-check-sync":
-            return {f"{module}:output": {"in-sync": self._on_devices(key, name) == wanted}}
+        instance = {key: [self.instance(module, name)]}
+        if action in {"check-sync", "deep-check-sync"}:
+            in_sync = self.devices.has(instance, deep=action.startswith("deep"))
+            return {f"{module}:output": {"in-sync": in_sync}}
         if action == "re-deploy":
-            self.devices = deepcopy(self.services)
-            return {}
+            answer = self._deploy({}, instance, queued=self.queued)
+            return {f"{module}:output": answer} if answer else {}
         raise Refused(404, "uri keypath not found")
-
-    def _on_devices(self, key: str, name: str) -> Json | None:
-        return next((e for e in self.devices.get(key, []) if e["name"] == name), None)
-
-    def undermine(self, module: str) -> None:
-        """Have the devices lose what a list configures."""
-        del self.devices[f"{module}:{module}"]
 
     def _parameters(self, query: dict[str, list[str]], headers: Any) -> Json:
         structured = tuple(map(int, self.version.split(".")[:2])) >= (6, 6)
-        known = {"params"} if structured else {"dry-run"}
+        known = {"params"} if structured else {"dry-run", "commit-queue"}
         for name in query.keys() - known:
             raise Refused(400, f"invalid query parameter: {name}")
         if not structured:
@@ -248,6 +240,7 @@ class Controller:
         else:
             raise Refused(404, "uri keypath not found")
         answer = self.commit(changed, parameters)
+        answer = {"tailf-restconf:result": answer} if "commit-queue" in answer else answer
         return (200 if answer else 204 if there or not tail else 201), answer
 
     def _stored(self, entry: Json) -> Json:
@@ -256,6 +249,11 @@ class Controller:
             return entry
         text = json.dumps(entry)
         return dict(json.loads(text, object_hook=_encrypted))
+
+    def errors(self, words: str, tag: str = "operation-failed") -> Json:
+        """Return the document that tells of an error."""
+        error = {"error-type": "application", "error-tag": tag, "error-message": words}
+        return {"ietf-restconf:errors": {"error": [error]}}
 
 
 def _encrypted(values: Json) -> Json:
@@ -289,67 +287,7 @@ def _key(entry: Json) -> tuple[Any, ...]:
     return tuple(entry.get(name) for name in names)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    controller: Controller
-
-    def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
-        controller = self.controller
-        with controller.lock:
-            controller.requests.append(f"{self.command} {self.path}")
-            fault = controller.next_fault(self.command, self.path)
-            if fault and fault.kind != "lose":
-                status, said = 0, {}
-            else:
-                status, said = self._carried_out(body)
-        if fault and fault.kind == "hang":
-            controller.released.wait(30)
-        if fault and fault.kind in {"close", "lose", "hang"}:
-            self.close_connection = True
-            return
-        if fault:
-            status, said = int(fault.kind), _errors(fault.words) if fault.words else {}
-        self._send(status, said)
-
-    def _carried_out(self, body: Json) -> tuple[int, Json]:
-        try:
-            return self.controller.answer(self.command, self.path, self.headers, body)
-        except Refused as refused:
-            return refused.status, _errors(refused.words, refused.tag)
-
-    def _send(self, status: int, said: Json) -> None:
-        text = json.dumps(said).encode() if said else b""
-        self.send_response(status)
-        self.send_header("Content-Type", "application/yang-data+json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_PUT = do_PATCH = do_POST = do_DELETE = _answer  # noqa: N815 - of http.server
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-def _errors(words: str, tag: str = "operation-failed") -> Json:
-    error = {"error-type": "application", "error-tag": tag, "error-message": words}
-    return {"ietf-restconf:errors": {"error": [error]}}
-
-
 def serve(controller: Controller) -> tuple[str, Callable[[], None]]:
     """Serve it on a free port of this machine; return the root's address, and what ends it."""
-    handler = type("Handler", (_Handler,), {"controller": controller})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-
-    def end() -> None:
-        controller.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return f"http://127.0.0.1:{server.server_address[1]}/restconf", end
+    address, end = http_standin.serve(controller)
+    return f"{address}/restconf", end

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import openstack
 from openstack.exceptions import SDKException
 
-host, end = sys.argv[1], time.monotonic() + 400
+host, end = sys.argv[1], time.monotonic() + 600
 began = datetime.now(UTC).replace(tzinfo=None)  # what is older was said by an earlier run
 cloud = openstack.connect()
 

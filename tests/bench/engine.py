@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fabric_direct.deadline import Deadline
-from fabric_direct.engine import run
+from fabric_direct.engine import Listener, run
 from fabric_direct.journal import Journal
 from fabric_direct.model import Finding, Operation
+from fabric_direct.site_metrics import count_step
 from fabric_direct.steps.base import Flow, Step
 from tests.bench.measure import line, median_seconds, ratio
 
@@ -38,8 +39,10 @@ def main() -> None:
         for makes in (False, True):
             kind = "that make something" if makes else "with nothing to do"
             bare = _milliseconds(lambda makes=makes: _run(pool, None, makes=makes))
+            told = _milliseconds(lambda makes=makes: _run(pool, None, count_step, makes=makes))
             kept = _milliseconds(lambda makes=makes: _run(pool, journal, makes=makes))
             line(f"engine, {STEPS} steps {kind}", bare, "ms", "<= 5", bare <= 5)
+            line(f"engine with metrics off, {STEPS} steps {kind}", told, "ms", "<= 5", told <= 5)
             line(f"engine with journal, {STEPS} steps {kind}", kept, "ms", "<= 8", kept <= 8)
         tasks = ratio(lambda: _run(pool, None, makes=False), lambda: _bare(pool))
         line(f"engine, {STEPS} steps, over the bare pool", tasks, "", "-", True)
@@ -56,7 +59,13 @@ def _bare(pool: ThreadPoolExecutor) -> None:
             future.result()
 
 
-def _run(pool: ThreadPoolExecutor, journal: Journal | None, *, makes: bool) -> None:
+def _run(
+    pool: ThreadPoolExecutor,
+    journal: Journal | None,
+    listener: Listener | None = None,
+    *,
+    makes: bool,
+) -> None:
     names = [f"step {n}" for n in range(STEPS)]
     half = STEPS // 2
     flow = Flow.of(
@@ -65,6 +74,6 @@ def _run(pool: ThreadPoolExecutor, journal: Journal | None, *, makes: bool) -> N
     )
     if journal:
         journal.begin(Operation.CREATE, {"id": "bench", "type": "VM"})
-    assert run(flow, pool, deadline=Deadline.within(60)).error is None
+    assert run(flow, pool, deadline=Deadline.within(60), listener=listener).error is None
     if journal:
         journal.end("bench")

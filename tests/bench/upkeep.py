@@ -159,7 +159,8 @@ def _site(folder: Path) -> Site:
 
 def _sliver(site: Site, number: int) -> NodeSliver:
     host, nth = HOSTS[number % len(HOSTS)], number // len(HOSTS)
-    vf = str(sorted(substrate(site, host).devices)[nth])
+    _pf, *vfs = sorted(substrate(site, host).devices)
+    vf = str(vfs[nth])
     return NodeSliver.model_validate(
         {
             "id": f"s{number}",

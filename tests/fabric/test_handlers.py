@@ -853,7 +853,7 @@ def test_handlers_are_made_as_the_actor_does(
 
 def test_there_is_no_other_name() -> None:
     with pytest.raises(AttributeError):
-        fabric_direct.actor.SwitchHandler  # noqa: B018
+        fabric_direct.actor.NetHandler  # noqa: B018
 
 
 def test_the_logger_may_be_missing(properties: dict[str, str], fakes: Substrate, unit: Any) -> None:

@@ -1,6 +1,7 @@
 """A VM's life by the actor's handlers: Nova's server, devices of its worker (labs/onesite)."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ from openstack.connection import Connection
 
 from fabric_direct.actor import VMHandler
 from fabric_direct.config import Site
-from fabric_direct.model import DeviceState
+from fabric_direct.model import DeviceState, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from tests.fabric import slivers
 from tests.fabric.slivers import component, interface, storage, vm
 from tests.fabric.test_cloud import VM, ask, volume
 from tests.openstack.conftest import Things, cloud, ssh_key
 from tests.openstack.target import TARGET
+from tests.outcomes import done
 from tests.site.conftest import (
     DRIVE,
     GUEST,
@@ -50,8 +52,14 @@ ALL = {VF, DRIVE, *CARD}
 
 
 @pytest.fixture(scope="module")
-def site(make_site: Callable[..., Site]) -> Site:
-    return make_site(actor={"management_network": TARGET.network})
+def site(make_site: Callable[..., Site], ssh_key: Path) -> Site:
+    """A site that looks into its guests."""
+    return make_site(
+        actor={"management_network": TARGET.network},
+        guest="ssh",
+        guest_access={"ssh_key": str(ssh_key)},
+        limits={"create": 900, "modify": 900, "guest_boot": 600, "guest_devices": 600},
+    )
 
 
 def node(*components: Any) -> Any:
@@ -72,6 +80,13 @@ def shared_nic(vlan: str) -> Any:
 def smart_nic() -> Any:
     ports = (interface(f"p{n}", mac=f"52:54:00:0F:51:1{n}") for n in range(2))
     return component("SmartNIC", "nic2", CARD, "ConnectX-6", *ports)
+
+
+def in_the_guest(processor: HandlerProcessor) -> dict[str, tuple[bool, int]]:
+    """Whether the guest sees each component, and how many interfaces that has there."""
+    observed = done(processor.probe(SliverRef(id=VM)).result()).observed
+    assert observed
+    return {d.component: (bool(d.guest_name), len(d.guest_interfaces)) for d in observed.devices}
 
 
 def used(processor: HandlerProcessor) -> set[str]:
@@ -103,6 +118,8 @@ def test_a_life_with_devices(
     assert unit.get_sliver().management_ip == floating.floating_ip_address
     assert hostdevs(domain_of(worker, processor, VM)) == len(ALL)
     assert used(processor) == ALL
+    seen = in_the_guest(processor)
+    assert seen == {"nic1": (True, 1), "nic2": (True, 1), "drive1": (True, 0)}
     (server,) = cloud.compute.servers(name=f"^{VM}-node1$")
     (attachment,) = cloud.compute.volume_attachments(server)
     assert attachment.volume_id == volume

@@ -55,19 +55,25 @@ def ssh_server(directory: Path) -> Iterator[Server]:
     home, host_key = directory / "home", directory / "host"
     home.mkdir(0o700)
     (home / ".ssh").mkdir(0o700)
-    server = Server(_free_port(), _new_host_key(host_key), home, directory / "identity")
+    server = Server(free_port(), make_host_key(host_key), home, directory / "identity")
     new_key(server.identity)
     server.let_in()
-    script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
-    unshare = ["unshare", "--mount", "--propagation=slave"]
-    command = [*unshare, "sh", "-c", script, "sh", home, host_key, str(server.port)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = start_dropbear(server, host_key)
     try:
-        wait_until("dropbear to listen", lambda: _listens(server.port), timeout=10)
         yield server
     finally:
         process.terminate()
         process.wait()
+
+
+def start_dropbear(server: Server, host_key: Path) -> "subprocess.Popen[bytes]":
+    """Start the program of a server; return when it listens."""
+    script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
+    unshare = ["unshare", "--mount", "--propagation=slave"]
+    command = [*unshare, "sh", "-c", script, "sh", server.home, host_key, str(server.port)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    wait_until("dropbear to listen", lambda: _listens(server.port), timeout=10)
+    return process
 
 
 def new_host_key() -> str:
@@ -76,7 +82,8 @@ def new_host_key() -> str:
     return f"{key.get_name()} {key.get_base64()}"
 
 
-def _new_host_key(path: Path) -> str:
+def make_host_key(path: Path) -> str:
+    """Make a host key for dropbear; return its public half."""
     command = ["dropbearkey", "-t", "ed25519", "-f", path]
     made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     public = next(line for line in made.splitlines() if line.startswith("ssh-ed25519"))
@@ -95,7 +102,8 @@ def new_key(path: Path) -> str:
     return public
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -313,7 +313,7 @@ def test_a_lease_that_nobody_ended_does_not_stand_in_the_way(driver, connection,
 
 
 def test_eight_threads_never_get_the_same_address(driver, networks):
-    slivers = [f"fdtest-{n}" for n in range(16)]
+    slivers = [f"fdtest-{n}" for n in range(8)]
     with ThreadPoolExecutor(8) as pool:
         ports = list(pool.map(lambda s: driver.create_port(s, "nic1", "two", ANY), slivers))
     assert len({p.ipv4 for p in ports}) == len({p.mac for p in ports}) == len(slivers)
@@ -324,15 +324,15 @@ def test_eight_threads_never_get_the_same_address(driver, networks):
 
 def test_two_processes_never_get_the_same_address(driver, site):
     code = (
-        "for n in range(6):\n"
+        "for n in range(4):\n"
         "    sliver = f'fdtest-{os.getpid()}-{n}'\n"
         "    print(driver.create_port(sliver, 'nic1', 'one', VNicInterface()).ipv4)\n"
     )
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda _: in_new_process(site, code), range(2)))
     addresses = [line for process in done for line in process.stdout.split()]
-    assert len(addresses) == 12, [process.stderr for process in done]
-    assert len(set(addresses)) == 12
+    assert len(addresses) == 8, [process.stderr for process in done]
+    assert len(set(addresses)) == 8
 
 
 def test_ports_that_come_while_others_go_have_their_network(driver, networks):

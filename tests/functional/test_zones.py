@@ -25,6 +25,7 @@ from click.testing import CliRunner
 
 from fabric_direct.cli import main
 from fabric_direct.zones.wire import reservation_of
+from tests.outcomes import result_of
 from tests.scripted_zone import (
     Authority,
     Floods,
@@ -567,13 +568,13 @@ class TestOnTheCommandLine:
         at = ("--json", "--zone", tree.top.url)
 
         booted = CliRunner().invoke(main, ["place", str(tmp_path / "request.json"), *at, "--boot"])
-        reservation = json.loads(booted.stdout)["reservation_id"]
+        reservation = result_of(booted.stdout)["reservation_id"]
         shown = CliRunner().invoke(main, ["zone", "reservation", "show", reservation, *at])
         deleted = CliRunner().invoke(main, ["zone", "reservation", "delete", reservation, *at])
 
         assert [each.exit_code for each in (booted, shown, deleted)] == [0, 0, 0]
-        assert statuses(json.loads(shown.stdout)) == ["done"] * 2
-        assert statuses(json.loads(deleted.stdout)) == ["deleted"] * 2
+        assert statuses(result_of(shown.stdout)) == ["done"] * 2
+        assert statuses(result_of(deleted.stdout)) == ["deleted"] * 2
 
     def test_a_zone_that_is_not_there_is_named(self) -> None:
         done = self.run("zone", "list", "--zone", "http://127.0.0.1:9")

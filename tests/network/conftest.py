@@ -11,12 +11,15 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.ovs.service import OvsService
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.network_services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 from tests.network.wire import Wire
+from tests.services.node import Machine, Nodes
 
 LAB = Path(__file__).parents[2] / "labs/network/lab"
 STATE = Path("/var/lib/fabric-direct/network")
+HERE = Machine(lambda *argv: subprocess.run(argv, check=False, capture_output=True, text=True))
+ip = HERE.ip
 
 
 def lab(*arguments: str) -> str:
@@ -44,13 +47,24 @@ def switches() -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(lab_site: Site) -> Site:
+    return lab_site
+
+
+@pytest.fixture
+def lab_site(tmp_path: Path) -> Site:
     ports: dict[str, Any] = {f"p{number}": {} for number in range(1, 5)}
     values = {
         f"sw{number}": {
             "ovsdb": f"unix:{STATE}/sw{number}/db.sock",
             "datapath": "netdev",
             "tunnel": f"192.0.2.{number}",
+            "netns": f"fd-sw{number}",
+            "routing": {
+                "router": "fd-router",
+                "outside": "fd-border",
+                "external": "203.0.113.1/24",
+            },
             "ports": ports,
         }
         for number in (1, 2)
@@ -66,12 +80,15 @@ def nothing_left(switches: None) -> Iterator[None]:
     yield
     for switch in ("sw1", "sw2"):
         assert vsctl(switch, "list-br").split() == ["underlay"]
+    assert [name for name in ip("netns", "list").split() if name.startswith("fdn-")] == []
+    for router in ("fd-router", "fd-border"):
+        assert "fdu-" not in ip("-n", router, "link", "show")
 
 
 @pytest.fixture
-def driver(site: Site, switches: None) -> Iterator[OvsService]:
-    driver = OvsService(site, "localhost")
-    yield driver
+def driver(site: Site, lab_site: Site, switches: None) -> Iterator[OvsService]:
+    yield OvsService(site, "localhost")
+    driver = OvsService(lab_site, "localhost")
     for thing in driver.stamped():
         driver.remove(thing.sliver)
     assert driver.stamped() == ()
@@ -97,14 +114,13 @@ def at(switches: None) -> Iterator[Callable[..., Wire]]:
         wire.close()
 
 
-def interface(
-    name: str, vlan: Any, port: str = "p1", switch: str = "sw1", **more: Any
-) -> dict[str, Any]:
-    return {"id": name, "device": switch, "port": port, "vlan": vlan, **more}
+@pytest.fixture
+def machine() -> Machine:
+    return HERE
 
 
-def service(
-    *interfaces: dict[str, Any], sliver: str = "net-1", kind: str = "L2Bridge", **values: Any
-) -> NetworkService:
-    document = {"id": sliver, "name": "net", "interfaces": interfaces, **values}
-    return SERVICES[kind].model_validate(document)
+@pytest.fixture
+def nodes(switches: None) -> Iterator[Nodes]:
+    nodes = Nodes(HERE)
+    yield nodes
+    nodes.forget()

@@ -1,11 +1,10 @@
 """Services that are changed, broken and removed on real switches."""
 
-import re
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,19 +16,14 @@ from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import DriverError, InvalidSliver, NotOurs
 from fabric_direct.model import SliverRef, State, Status
 from fabric_direct.processor import HandlerProcessor
-from tests.network.conftest import LAB, interface, lab, ofctl, service, vsctl
+from tests.network.conftest import LAB, lab, vsctl
+from tests.network.meters import dropped, limits
 from tests.network.wire import PATIENCE, Wire, apart, cross, flood
 from tests.outcomes import done
+from tests.services.slivers import interface, limited, service
 
 At = Callable[..., Wire]
 VLANS = (100, 200)
-BURST = 0.05
-"""What may pass at once, in seconds of a rate, where a sliver says nothing of it."""
-
-
-def limited(bandwidth: int | None, *more: dict[str, Any]) -> Any:
-    one = interface("i1", 100, bandwidth=bandwidth)
-    return service(one, interface("i2", 200, "p2"), *more)
 
 
 @contextmanager
@@ -58,28 +52,6 @@ def nothing_lost(one: Wire, other: Wire) -> Iterator[None]:
         if not missing:
             return
     assert not missing
-
-
-def dropped() -> int:
-    """Return how many frames the meters of sw1 have dropped since they were made."""
-    bridges = set(vsctl("sw1", "list-br").split()) - {"underlay"}
-    told = "".join(ofctl("sw1", "meter-stats", bridge) for bridge in bridges)
-    return sum(int(count) for count in re.findall(r"^0: packet_count:(\d+)", told, re.MULTILINE))
-
-
-def limits(one: Wire, other: Wire, vlans: tuple[int, int], rate: int) -> bool:
-    """Return whether a meter drops what exceeds a rate in Mbit/s, and lets no more pass.
-
-    A machine may be too slow to exceed it at once.
-    """
-    before, end = dropped(), time.monotonic() + PATIENCE
-    passed = [flood(one, other, vlans, 2 * rate)]
-    while dropped() == before and time.monotonic() < end:
-        passed.append(flood(one, other, vlans, 2 * rate))
-    most = [rate * (seconds + BURST) * 1.1 for _, seconds in passed]
-    return dropped() > before and all(
-        arrived < bound for (arrived, _), bound in zip(passed, most, strict=True)
-    )
 
 
 def test_a_rate_is_enforced_in_both_directions_and_changed_without_a_loss(
@@ -215,13 +187,10 @@ def test_what_it_cannot_serve_is_refused_by_its_field(
     assert refused.value.field == field
 
 
-def test_a_type_it_does_not_serve_is_refused(processor: HandlerProcessor) -> None:
-    values = {"kind": "FABNetv4", "gateway": {"address": "10.1.0.1/24"}}
+def test_a_limit_where_no_bridge_is_yet_is_missing(driver: OvsService) -> None:
+    driver.apply(service(interface("i1", 100)))
 
-    outcome = processor.create(service(interface("i1", 100), **values)).result()
-
-    assert outcome.error
-    assert (outcome.status, outcome.error.field) == (Status.REFUSED, "type")
+    assert driver.differences(service(interface("i1", 100), interface("i2", 7, "p2", bandwidth=5)))
 
 
 def test_the_whole_life(processor: HandlerProcessor, driver: OvsService, at: At) -> None:
@@ -249,13 +218,15 @@ def test_the_whole_life_by_the_command_line(site: Site, tmp_path: Any, driver: O
     assert driver.leftovers("net-1") == ()
 
 
-def test_the_example_lives(driver: OvsService, tmp_path: Any) -> None:
+def test_the_examples_live(driver: OvsService, tmp_path: Any) -> None:
     examples = LAB.parents[2] / "examples/network"
     here = tmp_path / "site.yaml"
     document = (examples / "site.yaml").read_text().replace("DEMO", "OVSTEST")
     here.write_text(document.replace("/var/lib/fabric-direct/state-network", str(tmp_path)))
 
-    for command in ("create", "probe", "delete"):
-        given = ["--site", str(here), command, str(examples / "net.yaml")]
+    for command, name in product(
+        ("create", "probe", "delete"), ("net.yaml", "fabnet.yaml", "public.yaml")
+    ):
+        given = ["--site", str(here), command, str(examples / name)]
         result = CliRunner().invoke(main, given)
         assert result.exit_code == 0, result.output

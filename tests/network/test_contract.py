@@ -1,32 +1,60 @@
 """The contract of drivers of network services, on real switches."""
 
+from typing import Any
+
 import pytest
 
+from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.network_services import NetworkService
 from fabric_direct.testing import ServiceContract
-from tests.network.conftest import interface, service
+from tests.services.contracts import Circuits, PublicNetworks, RoutedNetworks, Segments
+from tests.services.slivers import interface, service
 
 
-class TestSegments(ServiceContract):
+class TestSegments(Segments):
+    pass
+
+
+class TestCircuits(Circuits):
+    pass
+
+
+class TestRoutedNetworks(RoutedNetworks):
+    pass
+
+
+class TestPublicNetworks(PublicNetworks):
+    pass
+
+
+class TestMirrors(ServiceContract):
+    @pytest.fixture(autouse=True)
+    def mirrored(self, driver: OvsService) -> None:
+        driver.apply(service(interface("i1", 100), interface("i2", 100, "p2"), sliver="mirrored"))
+
     @pytest.fixture
     def service(self, sliver: str) -> NetworkService:
-        return service(interface("i1", 100), interface("i2", "untagged", "p2"), sliver=sliver)
+        return self._mirror(sliver, port="p1")
 
     @pytest.fixture
     def changed(self, sliver: str) -> NetworkService:
-        ends = interface("i1", 101, bandwidth=50), interface("i3", 7, "p3")
-        return service(*ends, sliver=sliver)
+        return self._mirror(sliver, port="p2", vlan=100, direction="rx")
+
+    def _mirror(self, sliver: str, **mirror: object) -> NetworkService:
+        receiver = interface("tap", "untagged", "p4")
+        return service(receiver, sliver=sliver, kind="PortMirror", mirror=mirror)
 
 
-class TestCircuits(ServiceContract):
+class TestVpns(ServiceContract):
     @pytest.fixture
     def service(self, sliver: str) -> NetworkService:
-        return self._circuit(sliver, 100)
+        return self._vpn(sliver, interface("i1", 100, gateway={"address": "10.50.1.1/24"}))
 
     @pytest.fixture
     def changed(self, sliver: str) -> NetworkService:
-        return self._circuit(sliver, 101, bandwidth=50)
+        one, two = {"address": "10.50.3.1/24"}, {"address": "fd00:50::1/64"}
+        ends = interface("i1", 100, gateway=one), interface("i2", 7, "p2", gateway=two)
+        return self._vpn(sliver, *ends)
 
-    def _circuit(self, sliver: str, vlan: int, **values: int) -> NetworkService:
-        ends = interface("a", vlan, **values), interface("z", 200, switch="sw2")
-        return service(*ends, sliver=sliver, kind="L2PTP")
+    def _vpn(self, sliver: str, *ends: dict[str, Any]) -> NetworkService:
+        return service(*ends, sliver=sliver, kind="L3VPN", asn=65001)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from fabric_direct.drivers.ovs.service import OvsService
-from tests.network.conftest import interface, service
 from tests.network.wire import Wire, apart, cross
+from tests.services.slivers import interface, service
 
 At = Callable[..., Wire]
 

@@ -192,6 +192,7 @@ class Things:
             *network.networks(),
             *network.subnets(),
             *network.routers(),
+            *network.qos_policies(),
         ]
         marked = [*compute.servers(all_projects=True), *self.cloud.block_storage.volumes()]
         site = "fabric-direct:site"
@@ -252,3 +253,11 @@ def run_in(
     result = SshGuest(processor.site, WORKER).run(guest, argv, timeout=30)
     assert result.code == 0, result.stderr
     return result.stdout.decode()
+
+
+def in_effect(run: Callable[..., str], tap: str) -> tuple[str, str]:
+    """The rates at which a guest may receive and send, as ``tc`` of its worker writes them."""
+    qdiscs = run("tc", "qdisc", "show", "dev", tap)
+    filters = run("tc", "filter", "show", "dev", tap, "parent", "ffff:")
+    shaped = qdiscs.partition("tbf")[2].partition("rate ")[2].partition(" ")[0]
+    return shaped, filters.partition("police")[2].partition("rate ")[2].partition(" ")[0]

@@ -45,13 +45,15 @@ def answers(cloud: Connection) -> bool:
 
 
 @contextmanager
-def broken(lab: Lab, cloud: Connection, how: str, mend: str) -> Iterator[None]:
-    """nova-api is stopped or hangs meanwhile."""
-    lab(how, "nova-api")
+def broken(
+    lab: Lab, cloud: Connection, how: str, mend: str, service: str = "nova-api"
+) -> Iterator[None]:
+    """The service is stopped or hangs meanwhile."""
+    lab(how, service)
     try:
         yield
     finally:
-        lab(mend, "nova-api")
+        lab(mend, service)
         wait_until("nova-api to answer", lambda: answers(cloud), timeout=60)
 
 
@@ -150,3 +152,30 @@ def test_a_token_that_is_not_valid_any_more_is_replaced(
     done(processor.create(wanted).result())
 
     assert ours.session.get_token() != token
+
+
+class TestAMessageQueueThatIsGone:
+    """Nova takes what it is asked, and nobody hears of it until the queue is back."""
+
+    def test_for_longer_than_the_operation_may_take_is_told_and_the_same_again_is_done(
+        self, processor: HandlerProcessor, lab: Lab, cloud: Connection
+    ) -> None:
+        wanted = sliver("fault")
+        with broken(lab, cloud, "hang", "resume", "rabbitmq"):
+            outcome = processor.create(wanted).result()
+        assert not outcome.ok
+        assert outcome.error
+
+        # until the services are heard again, it is refused: a request may still take effect
+        wait_until("it is made", lambda: processor.create(wanted).result().ok, timeout=300)
+
+    def test_for_a_time_is_waited_for(
+        self, processor: HandlerProcessor, lab: Lab, cloud: Connection
+    ) -> None:
+        wanted = sliver("fault")
+        done(processor.create(wanted).result())
+        with broken(lab, cloud, "hang", "resume", "rabbitmq"):
+            future = processor.delete(wanted.ref())
+            with pytest.raises(TimeoutError):  # it waits
+                future.result(timeout=30)
+        done(future.result())

@@ -46,8 +46,8 @@ def nothing_left(processor: HandlerProcessor, things: Things) -> Iterator[None]:
             "components[0].interface.ipv4",
         ),
         (
-            {"components": [nic("eth0", TARGET.network, bandwidth=10)]},
-            "components[0].interface.bandwidth",
+            {"components": [nic("eth0", TARGET.network, vlan=10)]},
+            "components[0].interface.vlan",
         ),
         (
             {"components": [{"type": "Storage", "id": "v", "volume": "none"}]},

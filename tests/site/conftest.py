@@ -87,6 +87,15 @@ def nothing_left(worker: Worker, things: Things, processor: HandlerProcessor) ->
     assert (left, worker.restore(before)) == (set(), {})
 
 
+@pytest.fixture(scope="module")
+def with_devices(processor: HandlerProcessor, nothing_left: None) -> Iterator[NodeSliver]:
+    """A sliver with a VF and a drive on the worker, which each test leaves there with both."""
+    wanted = sliver(nic(), drive())
+    done(processor.create(wanted).result())
+    yield wanted
+    done(processor.delete(wanted.ref()).result())
+
+
 # --- slivers
 
 
@@ -114,6 +123,15 @@ def drive(bdf: str = DRIVE, name: str = "drive1") -> dict[str, Any]:
 
 
 # --- what is really there
+
+
+def is_disabled(cloud: Connection, host: str) -> bool:
+    """Whether Placement offers nothing of the host, which Nova tells it a while later."""
+    hypervisors = cloud.compute.hypervisors(details=True)
+    (name,) = (each.name for each in hypervisors if each.service_details["host"] == host)
+    (provider,) = cloud.placement.resource_providers(name=name)
+    told = cloud.placement.get(f"/resource_providers/{provider.id}/traits", microversion="1.6")
+    return "COMPUTE_STATUS_DISABLED" in told.json()["traits"]
 
 
 def domain_of(worker: Worker, processor: HandlerProcessor, sliver_id: str) -> libvirt.virDomain:

@@ -4,12 +4,15 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from openstack.compute.v2.server import Server
 from openstack.connection import Connection
+from openstack.exceptions import ResourceFailure
 
 from fabric_direct.config import Site
 from fabric_direct.deadline import wait_until
@@ -20,11 +23,13 @@ from tests.outcomes import done
 from tests.site.conftest import (
     DRIVE,
     HOST,
+    IMAGE,
     OTHER_DRIVE,
     UPLINK,
     domain_of,
     drive,
     hostdevs,
+    is_disabled,
     nic,
     sliver,
     states,
@@ -40,19 +45,17 @@ def site(make_site: Callable[..., Site]) -> Site:
     return make_site(watch={"enabled": True})
 
 
-@pytest.fixture(scope="module")
-def with_devices(processor: HandlerProcessor, nothing_left: None) -> Iterator[NodeSliver]:
-    """A sliver with a VF and a drive, which each test leaves as it was."""
-    wanted = sliver(nic(), drive())
-    done(processor.create(wanted).result())
-    yield wanted
-    done(processor.delete(wanted.ref()).result())
-
-
 def reboot_hard(cloud: Connection, processor: HandlerProcessor) -> None:
     """Let Nova make the domain anew, without what it does not know of."""
     (server,) = processor.slivers()
     cloud.compute.reboot_server(server.instance, "HARD")
+
+
+def await_server(cloud: Connection, server: str) -> None:
+    """Wait until a server runs and its ports are up, which Neutron says a moment later."""
+    cloud.compute.wait_for_server(cloud.compute.get_server(server), interval=1, wait=300)
+    ports = partial(cloud.network.ports, device_id=server)
+    wait_until("its ports", lambda: all(p.status == "ACTIVE" for p in ports()), timeout=60)
 
 
 def test_what_novas_hard_reboot_took_is_told_and_given_back(
@@ -84,7 +87,7 @@ def test_a_rescue_takes_the_devices_and_they_are_back_after_its_end(
     assert any("nic1" in each for each in probed.differences)
 
     cloud.compute.unrescue_server(rescued)
-    cloud.compute.wait_for_server(rescued, "ACTIVE", interval=1, wait=300)
+    await_server(cloud, server.instance)
     done(processor.reconcile(with_devices.ref()).result())
     assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
 
@@ -103,9 +106,7 @@ def test_of_two_processes_that_reconcile_at_once_one_repairs(
 ) -> None:
     reboot_hard(cloud, processor)
     (server,) = processor.slivers()
-    cloud.compute.wait_for_server(cloud.compute.get_server(server.instance), interval=1)
-    ports = partial(cloud.network.ports, device_id=server.instance)
-    wait_until("its port", lambda: all(p.status == "ACTIVE" for p in ports()), timeout=60)
+    await_server(cloud, server.instance)
     with ProcessPoolExecutor(2) as processes:
         both = [processes.submit(reconciled, site, with_devices.ref()) for _ in range(2)]
         repaired = [done(each.result()).data["repaired"] for each in both]
@@ -215,6 +216,86 @@ class TestInTheMidstOfAnAttach:
         done(processor.modify(was).result())
         assert states(processor)[OTHER_DRIVE] is DeviceState.FREE
         assert processor.unfinished() == ()
+
+
+class TestADriveThatNovaGivesToo:
+    """By an alias of a flavor, as the lab's Nova is configured. Nova and libvirt's users know nothing of
+    each other: who comes first has it."""
+
+    CHANGED = sliver(nic(), drive(), drive(OTHER_DRIVE, "drive2"))
+
+    @pytest.fixture
+    def flavor(self, cloud: Connection) -> Iterator[str]:
+        flavor = cloud.compute.create_flavor(name="fdtest-drive", vcpus=1, ram=256, disk=1)
+        specs = {"pci_passthrough:alias": "drive:1"}
+        cloud.compute.create_flavor_extra_specs(flavor, specs)
+        yield flavor.id
+        cloud.compute.delete_flavor(flavor)
+
+    @pytest.fixture
+    def with_drive(self, cloud: Connection, flavor: str) -> Iterator[Callable[[], Server]]:
+        """Have Nova make a server with the drive, and wait for what comes of it."""
+        made: list[Server] = []
+
+        def with_drive() -> Server:
+            wait_until("Nova to offer the host", lambda: not is_disabled(cloud, HOST), timeout=120)
+            server = cloud.compute.create_server(
+                name="fdtest-others",
+                flavor_id=flavor,
+                image_id=next(cloud.image.images(name=IMAGE)).id,
+                networks="none",
+                availability_zone=f"nova:{HOST}",
+            )
+            made.append(server)
+            return ended(cloud, server)
+
+        yield with_drive
+        for server in made:
+            cloud.compute.delete_server(server)
+            cloud.compute.wait_for_delete(server, interval=1, wait=120)
+
+    def test_stays_with_novas_server(
+        self,
+        processor: HandlerProcessor,
+        worker: Worker,
+        with_devices: NodeSliver,
+        with_drive: Callable[[], Server],
+    ) -> None:
+        server = with_drive()
+        assert server.status == "ACTIVE", server.fault
+        outcome = processor.modify(self.CHANGED).result()
+        assert (outcome.ok, outcome.left) == (False, ())
+        assert outcome.error
+        assert server.instance_name in outcome.error.message
+        assert OTHER_DRIVE.split(":")[1] in worker.run("virsh", "dumpxml", server.instance_name)
+        probed = processor.probe(with_devices).result().observed
+        assert probed
+        assert probed.differences == ()
+
+    def test_stays_with_our_sliver(
+        self,
+        processor: HandlerProcessor,
+        worker: Worker,
+        with_devices: NodeSliver,
+        with_drive: Callable[[], Server],
+    ) -> None:
+        done(processor.modify(self.CHANGED).result())
+        refused = with_drive()
+        assert refused.status == "ERROR"
+        assert f"PCI device {OTHER_DRIVE} is in use" in refused.fault["message"]
+        assert hostdevs(domain_of(worker, processor, with_devices.id)) == 3
+        probed = processor.probe(self.CHANGED).result().observed
+        assert probed
+        assert probed.differences == ()
+        done(processor.modify(with_devices).result())
+        assert states(processor)[OTHER_DRIVE] is DeviceState.FREE
+
+
+def ended(cloud: Connection, server: Server) -> Server:
+    """Nova's server once it runs or failed."""
+    with suppress(ResourceFailure):
+        cloud.compute.wait_for_server(server, interval=1, wait=300)
+    return cloud.compute.get_server(server)
 
 
 def impatient(site: Site) -> Site:

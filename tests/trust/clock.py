@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 from unittest.mock import patch
+
+import tenacity
 
 from fabric_direct import deadline, late_calls
 from fabric_direct.drivers.fake import Substrate
@@ -97,6 +99,16 @@ def skipping() -> Iterator[Clock]:
         patch.object(deadline, "Future", over),
         patch.object(late_calls, "wait", clock.wait),
     ):
+        yield clock
+
+
+@contextmanager
+def skipping_pauses() -> Iterator[Clock]:
+    """Let time be skipped between polls and between tries; what hangs does so in earnest."""
+    clock = Clock()
+    with ExitStack() as stack:
+        for module in (deadline, tenacity, tenacity.nap):
+            stack.enter_context(patch.object(module, "time", clock))
         yield clock
 
 

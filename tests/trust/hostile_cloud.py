@@ -19,6 +19,7 @@ from requests import PreparedRequest
 from fabric_direct.config import ChildZone, Site
 from fabric_direct.drivers.contract import Image
 from fabric_direct.drivers.openstack.client import name_cache, session
+from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, server_metadata
 from fabric_direct.drivers.openstack.networks import neutron
 from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
@@ -81,6 +82,17 @@ _PORT = {
     "project_id": PROJECT,
     "device_id": "",
     "port_security_enabled": True,
+    "qos_policy_id": _ID,
+}
+_POLICY = {
+    "id": _ID,
+    "name": "sliver-1-nic1",
+    "description": "fabric-direct TEST/sliver-1",
+    "project_id": PROJECT,
+    "rules": [
+        {"id": _ID, "type": "bandwidth_limit", "direction": way, "max_kbps": 9_000}
+        for way in ("egress", "ingress")
+    ],
 }
 _SERVER = {
     "id": _ID,
@@ -123,6 +135,8 @@ _PORTS: tuple[Any, ...] = (
     {
         "ports": [_PORT],
         "floatingips": [_FLOATING],
+        "policies": [_POLICY],
+        "policy": _POLICY,
         "networks": [_NETWORK],
         "network": _NETWORK,
         "subnets": [_SUBNET],
@@ -285,6 +299,7 @@ class _Cloud(OpenStackApi):
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(folder)
         self._said = _Answer(200, "", "{}")
+        self.extensions = LIMITS_PORTS
         mock = stack.enter_context(responses.RequestsMock(assert_all_requests_are_fired=False))
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
             mock.add_callback(method, re.compile(f"{NOWHERE}/.*"), self.serve)
@@ -299,10 +314,16 @@ class _Cloud(OpenStackApi):
         return self._said.status, headers, self._said.body.encode(errors="replace").decode()
 
     def ports(self, said: _Answer) -> None:
-        """List the ports of a sliver."""
+        """List the ports of a sliver, or limit one."""
         self._said = said
         self.forget()
-        OpenStackNetwork(self._site, "").ports("sliver-1")
+        limit = partial(OpenStackCompute(self._site, "").set_bandwidth, "sliver-1", "nic1")
+        asks: tuple[Callable[[], object], ...] = (
+            lambda: OpenStackNetwork(self._site, "").ports("sliver-1"),
+            lambda: limit(9),
+            lambda: limit(None),
+        )
+        asks[len(said.body) % len(asks)]()
 
     def networks(self, said: _Answer) -> None:
         """Read a network that is a sliver, or check a NIC on any."""

@@ -20,7 +20,8 @@ from uuid import UUID
 
 from requests import PreparedRequest
 
-from tests.unit.openstack_api import PROJECT, OpenStackApi, _split, body, query
+from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
+from tests.unit.openstack_api import NOWHERE, PROJECT, OpenStackApi, _split, body, query
 
 Thing = dict[str, Any]
 Answer = tuple[int, Any]
@@ -51,6 +52,7 @@ _DEFAULTS: dict[str, Thing] = {
         "security_groups": ["group-default"],
         "status": "DOWN",
     },
+    "policies": {},
 }
 _STOCK = {"VCPU": 16, "MEMORY_MB": 65_536, "DISK_GB": 100}
 _HYPERVISOR = {
@@ -79,9 +81,10 @@ class Refusal(Exception):
 class StatefulCloud(OpenStackApi):
     """The services of one cloud."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, base: str = NOWHERE) -> None:
+        super().__init__(directory, base)
         self.things: dict[str, dict[str, Thing]] = {}
+        self.extensions = LIMITS_PORTS
         self.moves_to: str | None = None
         """The worker to which a resize moves a server; where it is if absent."""
         self.rebuilt: Callable[[], object] = lambda: None
@@ -130,7 +133,8 @@ class StatefulCloud(OpenStackApi):
 
     def mac(self) -> str:
         """Return a MAC address that was not given before."""
-        return f"fa:16:3e:00:00:{self._made:02x}"
+        low = self._made.to_bytes(3, "big").hex(":")
+        return f"fa:16:3e:{low}"
 
     def add(self, kind: str, values: Thing) -> Thing:
         """Put something there."""
@@ -190,6 +194,10 @@ def _glance(method: str, path: list[str], sent: Any) -> Answer:
     return 200, {"images": [image] if sent.get("name", "tiny") == "tiny" else []}
 
 
+def _one(kind: str) -> str:
+    return "policy" if kind == "policies" else kind[:-1]
+
+
 class Neutron:
     """Networks."""
 
@@ -198,13 +206,18 @@ class Neutron:
 
     def serve(self, method: str, path: list[str], sent: Any) -> Answer:
         """Answer a request."""
+        if path[0] == "qos":
+            return self._serve_limits(method, *path[1:], sent=sent)
+        return self._serve(method, path, sent)
+
+    def _serve(self, method: str, path: list[str], sent: Any) -> Answer:
         kind, *rest = path
         match method, rest:
             case "GET", []:
                 return 200, {kind.replace("-", "_"): self._list(kind, sent)}
             case "POST", []:
                 (values,) = sent.values()
-                return 201, {kind[:-1]: self.make(kind, values)}
+                return 201, {_one(kind): self.make(kind, values)}
             case "PUT", [router, "add_router_interface"]:
                 return 200, self._connect(router, sent["subnet_id"])
             case "PUT", [router, "remove_router_interface"]:
@@ -222,7 +235,36 @@ class Neutron:
             getattr(self, f"_before_{kind}_go", lambda _: None)(found)
             del self._cloud.things[kind][name]
             return 204, None
-        return 200, {kind[:-1]: found}
+        return 200, {_one(kind): found}
+
+    def _serve_limits(self, method: str, *path: str, sent: Any) -> Answer:
+        """Answer a request for policies, or one that makes or changes a rule of one."""
+        if "bandwidth_limit_rules" not in path:
+            return self._serve(method, [*path], sent)
+        change = self._new_rule if method == "POST" else self._change_rule
+        names = (name for name in path if name not in {"policies", "bandwidth_limit_rules"})
+        return 200, change(*names, *sent.values())
+
+    def _new_policies(self, asked: Thing) -> Thing:
+        return {**asked, "rules": []}
+
+    def _new_rule(self, policy: str, asked: Thing) -> Thing:
+        rules = self._cloud.one("policies", policy)["rules"]
+        if any(rule["direction"] == asked["direction"] for rule in rules):
+            raise Refusal(409, f"policy {policy} has such a rule")
+        rules.append({"id": self._cloud.name(), "type": "bandwidth_limit", **asked})
+        return {"bandwidth_limit_rule": rules[-1]}
+
+    def _change_rule(self, policy: str, name: str, asked: Thing) -> Thing:
+        rules = self._cloud.one("policies", policy)["rules"]
+        rule: Thing = next(rule for rule in rules if rule["id"] == name)
+        rule.update(asked)
+        return {"bandwidth_limit_rule": rule}
+
+    def _before_policies_go(self, policy: Thing) -> None:
+        for port in self._cloud.things["ports"].values():
+            if port.get("qos_policy_id") == policy["id"]:
+                raise Refusal(409, f"QoS Policy {policy['id']} is used by port {port['id']}")
 
     def _list(self, kind: str, sent: Any) -> list[Thing]:
         if kind == "security-groups":
@@ -256,7 +298,7 @@ class Neutron:
         there = self._cloud.things["floatingips"].values()
         if any(ip["port_id"] == asked["port_id"] for ip in there):
             raise Refusal(409, f"port {asked['port_id']} already has a floating IP")
-        return {**asked, "floating_ip_address": f"192.0.2.{len(there) + 10}"}
+        return {**asked, "floating_ip_address": str(ip_address("192.0.2.10") + len(there))}
 
     def _new_ports(self, asked: Thing) -> Thing:
         self._cloud.one("networks", asked["network_id"])
@@ -270,7 +312,8 @@ class Neutron:
         for fixed in asked.get("fixed_ips") or [{"subnet_id": name} for name in there]:
             taken = self._taken(fixed["subnet_id"])
             block = ip_network(there[fixed["subnet_id"]]["cidr"])
-            free = (str(block[n]) for n in range(10, 200) if str(block[n]) not in taken)
+            numbers = range(10, block.num_addresses * 200 // 256)
+            free = (str(block[n]) for n in numbers if str(block[n]) not in taken)
             address = fixed.get("ip_address") or next(free)
             if address in taken:
                 raise Refusal(409, f"IP address {address} already allocated")

@@ -58,12 +58,12 @@ def _ports(*names: str, **interface: Any) -> VNicPortsSliver:
 
 
 _VM = _node(
-    _nic("nic1", "lab", floating_ip=True, port_security=True),
-    _nic("nic2", "red"),
+    _nic("nic1", "lab", floating_ip=True, port_security=True, bandwidth=10),
+    _nic("nic2", "red", bandwidth=10),
     _disk("data"),
 )
 _CHANGED = _node(
-    _nic("nic1", "lab", port_security=False),
+    _nic("nic1", "lab", port_security=False, bandwidth=20),
     _nic("nic2", "blue"),
     _nic("nic3", "lab", floating_ip=True),
     _disk("more"),

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.trust.http_cloud import StatefulCloud, Thing
+from tests.trust.http_cloud import StatefulCloud, Thing, _one
 
 Found = tuple[str, str]
 """What it is, and its name; a second one of the same name is ``twice``."""
@@ -17,6 +17,7 @@ _KEPT = {
     "ports": ("description", "port_security_enabled", "security_groups", "status"),
     "floatingips": ("description", "floating_network_id"),
     "routers": ("description",),
+    "policies": ("description",),
     "servers": ("metadata", "tags", "status", "flavor", "OS-EXT-STS:task_state"),
 }
 
@@ -36,8 +37,11 @@ def _all(cloud: StatefulCloud) -> Iterator[tuple[str, str, object]]:
         for thing in cloud.things[kind].values():
             if not str(thing.get("device_owner", "")).startswith("network:"):
                 kept = [thing.get(key) for key in keys]
-                value = json.dumps([kept, _related(cloud, kind, thing)])
-                yield kind[:-1], _name(cloud, thing), value
+                rates = sorted(
+                    (rule["direction"], rule["max_kbps"]) for rule in thing.get("rules", ())
+                )
+                value = json.dumps([kept, _related(cloud, kind, thing), rates])
+                yield _one(kind), _name(cloud, thing), value
 
 
 def _name(cloud: StatefulCloud, thing: Thing) -> str:
@@ -58,7 +62,8 @@ def _related(cloud: StatefulCloud, kind: str, thing: Thing) -> Any:
     """Return the names of what it is connected to."""
     if kind == "ports":
         addresses = len(thing["fixed_ips"])
-        return _named(cloud, thing["network_id"]), _named(cloud, thing["device_id"]), addresses
+        places = ("network_id", "device_id", "qos_policy_id")
+        return [_named(cloud, thing.get(place)) for place in places], addresses
     if kind == "floatingips":
         return _named(cloud, thing["port_id"])
     if kind == "servers":

@@ -93,6 +93,7 @@ def _on_fakes(folder: Path) -> Site:
         {
             "site": "TEST",
             "state_dir": folder / "state",
+            "history": 16,  # KiB: it is full, and put away, within the first lives
             "drivers": DRIVERS,
             "guest": "fake",
             "images": {"tiny": {}},
@@ -131,6 +132,7 @@ def _on_libvirt(folder: Path) -> Site:
         {
             "site": "LIVES",
             "state_dir": folder / "state",
+            "history": 16,  # KiB: it is full, and put away, within the first lives
             "volume_pool": folder / "volumes",
             "images": {"tiny": {"path": str(_IMAGE)}},
             "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.213.1.0/24"}},

@@ -206,6 +206,7 @@ class _Trial(Trial):
         super().__init__(stage, point)
         self._rehearsal = rehearse(point.scene)
         self._before, self._after = self._rehearsal.before, self._rehearsal.after
+        self._met = False
 
     def verdict(self) -> Verdict:
         """Go through all of it."""
@@ -220,14 +221,14 @@ class _Trial(Trial):
         """Run the operation, and let the call go wrong."""
         self._stage.tap.arm(self._point.call, self._point.fault)
         if self._point.fault.startswith("killed"):
-            met = self._stage.killed()
+            self._met = self._stage.killed()
             self._see_what_was_killed()
         else:
             outcome = self._ask(self._request)
-            met = self._stage.tap.fired
+            self._met = self._stage.tap.fired
             self._compare(outcome)
         self._stage.tap.disarm()
-        if not met:
+        if not self._met:
             self._wrong.append("no call met the fault")
 
     # --- what the outcome says
@@ -347,7 +348,7 @@ class _Trial(Trial):
         """
         reads = self._point.call.faults() == READS
         killed = self._point.fault.startswith("killed") and not reads
-        if not killed or self._request.operation == "poa":
+        if not killed or not self._met or self._request.operation == "poa":
             return
         self._stage.rewind()
         outcomes = [future.result() for future in self._stage.processor.recover(undo=True)]

@@ -178,7 +178,8 @@ def test_a_disk_shows_just_the_texts_that_it_was_given(path: str, serial: str, a
 @QUICK
 @given(PRINTABLE)
 def test_a_nic_a_device_and_a_volume_show_just_the_text_that_they_were_given(text: str) -> None:
-    nic = {"kind": "network", "mac": text, "source": text, "rate": None, "alias": text}
+    texts = dict.fromkeys(("mac", "source", "alias"), text)
+    nic = {**texts, "kind": "network", "rate": None, "mtu": None}
     device = PluggedDevice("", text, PciAddress(0, 1, 0, 0))
     rendered = {
         "interface": render("interface.xml.j2", nic=nic),

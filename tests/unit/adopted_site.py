@@ -12,9 +12,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract import PciFunction
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.drivers.libvirt.passthrough import release
-from fabric_direct.drivers.openstack.client import poller, session
 from fabric_direct.model import PciAddress
-from fabric_direct.processor import HandlerProcessor
 from tests.trust.http_cloud import StatefulCloud
 from tests.unit.fabric_am import FabricAm
 from tests.unit.openstack_api import answering
@@ -61,12 +59,12 @@ def worker() -> Worker:
 
 
 @pytest.fixture
-def cloud(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    monkeypatch.setattr(poller, "_SHORTEST", 0.01)
-    made = Cloud(tmp_path, worker)
+def cloud(
+    worker: Worker, kept_connection: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cloud]:
+    made = Cloud(kept_connection, worker)
     with answering(made, monkeypatch):
         yield made
-    session._connections.clear()
 
 
 @pytest.fixture
@@ -94,9 +92,3 @@ def site(cloud: Cloud, worker: Worker, tmp_path: Path, mocker: MockerFixture) ->
     mocker.patch.object(connections, "connect", return_value=worker)
     worker.cleaned = mocker.patch.object(release, "clean")
     return made
-
-
-@pytest.fixture
-def processor(site: Site) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as made:
-        yield made

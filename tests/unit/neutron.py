@@ -42,8 +42,11 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "floatingips": {"description": "", "port_id": None, "floating_ip_address": "192.0.2.7"},
     "security-groups": {"description": ""},
+    "qos/policies": {"description": ""},
 }
 _FILTERS = ("id", "name", "description", "network_id", "device_id", "project_id")
+_LIMITS = "bandwidth_limit_rules"
+_LISTS = ("/ports", "/qos/policies", "/floatingips")
 Answer = tuple[int, Any]
 
 
@@ -74,6 +77,9 @@ class Neutron:
         self.things[kind][name] = thing
         for method, answer in (("GET", self._get), ("PUT", self._put), ("DELETE", self._delete)):
             self._serve(method, f"/{kind}/{name}", lambda r, a=answer: a(kind, name, r))
+        if kind == "qos/policies":
+            thing["rules"] = [*values.get("rules", ())]
+            self._serve("POST", f"/{kind}/{name}/{_LIMITS}", lambda r: self._rule(name, r))
         if kind == "routers":
             self._serve(
                 "PUT", f"/routers/{name}/add_router_interface", lambda r: self._plug(name, r)
@@ -118,10 +124,22 @@ class Neutron:
         return [request for request, faults in self._faults.items() if faults]
 
     def asked(self) -> list[tuple[str, str, Any]]:
-        """Return all requests since the last call, without their service, and forget them."""
-        calls = [(method, path, sent) for method, _, path, sent in self.api.calls]
+        """Return all requests since the last call, without their service, and forget them.
+
+        Lists that are read at the same time are in the order of ``_LISTS``.
+        """
+        calls: list[tuple[str, str, Any]] = []
+        together: dict[int, tuple[str, str, Any]] = {}
+        for method, _, path, sent in self.api.calls:
+            number = _LISTS.index(path) if method == "GET" and path in _LISTS else None
+            if number is None or number in together:
+                calls += (together.pop(each) for each in sorted(together))
+            if number is None:
+                calls.append((method, path, sent))
+            else:
+                together[number] = (method, path, sent)
         self.api.calls.clear()
-        return calls
+        return calls + [together[each] for each in sorted(together)]
 
     def _serve(self, method: str, path: str, answer: Callable[[PreparedRequest], Answer]) -> None:
         def faulty(request: PreparedRequest) -> Answer:
@@ -139,7 +157,7 @@ class Neutron:
                 found = [thing for thing in found if thing.get(key) in wanted]
             elif key == "fixed_ips":
                 found = [thing for thing in found if _has_address(thing, wanted)]
-        return 200, {kind.replace("-", "_"): found}
+        return 200, {kind.rpartition("/")[2].replace("-", "_"): found}
 
     def _post(self, kind: str, request: PreparedRequest) -> Answer:
         (values,) = body(request).values()
@@ -160,6 +178,26 @@ class Neutron:
             {"ip_address": str(ip_network(cidrs[ip["subnet_id"]])[9]), **ip}
             for ip in (*asked, *automatic)
         ]
+
+    def _rule(self, policy: str, request: PreparedRequest) -> Answer:
+        """Add a limit to a policy, which has one for each direction."""
+        (values,) = body(request).values()
+        rules = self.things["qos/policies"][policy]["rules"]
+        if any(rule["direction"] == values["direction"] for rule in rules):
+            return 409, {"NeutronError": {"message": "Rule bandwidth_limit already exists"}}
+        name = f"{policy}-{values['direction']}"
+        rules.append({"id": name, "type": "bandwidth_limit", **values})
+        path = f"/qos/policies/{policy}/{_LIMITS}/{name}"
+        self._serve("PUT", path, lambda r: self._change_rule(rules, name, r))
+        return 201, {"bandwidth_limit_rule": rules[-1]}
+
+    def _change_rule(
+        self, rules: list[dict[str, Any]], name: str, request: PreparedRequest
+    ) -> Answer:
+        (values,) = body(request).values()
+        rule = next(rule for rule in rules if rule["id"] == name)
+        rule.update(values)
+        return 200, {"bandwidth_limit_rule": rule}
 
     def _get(self, kind: str, name: str, _: PreparedRequest) -> Answer:
         thing = self.things[kind].get(name)
@@ -195,6 +233,8 @@ class Neutron:
 
 
 def _one(kind: str) -> str:
+    if kind == "qos/policies":
+        return "policy"
     return kind.removesuffix("s").replace("-", "_")
 
 

@@ -18,8 +18,8 @@ A test takes the fixture ``api``, says what is answered, and lists what was aske
   versions and Cinder's project are not in it).
 * The fourth is the query of a GET, HEAD or DELETE (a value given more than once is a list), and the JSON
   body of anything else.
-* Tokens and version documents are answered by the fixture and are not in ``calls``; ``api.logins``
-  counts the tokens.
+* Tokens, version documents and Neutron's extensions (``api.extensions``) are answered by the fixture
+  and are not in ``calls``; ``api.logins`` counts the tokens.
 * ``answer`` given more than once for the same request: one after the other, the last one stays. An
   answer that is a function gets the request (``requests.PreparedRequest``; ``query(request)`` and
   ``body(request)`` read it) and returns ``(status, json)``, or raises, for example
@@ -46,6 +46,8 @@ import pytest
 import requests
 import responses
 import tenacity
+from keystoneauth1 import _utils
+from keystoneauth1.access.service_catalog import ServiceCatalog
 from openstack.connection import Connection
 from openstack.fields import Body, Header
 from openstack.resource import Resource
@@ -127,9 +129,9 @@ class OpenStackApi:
     """
 
     def __init__(self, directory: Path, base: str = NOWHERE) -> None:
-        _remember_attributes()
+        _remember()
         self.calls: list[Call] = []
-        """Every request beside tokens and versions, in order."""
+        """Every request beside tokens, versions and extensions, in order."""
         self.requests: list[PreparedRequest] = []
         """The same, with headers and all."""
         self.documents: list[str] = []
@@ -138,6 +140,7 @@ class OpenStackApi:
         self.refused: set[str] = set()
         """Passwords, tokens (``api.token``) and paths of version documents that are refused."""
         self.roles = ["reader", "member", "admin"]
+        self.extensions: frozenset[str] = frozenset()
         self.base = base
         self.clouds = directory / "clouds.yaml"
         self.write_clouds()
@@ -204,6 +207,8 @@ class OpenStackApi:
             return self._login(request)
         if path in _VERSIONS:
             return self._document(path)
+        if path == "/networking/v2.0/extensions":
+            return 200, {}, _text({"extensions": [{"alias": name} for name in self.extensions]})
         if path in {"/identity", "/compute", "/volume", *_ENDPOINTS.values()}:
             # Asked for if the version document does not come.
             return 404, {}, ""
@@ -256,8 +261,13 @@ class OpenStackApi:
 
 
 @cache
-def _remember_attributes() -> None:
-    """Let openstacksdk search each class for its attributes once, not thrice for each resource."""
+def _remember() -> None:
+    """Let openstacksdk search each class for its attributes once, not thrice for each resource.
+
+    And let keystoneauth copy the catalog of each token once, not for each request, and read its time.
+    """
+    _utils.parse_isotime = cache(_utils.parse_isotime)
+    ServiceCatalog.normalize_catalog = cache(ServiceCatalog.normalize_catalog)  # type: ignore[method-assign]
     search = Resource._attributes_iterator.__func__  # type: ignore[attr-defined]
     found = cache(lambda kind, parts: tuple(search(kind, parts)))
 
@@ -401,6 +411,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is sent in one piece: a second one would wait 40 ms, until the first is acknowledged.
+    wbufsize = -1
     server: _Server
 
     def serve(self) -> None:

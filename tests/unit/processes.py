@@ -13,6 +13,7 @@ APART.set_forkserver_preload(
         "tests.unit.test_address_pools",
         "tests.unit.test_database",
         "tests.unit.test_device_records",
+        "tests.unit.test_kept_site",
         "tests.unit.test_placement_claims",
         "tests.unit.test_zone_server",
     ]

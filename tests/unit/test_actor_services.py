@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +11,12 @@ import pytest
 from fabric_direct.actor import NetworkServiceHandler, fim_services
 from fabric_direct.actor.site import processor_of
 from fabric_direct.config import Site
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.journal import Journal
 from fabric_direct.model import Operation
 from fabric_direct.network_services import SERVICES
+from tests.unit import nso_services
 
 RESERVATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -25,12 +25,18 @@ LABELS = (
     *("mac", "vlan", "inner_vlan", "ipv4", "ipv4_subnet", "ipv6", "ipv6_subnet", "asn", "bgp_key"),
     *("account_id", "local_name", "device_name", "instance", "instance_parent", "bdf"),
 )
+nso, nso_site = nso_services.nso, nso_services.site
 V4 = {"ipv4": "10.128.1.1", "ipv4_subnet": "10.128.1.0/24"}
 V6 = {"ipv6": "2602:fcfb:1d::1", "ipv6_subnet": "2602:fcfb:1d::/64"}
 
 
+class Labels(SimpleNamespace):
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**(dict.fromkeys(LABELS) | values))
+
+
 def labels(**values: Any) -> Any:
-    return SimpleNamespace(**(dict.fromkeys(LABELS) | values))
+    return Labels(**values)
 
 
 def sliver(name: str, kind: str, **values: Any) -> Any:
@@ -126,13 +132,6 @@ def handler(path: Path) -> NetworkServiceHandler:
 @pytest.fixture
 def site(path: Path) -> Site:
     return processor_of({"config.properties.file": str(path)}).site
-
-
-@pytest.fixture
-def fakes(site: Site) -> Iterator[Substrate]:
-    things = substrate(site, "localhost")
-    yield things
-    things.mend()
 
 
 def translated(site: Site, service: Any) -> dict[str, Any]:
@@ -263,6 +262,12 @@ class TestTranslation:
     def test_of_al2s_bandwidth_is_asked_for_too(self, site: Site) -> None:
         made = service("L3VPN", interface(LOCAL, bw=2), technology="AL2S", **VPN)
         assert translated(site, made)["interfaces"][0]["bandwidth"] == 2000
+
+    def test_a_circuit_of_al2s_is_refused(self, site: Site) -> None:
+        """fabric_am does nothing for it, and reports success."""
+        with pytest.raises(InvalidSliver) as caught:
+            fim_services.service_of(service("L2PTP", *TWO, technology="AL2S"))
+        assert caught.value.field == "technology"
 
     def test_a_mirror_has_port_vlan_and_direction(self, site: Site) -> None:
         made = service("PortMirror", **MIRROR, mirror_vlan="7")
@@ -428,6 +433,24 @@ class TestTheHandler:
         failed, why = code(handler.modify(unit(service("L2Bridge"))))
         assert (failed, "is not there" in why, dict(fakes.services)) == (-1, True, {})
 
+    @pytest.mark.parametrize(
+        ("properties", "who"),
+        [
+            ({"email": "a@b.org", "project_id": "p1"}, "actor for email a@b.org, project_id p1"),
+            ({"user.ssh.key": "ssh-ed25519 AAAA"}, "actor"),
+            (None, "actor"),
+            ("odd", "actor"),
+        ],
+    )
+    def test_the_history_names_who_asked_the_actor(
+        self, handler: NetworkServiceHandler, path: Path, properties: Any, who: str
+    ) -> None:
+        asked = unit(service("L2Bridge"))
+        asked.get_properties = lambda: properties
+        handler.create(asked)
+        record = processor_of({"config.properties.file": str(path)}).history(RESERVATION)[-1]
+        assert (record.operation, record.asked_by) == ("create", who)
+
     def test_a_vlan_that_is_taken_is_told_with_its_holder(
         self, handler: NetworkServiceHandler, fakes: Substrate
     ) -> None:
@@ -468,8 +491,26 @@ class TestTheHandler:
     ) -> None:
         made = service("L2Bridge", interface(was=at(vlan="100")))
         made.interface_info.interfaces["i1"].label_allocations = None
-        handler.create(unit(made))
+
+        assert code(handler.create(unit(made))) == (0, "")
+
         written = made.interface_info.interfaces["i1"].label_allocations
+        assert (written.device_name, written.local_name, written.vlan) == ("sw1", PORT, "100")
+
+    def test_writes_it_also_where_a_controller_keeps_no_ids(
+        self, nso_site: Site, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "nso.yaml"
+        path.write_text(nso_site.model_dump_json(exclude_defaults=True))
+        handler = NetworkServiceHandler(
+            logging.getLogger("actor"), {"config.properties.file": str(path)}, None
+        )
+        made = service("L2STS", interface(at("sw2", vlan="200")), interface(was=at(vlan="100")))
+        made.interface_info.interfaces["i2"].label_allocations = None
+
+        assert code(handler.create(unit(made))) == (0, "")
+
+        written = made.interface_info.interfaces["i2"].label_allocations
         assert (written.device_name, written.local_name, written.vlan) == ("sw1", PORT, "100")
 
     def test_writes_the_gateways_mac_as_read(

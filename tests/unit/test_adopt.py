@@ -13,7 +13,7 @@ import requests
 from fabric_direct.adoption import Adoption, ServiceAdoption
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord
-from fabric_direct.model import Outcome, PciAddress, Status
+from fabric_direct.model import NodeSliver, Outcome, PciAddress, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.unit.adopted_site import (
@@ -24,14 +24,13 @@ from tests.unit.adopted_site import (
     Cloud,
     am,
     cloud,
-    processor,
     site,
     worker,
 )
 from tests.unit.fabric_am import FabricAm, Made
 from tests.unit.pci_host import CONFIG, LIVE, Worker, plugged
 
-__all__ = ["am", "cloud", "processor", "site", "worker"]
+__all__ = ["am", "cloud", "site", "worker"]
 
 
 def wanted(
@@ -221,6 +220,20 @@ class TestWhatIsAdopted:
         assert (worker.records.known, worker.domains) == ({}, [])
         assert worker.cleaned.call_count == 10
         assert processor.unfinished() == ()
+
+    def test_a_bandwidth_that_it_gets_goes_with_the_port_that_nova_deletes(
+        self, am: FabricAm, processor: HandlerProcessor, cloud: Cloud
+    ) -> None:
+        asked = wanted(am.create())
+        done(processor.adopt(asked).result())
+        limited = nic(interface={"floating_ip": True, "bandwidth": 10})
+        changed = asked.sliver.model_dump() | {"components": [limited]}
+        done(processor.modify(NodeSliver.model_validate(changed)).result())
+        assert len(cloud.things["policies"]) == 1
+
+        done(processor.delete(asked.sliver.ref()).result())
+
+        assert cloud.things["policies"] == {}
 
     def test_a_device_is_detached_by_its_address_and_cleaned_when_a_modification_leaves_it_out(
         self, am: FabricAm, processor: HandlerProcessor, worker: Worker

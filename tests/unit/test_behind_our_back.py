@@ -1,6 +1,6 @@
 """What others do to a sliver while it lives: a probe names each difference; on fake drivers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +36,9 @@ def fake_site(fake_site: Site) -> Site:
 
 
 @pytest.fixture
-def fakes(fake_site: Site) -> Iterator[Substrate]:
-    things = substrate(fake_site, "localhost")
-    things.existing["shared"] = Volume("", "", "/fake/shared", 1)
-    yield things
-    things.mend()
+def fakes(fakes: Substrate) -> Substrate:
+    fakes.existing["shared"] = Volume("", "", "/fake/shared", 1)
+    return fakes
 
 
 @pytest.fixture
@@ -168,6 +166,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "vNIC nic1 is on no network, not on red",
     ),
     "a NIC got a limit": (nic(bandwidth=9), "vNIC nic1 is limited to 9 Mbit/s, not None"),
+    "a NIC got a limit in one direction": (
+        nic(bandwidth=0),
+        "vNIC nic1 is limited otherwise in each direction, not None",
+    ),
     "a NIC was switched off": (nic(enabled=False), "vNIC nic1 is switched off"),
     "a port was switched off": (port(enabled=False), "vNIC nic1 is switched off"),
     "a port is down": (port(down=True), "the port of vNIC nic1 is down"),

@@ -9,6 +9,7 @@ import pytest
 
 from fabric_direct import files
 from fabric_direct.config import Site
+from fabric_direct.database import Database
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import DriverError
 from fabric_direct.journal import Journal
@@ -48,7 +49,7 @@ def fill(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def fill() -> None:
         monkeypatch.setattr(files, "replace", full)
         monkeypatch.setattr(files, "sync", full)
-        monkeypatch.setattr(Claims, "_change", broken)
+        monkeypatch.setattr(Database, "change", broken)
 
     return fill
 
@@ -70,42 +71,33 @@ def filling(
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize(
-    ("book", "method", "fails"),
-    [(Path, "unlink", full), (Claims, "settle", broken)],
-    ids=["journal", "claims"],
-)
 class TestABookThatFails:
     """When an operation ends."""
 
-    def test_a_creation_that_worked_is_done_with_a_warning(
+    @pytest.fixture(
+        autouse=True,
+        params=[(Path, "unlink", full), (Claims, "settle", broken)],
+        ids=["journal", "claims"],
+    )
+    def failing(
         self,
+        request: pytest.FixtureRequest,
         processor: HandlerProcessor,
-        fakes: Substrate,
-        auto: NodeSliver,
         monkeypatch: pytest.MonkeyPatch,
-        book: type,
-        method: str,
-        fails: Callable[..., None],
     ) -> None:
-        monkeypatch.setattr(book, method, fails)
+        monkeypatch.setattr(*request.param)
 
+    def test_a_creation_that_worked_is_done_with_a_warning(
+        self, processor: HandlerProcessor, fakes: Substrate, auto: NodeSliver
+    ) -> None:
         outcome = done(processor.create(auto).result())
 
         assert "No space left" in " ".join(outcome.warnings)
         assert list(fakes.servers) == ["sliver-1"]
 
     def test_one_that_failed_says_why(
-        self,
-        processor: HandlerProcessor,
-        fakes: Substrate,
-        auto: NodeSliver,
-        monkeypatch: pytest.MonkeyPatch,
-        book: type,
-        method: str,
-        fails: Callable[..., None],
+        self, processor: HandlerProcessor, fakes: Substrate, auto: NodeSliver
     ) -> None:
-        monkeypatch.setattr(book, method, fails)
         fakes.fault("compute.create", kind="fail")
 
         outcome = processor.create(auto).result()

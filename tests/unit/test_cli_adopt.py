@@ -1,6 +1,5 @@
 """`fabric-direct adopt`: what it shows, writes and stamps, and with which exit code."""
 
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -12,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from fabric_direct.cli import main
 from fabric_direct.config import Site
+from tests.outcomes import outcomes_of, result_of
 from tests.unit.adopted_site import DRIVES, STRANGE, Cloud, am, cloud, site, worker
 from tests.unit.fabric_am import FabricAm, Made
 
@@ -60,9 +60,9 @@ def test_what_does_not_fit_is_named_and_the_rest_is_stamped(am: FabricAm, run: R
 
     result = run("--am", "fabric_am", "--yes", "--json")
 
-    said = json.loads(result.stdout)
+    said = result_of(result.stdout)
     assert result.exit_code == 3
-    assert [each["sliver"]["id"] for each in said["slivers"]] == [good.reservation]
+    assert [each["sliver"]["id"] for each in outcomes_of(result.stdout)] == [good.reservation]
     assert [each["id"] for each in said["misfits"]] == [bad.server["id"]]
     assert str(STRANGE) in said["misfits"][0]["error"]
     assert "fabric-direct:site" not in bad.server["metadata"]

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from fabric_direct.cli import main
 from fabric_direct.config import Site, load_site
 from fabric_direct.drivers.fake import substrate
+from tests.outcomes import result_of
 
 SITE: dict[str, Any] = {
     "site": "TEST",
@@ -124,7 +125,7 @@ class TestPlace:
         assert {"w1", "devices"} <= set(of_gpus.split())
 
     def test_prints_one_json_document(self, run: Run, write: Write) -> None:
-        document = json.loads(run("place", write(), "--explain", "--json").stdout)
+        document = result_of(run("place", write(), "--explain", "--json").stdout)
 
         assert [a["request"] for a in document["plan"]["assignments"]] == [
             "web-1",
@@ -189,7 +190,8 @@ class TestBoot:
     def test_prints_plan_and_outcomes_as_one_json_document(self, run: Run, write: Write) -> None:
         document = json.loads(run("place", write(), "--boot", "--json").stdout)
 
-        planned = {a["request"]: a["chosen"]["host"] for a in document["plan"]["assignments"]}
+        assigned = document["result"]["plan"]["assignments"]
+        planned = {a["request"]: a["chosen"]["host"] for a in assigned}
         made = {o["sliver"]["id"]: o["data"]["host"] for o in document["outcomes"]}
         assert made == planned
 
@@ -216,6 +218,12 @@ class TestStoredPlans:
 
         assert result.exit_code == 0
         assert servers(site) == {saved[f"web-{n}"][1]: [f"web-{n}"] for n in (1, 2, 3)}
+
+    def test_one_is_readable_by_its_owner_alone(
+        self, run: Run, write: Write, tmp_path: Path
+    ) -> None:
+        run("place", write(), "--save", str(tmp_path / "plan.json"))
+        assert (tmp_path / "plan.json").stat().st_mode & 0o777 == 0o600
 
     def test_one_is_refused_when_the_world_has_moved_on(
         self, run: Run, write: Write, site: Site, tmp_path: Path

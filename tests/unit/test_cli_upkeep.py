@@ -13,9 +13,10 @@ from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import State
 from fabric_direct.repair_history import Did, History, Note
 from fabric_direct.watch import Watcher
-from tests.unit.test_cli import Run, Write, fakes, run, site, site_path, write
+from tests.outcomes import outcomes_of, result_of
+from tests.unit.test_cli import Run, Write, run, site, site_path, write
 
-__all__ = ["fakes", "run", "site", "site_path", "write"]
+__all__ = ["run", "site", "site_path", "write"]
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ class TestReconcile:
 
         done = run("reconcile", "--all", "--json")
 
-        (outcome,) = json.loads(done.stdout)
+        (outcome,) = outcomes_of(done.stdout)
         assert outcome["operation"] == "reconcile"
         assert outcome["data"] == {"repaired": ["vNIC nic1 is missing"]}
 
@@ -159,9 +160,11 @@ class TestWatch:
         assert done.exit_code == 2
         assert "the site does not ask for repairs" in done.stderr
 
-    def test_tells_what_it_does_until_it_is_interrupted(
+    @pytest.fixture
+    def once(
         self, run: Run, write: Write, fakes: Substrate, site_path: Path, mocker: MockerFixture
     ) -> None:
+        """A sliver that lacks a NIC, at a site whose watcher stops after one repair."""
         asks = yaml.safe_load(site_path.read_text()) | {"watch": {"enabled": True}}
         site_path.write_text(yaml.safe_dump(asks))
         assert run("create", write()).exit_code == 0
@@ -174,17 +177,29 @@ class TestWatch:
 
         mocker.patch.object(Watcher, "_note", note)
 
+    @pytest.mark.usefixtures("once")
+    def test_tells_what_it_does_until_it_is_interrupted(self, run: Run) -> None:
         done = run("watch")
 
         assert done.exit_code == 0
         assert "  repaired  vm1" in done.stdout
         assert "vNIC nic1 is missing" in done.stdout
 
+    @pytest.mark.usefixtures("once")
+    @pytest.mark.parametrize("form", ["json", "yaml"])
+    def test_tells_programs_a_document_for_each_repair(self, run: Run, form: str) -> None:
+        printed = run("watch", "-f", form).stdout
+        lines = [*map(json.loads, printed.splitlines())] if form == "json" else None
+
+        documents = lines or [*yaml.safe_load_all(printed)]
+
+        assert [(d["command"], d["result"]["subject"]) for d in documents] == [("watch", "vm1")]
+
     def test_prints_its_history(self, run: Run, site: Site) -> None:
         History(site.state_dir, 1024).add(self.NOTE)
 
         assert run("watch", "--history").stdout == self.LINE
-        assert json.loads(run("watch", "--history", "--json").stdout) == [
+        assert result_of(run("watch", "--history", "--json").stdout) == [
             self.NOTE.model_dump(mode="json")
         ]
 

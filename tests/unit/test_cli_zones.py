@@ -3,7 +3,6 @@
 The zone is a real server on loopback that answers as it is told.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -16,6 +15,7 @@ from click.testing import CliRunner, Result
 from fabric_direct.cli import main, reservations
 from fabric_direct.zones.wire import reservation_of
 from tests.conftest import FAKE_DRIVERS
+from tests.outcomes import result_of
 from tests.scripted_zone import Reply, ScriptedZone, says
 
 SLIVER = {
@@ -157,8 +157,8 @@ class TestPlace:
         selected = run("--json", "place", request_file, "--zone", zone.url)
         booted = run("--json", "place", request_file, "--zone", zone.url, "--boot")
 
-        assert json.loads(selected.stdout)["offers"] == OFFERS
-        assert json.loads(booted.stdout)["instances"][0]["status"] == "done"
+        assert result_of(selected.stdout)["offers"] == OFFERS
+        assert result_of(booted.stdout)["instances"][0]["status"] == "done"
 
     @pytest.mark.parametrize("change", [{"id": "much-too-long-for-a-kind"}, {"host": "worker1"}])
     def test_refuses_a_sliver_that_no_zone_can_be_asked_for(
@@ -242,7 +242,7 @@ def test_without_its_libraries_it_is_said_what_to_install(
     done = run(*words)
 
     assert done.exit_code == 2
-    assert "not installed: httpx. install fabric-direct[zones]" in done.stderr
+    assert "not installed: httpx. pip install 'fabric-direct[zones]'" in done.stderr
 
 
 class TestZones:

@@ -1,7 +1,7 @@
 """The life of a network that is a sliver of its own, on the fake drivers, and what fails in it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fabric_direct.cli import main
 from fabric_direct.config import OpenStackSettings, Site
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import (
     Finding,
     NodeSliver,
@@ -47,20 +47,6 @@ def site(fake_site: Site) -> Site:
     drivers = {**fake_site.drivers, "L2Bridge": "fake"}
     cloud = OpenStackSettings(cloud="lab", external_network="public")
     return fake_site.model_copy(update={"drivers": drivers, "openstack": cloud})
-
-
-@pytest.fixture
-def fakes(site: Site) -> Iterator[Substrate]:
-    things = substrate(site, "localhost")
-    yield things
-    things.mend()
-
-
-@pytest.fixture
-def processor(site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
-        fakes.mend()
 
 
 def created(processor: HandlerProcessor, sliver: NodeSliver | NetworkSliver) -> Outcome:

@@ -219,5 +219,15 @@ def test_a_nic_of_a_network_without_dhcp_is_told_its_addresses() -> None:
     }
 
 
+def test_a_nic_of_a_switch_is_told_its_routes_and_its_mtu() -> None:
+    routes = (("10.128.0.0/16", "10.128.0.1"),)
+    nic = port(dhcp=False, ipv4=IPv4Interface("10.128.0.2/24"), routes=routes, mtu=9000)
+
+    told = ethernet(nic)
+
+    assert told["routes"] == [{"to": "10.128.0.0/16", "via": "10.128.0.1"}]
+    assert told["mtu"] == 9000
+
+
 def test_a_network_without_a_router_gives_no_route() -> None:
     assert "routes" not in ethernet(port(dhcp=False, ipv4=IPv4Interface("10.1.0.5/24")))

@@ -51,6 +51,23 @@ def test_it_is_its_owners_alone(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_statement_alone_says_what_it_found_or_changed(tmp_path: Path) -> None:
+    one = database(tmp_path / "count.sqlite")
+    with one.changing() as db:
+        db.execute("INSERT INTO count VALUES (1), (2)")
+    assert one.change("UPDATE count SET number = number + ? WHERE number > ?", 10, 1) == 1
+    assert one.rows("SELECT number FROM count WHERE number < ? ORDER BY number", 20) == [
+        (1,),
+        (12,),
+    ]
+
+
+def test_without_a_file_nothing_is_found_changed_or_made(tmp_path: Path) -> None:
+    none = database(tmp_path / "count.sqlite")
+    found = none.rows("SELECT number FROM count"), none.change("DELETE FROM count")
+    assert (found, list(tmp_path.iterdir())) == (([], 0), [])
+
+
 def test_what_raises_changes_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with database(tmp_path / "count.sqlite").changing() as db:

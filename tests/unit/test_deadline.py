@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
 from fabric_direct.deadline import (
     Call,
     Deadline,
+    at_once,
     bounded,
     call_within,
     noting,
@@ -223,3 +226,34 @@ def test_a_call_within_a_drivers_call_is_kept_too(never: threading.Event) -> Non
         bounded(Driver(), "host", deadline, 30).make()
 
     assert [call.what for call in deadline.late()] == ["files.write"]
+
+
+class TestQuestionsThatAreAskedAtOnce:
+    def test_wait_for_each_other_and_are_answered_in_order(self) -> None:
+        together = threading.Barrier(3)
+
+        def question(answer: int) -> int:
+            together.wait(30)
+            return answer
+
+        assert at_once(*(partial(question, number) for number in range(3))) == (0, 1, 2)
+
+    def test_see_the_callers_context(self) -> None:
+        context: ContextVar[str] = ContextVar("context")
+        context.set("the caller's")
+
+        assert at_once(context.get, context.get) == ("the caller's",) * 2
+
+    @pytest.mark.parametrize("failing", [(0,), (2,), (0, 2)])
+    def test_raise_the_first_error_when_all_have_answered(self, failing: tuple[int, ...]) -> None:
+        asked: list[int] = []
+
+        def question(number: int) -> None:
+            asked.append(number)
+            if number in failing:
+                raise ValueError(number)
+
+        with pytest.raises(ValueError, match=str(failing[0])):
+            at_once(*(partial(question, number) for number in range(3)))
+
+        assert sorted(asked) == [0, 1, 2]

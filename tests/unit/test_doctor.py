@@ -357,7 +357,7 @@ class TestDrivers:
         named = fake_site.drivers | {"VNIC": "libvirt"}
         found = drivers.check_drivers(fake_site.model_copy(update={"drivers": named}))
         assert found.verdict is Verdict.FAIL
-        assert "no resource type 'VNIC'; known: " in found.found
+        assert "no resource type 'VNIC': known: " in found.found
 
     def test_one_that_cannot_be_imported_fails(
         self, fake_site: Site, mocker: MockerFixture

@@ -13,6 +13,7 @@ from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents
 from fabric_direct.doctor.cloud import _SERVICES, _Service, check_service, examine_cloud
 from fabric_direct.drivers.libvirt.connection import connections
+from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
 from tests.unit.openstack_api import PASSWORD, PROJECT, OpenStackApi
@@ -90,6 +91,7 @@ class TestExamination:
             ("rights", "ok"),
             ("workers", "ok"),
             ("network agents", "ok"),
+            ("bandwidth of vNICs", "info"),
             ("external network", "info"),
             ("security groups", "ok"),
             ("key pair", "info"),
@@ -308,6 +310,33 @@ class TestRights:
         api.answer("GET", "network", "/agents", {"agents": agents})
         found = cloud_contents.check_agents(connection)
         assert (found.verdict, found.found) == (Verdict.WARN, "dead: DHCP agent on worker1")
+
+    def test_a_neutron_that_limits_no_ports_is_told_with_what_it_lacks(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        found = cloud_contents.check_limits(connection)
+        assert found.verdict is Verdict.INFO
+        assert found.found.endswith("lacks the extensions qos, qos-bw-limit-direction")
+
+    def test_an_agent_of_a_worker_that_limits_no_ports_is_a_warning(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        api.extensions = LIMITS_PORTS
+        bridge, router = {"agent_type": "Linux bridge agent"}, {"agent_type": "L3 agent"}
+        limiting = {"configurations": {"extensions": ["qos"]}}
+        idle = {"configurations": {"extensions": []}}
+        agents = [
+            {"id": "1", "host": "worker1", **bridge, **limiting},
+            {"id": "2", "host": "worker1", **router, **idle},
+        ]
+        api.answer("GET", "network", "/agents", {"agents": agents})
+        more = [*agents, {"id": "3", "host": "worker2", **bridge, **idle}]
+        api.answer("GET", "network", "/agents", {"agents": more})
+        assert cloud_contents.check_limits(connection).verdict is Verdict.OK
+        found = cloud_contents.check_limits(connection)
+        assert found.verdict is Verdict.WARN
+        assert "Linux bridge agent on worker2," in found.found
+        assert "worker1" not in found.found
 
     def test_what_a_member_is_not_told_is_no_fault(
         self, api: OpenStackApi, connection: Connection

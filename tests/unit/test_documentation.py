@@ -1,9 +1,8 @@
 """What the pages say is so: their Python runs, their links lead somewhere, the tests they name exist."""
 
-import multiprocessing
-import os
+import importlib
 import re
-import sys
+import shutil
 import tomllib
 from contextlib import redirect_stdout
 from io import StringIO
@@ -13,12 +12,14 @@ import click
 import pytest
 
 from fabric_direct.cli import main
+from tests import shown_commands
+from tests.trust.clock import Clock
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for folder in (".", "docs", "docs/decisions", "labs/*", "examples/**")
+    for folder in (".", "docs/**", "labs/*", "examples/**")
     for page in ROOT.glob(f"{folder}/*.md")
 )
 FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
@@ -34,6 +35,8 @@ def blocks(page: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", ["README.md", "docs/library.md"])
 def test_the_first_example_prints_what_the_page_shows(page, monkeypatch):
     monkeypatch.chdir(ROOT)
+    substrate = importlib.import_module("fabric_direct.drivers.fake.substrate")
+    monkeypatch.setattr(substrate, "time", Clock())  # the drivers of the example are slow
     found = blocks(page)
     first = next(n for n, (language, _) in enumerate(found) if language == "python")
     printed = StringIO()
@@ -42,23 +45,26 @@ def test_the_first_example_prints_what_the_page_shows(page, monkeypatch):
     assert sorted(printed.getvalue().splitlines()) == sorted(found[first + 1][1].splitlines())
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["of one's own code", "of a driver"])
-def test_an_example_of_tests_passes(tmp_path, number, monkeypatch):
-    sources = [text for _, text in blocks("docs/library.md") if "import pytest" in text]
-    (tmp_path / "test_example.py").write_text(sources[number])
-    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    # Forked: to import all anew takes longer than the tests.
-    child = multiprocessing.get_context("fork").Process(target=run_tests, args=(tmp_path,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+@pytest.mark.parametrize("page", sorted(shown_commands.DIRECTORIES))
+def test_the_commands_of_a_page_print_what_it_shows(page, tmp_path):
+    printed = shown_commands.printed(page, tmp_path)
+    for (command, output), text in zip(shown_commands.shown(page), printed, strict=True):
+        assert shown_commands.timeless(text) == shown_commands.timeless(output), command
 
 
-def run_tests(folder: Path) -> None:
-    os.chdir(folder)
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", str(folder)]))
+def test_the_pictures_are_what_their_commands_draw(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "examples/pictures", tmp_path / "pictures")
+    monkeypatch.chdir(tmp_path / "pictures")
+    monkeypatch.setenv("FABRIC_DIRECT_SITE", "site.yaml")
+    commands = re.findall(
+        r"^(?:\$ )?(fabric-direct (?:create|topology) .*)$",
+        (ROOT / "docs/pictures.md").read_text(),
+        re.MULTILINE,
+    )
+    for command in commands:
+        shown_commands.output(command)
+    shown = {path.name: path.read_text() for path in (ROOT / "docs/pictures").iterdir()}
+    assert {path.name: path.read_text() for path in Path().glob("*.svg")} == shown
 
 
 def test_the_readme_is_short():
@@ -101,8 +107,8 @@ def test_the_tree_of_the_architecture_is_the_tree():
         for path in folder.iterdir()
         if path.name not in {"__pycache__", "__init__.py", "py.typed"}
     }
-    named = set(re.findall(r"^  ([a-z_]+(?:\.py|/)) ", ARCHITECTURE, re.MULTILINE))
-    named |= set(re.findall(r"^  ([a-z_]+/)$", ARCHITECTURE, re.MULTILINE))
+    named = set(re.findall(r"^  ([a-z0-9_]+(?:\.py|/)) ", ARCHITECTURE, re.MULTILINE))
+    named |= set(re.findall(r"^  ([a-z0-9_]+/)$", ARCHITECTURE, re.MULTILINE))
     assert named - {"__init__.py"} == there
 
 

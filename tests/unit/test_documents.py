@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fabric_direct.config import Site, load_site
-from fabric_direct.documents import line_of, load, parse
+from fabric_direct.documents import load, parse, parse_all
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import Frozen, NodeSliver
 
@@ -457,9 +457,42 @@ class TestFieldsThatAreRefused:
         ("", 1),
     ],
 )
-def test_a_field_has_its_line_or_that_of_what_it_would_be_in(
-    tmp_path: Path, field: str, line: int
-) -> None:
-    path = tmp_path / "vm.yaml"
-    path.write_text(VM)
-    assert line_of(path, field, InvalidSliver) == line
+def test_a_field_has_its_line_or_that_of_what_it_would_be_in(field: str, line: int) -> None:
+    (document,) = parse_all(VM, "vm.yaml", NodeSliver, InvalidSliver)
+    assert document.place(field) == f"vm.yaml:{line}"
+
+
+class TestSeveralDocuments:
+    TWO = f"{VM}---\n{VM.replace('vm1', 'vm2')}"
+
+    def test_are_read_in_their_order(self) -> None:
+        documents = parse_all(f"---\n{self.TWO}...\n", "vms.yaml", NodeSliver, InvalidSliver)
+        assert [document.value.id for document in documents] == ["vm1", "vm2"]
+
+    def test_have_the_lines_of_their_file_and_their_number(self) -> None:
+        _, second = parse_all(self.TWO, "vms.yaml", NodeSliver, InvalidSliver)
+        assert second.place("name") == "vms.yaml:14: document 2"
+
+    def test_that_are_empty_count_and_are_left_out(self) -> None:
+        text = f"# nothing\n---\n---\n{VM}"
+        (only,) = parse_all(text, "vms.yaml", NodeSliver, InvalidSliver)
+        assert only.place("id") == "vms.yaml:4: document 2"
+
+    @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n"])
+    def test_that_are_all_empty_are_refused(self, text: str) -> None:
+        with pytest.raises(InvalidSliver, match=r"vms.yaml:1: the document is empty"):
+            parse_all(text, "vms.yaml", NodeSliver, InvalidSliver)
+
+    def test_are_refused_with_the_errors_of_all(self) -> None:
+        text = self.TWO.replace("name: node", "name: 7")
+        with pytest.raises(InvalidSliver) as refused:
+            parse_all(text, "vms.yaml", NodeSliver, InvalidSliver)
+        first, second = str(refused.value).splitlines()
+        assert first.startswith("vms.yaml:2: document 1: name: must be text")
+        assert second.startswith("vms.yaml:14: document 2: name: must be text")
+        assert refused.value.field == "name"
+
+    def test_share_no_fields(self) -> None:
+        text = "id: a\n---\nid: b\nid: c\n"
+        with pytest.raises(InvalidSliver, match=r"vms.yaml:4: id: is given twice, first on line 3"):
+            parse_all(text, "vms.yaml", NodeSliver, InvalidSliver)

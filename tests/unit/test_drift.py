@@ -86,6 +86,16 @@ class TestTheDriftOfASite:
         assert drift.drifts == (Drift(REF, "localhost", (sentence,)),)
         assert [*drift.silent] == ["other"]
 
+    def test_of_some_hosts_asks_no_other(
+        self, processor: HandlerProcessor, fake_site: Site, living: NodeSliver
+    ) -> None:
+        other = substrate(fake_site, "other")
+        other.calls.clear()
+
+        assert len(processor.drift(["localhost"]).servers) == 1
+        assert not other.calls
+        assert processor.drift(["other"]).servers == ()
+
     def test_says_that_the_devices_of_a_host_were_not_looked_at(
         self, processor: HandlerProcessor, fakes: Substrate, living: NodeSliver
     ) -> None:
@@ -128,7 +138,8 @@ class TestTheCalls:
         for index in range(number):
             name, has = f"w{index % 10}", hosts[index % 10]
             nic = {"type": "vNIC", "id": "nic", "network": "red"}
-            vf = {"type": "SharedNIC", "id": "vf", "bdf": [str(sorted(has.devices)[index // 10])]}
+            _pf, *vfs = sorted(has.devices)
+            vf = {"type": "SharedNIC", "id": "vf", "bdf": [str(vfs[index // 10])]}
             sliver = vm(id=f"s{index}", host=name, components=(nic, vf))
             with HandlerProcessor(fake_site) as processor:
                 done(processor.create(sliver).result())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.deadline import Call, Deadline
+from fabric_direct.deadline import Call, Deadline, Interruption, wait_until
 from fabric_direct.engine import Event, Result, plan, run
-from fabric_direct.errors import DriverError, NotVerified, TimedOut
+from fabric_direct.errors import DriverError, Interrupted, NotVerified, TimedOut
 from fabric_direct.model import Finding, StepStatus
 from fabric_direct.steps.base import Flow, Step
 
@@ -351,3 +351,86 @@ def test_a_step_that_only_waits_is_not_undone(go: Go, there: set[str], log: list
     go([Wait("a", there, log)], [Thing("b", there, log, fail="make")])
 
     assert log == ["make a", "make b", "undo b"]
+
+
+class TestInterrupted:
+    @pytest.fixture
+    def interruption(self) -> Iterator[Interruption]:
+        interruption = Interruption()
+        with interruption.applies():
+            yield interruption
+
+    def test_it_ends_what_runs_begins_nothing_more_and_undoes_nothing(
+        self, go: Go, there: set[str], log: list[str], interruption: Interruption
+    ) -> None:
+        class Interrupting(Thing):
+            def make(self) -> None:
+                interruption.begin()
+                super().make()
+
+        result = go([Interrupting("a", there, log)], [Thing("b", there, log)])
+
+        assert log == ["make a"]
+        assert isinstance(result.error, Interrupted)
+        assert not result.undone
+        assert [r.status for r in result.reports] == [StepStatus.DONE, StepStatus.SKIPPED]
+
+    def test_a_failure_at_the_same_moment_is_undone_as_usual(
+        self, go: Go, there: set[str], log: list[str], interruption: Interruption
+    ) -> None:
+        class Interrupting(Thing):
+            def make(self) -> None:
+                interruption.begin()
+                super().make()
+
+        stages = [Thing("a", there, log)], [Interrupting("b", there, log, fail="make")]
+        result = go(*stages, [Thing("c", there, log)])
+
+        assert (there, str(result.error), result.undone) == (set(), "b failed", True)
+        assert log == ["make a", "make b", "undo b", "undo a"]
+
+    def test_a_failure_is_the_error_also_if_it_comes_after_the_interruption(
+        self, go: Go, there: set[str], log: list[str], interruption: Interruption
+    ) -> None:
+        begun, interrupted = threading.Barrier(2, timeout=5), threading.Event()
+
+        class Waiting(Thing):
+            def make(self) -> None:
+                begun.wait()
+                interruption.begin()
+                raise Interrupted("it was interrupted")
+
+        class Failing(Thing):
+            def make(self) -> None:
+                begun.wait()
+                assert interrupted.wait(5)
+                super().make()
+
+        def tell(event: Event) -> None:
+            if event.step == "a" and event.report:
+                interrupted.set()
+
+        steps: list[Step] = [Waiting("a", there, log), Failing("b", there, log, fail="make")]
+        result = go(steps, listener=tell)
+
+        assert (str(result.error), result.undone) == ("b failed", True)
+
+    def test_nothing_interrupts_the_undoing(
+        self,
+        go: Go,
+        there: set[str],
+        log: list[str],
+        interruption: Interruption,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("fabric_direct.deadline.time.sleep", lambda _: None)
+
+        class Slow(Thing):
+            def undo(self) -> None:
+                interruption.begin()
+                wait_until("it", iter([False, True]).__next__, timeout=60)
+                super().undo()
+
+        go([Thing("a", there, log)], [Slow("b", there, log)], [Thing("c", there, log, "make")])
+
+        assert there == set()

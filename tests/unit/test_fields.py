@@ -1,7 +1,6 @@
 """No field of a NIC is ignored: its driver serves it, or refuses it by name."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,14 +9,9 @@ from fabric_direct.drivers.contract import Image, Tenant
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import NodeSliver, SmartNic, VNicInterface
 from fabric_direct.registry import driver
+from fabric_direct.testing.networks import VALUES
 from tests import fields_table
 
-VALUES: dict[str, Any] = {
-    "vlan": 100,
-    "bandwidth": 10,
-    "floating_ip": True,
-    "port_security": True,
-}
 DOCUMENT = Path(__file__).parents[2] / "docs/operating.md"
 
 

@@ -24,6 +24,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
+from fabric_direct.waiting import Waiting, heard_by
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"
@@ -117,10 +118,13 @@ def test_a_guest_is_waited_for_until_it_answers(
 ) -> None:
     mocker.patch.object(module, "FIRST_PAUSE", 0.001)
     command = answers(SILENT, SILENT, {})
+    told: list[Waiting] = []
 
-    agent.wait(GUEST, timeout=60)
+    with heard_by(told.append):
+        agent.wait(GUEST, timeout=60)
 
     assert command.call_count == 3
+    assert told == [Waiting("the guest to answer"), Waiting("")]
     connection.domainEventRegisterAny.assert_called_once_with(domain, EVENT, ANY, None)
     number = connection.domainEventRegisterAny.return_value
     connection.domainEventDeregisterAny.assert_called_once_with(number)

@@ -20,6 +20,7 @@ HEAVY = frozenset(
         "keystoneauth1",
         "libvirt",
         "numpy",
+        "opentelemetry",
         "openstack",
         "os_traits",
         "paramiko",
@@ -80,7 +81,14 @@ def test_completion_of_commands_imports_none(monkeypatch: pytest.MonkeyPatch) ->
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["plain,plan", "plain,probe", "plain,poa", "plain,place", "False"]
+    assert done.stdout.split() == [
+        "plain,plan",
+        "plain,probe",
+        "plain,poa",
+        "plain,place",
+        "plain,page",
+        "False",
+    ]
 
 
 @pytest.mark.parametrize("command", ["list", "plan"])
@@ -89,6 +97,15 @@ def test_a_command_on_the_fakes_imports_nothing_heavy(
 ) -> None:
     files = [str(sliver_path)] if command == "plan" else []
     assert not imported(MAIN, "--site", str(site_path), command, *files) & HEAVY
+
+
+def test_a_creation_and_the_help_of_what_serves_metrics_import_no_opentelemetry(
+    site_path: Path, sliver_path: Path
+) -> None:
+    create = imported(MAIN, "--site", str(site_path), "create", str(sliver_path))
+    assert "fabric_direct.site_metrics" in create
+    for found in (create, imported(MAIN, "watch", "--help")):
+        assert not {name for name in found if name.startswith(("opentelemetry", "prometheus"))}
 
 
 @pytest.mark.parametrize(
@@ -103,11 +120,24 @@ def test_the_library_imports_nothing_heavy(code: str) -> None:
     assert not imported(code) & (HEAVY | {"rich", "click"})
 
 
-def test_only_the_contract_suites_need_pytest() -> None:
+def test_a_run_of_pytest_that_does_not_use_the_plugin_imports_nothing_for_it() -> None:
+    before, after = (
+        imported("import pytest"),
+        imported("import pytest, fabric_direct.pytest_plugin"),
+    )
+    assert after - before == {"fabric_direct", "fabric_direct.pytest_plugin"}
+
+
+def test_only_the_contract_suites_and_the_plugin_need_pytest() -> None:
     needing = re.compile(r"^\s*(import|from) (pytest|fabric_direct\.testing)\b", re.MULTILINE)
     root = Path(fabric_direct.__file__).parent
     found = (
         path.relative_to(root) for path in root.rglob("*.py") if needing.search(path.read_text())
     )
 
-    assert {path.parts[0] for path in found} == {"testing"}
+    assert {path.parts[0] for path in found} == {"testing", "pytest_plugin.py"}
+
+
+@pytest.mark.parametrize("name", fabric_direct.__all__)
+def test_each_public_name_is_there(name: str) -> None:
+    assert getattr(fabric_direct, name).__name__ == name

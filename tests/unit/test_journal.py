@@ -293,13 +293,13 @@ def test_an_operation_that_has_ended_leaves_nothing_in_memory(tmp_path: Path) ->
     journal = Journal(tmp_path)
 
     def operations(name: int) -> int:
-        for number in range(100):
+        for number in range(40):
             sliver = {"id": f"{name}-{number}", "type": "VM"}
             journal.begin(Operation.DELETE, sliver)
             journal.end(sliver["id"])
         gc.collect()
         return len(gc.get_objects())
 
-    # What is kept grows with every hundred; what other threads make, or a first use, grows only once.
+    # What is kept grows with every forty; what other threads make, or a first use, grows only once.
     counts = [operations(name) for name in range(4)]
     assert min(later - earlier for earlier, later in pairwise(counts)) <= 20

@@ -308,6 +308,16 @@ def test_a_port_on_a_bridge_is_plugged_into_it() -> None:
     assert not text(document, "//@average")
 
 
+def test_a_tap_is_opened_and_left_by_libvirt_without_checksums_or_segments_undone() -> None:
+    document = valid(port_xml("s-1", port(tap=True, source="t1", mtu=9000), None), "interface")
+
+    assert document.get("type") == "ethernet"
+    assert text(document, "target/@dev") == ["t1"]
+    assert text(document, "target/@managed") == ["no"]
+    assert text(document, "driver/*/@csum") == ["off", "off"]
+    assert text(document, "mtu/@size") == ["9000"]
+
+
 def test_a_new_disk_gets_the_first_free_target() -> None:
     document = valid(volume_xml("s-1", "data", volume(), {"vda", "vdb", "vdd"}), "disk")
 

@@ -109,7 +109,7 @@ class Network:
 
     def create(self) -> None:
         self.calls.create()
-        self.active = 1
+        self.active, self.hosts[LIVE] = 1, dict(self.hosts[CONFIG])
 
     def DHCPLeases(self) -> list[dict[str, Any]]:  # noqa: N802 - libvirt's name
         return self.calls.leases()
@@ -236,14 +236,24 @@ def test_forwarding_bridge_router_and_dns_are_those_of_site_yaml(
 # --- what is called
 
 
-def test_a_first_port_defines_starts_and_fills_its_network(driver, api):
+def test_a_first_port_defines_fills_and_starts_its_network(driver, api):
     port = driver.create_port("s1", "nic1", "dhcp", VNicInterface(mac=MAC))
     assert api.calls.mock_calls == [
         call.setAutostart(1),
+        call.update(ADD, HOST, 0, entry(MAC, str(port.ipv4.ip)), CONFIG),
         call.create(),
-        call.update(ADD, HOST, 0, entry(MAC, str(port.ipv4.ip)), LIVE | CONFIG),
         call.leases(),
     ]
+
+
+def test_a_second_port_is_added_to_the_network_that_runs(driver, api):
+    driver.create_port("s1", "nic1", "dhcp", ANY)
+    api.calls.reset_mock()
+    port = driver.create_port("s2", "nic1", "dhcp", VNicInterface(mac=MAC))
+    assert api.calls.update.mock_calls == [
+        call(ADD, HOST, 0, entry(MAC, str(port.ipv4.ip)), LIVE | CONFIG)
+    ]
+    assert not api.calls.create.called
 
 
 def test_a_port_that_is_complete_costs_no_change(driver, api):

@@ -262,13 +262,17 @@ def test_deleting_what_is_absent_succeeds(volumes: LibvirtVolume, pool: MagicMoc
     volumes.delete("s-1", "data")
 
 
-def test_deleting_waits_until_the_volume_is_free(volumes: LibvirtVolume, pool: MagicMock) -> None:
+def test_deleting_waits_until_the_volume_is_free(
+    volumes: LibvirtVolume, pool: MagicMock, mocker: MockerFixture
+) -> None:
+    again = mocker.patch("fabric_direct.drivers.libvirt.storage.pool.trying_again")
     found = pool.storageVolLookupByName.return_value
     found.delete.side_effect = [native(libvirt.VIR_ERR_OPERATION_INVALID, "in use"), None]
 
     volumes.delete("s-1", "data")
 
     assert found.delete.call_count == 2
+    again.assert_called_once_with()
 
 
 def test_only_the_slivers_own_volumes_are_listed(volumes: LibvirtVolume, pool: MagicMock) -> None:

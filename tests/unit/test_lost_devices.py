@@ -12,6 +12,7 @@ from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.devices import check_devices
 from fabric_direct.drivers.contract import HostDevice
 from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.openstack.servers import driver as servers
 from fabric_direct.errors import (
     Conflict,
     DeviceClaimed,
@@ -604,8 +605,13 @@ def cloud(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stat
         yield cloud
 
 
-class TestAServerOfNova:
-    """The stamp is in Nova, the record on the worker."""
+class OfNova:
+    """Slivers whose stamp is in Nova and whose devices' records are on the worker."""
+
+    @pytest.fixture(autouse=True)
+    def no_domain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """libvirt on each worker, as Nova leaves it: without the domain of a deleted server."""
+        monkeypatch.setattr(servers, "_has_no_domain", lambda uri, uuid: True)
 
     @pytest.fixture
     def site(self, cloud: StatefulCloud, tmp_path: Path) -> Site:
@@ -617,6 +623,8 @@ class TestAServerOfNova:
             openstack={"make_flavors": True},
         )
 
+
+class TestAServerOfNova(OfNova):
     @pytest.fixture
     def nova(self, cloud: StatefulCloud, lost: NodeSliver) -> dict[str, Any]:
         """Nova's server of the sliver."""
@@ -679,3 +687,56 @@ class TestAServerOfNova:
 
         assert processor.lacking().found == ()
         assert [domain.uuid for domain in device(processor).domains] == [nova["id"]]
+
+
+class TestAServerThatNovaMoved(OfNova):
+    """By an evacuation, for one: its worker was taken for dead, and has its devices yet."""
+
+    @pytest.fixture(params=["w2", "w9"], ids=["to a worker of the site", "to one it does not know"])
+    def elsewhere(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    def nova(
+        self, cloud: StatefulCloud, processor: HandlerProcessor, make: Make, elsewhere: str
+    ) -> dict[str, Any]:
+        done(processor.create(make(GPU_1)).result())
+        (server,) = cloud.things["servers"].values()
+        server["OS-EXT-SRV-ATTR:host"] = elsewhere
+        return server
+
+    def test_is_told_with_where_it_is_and_what_it_lacks(
+        self, processor: HandlerProcessor, make: Make, nova: dict[str, Any], elsewhere: str
+    ) -> None:
+        observed = processor.probe(make(GPU_1).ref()).result().observed
+        assert observed
+        assert f"it is on host {elsewhere}, not on w1" in observed.differences
+        assert "GPU gpu is missing" in observed.differences
+
+    def test_is_not_repaired_where_it_is(
+        self, processor: HandlerProcessor, make: Make, nova: dict[str, Any], elsewhere: str
+    ) -> None:
+        outcome = processor.reconcile(make().ref()).result()
+        assert not outcome.ok
+        assert outcome.error
+        assert f"it is on host {elsewhere}, not on w1" in outcome.error.message
+
+    def test_leaves_nothing_on_the_worker_where_it_was(
+        self, processor: HandlerProcessor, make: Make, nova: dict[str, Any], w1: Substrate
+    ) -> None:
+        w1.lose_devices("sliver-1")
+        done(processor.delete(make().ref()).result())
+        assert device(processor).state is DeviceState.FREE
+        assert w1.records == {}
+
+    def test_is_not_deleted_as_long_as_its_former_domain_has_the_device(
+        self, processor: HandlerProcessor, make: Make, nova: dict[str, Any], w1: Substrate
+    ) -> None:
+        outcome = processor.delete(make().ref()).result()
+        assert not outcome.ok
+        assert any(str(GPU) in each for each in outcome.left), outcome.left
+        assert [each.sliver["id"] for each in processor.unfinished()] == ["sliver-1"]
+
+        w1.lose_devices("sliver-1")
+        done(processor.delete(make().ref()).result())
+        assert device(processor).state is DeviceState.FREE

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fabric_direct.migration.draft import Finding, Kind
 from fabric_direct.migration.inventory import Inventory, expand
 from fabric_direct.migration.translate import Migration, Sources, migrate
 from fabric_direct.migration.values import parse_document
+from tests.outcomes import result_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "migrate"
 UNTOLD = "s3cr3t: 'of {the} cloud"
@@ -35,6 +37,7 @@ HEAD = (
 )
 WORKER = "[fabric_worker]\nw1 ansible_host=127.0.0.2\n"
 NSO = "[fabric_site_nso]\nnso url=https://127.0.0.5:8888/jsonrpc username=am\n"
+AL2S = "[localhost]\nlocalhost base_url=https://127.0.0.6/ ownerPath=i2/netres/x api_access_key=k\n"
 Write = Callable[..., Path]
 Run = Callable[..., Result]
 
@@ -94,6 +97,8 @@ class TestTheExample:
             vm=EXAMPLES / "vm_handler_config.yml",
             vnic=EXAMPLES / "vnic_net_handler_config.yml",
             net=EXAMPLES / "net_handler_config.yml",
+            al2s=EXAMPLES / "al2s_handler_config.yml",
+            switch=EXAMPLES / "switch_handler_config.yml",
             inventory=EXAMPLES / "inventory",
             actor_config=EXAMPLES / "config.yml",
         )
@@ -114,6 +119,20 @@ class TestTheExample:
                 "L2STS": "nso",
                 "FABNetv4": "nso",
                 "FABNetv4Ext": "nso",
+                "L2PTP": "al2s",
+                "L3VPN": "al2s",
+                "Switch": "p4switch",
+            },
+            "p4_switches": {
+                "p4.localhost": {
+                    "ssh": "ssh://rare@127.0.0.4",
+                    "user": "tenant",
+                    "sudo": True,
+                    "nameservers": (ip_address("192.0.2.53"),),
+                    "ssh_sources": (ip_network("192.0.2.0/24"),),
+                    "icmp_subnets": (ip_network("192.0.2.0/24"),),
+                    "interface": "ma1",
+                }
             },
             "openstack": {
                 "cloud": "lab-am",
@@ -126,7 +145,12 @@ class TestTheExample:
                     "user": "am",
                     "password_file": Path("/etc/fabric-direct/nso-password"),
                     "border_routers": ("core-1", "core-2"),
-                }
+                },
+                "al2s": {
+                    "url": "https://127.0.0.6",
+                    "key_file": Path("/etc/fabric-direct/al2s-key"),
+                    "owner": "i2/netres/lab",
+                },
             },
             "guest_access": {"ssh_key": Path("/etc/fabric/actor/site-key")},
             "actor": {
@@ -160,9 +184,6 @@ class TestTheExample:
             ("playbooks.GPU", 17),
             ("key_name", 13),
             ("ansible_become_password", 2),
-            ("group fabric_p4_switch", 2),
-            ("handler of Switch", 25),
-            ("handler of L2PTP, L3VPN", 41),
         }
 
     def test_the_lines_of_the_actors_configuration_that_change_are_named(
@@ -176,8 +197,14 @@ class TestTheExample:
         assert (of_nso.kind, of_nso.remedy) == (Kind.TO_DO, "class: NetworkServiceHandler")
         assert str(of_nso.place) == f"{EXAMPLES}/config.yml:35"
 
-    def test_al2s_stays_with_fabric_am(self, done: Migration) -> None:
-        assert "AL2S has no driver yet" in said(done, "handler of L2PTP, L3VPN").why
+    def test_al2s_is_served_by_the_handler_of_network_services(self, done: Migration) -> None:
+        assert said(done, "class of L2PTP, L3VPN").remedy == "class: NetworkServiceHandler"
+        assert "here it is refused" in said(done, "playbooks.L2PTP").why
+
+    def test_a_switch_gets_a_key_and_no_password(self, done: Migration) -> None:
+        assert said(done, "module of Switch").kind is Kind.TO_DO
+        for field in ("ssh_key", "host_key", "sudo"):
+            assert said(done, f"p4_switches.p4.localhost.{field}").kind is Kind.TO_DO
 
     def test_what_is_not_needed_is_said_in_a_line_each(self, done: Migration) -> None:
         idle = {f.what for f in done.findings if f.kind is Kind.NOT_NEEDED}
@@ -262,6 +289,8 @@ class TestTheSettings:
             ("L2Bridge: head_port_provisioning.yml", ("vNIC", "openstack")),
             ("L2Bridge: netam_nso_data.yml", ("L2Bridge", "nso")),
             ("PortMirror: netam_nso_data.yml", ("PortMirror", "nso")),
+            ("L3VPN: al2s.yml", ("L3VPN", "al2s")),
+            ("Switch: head_switch_provisioning.yml", ("Switch", "p4switch")),
         ],
     )
     def test_a_playbook_is_a_driver(
@@ -274,10 +303,8 @@ class TestTheSettings:
     @pytest.mark.parametrize(
         ("field", "handler"),
         [
-            ("Switch: head_switch_provisioning.yml", "SwitchHandler"),
             ("Switch: netam_nso_data.yml", "is not served here"),
-            ("L3Cloud: al2s.yml", "Al2sHandler"),
-            ("L3VPN: al2s.yml", "AL2S has no driver yet"),
+            ("L3Cloud: al2s.yml", "is not served here"),
             ("Teapot: teapot.yml", "is not served here"),
         ],
     )
@@ -352,6 +379,9 @@ class TestThePassword:
         "address": HEAD.replace("127.0.0.1", f"admin:{shlex.quote(UNTOLD)}@127.0.0.1"),
         "odd address": HEAD.replace("127.0.0.1", "'admin:s3cr3t@h℀'"),
         "nso": f"{NSO.rstrip()} password={shlex.quote(UNTOLD)}\n",
+        "switch": f"[fabric_p4_switch]\np4 new_user=t ansible_ssh_pass={shlex.quote(UNTOLD)}\n",
+        "al2s": AL2S.replace("=k", f"={shlex.quote(UNTOLD)}"),
+        "address of al2s": AL2S.replace("https://", f"https://{shlex.quote(UNTOLD)}@"),
         "address of nso": NSO.replace("https://", f"https://am:{shlex.quote(UNTOLD)}@"),
         "worker": f"{HEAD}{WORKER.rstrip()} ansible_ssh_pass={shlex.quote(UNTOLD)}\n",
         "broken line": f"{HEAD}[fabric_head:vars]\npassword: {UNTOLD}\n",
@@ -389,7 +419,7 @@ class TestThePassword:
 
     def test_has_a_place_and_the_command_that_puts_it_there(self, write: Write, run: Run) -> None:
         inventory = write("inventory", self.PLACES["host"])
-        done = json.loads(run("--inventory", inventory, "--output", "new", "--json").stdout)
+        done = result_of(run("--inventory", inventory, "--output", "new", "--json").stdout)
         (found,) = [f for f in done["findings"] if f["what"] == "password"]
         assert (found["kind"], found["line"]) == ("to do", 2)
         assert found["remedy"].endswith(command("hn", Path("new/secure.yaml")))
@@ -621,6 +651,79 @@ class TestTheNso:
         assert said(done, "teapot").kind is Kind.NOT_TRANSLATED
 
 
+class TestAl2s:
+    def of(self, inventory: str, write: Write) -> Migration:
+        text = HEAD + WORKER + inventory
+        net = write("al2s.yml", "playbooks: {L3VPN: al2s.yml}\n")
+        return migrated(al2s=net, inventory=write("inventory", text))
+
+    def test_becomes_a_service_whose_key_is_typed_into_a_file(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of(AL2S, write)
+        al2s = site(done, tmp_path).services.al2s
+        assert al2s
+        assert (al2s.url, al2s.owner) == ("https://127.0.0.6", "i2/netres/x")
+        assert f"> {al2s.key_file})" in said(done, "access key of AL2S").remedy
+        assert "umask 077" in said(done, "access key of AL2S").remedy
+        assert "tokens" in said(done, "api_access_key").why
+        assert skipped(done) == []
+
+    @pytest.mark.parametrize(
+        ("line", "what", "why"),
+        [
+            ("ownerPath=x", "base_url", "is not set"),
+            ("base_url=al2s ownerPath=x", "base_url", "must be http"),
+            ("base_url=https://al2s", "ownerPath", "is not set"),
+            ("base_url=https://al2s ownerPath='{{ x }}'", "ownerPath", "Jinja2"),
+        ],
+    )
+    def test_that_is_not_known_is_left_to_the_operator(
+        self, line: str, what: str, why: str, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of(f"[localhost]\nlocalhost {line}\n", write)
+        found = said(done, what)
+        assert (found.kind, why in found.why) == (Kind.NOT_TRANSLATED, True)
+        assert site(done, tmp_path).services.al2s is None
+
+    def test_that_is_needed_and_not_there_is_named(self, write: Write) -> None:
+        assert "services.al2s" in said(self.of("", write), "AL2S").remedy
+
+    def test_of_two_the_first_is_taken(self, write: Write) -> None:
+        done = self.of(AL2S + "other base_url=https://other ownerPath=y\n", write)
+        assert skipped(done) == ["AL2S other"]
+
+
+class TestASwitch:
+    @pytest.mark.parametrize(
+        ("line", "what", "why"),
+        [
+            ("ansible_host=127.0.0.4", "new_user", "is not set"),
+            ("new_user='{{ x }}'", "new_user", "Jinja2"),
+            ("new_user=t ansible_host='a b'", "p4_switches.p4", "not a host name"),
+            ("new_user='a b'", "p4_switches", "would be refused"),
+        ],
+    )
+    def test_that_is_not_known_is_left_to_the_operator(
+        self, line: str, what: str, why: str, write: Write, tmp_path: Path
+    ) -> None:
+        done = migrated(inventory=write("inventory", f"[fabric_p4_switch]\np4 {line}\n"))
+        missed = [f for f in done.findings if f.kind is Kind.NOT_TRANSLATED]
+        assert [why in f.why for f in missed if f.what.startswith(what)] == [True]
+        assert site(done, tmp_path).p4_switches == {}
+
+    def test_has_sources_as_a_list_of_families_and_addresses(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        text = (
+            "fabric_p4_switch: {hosts: {p4: {new_user: t, allowed_ssh_sources: "
+            "[{family: ipv4, address: 192.0.2.0/24}, {family: ipv6, address: '2001:db8::/32'}]}}}"
+        )
+        done = migrated(inventory=write("inventory.yml", text))
+        switch = site(done, tmp_path).p4_switches["p4"]
+        assert list(map(str, switch.ssh_sources)) == ["192.0.2.0/24", "2001:db8::/32"]
+
+
 class TestInventories:
     """What is expected here was compared with what `ansible-inventory --list` says of the same text."""
 
@@ -799,7 +902,8 @@ class TestTheGuide:
         shutil.copytree(EXAMPLES, Path(), dirs_exist_ok=True)
         said = run(
             *("--vm", "vm_handler_config.yml", "--vnic", "vnic_net_handler_config.yml"),
-            *("--net", "net_handler_config.yml"),
+            *("--net", "net_handler_config.yml", "--al2s", "al2s_handler_config.yml"),
+            *("--switch", "switch_handler_config.yml"),
             *("--inventory", "inventory", "--actor-config", "config.yml", "--output", "new"),
         )
         *lines, dots = self.shown("fabric-direct migrate")
@@ -807,7 +911,7 @@ class TestTheGuide:
         assert dots == "…"
         assert Path("new/site.yaml").read_text().splitlines() == self.shown("cat new/site.yaml")
         commands = re.findall(r"run this, and type it in: (.*)", said.stdout)
-        assert len(commands) == 2
+        assert len(commands) == 3
         assert all(f"$ {command}\n" in self.GUIDE.read_text() for command in commands)
 
 
@@ -844,7 +948,7 @@ class TestTheCommand:
         assert "auth_url" in Path("clouds.yaml").read_text()
 
     def test_says_all_as_json(self, inventory: Path, run: Run) -> None:
-        told = json.loads(run("--inventory", inventory, "--json").stdout)
+        told = result_of(run("--inventory", inventory, "--json").stdout)
         assert set(told) == {"written", "documents", "findings"}
         assert yaml.safe_load(told["documents"]["site.yaml"])["site"] == "hn"
 
@@ -857,7 +961,9 @@ class TestTheCommand:
         result = run("--output", "new")
         assert (result.exit_code, "at least one" in result.stderr) == (2, True)
 
-    @pytest.mark.parametrize("option", ["--vm", "--vnic", "--net", "--inventory", "--actor-config"])
+    @pytest.mark.parametrize(
+        "option", ["--vm", "--vnic", "--net", "--al2s", "--switch", "--inventory", "--actor-config"]
+    )
     def test_a_file_that_is_not_there_is_bad_input(self, option: str, run: Run) -> None:
         result = run(option, "gone.yml", "--output", "new")
         assert (result.exit_code, "cannot read gone.yml" in result.stderr) == (2, True)

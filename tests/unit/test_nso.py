@@ -1,7 +1,7 @@
 """Network services by NSO, on a stand-in for its RESTCONF (labs/network/nso_standin.py)."""
 
 import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,114 +10,45 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.nso.documents import MODULES, Documents, Refusals
+from fabric_direct.doctor import Verdict
+from fabric_direct.doctor.controllers import check_controllers
+from fabric_direct.drivers.nso.documents import MODULES, Documents, refuse
 from fabric_direct.drivers.nso.driver import NsoService
 from fabric_direct.drivers.nso.instances import as_sliver, differences
 from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
-from fabric_direct.model import Outcome, SliverRef, Status
+from fabric_direct.model import Outcome, Status
 from fabric_direct.network_services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.service_claims import ServiceClaims
 from fabric_direct.service_settings import NsoSettings
 from fabric_direct.testing import ServiceContract
 from labs.network import nso_standin
-from labs.network.nso_standin import PASSWORD, USER, Controller
+from labs.network.nso_standin import PASSWORD, Controller
 from tests.outcomes import done
+from tests.unit.nso_services import (
+    BRIDGE,
+    CHANGES,
+    ID,
+    KEY,
+    NAME,
+    OTHER,
+    PEER,
+    SAMPLES,
+    STS,
+    V4,
+    V6,
+    at,
+    nso,
+    service,
+    site,
+)
 
-ID = "0f8d2c7e-1b5a-4e0e-9f5e-2f6a1f0c9d11"
-OTHER = "7a1f0c9d-1b5a-4e0e-9f5e-2f6a1f0c9d11"
-KEY = "s3cr3t-of-bgp"
-
-
-def at(name: str, device: str = "renc-sw", vlan: Any = 100, **more: Any) -> dict[str, Any]:
-    port = {"device": device, "port": "HundredGigE0/0/0/5"}
-    return {"id": name, "vlan": vlan} | port | more
-
-
-def service(kind: str, *interfaces: dict[str, Any], **values: Any) -> NetworkService:
-    document = {"id": ID, "name": "a-name-longer-than-that", "interfaces": interfaces} | values
-    return SERVICES[kind].model_validate(document)
-
-
-PEER = {"local": "10.9.0.1/30", "address": "10.9.0.2", "asn": 64512, "key": KEY}
-V4, V6 = {"address": "10.1.0.1/24"}, {"address": "fd00:1::1/64"}
-TWO = (at("i1"), at("i2", "uky-sw"))
-SAMPLES = {
-    "L2Bridge": service("L2Bridge", at("i1", bandwidth=10_000, burst=2_000), at("i2", vlan=101)),
-    "L2PTP": service("L2PTP", *TWO, ero={"a2z": ["10.0.0.1", "link:x"], "z2a": ["10.0.0.2"]}),
-    "L2STS": service("L2STS", *TWO, at("i3", "uky-sw", 101, inner_vlan=7)),
-    "FABNetv4": service("FABNetv4", at("i1"), gateway=V4 | {"mac": "02:00:00:00:00:01"}),
-    "FABNetv6": service("FABNetv6", at("i1", vlan="untagged"), gateway=V6),
-    "FABNetv4Ext": service("FABNetv4Ext", at("i1"), gateway=V4, public=["10.1.0.9"]),
-    "FABNetv6Ext": service("FABNetv6Ext", at("i1"), gateway=V6, public=["fd00:1::9"]),
-    "L3VPN": service(
-        "L3VPN",
-        at("i1", gateway={"address": "10.2.0.1/24"}),
-        at("i2", "al2s", peer=PEER),
-        asn=398900,
-    ),
-    "PortMirror": service("PortMirror", at("i1"), mirror={"port": "HundredGigE0/0/0/9"}),
-}
-CHANGES = {
-    "L2Bridge": service("L2Bridge", at("i1", bandwidth=40_000)),
-    "L2PTP": service("L2PTP", at("i1", vlan=200), at("i2", "uky-sw")),
-    "L2STS": service("L2STS", *TWO),
-    "FABNetv4": service("FABNetv4", at("i1", vlan=102), gateway=V4),
-    "FABNetv6": service("FABNetv6", at("i1", vlan=102), gateway=V6),
-    "FABNetv4Ext": service("FABNetv4Ext", at("i1"), gateway=V4),
-    "FABNetv6Ext": service("FABNetv6Ext", at("i1"), gateway=V6, public=["fd00:1::8"]),
-    "L3VPN": service(
-        "L3VPN",
-        at("i1", gateway={"address": "10.2.0.1/24"}),
-        at("i2", "al2s", peer=PEER | {"asn": 64513}),
-        asn=398900,
-    ),
-    "PortMirror": service(
-        "PortMirror", at("i1"), mirror={"port": "HundredGigE0/0/0/9", "vlan": 5, "direction": "rx"}
-    ),
-}
-BRIDGE, STS = SAMPLES["L2Bridge"], SAMPLES["L2STS"]
-NAME = f"a-name-longer-th-{ID}"
-
-
-@pytest.fixture
-def nso() -> Controller:
-    return Controller()
-
-
-@pytest.fixture
-def site(nso: Controller, fake_site: Site, tmp_path: Path) -> Iterator[Site]:
-    url, end = nso_standin.serve(nso)
-    password = tmp_path / "password"
-    password.write_text(f"{PASSWORD}\n")
-    controller = {
-        "url": url,
-        "user": USER,
-        "password_file": password,
-        "border_routers": ["core-1", "core-2"],
-    }
-    values = fake_site.model_dump() | {
-        "drivers": fake_site.drivers | dict.fromkeys(SERVICES, "nso"),
-        "services": {"nso": controller},
-        "limits": {"call": 1.5, "unanswered": 0.0, "busy": 0.1},
-    }
-    yield Site.model_validate(values)
-    end()
-
-
-@pytest.fixture
-def processor(site: Site) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
+__all__ = ["nso", "site"]
 
 
 @pytest.fixture
 def driver(site: Site) -> NsoService:
     return NsoService(site, "")
-
-
-def ref(sliver: NetworkService) -> SliverRef:
-    return SliverRef(id=sliver.id, type=sliver.type)
 
 
 def error(outcome: Outcome) -> tuple[str, str]:
@@ -133,8 +64,9 @@ def refused(action: Any, sliver: NetworkService) -> FabricDirectError:
     return caught.value
 
 
-@pytest.mark.parametrize("version", ["6.3", "6.7.1"])
-@pytest.mark.parametrize("kind", SERVICES)
+@pytest.mark.parametrize(
+    ("kind", "version"), [*((kind, "6.3") for kind in SERVICES), ("L2STS", "6.7.1")]
+)
 def test_the_whole_life_of_each_type(
     processor: HandlerProcessor, nso: Controller, kind: str, version: str
 ) -> None:
@@ -152,8 +84,8 @@ def test_the_whole_life_of_each_type(
     assert found
     assert found.differences == ()
     assert len(nso.comments) == changes + 1 == 2
-    done(processor.delete(ref(made)).result())
-    done(processor.delete(ref(made)).result())
+    done(processor.delete(made.ref()).result())
+    done(processor.delete(made.ref()).result())
 
     assert nso.names() == []
     stamps = {"TEST/" + ID} if version == "6.7.1" else {""}
@@ -330,7 +262,7 @@ def test_access_from_outside_needs_border_routers(site: Site) -> None:
     assert site.services.nso
     without = site.services.nso.model_copy(update={"border_routers": ()})
 
-    caught = refused(Refusals(site, without).check, SAMPLES["FABNetv4Ext"])
+    caught = refused(partial(refuse, site, without), SAMPLES["FABNetv4Ext"])
 
     assert isinstance(caught, InvalidSite)
 
@@ -405,7 +337,7 @@ class TestWhatIsThere:
         done(processor.create(STS).result())
         del nso.services["idipa:idipa"]
 
-        found = done(processor.probe(ref(STS)).result()).observed
+        found = done(processor.probe(STS.ref()).result()).observed
         assert found
         assert found.state == "error"
         done(processor.modify(STS).result())
@@ -425,14 +357,35 @@ class TestWhatIsThere:
         self, processor: HandlerProcessor, nso: Controller
     ) -> None:
         done(processor.create(BRIDGE).result())
-        nso.undermine("l2bridge")
+        nso.devices.network.write("renc-sw", {})
 
-        found = done(processor.probe(ref(BRIDGE)).result()).observed
+        found = done(processor.probe(BRIDGE.ref()).result()).observed
         assert found
         assert found.differences == ("its devices are not as NSO configures them",)
-        done(processor.reconcile(ref(BRIDGE)).result())
+        done(processor.reconcile(BRIDGE.ref()).result())
 
-        assert nso.devices == nso.services
+        assert nso.devices.has(nso.services, deep=True)
+
+    def test_a_device_that_nso_cannot_read_is_named(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(BRIDGE).result())
+        nso.devices.network.write("renc-sw", {})
+        nso.devices.unreadable = {"renc-sw": "connection refused"}
+
+        outcome = processor.reconcile(BRIDGE.ref()).result()
+
+        assert "cannot read renc-sw" in error(outcome)[1]
+        assert "connection refused" in error(outcome)[1]
+
+    def test_a_deployment_in_the_queue_is_followed_to_its_end(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(BRIDGE).result())
+        nso.devices.network.write("renc-sw", {})
+        nso.queued = True
+
+        done(processor.reconcile(BRIDGE.ref()).result())
 
     def test_an_encrypted_key_is_no_difference(
         self, processor: HandlerProcessor, nso: Controller
@@ -476,7 +429,7 @@ class TestFailures:
         services = site.services.model_copy(update={"nso": nowhere})
         with HandlerProcessor(site.model_copy(update={"services": services})) as processor:
             assert error(processor.create(BRIDGE).result())[0] == "Unreachable"
-            assert processor.delete(ref(BRIDGE)).result().status is not Status.DONE
+            assert processor.delete(BRIDGE.ref()).result().status is not Status.DONE
 
     def test_another_server_has_no_services_to_delete(
         self, processor: HandlerProcessor, nso: Controller
@@ -484,14 +437,14 @@ class TestFailures:
         done(processor.create(BRIDGE).result())
         nso.proxied = True
 
-        outcome = processor.delete(ref(BRIDGE)).result()
+        outcome = processor.delete(BRIDGE.ref()).result()
 
         assert "not from NSO" in error(outcome)[1]
 
     def test_a_device_that_refuses_leaves_nothing(
         self, processor: HandlerProcessor, nso: Controller
     ) -> None:
-        nso.refusing = {"uky-sw": "no such interface"}
+        nso.devices.refusing = {"uky-sw": "no such interface"}
 
         outcome = processor.create(STS).result()
 
@@ -502,9 +455,9 @@ class TestFailures:
         self, processor: HandlerProcessor, nso: Controller
     ) -> None:
         done(processor.create(STS).result())
-        nso.refusing = {"uky-sw": "down"}
+        nso.devices.refusing = {"uky-sw": "down"}
 
-        outcome = processor.delete(ref(STS)).result()
+        outcome = processor.delete(STS.ref()).result()
 
         assert outcome.status is not Status.DONE
         assert f"l2sts {NAME}" in outcome.left
@@ -513,12 +466,29 @@ class TestFailures:
     def test_a_queued_commit_is_followed_to_its_end(
         self, processor: HandlerProcessor, nso: Controller, ends: str
     ) -> None:
-        nso.queued = ends
+        nso.queued = True
+        nso.devices.refusing = {"renc-sw": "no such interface"} if ends == "failed" else {}
 
         outcome = processor.create(BRIDGE).result()
 
         assert outcome.ok == (ends == "completed")
         assert outcome.ok or "renc-sw: no such interface" in error(outcome)[1]
+
+    @pytest.mark.parametrize("version", ["6.3", "6.7.1"])
+    def test_a_deletion_does_not_wait_in_the_queue_where_its_failure_would_leave_no_trace(
+        self, processor: HandlerProcessor, nso: Controller, version: str
+    ) -> None:
+        nso.version, nso.queued = version, True
+        done(processor.create(STS).result())
+        nso.devices.refusing = {"uky-sw": "down"}
+
+        outcome = processor.delete(STS.ref()).result()
+
+        assert outcome.status is not Status.DONE
+        assert f"l2sts {NAME}" in outcome.left
+        nso.devices.refusing = {}
+        done(processor.delete(STS.ref()).result())
+        assert nso.devices.network.read("uky-sw") == {}
 
     @pytest.mark.parametrize("status", ["409", "500", "503"])
     def test_a_commit_that_is_refused_leaves_nothing(
@@ -553,7 +523,7 @@ def test_a_change_that_fails_before_or_after_its_commit(
     wanted = SAMPLES[kind] if operation == "create" else CHANGES[kind]
     nso.fault(_VERBS[operation], "services", fault)
 
-    request = ref(wanted) if operation == "delete" else wanted
+    request = wanted.ref() if operation == "delete" else wanted
     outcome: Outcome = getattr(processor, operation)(request).result()
 
     if fault == "lose":
@@ -570,36 +540,24 @@ def test_a_change_that_fails_before_or_after_its_commit(
         assert outcome.ok == (nso.names() == [])
 
 
-@pytest.mark.parametrize("fault", ["close", "lose"])
-@pytest.mark.parametrize("operation", _VERBS)
-def test_whichever_request_fails_done_is_true_and_what_is_left_is_named(
-    site: Site, nso: Controller, operation: str, fault: str
-) -> None:
-    """Also a read, and a dry run. A service of one type alone, so that less is listed."""
-    drivers = site.drivers | dict.fromkeys(SERVICES, "fake") | {"L2STS": "nso"}
-    site = site.model_copy(update={"drivers": drivers})
-    driver, changed = NsoService(site, ""), CHANGES["L2STS"]
-    wanted = changed if operation == "modify" else STS
-    asked = ref(STS) if operation == "delete" else wanted
-    number = made = 0
-    with HandlerProcessor(site) as processor:
-        while made >= number:  # the fault was met
-            number += 1
-            nso.services, nso.devices = {}, {}
-            if operation != "create":
-                driver.apply(STS)
-            was, before = json.dumps(nso.services), len(nso.requests)
-            nso.fault_at(number, fault)
-            outcome: Outcome = getattr(processor, operation)(asked).result()
-            made, nso.at = len(nso.requests) - before, None
-            if outcome.ok and operation == "delete":
-                assert nso.names() == []
-            elif outcome.ok:
-                assert driver.differences(wanted) == ()
-            elif nso.names() and json.dumps(nso.services) != was:
-                assert outcome.left
+class TestTheDoctor:
+    def test_tells_version_and_what_may_be_read(self, site: Site, driver: NsoService) -> None:
+        assert site.services.nso
+        site.services.nso.password_file.chmod(0o600)
+        driver.apply(STS)
 
-    assert number > 5
+        (found,) = check_controllers(site)
+
+        assert (found.subject, found.verdict) == ("NSO", Verdict.OK)
+        assert found.found.startswith("6.3 at 127.0.0.1")
+        assert "0 l2bridge, 0 l2ptp, 1 l2sts" in found.found
+
+    def test_tells_of_an_address_that_is_not_that_of_nso(self, site: Site, nso: Controller) -> None:
+        nso.proxied = True
+
+        *_, found = check_controllers(site)
+
+        assert (found.subject, found.verdict) == ("NSO", Verdict.FAIL)
 
 
 class TestADryRun:
@@ -693,9 +651,9 @@ def test_the_document_of_any_sliver_validates(sliver: NetworkService) -> None:
         password_file=Path("p"),
         border_routers=("core",),
     )
-    Refusals(Site(site="TEST", state_dir=Path("/nowhere")), controller).check(sliver)
+    refuse(Site(site="TEST", state_dir=Path("/nowhere")), controller, sliver)
     module, document = MODULES[sliver.type], Documents(controller).of(sliver)
 
-    nso_standin.validate({f"{module}:{module}": [document]})
+    assert not nso_standin.refusal({f"{module}:{module}": [document]})
     again = as_sliver(module, document, sliver.id, 1_000)
     assert again is None or [*differences(Documents(controller).of(again), document)] == []

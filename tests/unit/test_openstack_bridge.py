@@ -28,6 +28,7 @@ from fabric_direct.model import VNicInterface
 from fabric_direct.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
+from tests.trust.clock import skipping_pauses
 from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import OpenStackApi
 
@@ -283,6 +284,7 @@ class TestMaking:
     ) -> None:
         with (
             exclusive(site.state_dir / "locks" / "network-test-lab", "it", timeout=1),
+            skipping_pauses(),
             pytest.raises(SliverBusy),
         ):
             bridge.apply(sliver())

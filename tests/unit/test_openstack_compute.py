@@ -54,7 +54,6 @@ from fabric_direct.errors import (
     NotVerified,
     QuotaExceeded,
     TimedOut,
-    Unsupported,
 )
 from fabric_direct.model import NodeSliver, State, VNicInterface
 from tests.unit.openstack_api import PROJECT, Call, OpenStackApi, body
@@ -376,7 +375,7 @@ def test_a_server_of_ours_without_a_stamp_is_no_reason_for_a_second(nova: Nova) 
     assert caught.value.remedy == "delete the sliver"
     with pytest.raises(NotVerified):
         nova.compute().create(spec(port()))
-    assert nova.calls == [BY_TAG, BY_TAG]
+    assert nova.calls == [BY_TAG, PORTS, BY_TAG]
 
 
 def test_a_server_that_nova_begins_to_build_is_looked_at_until_it_shows_its_stamp(
@@ -478,7 +477,7 @@ def test_a_flavor_is_made_on_demand_or_was_made_by_another_thread(nova: Nova, st
     nova.api.answer("POST", "compute", "/flavors", {"flavor": MADE}, status=status)
     nova.api.answer("GET", "compute", "/flavors/detail", {"flavors": [MADE]})
     assert chosen(nova, openstack=MAKE, **BIG) == MADE["id"]
-    assert nova.calls[1:5] == [FLAVORS, MAKE_FLAVOR, FLAVORS, IMAGES]
+    assert nova.calls[2:6] == [FLAVORS, MAKE_FLAVOR, FLAVORS, IMAGES]
 
 
 def test_a_flavor_of_that_name_but_of_another_size_is_not_used(nova: Nova) -> None:
@@ -511,6 +510,7 @@ def test_a_server_is_made_by_one_request_and_waited_for(nova: Nova) -> None:
     assert made.instance == ID
     assert made.state is State.RUNNING
     assert nova.calls == [
+        PORTS,
         BY_TAG,
         FLAVORS,
         IMAGES,
@@ -614,11 +614,11 @@ def test_user_data_that_are_too_long_are_compressed(nova: Nova) -> None:
 @pytest.mark.parametrize(
     ("lists", "calls"),
     [
-        ([[server()]], [BY_TAG, BY_TAG, PORTS]),
-        ([[server("BUILD")], [server()]], [BY_TAG, POLL, BY_TAG, PORTS]),
+        ([[server()]], [PORTS, BY_TAG, BY_TAG, PORTS]),
+        ([[server("BUILD")], [server()]], [PORTS, BY_TAG, POLL, BY_TAG, PORTS]),
         (
             [[server("SHUTOFF")], [server("SHUTOFF", task="powering-on")], [server()]],
-            [BY_TAG, act({"os-start": None}), POLL, POLL, BY_TAG, PORTS],
+            [PORTS, BY_TAG, act({"os-start": None}), POLL, POLL, BY_TAG, PORTS],
         ),
     ],
 )
@@ -634,6 +634,7 @@ def test_a_server_that_never_came_up_is_replaced(nova: Nova) -> None:
     nova.lists([server("ERROR", launched=None)], [], [server()])
     nova.compute().create(spec(port()))
     assert [call[:3] for call in nova.calls] == [
+        PORTS[:3],
         BY_TAG[:3],
         ("DELETE", "compute", f"/servers/{ID}"),
         POLL[:3],
@@ -778,6 +779,7 @@ def test_a_server_whose_answer_got_lost_is_found_by_its_tag_and_not_made_again(n
         assert nova.compute().create(spec(port())).instance == ID
 
     assert nova.calls == [
+        PORTS,
         BY_TAG,
         FLAVORS,
         IMAGES,
@@ -810,6 +812,7 @@ def test_an_image_that_is_another_one_by_now_is_looked_up_again(nova: Nova) -> N
     compute.create(spec(port()))
 
     assert nova.calls[before:] == [
+        PORTS,
         BY_TAG,
         ("POST", "compute", "/servers", request()),
         IMAGES,
@@ -828,7 +831,8 @@ def test_a_flavor_that_is_another_one_by_now_is_looked_up_again(nova: Nova) -> N
 
     nova.compute().create(spec(port()))
 
-    assert nova.calls[:6] == [
+    assert nova.calls[:7] == [
+        PORTS,
         BY_TAG,
         FLAVORS,
         IMAGES,
@@ -921,7 +925,9 @@ def test_a_read_cache_answers_all_drivers_who_ask_for_the_same(nova: Nova) -> No
         for _ in range(2):
             assert nova.compute().find("s-1")
     floating = ("GET", "network", "/floatingips", PORTS[3])
-    assert nova.calls == [VOLUMES, PORTS, floating, BY_TAG]
+    assert nova.calls[0] == VOLUMES
+    assert sorted(nova.calls[1:3]) == sorted([PORTS, floating])
+    assert nova.calls[3:] == [BY_TAG]
 
 
 @pytest.mark.parametrize(
@@ -1480,8 +1486,8 @@ class TestRoom:
         resizable.answers(HYPERVISORS, {"hypervisors": [{**found, "cpu_info": None}]})
         resizable.lists([server()], [server("VERIFY_RESIZE", flavor=LARGE)], [server(flavor=LARGE)])
 
-    def has(self, resizable: Nova, **stocks: int) -> None:
-        usual = {"reserved": 0, "allocation_ratio": 2.0}
+    def has(self, resizable: Nova, *, largest: int = 1 << 30, **stocks: int) -> None:
+        usual = {"reserved": 0, "allocation_ratio": 2.0, "max_unit": largest}
         told = {name: {"total": total, **usual} for name, total in stocks.items()}
         resizable.answers(stock("inventories"), {"inventories": told, **_GENERATION})
         resizable.answers(stock("usages"), {"usages": dict.fromkeys(stocks, 1), **_GENERATION})
@@ -1497,6 +1503,15 @@ class TestRoom:
         with pytest.raises(InvalidSliver, match=little) as caught:
             resizable.compute().resize(PINNED.stamp())
         assert caught.value.field == "capacities"
+        assert RESIZE not in resizable.calls
+
+    def test_that_no_single_server_may_have_is_told_before_nova_is_asked(
+        self, resizable: Nova
+    ) -> None:
+        self.has(resizable, DISK_GB=300, largest=3)
+        little = "DISK_GB: 4 asked for, 3 at most for one server"
+        with pytest.raises(InvalidSliver, match=little):
+            resizable.compute().resize(PINNED.stamp())
         assert RESIZE not in resizable.calls
 
     def test_of_flavors_that_ask_in_their_own_way_is_not_judged(self, resizable: Nova) -> None:
@@ -1540,31 +1555,31 @@ def test_a_port_is_plugged_in_and_waited_for_until_it_is_up(nova: Nova) -> None:
     nova.lists([server()])
     nova.api.answer("POST", "compute", f"/servers/{ID}/os-interface", {"interfaceAttachment": {}})
     free, coming = neutron_port(device_id="", status="DOWN"), neutron_port(status="BUILD")
-    sees_ports(nova, [free], [coming], [neutron_port()])
+    sees_ports(nova, [free], [free], [coming], [neutron_port()])
     nova.compute().attach_port("s-1", port(), VNicInterface())
-    assert nova.calls == [BY_TAG, PORTS, PLUG_PORT, PORT_POLL, PORT_POLL]
+    assert nova.calls == [PORTS, BY_TAG, PORTS, PLUG_PORT, PORT_POLL, PORT_POLL]
 
 
 def test_a_port_that_is_plugged_in_is_only_waited_for(nova: Nova) -> None:
     nova.lists([server()])
     nova.compute().attach_port("s-1", port(), VNicInterface())
-    assert nova.calls == [BY_TAG, PORTS, PORT_POLL]
+    assert nova.calls == [PORTS, BY_TAG, PORTS, PORT_POLL]
 
 
 def test_a_port_of_a_server_that_is_off_need_not_be_up(nova: Nova) -> None:
     nova.lists([server("SHUTOFF")])
     sees_ports(nova, [neutron_port(status="DOWN")])
     nova.compute().attach_port("s-1", port(), VNicInterface())
-    assert nova.calls == [BY_TAG, PORTS, PORT_POLL]
+    assert nova.calls == [PORTS, BY_TAG, PORTS, PORT_POLL]
 
 
 def test_a_port_whose_answer_got_lost_is_found_plugged_in(nova: Nova) -> None:
     nova.lists([server()])
     nova.api.answer("POST", "compute", f"/servers/{ID}/os-interface", _lost)
     free = neutron_port(device_id="")
-    sees_ports(nova, [free], [free], [neutron_port()])
+    sees_ports(nova, [free], [free], [free], [neutron_port()])
     nova.compute().attach_port("s-1", port(), VNicInterface())
-    assert nova.calls == [BY_TAG, PORTS, PLUG_PORT, PORTS, PORTS, PORT_POLL]
+    assert nova.calls == [PORTS, BY_TAG, PORTS, PLUG_PORT, PORTS, PORTS, PORT_POLL]
 
 
 def test_a_port_that_another_server_has_is_not_plugged_in(nova: Nova) -> None:
@@ -1577,18 +1592,9 @@ def test_a_port_that_another_server_has_is_not_plugged_in(nova: Nova) -> None:
 
 def test_a_port_that_is_gone_is_not_waited_for(nova: Nova) -> None:
     nova.lists([server()])
-    sees_ports(nova, [neutron_port()], [])
+    sees_ports(nova, [neutron_port()], [neutron_port()], [])
     with pytest.raises(NotFound, match=f"port {PORT} is gone"):
         nova.compute().attach_port("s-1", port(), VNicInterface())
-
-
-def test_a_bandwidth_is_not_had_in_a_cloud(nova: Nova) -> None:
-    with pytest.raises(Unsupported, match="5 Mbit/s"):
-        nova.compute().attach_port("s-1", port(), VNicInterface(bandwidth=5))
-    with pytest.raises(Unsupported):
-        nova.compute().set_bandwidth("s-1", "nic1", 5)
-    nova.compute().set_bandwidth("s-1", "nic1", None)
-    assert nova.calls == []
 
 
 def test_a_port_is_unplugged_and_waited_for(nova: Nova) -> None:
@@ -1625,11 +1631,12 @@ def held_port(component: str = "p1", **values: Any) -> dict[str, Any]:
 def test_a_port_of_another_sliver_is_plugged_in_by_the_stamp_of_its_holder(nova: Nova) -> None:
     nova.lists([server()])
     nova.api.answer("POST", "compute", f"/servers/{ID}/os-interface", {"interfaceAttachment": {}})
-    sees_ports(nova, [held_port(device_id="", status="DOWN")], [held_port()])
+    free = held_port(device_id="", status="DOWN")
+    sees_ports(nova, [free], [free], [held_port()])
 
     nova.compute().attach_port("s-1", replace(port("p1"), sliver="net-1"), VNicInterface())
 
-    assert nova.calls == [BY_TAG, HELD, PLUG_PORT, PORT_POLL]
+    assert nova.calls == [HELD, BY_TAG, HELD, PLUG_PORT, PORT_POLL]
 
 
 def test_a_port_of_another_sliver_is_unplugged_by_the_stamp_of_its_holder(nova: Nova) -> None:

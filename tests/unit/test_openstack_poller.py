@@ -58,7 +58,7 @@ def wait(api: OpenStackApi, name: str = "a", done: Callable[[Any], bool] = activ
 def wait_in_vain(api: OpenStackApi) -> None:
     connection = cloud(api.settings)
     assert connection.compute  # to log in may take as long as a busy machine needs
-    wait_for(connection, "server", "a", active, timeout=2, what="server s")
+    wait_for(connection, "server", "a", active, timeout=1, what="server s")
 
 
 class Gate:
@@ -156,13 +156,13 @@ class TestInVain:
     @pytest.fixture(autouse=True)
     def unhurried(self, hurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
         """A few reads are enough."""
-        monkeypatch.setattr(poller, "_SHORTEST", 0.2)
-        monkeypatch.setattr(poller, "_LONGEST", 0.2)
+        monkeypatch.setattr(poller, "_SHORTEST", 0.1)
+        monkeypatch.setattr(poller, "_LONGEST", 0.1)
 
     def test_it_says_what_was_seen_last(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
 
-        with pytest.raises(TimedOut, match=r"timed out after 2 s waiting for server s: .*is BUILD"):
+        with pytest.raises(TimedOut, match=r"timed out after 1 s waiting for server s: .*is BUILD"):
             wait_in_vain(api)
 
     def test_it_says_that_there_is_nothing(self, api: OpenStackApi) -> None:
@@ -364,7 +364,7 @@ class TestTheInterval:
         self, monkeypatch: pytest.MonkeyPatch, ages: list[float], took: float, seconds: float
     ) -> None:
         watch = object.__new__(poller._Watch)
-        watch.waiters = [poller._Waiter("a", active) for _ in ages]
+        watch.waiters = [poller._Waiter("a", active, print) for _ in ages]
         for waiter, age in zip(watch.waiters, ages, strict=True):
             waiter.since = 1000.0 - age
         monkeypatch.setattr(poller.time, "monotonic", lambda: 1000.0)

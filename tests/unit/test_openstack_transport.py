@@ -55,6 +55,18 @@ class TestTries:
         assert methods(api) == [method] * 4
         assert len(hurried) == 3
 
+    def test_each_more_is_told_to_who_counts(
+        self, api: OpenStackApi, hurried: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[Any] = []
+        monkeypatch.setattr(transport, "trying_again", told.append)
+        for status in (503, 503, 200):
+            api.answer("GET", "network", "/ports", {"ports": []}, status=status)
+
+        list(cloud(api.settings).network.ports())
+
+        assert len(told) == 2
+
     def test_they_are_sent_four_times_and_then_the_answer_is_what_the_api_said(
         self, api: OpenStackApi, hurried: list[float]
     ) -> None:

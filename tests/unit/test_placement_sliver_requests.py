@@ -225,7 +225,7 @@ class TestBatchRequest:
         path.write_text(json.dumps({"slivers": [{"sliver": sliver, **values}]}))
 
         with pytest.raises(InvalidSliver, match=r"request.json:\d+: ") as refusal:
-            inputs.wanted(path)
+            inputs.wanted(str(path))
         assert refusal.value.field.startswith(f"slivers[0].{field}")
 
     def test_an_id_that_comes_twice_is_refused(self, vm: MakeVm) -> None:
@@ -241,4 +241,4 @@ class TestBatchRequest:
     def test_a_slivers_file_asks_for_one(self, vm: MakeVm, tmp_path: Path) -> None:
         path = tmp_path / "vm.json"
         path.write_text(vm().model_dump_json(exclude_none=True))
-        assert inputs.wanted(path).instances() == (vm(),)
+        assert inputs.wanted(str(path)).instances() == (vm(),)

@@ -39,6 +39,12 @@ def test_an_unknown_driver_is_refused_with_the_installed_ones(fake_site: Site) -
         registry.host_drivers(site, "localhost")
 
 
+def test_a_driver_for_a_type_that_does_not_exist_is_refused(fake_site: Site) -> None:
+    site = fake_site.model_copy(update={"drivers": fake_site.drivers | {"compute": "fake"}})
+    with pytest.raises(InvalidSite, match="no resource type 'compute': known: "):
+        registry.host_drivers(site, "worker1")
+
+
 def test_a_site_may_look_into_no_guest(fake_site: Site) -> None:
     site = fake_site.model_copy(update={"guest": "none"})
 
@@ -103,6 +109,23 @@ def test_a_driver_of_several_types_is_one(fake_site: Site) -> None:
         has = drivers.devices
         assert has["GPU"] is has["SmartNIC"] is has["NVME"]
         assert has["GPU"] is not has["SharedNIC"]
+
+
+def test_a_driver_of_several_types_is_made_once(
+    fake_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    make = FakeDevice.__init__
+
+    def counted(device: FakeDevice, site: Site, host: str) -> None:
+        made.append(host)
+        make(device, site, host)
+
+    monkeypatch.setattr(FakeDevice, "__init__", counted)
+
+    registry.host_drivers(fake_site, "localhost")
+
+    assert made == ["localhost"]
 
 
 def test_a_type_that_the_site_names_counts_for_all_of_its_models(fake_site: Site) -> None:

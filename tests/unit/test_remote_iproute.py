@@ -56,6 +56,14 @@ def test_nothing_after_the_end_of_an_answer_is_read() -> None:
     assert names(LINKS + link(b"ens3", DUMP_PART)) == ["ens1", "ens2"]
 
 
+def test_an_answer_about_something_else_than_was_asked_for_is_an_error() -> None:
+    with (
+        pytest.raises(DriverError, match="about something else"),
+        session("read", "w1", host=Worker(LINKS)) as ip,
+    ):
+        list(ip.get_qdiscs())
+
+
 def test_an_answer_without_links_is_whole() -> None:
     assert names(END) == []
 

@@ -1,7 +1,6 @@
 """The life of network services on the fake drivers: claims, what is done in place, what fails."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,9 @@ from click.testing import CliRunner
 
 from fabric_direct.cli import main
 from fabric_direct.config import Site
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake.service import FakeService
+from fabric_direct.drivers.read_cache import current
 from fabric_direct.model import Finding, Operation, Outcome, SliverRef, State, Status, StepStatus
 from fabric_direct.network_services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
@@ -31,20 +32,6 @@ def site(fake_site: Site) -> Site:
         "services": {"subnets": POOLS},
     }
     return Site.model_validate(values)
-
-
-@pytest.fixture
-def fakes(site: Site) -> Iterator[Substrate]:
-    things = substrate(site, "localhost")
-    yield things
-    things.mend()
-
-
-@pytest.fixture
-def processor(site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
-        yield processor
-        fakes.mend()
 
 
 @pytest.fixture
@@ -195,6 +182,17 @@ class TestCreate:
         assert outcome.error
         assert (outcome.error.kind, outcome.error.field) == ("Conflict", "public")
 
+    def test_a_public_address_of_an_interface_is_claimed_once(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        values = {"gateway": {"address": "192.0.2.1/24"}, "public": ["192.0.2.7"]}
+        ends = [port("i1", 100, address="192.0.2.7/24")]
+        named = {"id": "net-1", "name": "net", "interfaces": ends}
+
+        done(processor.create(SERVICES["FABNetv4Ext"].model_validate(values | named)).result())
+
+        assert held(claims) == ["VLAN 100 on p1 of sw1", "address 192.0.2.7"]
+
     @at_each_call({"service.find": (1, 2, 3), "service.apply": (1,), "service.differences": (1,)})
     def test_leaves_nothing_when_a_call_fails(
         self,
@@ -210,6 +208,29 @@ class TestCreate:
 
         assert (outcome.status, outcome.left) == (Status.FAILED, ())
         assert (fakes.services, held(claims)) == ({}, [])
+
+    def test_is_verified_by_what_is_read_after_it_was_made(
+        self, processor: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        apply, differences, seen = FakeService.apply, FakeService.differences, list[str]()
+
+        def applied(driver: FakeService, sliver: Any) -> Any:
+            made, reads = apply(driver, sliver), current()
+            assert reads
+            reads.put("state", "as read before the end of the change")
+            return made
+
+        def compared(driver: FakeService, sliver: Any) -> tuple[str, ...]:
+            reads = current()
+            assert reads
+            seen.append(reads.get("state", lambda: "as it is"))
+            return differences(driver, sliver)
+
+        monkeypatch.setattr(FakeService, "apply", applied)
+        monkeypatch.setattr(FakeService, "differences", compared)
+        done(processor.create(bridge()).result())
+
+        assert seen[-1] == "as it is"
 
 
 class TestModify:

@@ -30,7 +30,7 @@ from fabric_direct.sweep.books import Books
 from fabric_direct.sweep.dry_runs import DryRuns
 from fabric_direct.sweep.expected import ExpectedSlivers, parse_expected
 from fabric_direct.sweep.findings import Findings, Thing
-from tests.outcomes import done
+from tests.outcomes import done, outcomes_of, result_of
 from tests.unit.several_hosts import FakeCloud, processor, served_by, w1, w2
 
 __all__ = ["processor", "w1", "w2"]
@@ -72,9 +72,10 @@ def make(processor: HandlerProcessor, vm: MakeVm) -> Make:
 
 @pytest.fixture
 def ten(make: Make) -> frozenset[str]:
-    """Ten slivers that are expected; one more may go by the usual share."""
+    """Ten slivers that are expected, one of them with parts; one more may go by the usual share."""
     ids = [f"vm-{number}" for number in range(10)]
-    make(*ids)
+    make(*ids[:1])
+    make(*ids[1:], components=())
     return frozenset(ids)
 
 
@@ -833,16 +834,16 @@ class TestTheCommand:
         make("ghost")
         w1.unused.add("blue")
 
-        shown = json.loads(run("--json").stdout)
-        deleted = json.loads(run("--json", "--token", shown["token"]).stdout)
+        shown = result_of(run("--json").stdout)
+        deleted = run("--json", "--token", shown["token"]).stdout
 
         (sliver,) = shown["slivers"]
         assert (sliver["id"], sliver["type"]) == ("ghost", "VM")
         assert {"kind": "server", "name": "ghost-ghost", "host": "w1"} in sliver["things"]
         assert [thing["name"] for thing in shown["of_nobody"]] == ["blue"]
         assert (shown["exist"], shown["missing"], shown["left_alone"]) == (11, [], [])
-        assert [outcome["status"] for outcome in deleted["outcomes"]] == ["done"]
-        assert deleted["kept"] == []
+        assert [outcome["status"] for outcome in outcomes_of(deleted)] == ["done"]
+        assert result_of(deleted)["kept"] == []
 
     def test_of_nothing_to_sweep_shows_no_token(
         self, run: Callable[..., Result], ten: frozenset[str]
@@ -863,7 +864,7 @@ class TestTheCommand:
         assert "ghost-2" in shown.stdout
         assert "more than 10 %" in shown.stderr
         assert "--token" not in shown.stdout
-        assert json.loads(as_json.stdout)["token"] == ""
+        assert result_of(as_json.stdout)["token"] == ""
         assert json.loads(as_json.stdout)["error"]["kind"] == "Refused"
         assert run("--at-most", "20%").exit_code == 0
 
@@ -898,7 +899,7 @@ class TestTheCommand:
         self, run: Callable[..., Result], make: Make, w1: Substrate
     ) -> None:
         make("ghost-1", "ghost-2")
-        token = json.loads(run("--json", "--at-most", "50%").stdout)["token"]
+        token = result_of(run("--json", "--at-most", "50%").stdout)["token"]
         w1.fault("compute.delete", kind="fail")
 
         deleted = run("--at-most", "50%", "--token", token)
@@ -910,7 +911,7 @@ class TestTheCommand:
         self, run: Callable[..., Result], w1: Substrate
     ) -> None:
         w1.unused.add("blue")
-        token = json.loads(run("--json").stdout)["token"]
+        token = result_of(run("--json").stdout)["token"]
         w1.fault("network.remove_unused", kind="fail")
 
         deleted = run("--token", token)
@@ -927,7 +928,7 @@ class TestTheCommand:
         whole = run("--json", expected="-", input=listed)
         cut_off = run("--json", expected="-", input=listed[:-20])
 
-        assert [each["id"] for each in json.loads(whole.stdout)["slivers"]] == ["ghost"]
+        assert [each["id"] for each in result_of(whole.stdout)["slivers"]] == ["ghost"]
         assert cut_off.exit_code == 2
         assert "stdin ends in the middle of a line" in cut_off.stderr
 

@@ -1,6 +1,6 @@
 """Requests without an answer: they may still take effect, for as long as the site says."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,14 +20,13 @@ REF = SliverRef(id="sliver-1")
 
 def hasty(site: Site, **limits: float) -> Site:
     """The site, where nobody waits long for what may still take effect."""
-    values = {"undo": 3.0} | limits
+    values = {"undo": 1.0} | limits
     return site.model_copy(update={"limits": site.limits.model_copy(update=values)})
 
 
 @pytest.fixture
-def processor(fake_site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(hasty(fake_site)) as processor:
-        yield processor
+def site(fake_site: Site) -> Site:
+    return hasty(fake_site)
 
 
 def assert_unknown(outcome: Outcome, request: str) -> None:

@@ -24,7 +24,7 @@ from fabric_direct.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.steps.base import Flow, Step
 from fabric_direct.steps.devices import AttachDevice
-from fabric_direct.steps.ports import HoldPort, PlugPort
+from fabric_direct.steps.ports import HoldPort, PlugPort, SliverPorts
 from fabric_direct.steps.server_ports import PlugServerPort
 from tests.outcomes import done
 
@@ -55,7 +55,9 @@ def test_a_nic_stays_plugged_in(fake_site: Site, fakes: Substrate) -> None:
     compute, network = FakeCompute(fake_site, "localhost"), FakeNetwork(fake_site, "localhost")
     before = fakes.servers["sliver-1"].ports
 
-    fails_to_look(fakes, PlugPort(compute, network, "sliver-1", LIMITED, 1), "compute.find")
+    fails_to_look(
+        fakes, PlugPort(SliverPorts(compute, network, "sliver-1", 1), LIMITED), "compute.find"
+    )
 
     assert fakes.servers["sliver-1"].ports == before
 
@@ -95,7 +97,7 @@ def test_a_nic_in_the_server_of_another_sliver_stays_plugged_in(
     compute, network = FakeCompute(fake_site, "localhost"), FakeNetwork(fake_site, "localhost")
     vnic = LIMITED.model_copy(update={"id": "p1"})
 
-    step = PlugServerPort(compute, network, "net-1", vnic, 1, server="sliver-1")
+    step = PlugServerPort(SliverPorts(compute, network, "net-1", 1), vnic, server="sliver-1")
     fails_to_look(fakes, step, "compute.plugs")
 
     assert [*fakes.plugs] == [("net-1", "p1")]

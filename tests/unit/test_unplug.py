@@ -13,6 +13,7 @@ from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import DriverError, NotVerified, TimedOut, Unreachable
 from fabric_direct.model import PciAddress
+from fabric_direct.waiting import Waiting, heard_by
 
 ALIAS = "ua-sliver-gpu-0"
 WHERE = "qemu:///system"
@@ -198,6 +199,18 @@ def test_a_guest_that_does_not_answer_is_asked_again(running: Libvirt) -> None:
     running.detach()
 
     assert running.asked() == [LIVE, LIVE, LIVE, CONFIG]
+
+
+def test_how_often_the_guest_was_asked_is_told(running: Libvirt) -> None:
+    running.guest = [lambda: None, running.lets_go]
+    told: list[Waiting] = []
+
+    with heard_by(told.append):
+        running.detach(timeout=5)
+
+    what = f"the guest to release {ALIAS}"
+    asked = [Waiting(what, f"removal asked {number} of 100") for number in (1, 2)]
+    assert told == [*asked, Waiting("")]
 
 
 def test_a_guest_that_refuses_is_asked_again(running: Libvirt) -> None:

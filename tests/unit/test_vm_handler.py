@@ -20,7 +20,7 @@ from fabric_direct.model import (
     StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
-from tests.outcomes import done
+from tests.outcomes import done, made
 from tests.trust.clock import skipping_faults
 from tests.unit.faults import at_each_call
 
@@ -65,6 +65,48 @@ def without_volume_with_nic3(sliver: NodeSliver) -> NodeSliver:
     data["components"] = [c for c in data["components"] if c["type"] == "vNIC"]
     data["components"].append({"type": "vNIC", "id": "nic3", "network": "red"})
     return NodeSliver.model_validate(data)
+
+
+class TestAFloatingIp:
+    """Of a NIC: the cloud takes its time to delete one, so nothing else waits for that."""
+
+    @pytest.fixture
+    def public(self, vm: MakeVm) -> NodeSliver:
+        return with_nic(vm(), floating_ip=True)
+
+    def test_goes_beside_the_server(
+        self, processor: HandlerProcessor, fakes: Substrate, public: NodeSliver
+    ) -> None:
+        created(processor, public)
+
+        outcome = processor.delete(public.ref()).result()
+
+        assert outcome.ok
+        assert "release floating IP nic1" in made(outcome)
+        assert things_of(fakes) == NOTHING
+
+    @pytest.mark.parametrize("kind", ["fail", "lie"])
+    def test_that_does_not_go_is_told_and_goes_the_next_time(
+        self, processor: HandlerProcessor, fakes: Substrate, public: NodeSliver, kind: str
+    ) -> None:
+        created(processor, public)
+        fakes.fault("network.delete_floating_ip", kind=kind)
+
+        outcome = processor.delete(public.ref()).result()
+
+        assert outcome.status is Status.PARTIAL
+        assert "port nic1" in outcome.left
+        assert processor.delete(public.ref()).result().ok
+        assert things_of(fakes) == NOTHING
+
+    def test_of_fakes_are_each_others_never(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        created(processor, with_nic(vm(), floating_ip=True))
+        created(processor, with_nic(vm(id="sliver-2", name="other"), floating_ip=True))
+
+        addresses = [port.floating_ip for port in fakes.ports.values() if port.floating_ip]
+        assert len(set(addresses)) == 2
 
 
 class TestCreate:

@@ -566,7 +566,7 @@ class TestWhoAsks:
         "look", [lambda w: w._look_at(STARTED, 0.0), lambda w: w._look_at_all("its start", 0.0)]
     )
     @pytest.mark.parametrize(
-        ("site", "sliver", "repaired"),
+        ("slivers", "sliver", "repaired"),
         [
             ("all", None, True),
             ("all", False, False),
@@ -580,12 +580,12 @@ class TestWhoAsks:
         fake_site: Site,
         fakes: Substrate,
         node: NodeSliver,
-        site: str,
+        slivers: str,
         sliver: bool | None,
         repaired: bool,
         look: Callable[[Watcher], None],
     ) -> None:
-        watch = fake_site.watch.model_copy(update={"slivers": site})
+        watch = fake_site.watch.model_copy(update={"slivers": slivers})
         asks = fake_site.model_copy(update={"watch": watch})
         with HandlerProcessor(asks) as processor:
             done(processor.create(node.model_copy(update={"watch": sliver})).result())
@@ -674,6 +674,16 @@ class TestTheHistory:
         note = listening.note()
 
         assert list(History(listening.site.state_dir, 1024).notes()) == [note]
+
+    def test_of_all_operations_names_the_watcher(
+        self, listening: Watched, fakes: Substrate, processor: HandlerProcessor
+    ) -> None:
+        without_device("gpu")(fakes)
+        fakes.listeners.fire(STARTED)
+        listening.note()
+
+        record = processor.history("sliver-1")[-1]
+        assert (record.operation, record.asked_by) == ("reconcile", "watch")
 
     def test_is_bounded_and_keeps_the_latest(self, tmp_path: Path) -> None:
         history = History(tmp_path, 500)

@@ -48,6 +48,7 @@ def test_a_function_is_told_with_what_the_kernel_knows_of_it(tree: Tree) -> None
             "driver": "nvme",
             "iommu_group": 15,
             "numa_node": 1,
+            "bridge": None,
             "physical": None,
             "vf": None,
             "virtual": [],
@@ -74,6 +75,16 @@ def test_vfs_are_numbered_as_their_nic_numbers_them(tree: Tree) -> None:
     assert found("0000:01:00.0")["virtual"] == ["0000:01:10.2", "0000:01:10.0"]
     assert (found("0000:01:10.0")["physical"], found("0000:01:10.0")["vf"]) == ("0000:01:00.0", 1)
     assert found("0000:01:00.0")["physical"] is None
+
+
+def test_a_function_is_behind_the_nearest_bridge(tree: Tree) -> None:
+    tree.function("0000:00:10.0", kind=BRIDGE)
+    tree.function("0000:01:00.0", kind=BRIDGE, below="0000:00:10.0")
+    tree.function("0000:02:00.0", below="0000:01:00.0")
+
+    assert found("0000:02:00.0")["bridge"] == "0000:01:00.0"
+    assert found("0000:01:00.0")["bridge"] == "0000:00:10.0"
+    assert found("0000:00:10.0")["bridge"] is None
 
 
 def test_a_function_has_the_network_interfaces_below_it(tree: Tree) -> None:

@@ -15,6 +15,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.errors import DriverError, Unreachable
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.serving import access
 from fabric_direct.zones import app as app_module
 from fabric_direct.zones.app import MOST_BYTES, api, application
 from fabric_direct.zones.local_source import LocalSource
@@ -165,7 +166,7 @@ class TestTokens:
             compared.append(other)
             return one == other
 
-        monkeypatch.setattr(app_module.hmac, "compare_digest", compare)
+        monkeypatch.setattr(access.hmac, "compare_digest", compare)
         await guarded.get("/zones", headers={"Authorization": f"Bearer {TOKENS[0]}"})
 
         assert compared == [token.encode() for token in TOKENS]

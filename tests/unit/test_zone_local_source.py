@@ -218,6 +218,17 @@ class TestBooting:
         }
         assert [i.name for i in instances] == ["small-1", "small-2", "small-3"]
 
+    async def test_names_the_zone_in_the_history(
+        self, own: LocalSource, at_work: HandlerProcessor
+    ) -> None:
+        reservation = await booted(own, 1)
+        await until(own, reservation, InstanceStatus.DONE)
+        await own.delete(reservation, deadline=1)
+        await until(own, reservation, InstanceStatus.DELETED)
+
+        asked = [(r.operation, r.asked_by) for r in at_work.history()]
+        assert asked == [("create", "zone LEAF"), ("delete", "zone LEAF")]
+
     async def test_gives_the_device_that_was_offered(
         self, own: LocalSource, hosts: dict[str, Substrate]
     ) -> None:

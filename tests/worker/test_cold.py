@@ -481,9 +481,13 @@ def test_a_disk_that_the_host_uses_is_refused(
         worker.run("dmsetup", "remove", "--retry", "fdtest")
 
 
+# The host finds the disk anew some time after a guest gave it back.
 DISK = """
-import glob
-[path] = glob.glob("/sys/bus/usb/devices/2-3/2-3:1.0/host*/*/*/block/*")
+import glob, time
+disks, end = "/sys/bus/usb/devices/2-3/2-3:1.0/host*/*/*/block/*", time.monotonic() + 60
+while not glob.glob(disks) and time.monotonic() < end:
+    time.sleep(0.1)
+[path] = glob.glob(disks)
 print(path.rpartition("/")[2])
 """
 

@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 from xml.etree import ElementTree
@@ -57,10 +59,20 @@ class ConsoleGuest:
         # The terminal shows what is typed, too, and that must not look like the end.
         stream.send(f"\n{words}; echo ENDED-$(({number})) $? .\n".encode())
         shown = b""
-        while not (ended := re.search(rb"ENDED-%d( \d+) \." % number, shown)):
-            shown += stream.recv(4096)
+        with given_up(stream):
+            while not (ended := re.search(rb"ENDED-%d( \d+) \." % number, shown)):
+                shown += stream.recv(4096)
         stream.abort()
         return shown[: ended.start()] + ended[1]
+
+
+@contextmanager
+def given_up(stream: libvirt.virStream) -> Iterator[None]:
+    """Abort a stream that the block reads for too long: no signal interrupts libvirt."""
+    timer = threading.Timer(PATIENCE, stream.abort)
+    timer.start()
+    yield
+    timer.cancel()
 
 
 @pytest.fixture(scope="module")

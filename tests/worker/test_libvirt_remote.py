@@ -2,7 +2,9 @@
 
 import stat
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,23 +51,23 @@ def test_a_call_that_a_restart_cuts_off_is_unreachable_and_the_next_works(worker
 
 
 @pytest.fixture
-def by_ssh(worker: Worker, tmp_path: Path) -> Callable[[str], str]:
-    """The URI of a connection by SSH that trusts only what the given known_hosts says."""
+def by_ssh(worker: Worker) -> Iterator[Callable[[str], str]]:
+    """The URI of a connection by SSH that trusts only what the given known_hosts says.
 
-    def uri(known_hosts: str) -> str:
-        (tmp_path / "known_hosts").write_text(known_hosts)
-        program = tmp_path / "ssh"
-        options = (
-            f"-i {worker.key} -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=yes"
-        )
-        known = (
-            f"-o UserKnownHostsFile={tmp_path / 'known_hosts'} -o GlobalKnownHostsFile=/dev/null"
-        )
-        program.write_text(f'#!/bin/sh\nexec ssh -F /dev/null {options} {known} "$@"\n')
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        return f"qemu+ssh://root@127.0.0.1:{worker.ssh_port}/system?command={program}&no_tty=1"
+    ssh names the file four times; of more than 1024 bytes libvirt tells nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="fd-") as folder:
+        yield partial(_uri, worker, Path(folder))
 
-    return uri
+
+def _uri(worker: Worker, folder: Path, known_hosts: str) -> str:
+    known, program = folder / "known_hosts", folder / "ssh"
+    known.write_text(known_hosts)
+    options = f"-i {worker.key} -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=yes"
+    trusted = f"-o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null"
+    program.write_text(f'#!/bin/sh\nexec ssh -F /dev/null {options} {trusted} "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return f"qemu+ssh://root@127.0.0.1:{worker.ssh_port}/system?command={program}&no_tty=1"
 
 
 def test_a_known_host_key_lets_us_in(worker: Worker, by_ssh: Callable[[str], str]) -> None:

@@ -12,6 +12,7 @@ from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, Unsupported
+from tests.worker.bare import wait_until
 
 UPLINK, PLAIN = "enp1s0", "enp6s0f0"
 LIMIT = 120.0
@@ -121,6 +122,8 @@ class TestVf:
                 uplink.set_vf(UPLINK, 0, VfSettings(max_tx_rate=100))
         finally:
             worker.run("ip", "link", "set", UPLINK, "up")
+            carrier = f"/sys/class/net/{UPLINK}/carrier"
+            wait_until(lambda: worker.read(carrier) == "1", "the uplink is up")
 
     def test_a_link_state_can_be_read_but_not_changed(self, uplink: NetlinkUplink) -> None:
         (state, *_) = (vf.link_state for vf in uplink.vfs(UPLINK))

@@ -3,6 +3,9 @@
 Each file holds one subject: its values, and protocols of a few methods that steps and handlers ask for.
 ``ComputeDriver``, ``DeviceDriver`` and ``GuestDriver`` compose these; entry points provide the whole.
 
+A driver is made by ``(site, host) -> driver``, by a class as a rule. If it takes settings, that has a
+pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)`` returns them.
+
 A driver instance serves one host (or one cloud), is shared by many threads, opens its connections at
 first use and keeps none across a fork. All methods guarantee:
 

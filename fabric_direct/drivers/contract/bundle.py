@@ -100,7 +100,12 @@ class HostDrivers:
         """
         reads = reads or ReadCache()
         limited = partial(
-            bounded, deadline=deadline, limit=limit, within=reads.active, reading=READING
+            bounded,
+            deadline=deadline,
+            limit=limit,
+            within=reads.active,
+            reading=READING,
+            host=self.host,
         )
         patient = partial(limited, limit=inf) if self.compute.cloud else limited
         services = {id(d): limited(d, "service", limit=inf) for d in self.services.values()}

@@ -1,4 +1,4 @@
-"""The check that a host is large enough."""
+"""The checks that a host, and a root disk, are large enough."""
 
 from fabric_direct.drivers.contract import HostCapacity
 from fabric_direct.errors import InvalidSliver
@@ -23,3 +23,13 @@ def refuse_size(has: HostCapacity, wants: Capacities, host: str) -> None:
                 where=host,
                 why=f"it has {there}{unit}",
             )
+
+
+def refuse_small_disk(disk: int, least: int, image: str, field: str = "capacities.disk") -> None:
+    """Raise InvalidSliver, with the field, if a root disk is smaller than its image needs, in GiB."""
+    if disk < least:
+        raise InvalidSliver(
+            f"a disk of {disk} GiB is too small for image {image}",
+            remedy=f"ask for {least} GiB or more",
+            field=field,
+        )

@@ -19,6 +19,17 @@ def refuse_fields(wanted: Frozen, unserved: Iterable[str], by: str, below: str =
             )
 
 
+def refuse_given(wanted: Frozen, unserved: Iterable[str], what: str, below: str) -> None:
+    """Raise InvalidSliver if one of the ``unserved`` fields is given, whatever its value.
+
+    :param what: what the error says of the field.
+    :param below: the path of ``wanted`` within the sliver.
+    """
+    for name in unserved:
+        if getattr(wanted, name) is not None:
+            raise InvalidSliver(what, field=f"{below}.{name}")
+
+
 def refuse_nic_fields(component: PciComponent, unserved: Iterable[str]) -> None:
     """Raise InvalidSliver if an interface of a whole NIC has one of the ``unserved`` fields."""
     for number, interface in enumerate(

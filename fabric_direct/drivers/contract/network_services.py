@@ -30,6 +30,16 @@ class Service:
     """What it should be, without secrets; None if nothing at the API says so."""
 
 
+class ServiceController(Protocol):
+    """What a driver offers that asks one controller for all services."""
+
+    def examine(self) -> tuple[str, ...]:
+        """Return what the controller lets this user see, in a few words each.
+
+        :raises FabricDirectError: if it does not answer, or lets nobody in.
+        """
+
+
 class ServiceDriver(StampFinder, Protocol):
     """Makes network services of the types for which site.yaml names it.
 

@@ -18,7 +18,7 @@ class Port:
     network: str
     """Its name."""
     source: str
-    """What the compute driver plugs the NIC into: libvirt network, bridge, or Neutron port id."""
+    """What the compute driver plugs the NIC into: libvirt network, bridge, tap, or Neutron port id."""
     mac: str
     ipv4: IPv4Interface | None = None
     ipv6: IPv6Interface | None = None
@@ -29,6 +29,12 @@ class Port:
     """Whether DHCP assigns the address; otherwise it is configured in the guest."""
     bridge: bool = False
     """Whether ``source`` is a bridge of the host rather than a network of the API."""
+    tap: bool = False
+    """Whether ``source`` is a tap, and ``network`` the switch whose port it is."""
+    mtu: int | None = None
+    """Bytes of an IP packet; the network's default if absent."""
+    routes: tuple[tuple[str, str], ...] = ()
+    """Routes of the guest beside the gateway's: network and router."""
     floating_ip: str | None = None
     """Public IPv4 address."""
     port_security: bool | None = None
@@ -68,6 +74,9 @@ class PortHolder(Protocol):
         :raises NotOurs: if a network of its name exists without our stamp.
         :raises Unsupported: if the host's kernel cannot carry the network (VLANs).
         """
+
+    def delete_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Delete the floating IP of a port, which stays; do nothing if it has none."""
 
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Release the port. A network that we made is deleted with its last port."""

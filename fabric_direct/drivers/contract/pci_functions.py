@@ -20,6 +20,8 @@ class PciFunction:
     driver: str | None = None
     iommu_group: int | None = None
     numa_node: int | None = None
+    bridge: PciAddress | None = None
+    """The bridge that its bus is behind: a root port, or a switch's port; None on a root bus."""
     physical: PciAddress | None = None
     """Its PF, if it is a VF."""
     vf: int | None = None

@@ -7,7 +7,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.volumes import Volume
-from fabric_direct.model import NodeSliver, Stamp, State
+from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,13 @@ class PluggedPort:
     mac: str
     source: str
     bandwidth: int | None = None
-    """Mbit/s."""
+    """Limit in Mbit/s in each direction, if any; 0 if it is another one in each, or no whole number."""
     enabled: bool = True
     """Whether its link is switched on."""
+
+    def interface(self) -> VNicInterface:
+        """Return the interface that asks for its limit; an uneven one cannot be asked for."""
+        return VNicInterface(bandwidth=self.bandwidth or None)
 
 
 @dataclass(frozen=True, slots=True)

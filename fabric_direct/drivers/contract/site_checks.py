@@ -1,10 +1,11 @@
 """Checks by the site's configuration alone: all drivers, also the fakes, refuse the same."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fabric_direct.config import AllowedDevice, Site
+from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.volumes import Volume
-from fabric_direct.errors import InvalidSliver, NotVerified
+from fabric_direct.errors import Conflict, InvalidSliver, NotVerified, PoolExhausted
 from fabric_direct.model import PciAddress, PciComponent, VNicInterface
 from fabric_direct.network_services import NetworkService
 from fabric_direct.networks import SiteNetwork
@@ -23,6 +24,39 @@ def known_network(networks: Mapping[str, SiteNetwork], name: str) -> SiteNetwork
             why=f"known: {', '.join(networks) or 'none'}",
         )
     return networks[name]
+
+
+def known_tap(
+    site: Site,
+    switch: str,
+    interface: VNicInterface,
+    taken: Collection[str],
+    connected: Collection[str],
+) -> str:
+    """Return the tap that a NIC on a switch is: the port that it names, or the first that is free.
+
+    :param taken: the ports that other NICs are.
+    :param connected: the ports that services have: free for who names them alone.
+    :raises InvalidSliver: with the field ``interface.port`` if it names another port.
+    :raises Conflict: if another NIC is that port.
+    :raises PoolExhausted: if none is free.
+    """
+    taps = [name for name, port in site.switches[switch].ports.items() if port.tap]
+    if interface.port not in {None, *taps}:
+        why = f"taps of {switch}: {', '.join(taps) or 'none'}"
+        raise InvalidSliver("is no port for a tap", field="interface.port", why=why)
+    if interface.port in taken:
+        raise Conflict(f"{interface.port} of {switch} is taken", field="interface.port")
+    free = [interface.port] if interface.port else [tap for tap in taps if tap not in connected]
+    free = [tap for tap in free if tap not in taken]
+    if not free:
+        raise PoolExhausted(f"switch {switch} has no free port for a tap", field="network")
+    return free[0]
+
+
+def refuse_port(interface: VNicInterface) -> None:
+    """Raise InvalidSliver if an interface on a network has a field that only one on a switch has."""
+    refuse_fields(interface, ("port", "mtu", "routes"), "on a network", "interface.")
 
 
 def refuse_floating_ip(site: Site, interface: VNicInterface) -> None:
@@ -88,17 +122,35 @@ def verify_size(found: Volume, size: int, where: str = "") -> None:
         )
 
 
-def refuse_unknown_ports(site: Site, service: NetworkService) -> None:
-    """Raise InvalidSliver unless all interfaces are on ports of the site's switches."""
+def refuse_unknown_ports(site: Site, service: NetworkService, driver: str | None = None) -> None:
+    """Raise InvalidSliver unless all interfaces are on ports of the site's switches.
+
+    :param driver: the one whose switches they must be; any if absent.
+    """
+    switches = site.switches_of(driver)
     for number, interface in enumerate(service.interfaces):
-        field = f"interfaces[{number}]"
-        if interface.device not in site.switches:
-            known = ", ".join(site.switches) or "none"
+        if interface.device not in switches:
+            known = ", ".join(switches) or "none"
+            of = f" of driver {driver}" if interface.device in site.switches else ""
             raise InvalidSliver(
-                f"no switch {interface.device!r}", field=f"{field}.device", why=f"known: {known}"
+                f"no switch {interface.device!r}{of}",
+                field=f"interfaces[{number}].device",
+                why=f"known: {known}",
             )
-        if site.switch_port(interface.device, interface.port) is None:
-            known = ", ".join(site.switches[interface.device].ports) or "none"
+    refuse_missing_ports(site, service)
+
+
+def refuse_missing_ports(site: Site, service: NetworkService) -> None:
+    """Raise InvalidSliver for an interface without device, or a port that its switch does not have.
+
+    Devices that site.yaml does not name are a controller's.
+    """
+    for number, interface in enumerate(service.interfaces):
+        field, device = f"interfaces[{number}]", interface.device
+        if device is None:
+            raise InvalidSliver("must be given", field=f"{field}.device")
+        if device in site.switches and site.switch_port(device, interface.port) is None:
+            known = ", ".join(site.switches[device].ports) or "none"
             raise InvalidSliver(
                 f"no port {interface.where}", field=f"{field}.port", why=f"known: {known}"
             )

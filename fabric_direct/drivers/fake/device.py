@@ -238,7 +238,10 @@ class FakeDevice(Hears, Fake):
         self._forget(record.address)
 
     def release(self, address: PciAddress, *, force: bool) -> None:
-        """Remove the record of a device that no server has; that of a dirty one only by force."""
+        """Remove the record of a device that no server has; that of a dirty one only by force.
+
+        One that is not there, and has no record, stays so.
+        """
         self._refuse_held(address)
         if address in self.substrate.dirty and not force:
             raise DeviceUnclean(f"{address} is quarantined")
@@ -251,7 +254,8 @@ class FakeDevice(Hears, Fake):
 
     def _forget(self, address: PciAddress) -> None:
         self.substrate.records.pop(address, None)
-        self.substrate.own(address, None)
+        if address in self.substrate.devices:
+            self.substrate.own(address, None)
 
     def strange(self, tenant: Tenant) -> tuple[PciAddress, ...]:  # noqa: ARG002
         """Return none: each device of a server in memory is known by its component."""

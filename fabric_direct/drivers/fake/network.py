@@ -8,11 +8,18 @@ from typing import ClassVar, TypeVar
 from fabric_direct.addresses import candidates, candidates6, check_addresses
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
-from fabric_direct.drivers.contract.site_checks import known_network, refuse_floating_ip, taken
+from fabric_direct.drivers.contract.site_checks import (
+    known_network,
+    known_tap,
+    refuse_floating_ip,
+    refuse_port,
+    taken,
+)
 from fabric_direct.drivers.fake.substrate import Fake, held
 from fabric_direct.errors import Conflict, InvalidSliver, PoolExhausted
 from fabric_direct.model import VNicInterface
 from fabric_direct.networks import SiteNetwork
+from fabric_direct.service_claims import ServiceClaims
 
 T = TypeVar("T")
 
@@ -26,11 +33,20 @@ class FakeNetwork(Fake):
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Refuse what no real driver serves, and what another sliver holds."""
         refuse_fields(interface, self.unserved, "in memory", "interface.")
+        if network in self.site.switches:
+            self._known_tap(network, interface, sliver_id)
+            return
+        refuse_port(interface)
         self._refuse_floating_ip(network, interface)
         check_addresses(self._settings(network), interface)
         for field, port in self._clashes(network, interface):
             if sliver_id not in {None, port.sliver}:
                 raise taken(f"interface.{field}", getattr(port, field), _name(port))
+
+    def _known_tap(self, switch: str, interface: VNicInterface, but: str | None) -> str:
+        taken = {port.source for port in self._on(switch) if port.sliver != but}
+        connected = ServiceClaims(self.site).ports(switch)
+        return known_tap(self.site, switch, interface, taken, connected)
 
     def _refuse_floating_ip(self, network: str, interface: VNicInterface) -> None:
         """Refuse one where no cloud routes it to: a libvirt host has none, whatever the network."""
@@ -75,12 +91,14 @@ class FakeNetwork(Fake):
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
     ) -> Port:
         """Hold the lowest free address of each family, and a MAC."""
-        settings = self._settings(network)
-        check_addresses(settings, interface)
         there = self.substrate.ports.get((sliver_id, component))
         if there:
             _refuse_other(there, network, interface)
             return self._settle(there, interface)
+        if network in self.site.switches:
+            return self._tap(sliver_id, component, network, interface)
+        settings = self._settings(network)
+        check_addresses(settings, interface)
         for field, port in self._clashes(network, interface):
             raise Conflict(f"{getattr(port, field)} is held for {_name(port)}")
         mac = interface.mac or f"52:54:00:{self._free_mac()}"
@@ -97,17 +115,32 @@ class FakeNetwork(Fake):
             interface,
         )
 
-    def _settle(self, port: Port, interface: VNicInterface) -> Port:
-        floating = f"203.0.113.{len(self.substrate.ports) + 1}" if interface.floating_ip else None
-        security = interface.port_security is not False
-        settled = replace(
-            port,
-            floating_ip=floating and (port.floating_ip or floating),
-            port_security=security,
-            enabled=True,
+    def _tap(self, sliver_id: str, component: str, switch: str, interface: VNicInterface) -> Port:
+        port = Port(
+            sliver=sliver_id,
+            component=component,
+            network=switch,
+            source=self._known_tap(switch, interface, None),
+            mac=interface.mac or f"52:54:00:{self._free_mac()}",
+            ipv4=interface.ipv4,
+            ipv6=interface.ipv6,
+            dhcp=False,
+            tap=True,
+            mtu=interface.mtu,
+            routes=tuple((str(route.to), str(route.via)) for route in interface.routes),
         )
+        return self._settle(port, interface)
+
+    def _settle(self, port: Port, interface: VNicInterface) -> Port:
+        floating = (port.floating_ip or self._free_floating_ip()) if interface.floating_ip else None
+        security = interface.port_security is not False
+        settled = replace(port, floating_ip=floating, port_security=security, enabled=True)
         self.substrate.ports[port.sliver, port.component] = settled
         return settled
+
+    def _free_floating_ip(self) -> str:
+        held = {port.floating_ip for port in self.substrate.ports.values()}
+        return next(ip for n in range(1, 255) if (ip := f"203.0.113.{n}") not in held)
 
     def _free_mac(self) -> str:
         macs = {port.mac for port in self.substrate.ports.values()}
@@ -125,6 +158,12 @@ class FakeNetwork(Fake):
         held = {port.ipv6.ip for port in self._on(network) if port.ipv6}
         free = _first_free(candidates6(settings.subnet6, mac), held, network)
         return IPv6Interface((free, settings.subnet6.prefixlen))
+
+    def delete_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Take the floating IP from the port."""
+        port = self.substrate.ports.get((sliver_id, component))
+        if port:
+            self.substrate.ports[sliver_id, component] = replace(port, floating_ip=None)
 
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Delete the port."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.contract.service_comparison import (
@@ -10,10 +11,14 @@ from fabric_direct.drivers.contract.service_comparison import (
 )
 from fabric_direct.drivers.contract.site_checks import refuse_unknown_ports
 from fabric_direct.drivers.fake.substrate import Fake
+from fabric_direct.drivers.fake.switch import FakeSwitches
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.model import ObservedGateway, ObservedInterface
 from fabric_direct.network_services import NetworkService, ServiceInterface
 from fabric_direct.networks import NetworkSliver, VlanNetwork
+from fabric_direct.p4_switches import Switch
+
+_Sliver = NetworkSliver | NetworkService | Switch
 
 _CHANGEABLE = {"dns", "gateway", "pool", "router"}
 
@@ -23,10 +28,17 @@ class FakeService(Fake):
 
     kind = "service"
 
-    def check(self, sliver: NetworkSliver | NetworkService) -> None:
-        """Refuse what no cloud can make, to change what is fixed, and ports that the site lacks."""
+    def __init__(self, site: Site, host: str) -> None:
+        """Make a driver on the host's substrate."""
+        super().__init__(site, host)
+        self._switches = FakeSwitches(site, self.substrate)
+
+    def check(self, sliver: _Sliver) -> None:
+        """Refuse what no cloud can make, to change what is fixed, and what the site lacks."""
         if isinstance(sliver, NetworkService):
             refuse_unknown_ports(self.site, sliver)
+        elif isinstance(sliver, Switch):
+            self._switches.check(sliver)
         else:
             self._check_network(sliver)
 
@@ -47,17 +59,21 @@ class FakeService(Fake):
         if sliver_id in there.services:
             return self._service(there.services[sliver_id])
         sliver = there.networks.get(sliver_id)
-        return self._network(sliver) if sliver else None
+        return self._network(sliver) if sliver else self._switches.find(sliver_id)
 
-    def differences(self, sliver: NetworkSliver | NetworkService) -> tuple[str, ...]:
+    def differences(self, sliver: _Sliver) -> tuple[str, ...]:
         """Name what differs."""
+        if isinstance(sliver, Switch):
+            return self._switches.differences(sliver)
         if isinstance(sliver, NetworkSliver):
             return tuple(f"{field} differs" for field in self._differing(sliver))
         found = self.substrate.services.get(sliver.id)
         return tuple(self._differences(sliver, found)) if found else ("there is no such service",)
 
-    def apply(self, sliver: NetworkSliver | NetworkService) -> Service:
+    def apply(self, sliver: _Sliver) -> Service:
         """Make the service, or change what can be changed of it."""
+        if isinstance(sliver, Switch):
+            return self._switches.apply(sliver)
         if isinstance(sliver, NetworkService):
             self.substrate.services[sliver.id] = sliver
             self.substrate.service_stamps[sliver.id] = sliver.without_secrets()
@@ -81,12 +97,13 @@ class FakeService(Fake):
         self.substrate.networks.pop(sliver_id, None)
         self.substrate.services.pop(sliver_id, None)
         self.substrate.service_stamps.pop(sliver_id, None)
+        self._switches.remove(sliver_id)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the service, if it is there."""
         networks = [n.name for n in self.substrate.networks.values() if n.id == sliver_id]
         services = [s.name for s in self.substrate.services.values() if s.id == sliver_id]
-        return (*networks, *services)
+        return (*networks, *services, *self._switches.leftovers(sliver_id))
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return all services."""
@@ -95,6 +112,7 @@ class FakeService(Fake):
         return (
             *(Stamped(network.id, "network", network.name) for network in networks),
             *(Stamped(service.id, service.type, service.name) for service in services),
+            *self._switches.stamped(),
         )
 
     def _network(self, sliver: NetworkSliver) -> Service:

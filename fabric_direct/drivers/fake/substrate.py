@@ -3,7 +3,8 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial, wraps
@@ -27,10 +28,12 @@ from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.fake import inventory
 from fabric_direct.drivers.fake.changes import Listeners
 from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake.kept import Kept
 from fabric_direct.errors import DriverError, NotFound, NotOurs, Unsupported
 from fabric_direct.model import PciAddress
 from fabric_direct.network_services import NetworkService
 from fabric_direct.networks import NetworkSliver
+from fabric_direct.p4_switches import Switch
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -79,6 +82,8 @@ class Substrate:
     """Other network services as they are, by the sliver's id."""
     service_stamps: dict[str, NetworkService] = field(default_factory=dict)
     """What they should be."""
+    switches: dict[str, Switch] = field(default_factory=dict)
+    """P4 switches, by the sliver that has one."""
     unused: set[str] = field(default_factory=set)
     """Networks that were left without a user."""
     volumes: dict[Key, Volume] = field(default_factory=dict)
@@ -117,6 +122,8 @@ class Substrate:
     faults: list[Fault] = field(default_factory=list)
     fired: set[Fault] = field(default_factory=set)
     """The faults that some call met."""
+    kept: Kept | None = None
+    """Where it is kept from one process to the next; None if it ends with this one."""
     _hangs: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _released: threading.Event = field(default_factory=threading.Event)
@@ -186,11 +193,17 @@ class Substrate:
             return cast(T, None)
         if "late" in kinds:
             self._await_given_up(kinds["late"].until)
-        with self._lock:
+        with self.current():
             result = effect()
         if "after" in kinds:
             raise DriverError(f"{method} failed", why="it was told to, after it took effect")
         return result
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Have the host as it is now, alone; where it is kept, all processes see what is changed."""
+        with self._lock, self.kept.current(self) if self.kept else nullcontext():
+            yield
 
     @staticmethod
     def _await_mending(released: threading.Event) -> None:
@@ -223,13 +236,15 @@ def substrate(site: Site, host: str) -> Substrate:
 def _equipped(site: Site, host: str) -> Substrate:
     has = site.fake.hosts.get(host, FakeHost())
     allowed = site.hosts[host].devices if host in site.hosts else ()
+    uplinks = inventory.uplinks(has, allowed)
     return Substrate(
+        kept=Kept(site, host) if site.fake.keep else None,
         delay=site.fake.delay,
         capacity=inventory.capacity(has),
         traits=frozenset(has.traits),
         devices=inventory.devices(has, allowed),
-        uplinks={inventory.UPLINK: "vepa"} if has.vfs else {},
-        vfs={inventory.UPLINK: [VfSettings()] * has.vfs} if has.vfs else {},
+        uplinks={name: uplink.mode for name, uplink in uplinks.items()},
+        vfs={name: [VfSettings()] * uplink.vfs for name, uplink in uplinks.items()},
     )
 
 

@@ -14,6 +14,9 @@ import yaml
 from fabric_direct.drivers.contract import Port
 from fabric_direct.model import NodeSliver
 
+BOOT_FINISHED = "/var/lib/cloud/instance/boot-finished"
+"""Exists in a guest whose first boot cloud-init has finished."""
+
 # FreeBSD listens for IPv6 routers, and starts its SSH server, only if it is told to; any other guest
 # passes by. Both hold at later starts, too.
 _FREEBSD = """[ "$(uname)" = FreeBSD ] || exit 0
@@ -110,8 +113,11 @@ def _ethernet(port: Port) -> dict[str, Any]:
     if port.dhcp:
         return ethernet | {"dhcp4": True, "dhcp6": port.ipv6 is not None}
     ethernet["addresses"] = [str(address) for address in (port.ipv4, port.ipv6) if address]
-    if port.gateway:
-        ethernet["routes"] = [{"to": "0.0.0.0/0", "via": port.gateway}]
+    default = (("0.0.0.0/0", port.gateway),) if port.gateway else ()
+    if routes := [{"to": to, "via": via} for to, via in (*default, *port.routes)]:
+        ethernet["routes"] = routes
+    if port.mtu:
+        ethernet["mtu"] = port.mtu
     if port.dns:
         ethernet["nameservers"] = {"addresses": list(port.dns)}
     return ethernet

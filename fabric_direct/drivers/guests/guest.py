@@ -183,7 +183,7 @@ class Guest:
 
         :raises DriverError: if it does not answer.
         """
-        kinds = dict(_kinds(self._look(LINKS, "/sys").stdout))
+        kinds = dict(_kinds(self._script(LINKS, "/sys").stdout))
         found = self.driver.interfaces(self.address)
         macs = [interface.mac.lower() for interface in found]
         return tuple(
@@ -201,11 +201,11 @@ class Guest:
     def disks(self) -> dict[str, GuestDisk]:
         """Return the guest's virtio disks by serial number; none if it does not say."""
         with suppress(DriverError):
-            answer = self._look(DISKS, "/sys", "/proc/self/mountinfo")
+            answer = self._script(DISKS, "/sys", "/proc/self/mountinfo")
             return _disks(answer.stdout.decode(errors="replace"))
         return {}
 
-    def _look(self, script: str, *arguments: str) -> CommandResult:
+    def _script(self, script: str, *arguments: str) -> CommandResult:
         argv = ("sh", "-c", script, "sh", *arguments)
         return self.driver.run(self.address, argv, timeout=self.patience)
 
@@ -216,7 +216,7 @@ class Guest:
         the numbers of the buses below itself.
         """
         with suppress(DriverError):
-            entries = tuple(_entries(self._look(_PCI, "/sys").stdout))
+            entries = tuple(_entries(self._script(_PCI, "/sys").stdout))
             seen = {device.alias: _guest_device(device, entries) for device in devices}
             return {alias: found for alias, found in seen.items() if found}
         return {}
@@ -247,8 +247,7 @@ class Guest:
 
         :raises DriverError: if that fails.
         """
-        argv = ("sh", "-c", _RESCAN, "sh", "/sys/bus/pci/rescan")
-        answer = self.driver.run(self.address, argv, timeout=self.patience)
+        answer = self._script(_RESCAN, "/sys/bus/pci/rescan")
         if answer.code != 0:
             raise DriverError(
                 "the guest's PCI buses could not be rescanned",

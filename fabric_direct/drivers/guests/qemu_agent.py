@@ -18,9 +18,11 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
+from fabric_direct.drivers.guests.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.servers.lookup import the_domain
 from fabric_direct.errors import DriverError, NotFound, Unreachable
+from fabric_direct.waiting import waiting_for
 
 T = TypeVar("T")
 # Seconds that the agent may take for one command; it answers in milliseconds or not at all.
@@ -30,7 +32,6 @@ FIRST_PAUSE, LAST_PAUSE = 0.2, 2.0
 # Bytes of a file that are read; all that are read here are a line long.
 FILE_SIZE = 16_384
 
-BOOT_FINISHED = "/var/lib/cloud/instance/boot-finished"
 HOST_KEYS = tuple(f"/etc/ssh/ssh_host_{kind}_key.pub" for kind in ("ed25519", "ecdsa", "rsa"))
 
 _SILENT = {
@@ -102,8 +103,10 @@ class AgentGuest:
         :raises Unsupported: if the domain has no channel for an agent.
         """
         deadline, pause = Deadline.within(timeout), FIRST_PAUSE
-        with self._translated("wait for", guest), self._listening(guest) as connected:
+        hearing, waiting = self._listening(guest), waiting_for("the guest to answer")
+        with self._translated("wait for", guest), hearing as connected, waiting as still:
             while not self.ping(guest):
+                still("")
                 if deadline.remaining() <= 0:
                     raise self._silent(guest, f"waited {timeout:g} s")
                 connected.wait(deadline.remaining(pause))
@@ -156,7 +159,8 @@ class AgentGuest:
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the public keys that may log in as the image's user, with options and comments."""
         with self._translated(f"read the keys of {guest.user} in", guest):
-            return keys_in(_authorized_keys(self._domain(guest), guest.user))
+            domain = self._domain(guest)
+            return keys_in(_if_present(lambda: domain.authorizedSSHKeysGet(guest.user)) or ())
 
     def add_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
         """Add public keys that may log in as the image's user.
@@ -256,10 +260,6 @@ def _read_file(domain: libvirt.virDomain, path: str) -> bytes:
         return base64.b64decode(data["buf-b64"])[:FILE_SIZE]
     finally:
         _command(domain, "guest-file-close", handle=handle)
-
-
-def _authorized_keys(domain: libvirt.virDomain, user: str) -> list[str]:
-    return list(_if_present(lambda: domain.authorizedSSHKeysGet(user)) or [])
 
 
 def _if_present(read: Callable[[], T]) -> T | None:

@@ -19,6 +19,7 @@ from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, time_left, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
+from fabric_direct.drivers.guests.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
 from fabric_direct.drivers.guests.known_hosts import (
@@ -28,8 +29,7 @@ from fabric_direct.drivers.guests.known_hosts import (
     pinned_addresses,
     unpin,
 )
-from fabric_direct.drivers.guests.qemu_agent import BOOT_FINISHED
-from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
+from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach, transport_of
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
 from fabric_direct.forks import cached_property
 
@@ -160,7 +160,7 @@ class SshGuest:
     def ssh_host_key(self, guest: GuestAddress) -> str:
         """Return the host key with which the guest authenticated itself: the pinned one."""
         with self._translated(guest, "ask"), self._client(guest, self._patience()) as client:
-            key = _transport(client).get_remote_server_key()
+            key = transport_of(client).get_remote_server_key()
         return f"{key.get_name()} {key.get_base64()}"
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
@@ -324,17 +324,10 @@ def _shown_keys(console: str) -> list[str]:
     return sorted(keys, key=lambda line: not line.startswith("ssh-ed25519 "))
 
 
-def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
-    transport = client.get_transport()
-    if transport is None:
-        raise paramiko.SSHException("the connection is closed")
-    return transport
-
-
 def _run(
     client: paramiko.SSHClient, command: str, stdin: bytes, deadline: Deadline
 ) -> CommandResult:
-    channel = _transport(client).open_session(timeout=deadline.remaining())
+    channel = transport_of(client).open_session(timeout=deadline.remaining())
     expired = threading.Event()
 
     def expire() -> None:

@@ -29,6 +29,12 @@ def host_driver(site: Site, host: str) -> HostDriver:
         return _drivers[key]
 
 
+def switch_host(site: Site, device: str) -> HostDriver:
+    """Return the driver of the host that a switch of the site runs on: this machine if it names none."""
+    host = site.switches[device].host
+    return host_driver(site, host) if host else LocalHost(device)
+
+
 def _made(site: Site, host: str) -> HostDriver:
     from fabric_direct.drivers.hosts.ssh import SshHost  # noqa: PLC0415 - paramiko is large
 

@@ -15,6 +15,7 @@ from fabric_direct.errors import (
     TimedOut,
     Unsupported,
 )
+from fabric_direct.tracing import remote
 
 # Seconds for an answer on top of a command's own limit: the worker kills it and reports that.
 ANSWER = 10.0
@@ -45,7 +46,8 @@ class HostFunctions:
 
     def call(self, function: str, *, timeout: float, **arguments: Any) -> Any:
         """Call a function on the worker: ``pci.survey``, for example."""
-        reply = self._ask(function, arguments, timeout)
+        with remote(function, host=self._host):
+            reply = self._ask(function, arguments, timeout)
         if "error" in reply:
             raise self._translated(function, *reply["error"])
         return reply["answer"]

@@ -20,6 +20,7 @@ import paramiko
 from fabric_direct.deadline import Deadline, unanswered
 from fabric_direct.drivers.hosts import agent
 from fabric_direct.drivers.hosts.agent import frames
+from fabric_direct.drivers.ssh_login import transport_of
 from fabric_direct.errors import TimedOut, Unreachable, Unsupported
 
 # Seconds for a channel to open, and for the process to send its greeting.
@@ -161,10 +162,7 @@ class Relay:
 
 
 def _started(client: paramiko.SSHClient) -> paramiko.Channel:
-    transport = client.get_transport()
-    if transport is None:
-        raise paramiko.SSHException("the connection is closed")
-    channel = transport.open_session(timeout=START)
+    channel = transport_of(client).open_session(timeout=START)
     channel.settimeout(START)
     # -I and -S: nothing of the worker's environment or packages gets in; -B: nothing is written.
     channel.exec_command(shlex.join(("exec", "python3", "-ISB", "-c", _text(_BOOTSTRAP))))

@@ -8,20 +8,19 @@ from typing import Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink import NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR
-from pyroute2.netlink.rtnl import RTM_NEWLINK
 
 from fabric_direct.drivers.hosts.agent.sockets import HEADER
 
 _ENDS = frozenset({NLMSG_DONE, NLMSG_ERROR})
-# What answers a request about links.
-_ANSWERS = _ENDS | {RTM_NEWLINK}
+# linux/rtnetlink.h: the last two bits of RTM_GET…, which RTM_NEW… answers, two below it.
+_GET = 2
 # struct nlmsgerr: an error number, then the head of the request that it is about.
 _ERROR = HEADER.size + 4
 
 
 @contextmanager
 def iproute(ask: Callable[[bytes], bytes]) -> Iterator[Any]:
-    """Return an ``IPRoute`` for one block that supports requests about links, but no events.
+    """Return an ``IPRoute`` for one block that supports requests, but no events.
 
     A request raises ValueError or struct.error if what is returned is not its answer.
 
@@ -46,17 +45,22 @@ def _checked(answer: bytes, request: bytes) -> bytes:
     pyroute2 takes what is cut short for less, waits for an end that is missing, and may decode what it
     takes for a route for ever.
     """
-    offset, ended = 0, False
+    offset, ended, kinds = 0, False, _answers(_kind(request))
     while not ended:
         length, kind, flags = HEADER.unpack_from(answer, offset)[:3]
         message = answer[offset : offset + length]
-        if len(message) < max(length, HEADER.size) or kind not in _ANSWERS:
-            raise ValueError("it is cut short, or not about links")
+        if len(message) < max(length, HEADER.size) or kind not in kinds:
+            raise ValueError("it is cut short, or about something else")
         if kind == NLMSG_ERROR and _kind(message, _ERROR) != _kind(request):
             raise ValueError("it refuses another request")
         ended = kind in _ENDS or not flags & NLM_F_MULTI
         offset += length + 3 & ~3
     return answer[:offset]
+
+
+def _answers(request: int) -> frozenset[int]:
+    """Return the types of messages that answer a request of a type."""
+    return _ENDS | ({request - _GET} if request & 3 == _GET else set())
 
 
 def _kind(message: bytes, offset: int = 0) -> int:

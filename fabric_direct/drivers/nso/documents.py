@@ -18,10 +18,13 @@ What a document cannot say is refused, by its field.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fabric_direct.config import Site
+from fabric_direct.drivers.contract.fields import refuse_given
+from fabric_direct.drivers.contract.service_names import refuse_other_ids, service_name
+from fabric_direct.drivers.contract.site_checks import refuse_missing_ports
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.network_services import (
     L2PTP,
@@ -36,7 +39,7 @@ from fabric_direct.network_services import (
     PortMirror,
     ServiceInterface,
 )
-from fabric_direct.service_settings import NsoSettings
+from fabric_direct.service_settings import KBIT, NsoSettings
 
 Document = dict[str, Any]
 MODULES = {
@@ -54,80 +57,44 @@ MODULES = {
 IDENTIFIERS = "idipa"
 """The module of what gives a service its identifiers and addresses."""
 WITH_IDENTIFIERS = frozenset({"l2ptp", "l2sts", "l3rt", "l3vpn"})
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _PORT = re.compile(r"([A-Za-z]*)(\d[\d/]*)")
 _NO_LETTERS = "Generic"
 _LIMITED = frozenset({"L2Bridge", "L2PTP", "L2STS"})
 """The types whose interfaces have a bandwidth."""
-KBIT = {"Mbit": 1_000, "MB": 8_000}
 _DIRECTIONS = {"both": "both", "rx": "rx_only", "tx": "tx_only"}
 _FIRST_PERMIT = 10
 
 
-def service_name(service: NetworkService) -> str:
-    """Return NSO's name of a service; it ends with the sliver's id."""
-    return f"{service.name[:16]}-{service.id}"
+def refuse(site: Site, settings: NsoSettings, service: NetworkService) -> None:
+    """Raise the error of the first field that NSO cannot serve.
+
+    :raises InvalidSliver: with the field.
+    :raises InvalidSite: if a service needs border routers and the site names none.
+    """
+    refuse_other_ids(service, "NSO")
+    refuse_missing_ports(site, service)
+    units = {"bandwidth": 1_000, "burst": KBIT[settings.burst_unit]}
+    for number, interface in enumerate(service.interfaces):
+        _refuse_interface(service, interface, f"interfaces[{number}]", units)
+    if isinstance(service, FABNetv4Ext | FABNetv6Ext) and not settings.border_routers:
+        field, why = "services.nso.border_routers", f"{service.type} needs them"
+        raise InvalidSite("names none", field=field, why=why)
+    if isinstance(service, L3VPN):
+        _refuse_sites(service)
+    if isinstance(service, PortMirror):
+        _type_and_id(service.mirror.port, "mirror.port")
 
 
-def sliver_of(name: str) -> str | None:
-    """Return the id of the sliver whose service has this name in NSO; None if it is of others."""
-    begin, sliver = name[:-37], name[-36:]
-    whole = _UUID.fullmatch(sliver) and name[-37:-36] == "-"
-    return sliver if whole and 1 <= len(begin) <= 16 else None
-
-
-class Refusals:
-    """What a service of NSO cannot be, by the sliver's fields."""
-
-    def __init__(self, site: Site, settings: NsoSettings) -> None:
-        self._site, self._settings = site, settings
-
-    def check(self, service: NetworkService) -> None:
-        """Raise the error of the first field that cannot be served.
-
-        :raises InvalidSliver: with the field.
-        :raises InvalidSite: if a service needs border routers and the site names none.
-        """
-        if not _UUID.fullmatch(service.id):
-            why = "services are found in NSO by their slivers' ids"
-            raise InvalidSliver("must be a UUID", field="id", why=why)
-        for number, interface in enumerate(service.interfaces):
-            self._check_interface(service, interface, f"interfaces[{number}]")
-        if isinstance(service, FABNetv4Ext | FABNetv6Ext) and not self._settings.border_routers:
-            field, why = "services.nso.border_routers", f"{service.type} needs them"
-            raise InvalidSite("names none", field=field, why=why)
-        if isinstance(service, L3VPN):
-            _refuse_sites(service)
-        if isinstance(service, PortMirror):
-            _type_and_id(service.mirror.port, "mirror.port")
-
-    def _check_interface(
-        self, service: NetworkService, interface: ServiceInterface, field: str
-    ) -> None:
-        self._refuse_place(interface, field)
-        _type_and_id(interface.port or "", f"{field}.port")
-        unserved = {f: getattr(interface, f) for f in _unserved(service)}
-        for name in (name for name, value in unserved.items() if value is not None):
-            raise InvalidSliver(f"{service.type} of NSO has none", field=f"{field}.{name}")
-        for name, unit in self._units().items():
-            value = getattr(interface, name)
-            if value is not None and value % unit:
-                why = f"NSO takes multiples of {unit} only"
-                raise InvalidSliver(f"cannot be {value}", field=f"{field}.{name}", why=why)
-
-    def _refuse_place(self, interface: ServiceInterface, field: str) -> None:
-        """Refuse an interface without device, and a port that a device of site.yaml does not have."""
-        if interface.device is None or interface.port is None:
-            raise InvalidSliver("must be given", field=f"{field}.device")
-        switch = self._site.switches.get(interface.device)
-        if switch and interface.port not in switch.ports:
-            known = ", ".join(switch.ports) or "none"
-            raise InvalidSliver(
-                f"no port {interface.where}", field=f"{field}.port", why=f"known: {known}"
-            )
-
-    def _units(self) -> dict[str, int]:
-        return {"bandwidth": 1_000, "burst": KBIT[self._settings.burst_unit]}
+def _refuse_interface(
+    service: NetworkService, interface: ServiceInterface, field: str, units: Mapping[str, int]
+) -> None:
+    _type_and_id(interface.port or "", f"{field}.port")
+    refuse_given(interface, _unserved(service), f"{service.type} of NSO has none", field)
+    for name, unit in units.items():
+        value = getattr(interface, name)
+        if value is not None and value % unit:
+            why = f"NSO takes multiples of {unit} only"
+            raise InvalidSliver(f"cannot be {value}", field=f"{field}.{name}", why=why)
 
 
 def _unserved(service: NetworkService) -> Iterator[str]:
@@ -159,15 +126,9 @@ def _refuse_sites(service: L3VPN) -> None:
             why = f"{interface.device} has gateways or peers, not both"
             raise InvalidSliver("cannot be served", field=field, why=why)
         if interface.peer:
-            _refuse_peer(interface.peer, f"{field}.peer")
+            refuse_given(interface.peer, ("cloud", "account"), "NSO has no clouds", f"{field}.peer")
         elif interface.gateway and of_site.gateway:
             _refuse_gateway(interface.gateway, of_site.gateway, f"{field}.gateway")
-
-
-def _refuse_peer(peer: Peer, field: str) -> None:
-    for name in ("cloud", "account"):
-        if getattr(peer, name) is not None:
-            raise InvalidSliver("NSO has no clouds", field=f"{field}.{name}")
 
 
 def _refuse_gateway(gateway: Gateway, first: Gateway, field: str) -> None:
@@ -257,7 +218,7 @@ class Documents:
         sources: Document = {"from-interface": [source]}
         if mirror.vlan:
             sources = {"from-interface-vlan": [source | {"outervlan": mirror.vlan}]}
-        to = _plain([receiver])[0]
+        to = _interface(receiver)
         if not receiver.tag:
             del to["outervlan"]
         direction = _DIRECTIONS[mirror.direction]
@@ -265,10 +226,7 @@ class Documents:
 
     def _limited(self, interfaces: Any) -> list[Document]:
         """Return interfaces with their bandwidths."""
-        return [
-            each | self._limits(interface)
-            for each, interface in zip(_plain(interfaces), interfaces, strict=True)
-        ]
+        return [_interface(each) | self._limits(each) for each in interfaces]
 
     def _limits(self, interface: ServiceInterface) -> Document:
         if interface.bandwidth is None:
@@ -330,3 +288,13 @@ def _neighbor(interface: ServiceInterface, peer: Peer) -> Document:
         f"local-ipv{version}": _prefix(peer.local),
         f"remote-ipv{version}": {"address": str(peer.address), "netmask": length},
     } | ({"auth-key": peer.key} if peer.key else {})
+
+
+def devices_of(value: Any) -> Iterator[str]:
+    """Yield the names of all devices in a document."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in entries:
+        if key == "device":
+            yield str(each)
+        elif isinstance(each, dict | list):
+            yield from devices_of(each)

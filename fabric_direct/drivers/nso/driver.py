@@ -1,28 +1,25 @@
 """The driver of network services that NSO makes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay
-from tenacity import wait_exponential as exponential
-
 from fabric_direct import forks
 from fabric_direct.config import Site
-from fabric_direct.deadline import noting, time_left, unanswered, wait_until
 from fabric_direct.drivers.contract import Service, Stamped
+from fabric_direct.drivers.contract.service_names import service_name, sliver_of
+from fabric_direct.drivers.http_api import await_end, change_once
 from fabric_direct.drivers.nso.documents import (
     IDENTIFIERS,
-    KBIT,
     MODULES,
     WITH_IDENTIFIERS,
     Document,
     Documents,
-    Refusals,
-    service_name,
-    sliver_of,
+    devices_of,
+    refuse,
 )
 from fabric_direct.drivers.nso.instances import (
     as_sliver,
@@ -30,29 +27,28 @@ from fabric_direct.drivers.nso.instances import (
     observed_gateway,
     observed_interfaces,
 )
-from fabric_direct.drivers.nso.restconf import Restconf, unclear
+from fabric_direct.drivers.nso.restconf import Restconf
 from fabric_direct.errors import (
     Conflict,
     DriverError,
-    FabricDirectError,
     InvalidSite,
     InvalidSliver,
     NotFound,
     NotVerified,
-    TimedOut,
 )
 from fabric_direct.network_services import NetworkService
 from fabric_direct.service_claims import ServiceClaims
-from fabric_direct.service_settings import NsoSettings
+from fabric_direct.service_settings import KBIT, NsoSettings
 
 _SERVICES = "tailf-ncs:services"
-_QUEUE = "tailf-ncs:devices/commit-queue"
-# Share of a call's limit in which an answer that was lost is looked for.
-_LOOKING = 1 / 4
+_DEVICES = "tailf-ncs:devices"
+_QUEUE = f"{_DEVICES}/commit-queue"
 _TYPES = {module: kind for kind, module in reversed(MODULES.items())}
 """A type of each module, by which a sweep deletes what is in it."""
 _Place = tuple[str, str]
 """A module and the name of an instance of it."""
+_Change = tuple[str, str, Document]
+"""Method, path and body of a request."""
 
 
 class NsoService:
@@ -81,6 +77,16 @@ class NsoService:
     def _documents(self) -> Documents:
         return Documents(self._settings)
 
+    def examine(self) -> tuple[str, ...]:
+        """Return NSO's version, and how many services of each module may be read.
+
+        What NSO's rules keep from this user (NACM) looks absent.
+        """
+        version = ".".join(map(str, self._api.version))
+        counts = Counter(module for module, _ in self._named())
+        modules = (*self._modules(), IDENTIFIERS)
+        return (f"{version} at {self._api.where}", *(f"{counts[m]} {m}" for m in modules))
+
     # --- looking
 
     def check(self, sliver: NetworkService) -> None:
@@ -89,13 +95,14 @@ class NsoService:
         :raises InvalidSliver: with the field, or with the words of NSO.
         :raises InvalidSite: if a service needs border routers and the site names none.
         """
-        Refusals(self._site, self._settings).check(sliver)
+        refuse(self._site, self._settings, sliver)
         there = self._there(sliver.id)
         if (name := _name(there)) and name != service_name(sliver):
             raise InvalidSliver("cannot be changed", field="name", why=f"it is {name} in NSO")
         self._refuse_other(sliver, there)
-        method, path, body = self._change(sliver, there)
-        self._api.dry_run(method, path, body)
+        place, wanted = self._wanted(sliver, there)
+        change = _replacement if _complete(there) else _creation
+        self._api.dry_run(*change(place, wanted))
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the service with the sliver's id in its name, if its identifiers are there, too."""
@@ -165,19 +172,28 @@ class NsoService:
 
         :raises Conflict: if a service of another type has the sliver's id.
         """
-        Refusals(self._site, self._settings).check(sliver)
+        refuse(self._site, self._settings, sliver)
         there = self._there(sliver.id)
         self._refuse_other(sliver, there)
-        place = MODULES[sliver.type], _name(there) or service_name(sliver)
-        wanted = self._documents.of(sliver, place[1])
+        place, wanted = self._wanted(sliver, there)
+        so = partial(self._is, place, wanted)
         if not _complete(there):
-            self._commit(sliver, self._creation(place, wanted), lambda: self._is(place, wanted))
-        if not self._is(place, wanted):
-            replacement = "PUT", _path(place), _entry(place[0], wanted)
-            self._commit(sliver, replacement, lambda: self._is(place, wanted))
+            self._commit(sliver.id, _creation(place, wanted), so)
+        if not so():
+            self._commit(sliver.id, _replacement(place, wanted), so)
         elif _complete(there) and not self._in_sync(place):
-            self._api.act(f"{_path(place)}/re-deploy", {}, changes=True)
+            self._restore(place, wanted)
         return self._found(sliver.id)
+
+    def _restore(self, place: _Place, wanted: Document) -> None:
+        """Deploy a service again. NSO sends what its copies of the devices lack: it reads them first."""
+        for device in dict.fromkeys(devices_of(wanted)):
+            path = f"{_DEVICES}/device={quote(device, safe='')}/sync-from"
+            output = self._api.act(path, {})
+            if str(output.get("result")).lower() != "true":
+                what, why = f"NSO cannot read {device}", str(output.get("info", ""))
+                raise DriverError(what, where=self._api.where, why=why)
+        self._follow(self._api.act(f"{_path(place)}/re-deploy", {}, changes=True))
 
     def _found(self, sliver_id: str) -> Service:
         found = self.find(sliver_id)
@@ -191,19 +207,10 @@ class NsoService:
         named = place[0] not in WITH_IDENTIFIERS or self._instance((IDENTIFIERS, place[1]))
         return bool(named) and instance is not None and not any(differences(wanted, instance))
 
-    def _change(self, sliver: NetworkService, there: list[_Place]) -> tuple[str, str, Document]:
-        place = MODULES[sliver.type], _name(there) or service_name(sliver)
-        wanted = self._documents.of(sliver, place[1])
-        if _complete(there):
-            return "PUT", _path(place), _entry(place[0], wanted)
-        return self._creation(place, wanted)
-
-    def _creation(self, place: _Place, wanted: Document) -> tuple[str, str, Document]:
-        module, name = place
-        services = _entry(module, wanted)
-        if module in WITH_IDENTIFIERS:
-            services |= _entry(IDENTIFIERS, {"name": name, "group": {"service": module}})
-        return "PATCH", _SERVICES, {_SERVICES: services}
+    def _wanted(self, sliver: NetworkService, there: list[_Place]) -> tuple[_Place, Document]:
+        """Return where a service is or will be, and its document."""
+        name = _name(there) or service_name(sliver)
+        return (MODULES[sliver.type], name), self._documents.of(sliver, name)
 
     def _refuse_other(self, sliver: NetworkService, there: list[_Place]) -> None:
         others = [f"{m} {n}" for m, n in there if m not in {IDENTIFIERS, MODULES[sliver.type]}]
@@ -218,9 +225,9 @@ class NsoService:
         """
         for place in self._there(sliver_id):
             with suppress(NotFound):
-                deletion = "DELETE", _path(place), None
-                absent = partial(self._is_absent, place)
-                self._commit_for(sliver_id, deletion, absent)
+                self._commit(
+                    sliver_id, ("DELETE", _path(place), None), partial(self._is_absent, place)
+                )
         if left := self.leftovers(sliver_id):
             what = f"still there: {', '.join(left)}"
             raise NotVerified(what, where=self._api.where)
@@ -229,42 +236,16 @@ class NsoService:
         return self._instance(place) is None
 
     def _commit(
-        self,
-        sliver: NetworkService,
-        change: tuple[str, str, Document | None],
-        so: Callable[[], bool],
-    ) -> None:
-        self._commit_for(sliver.id, change, so)
-
-    def _commit_for(
         self, sliver_id: str, change: tuple[str, str, Document | None], so: Callable[[], bool]
     ) -> None:
-        """Change something once; if the answer was lost, look whether it was done.
+        """Change something once, and follow it to its end.
 
         :param so: returns whether it is done.
         """
         method, path, body = change
-        with noting() as noted:
-            try:
-                answer = self._api.commit(method, path, body, f"{self._site.site}/{sliver_id}")
-            except FabricDirectError as error:
-                if not unclear(error) or not self._comes(so):
-                    raise
-                answer = {}
-        for request in noted:
-            request.known()
-        self._follow(answer)
-
-    def _comes(self, so: Callable[[], bool]) -> bool:
-        """Look for what a lost answer would have said; return whether it is so."""
-        retrying = Retrying(
-            retry=retry_if_result(lambda done: not done)
-            | retry_if_exception_type(FabricDirectError),
-            wait=exponential(multiplier=0.1, max=2.0),
-            stop=stop_after_delay(time_left(self._site.limits.call * _LOOKING)),
-            retry_error_callback=lambda _: False,
-        )
-        return bool(retrying(so))
+        stamp = f"{self._site.site}/{sliver_id}"
+        commit = partial(self._api.commit, method, path, body, stamp)
+        self._follow(change_once(commit, so, self._site.limits.call) or {})
 
     # --- the commit queue
 
@@ -277,12 +258,8 @@ class NsoService:
             item = next(_queued(answer), None)
         if item is None:
             return
-        what, limit = f"item {item} of NSO's commit queue", time_left(self._site.limits.create)
-        try:
-            wait_until(what, lambda: self._queue_item("", item) is None, timeout=limit)
-        except TimedOut:
-            unanswered(what)
-            raise
+        what = f"item {item} of NSO's commit queue"
+        await_end(what, lambda: self._queue_item("", item) is None, self._site.limits.create)
         done = self._queue_item("/completed", item)
         if done and str(done.get("status")) != "completed":
             why = "; ".join(_failures(done)) or str(done.get("status"))
@@ -301,13 +278,16 @@ class NsoService:
 
     def _named(self) -> Iterator[_Place]:
         """Yield all instances of the modules of the types that the site has NSO make."""
-        types = [kind for kind in MODULES if self._site.driver_for(kind) == "nso"]
-        for module in (*dict.fromkeys(MODULES[kind] for kind in types), IDENTIFIERS):
+        for module in (*self._modules(), IDENTIFIERS):
             answer = self._api.read(f"{_SERVICES}/{module}:{module}", "?fields=name")
             with self._api.reading(f"the names of {module}"):
                 entries = answer[f"{module}:{module}"] if answer else []
                 names = [str(entry["name"]) for entry in entries]
             yield from ((module, name) for name in names)
+
+    def _modules(self) -> tuple[str, ...]:
+        types = [kind for kind in MODULES if self._site.driver_for(kind) == "nso"]
+        return tuple(dict.fromkeys(MODULES[kind] for kind in types))
 
     def _instance(self, place: _Place) -> Document | None:
         module, name = place
@@ -323,6 +303,18 @@ def _path(place: _Place) -> str:
 
 def _entry(module: str, instance: Document) -> Document:
     return {f"{module}:{module}": [instance]}
+
+
+def _creation(place: _Place, wanted: Document) -> _Change:
+    module, name = place
+    services = _entry(module, wanted)
+    if module in WITH_IDENTIFIERS:
+        services |= _entry(IDENTIFIERS, {"name": name, "group": {"service": module}})
+    return "PATCH", _SERVICES, {_SERVICES: services}
+
+
+def _replacement(place: _Place, wanted: Document) -> _Change:
+    return "PUT", _path(place), _entry(place[0], wanted)
 
 
 def _service(there: list[_Place]) -> _Place | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fabric_direct.drivers.nso.documents import Document
+from fabric_direct.drivers.nso.documents import MODULES, Document
 from fabric_direct.model import ObservedGateway, ObservedInterface
 from fabric_direct.network_services import SERVICES, NetworkService
 
@@ -25,6 +25,8 @@ _HOLDING_PORTS = (
     *("interface", "to-interface", "stp-a", "stp-z", "site-a", "site-z", "site", "direct", "bgp"),
 )
 _ENCRYPTED = "$"
+_PLAIN = {m: kind for kind, m in MODULES.items() if m not in {"l3rt", "l3vpn"}}
+"""The types of which each has a module of its own, and all of it in its document."""
 _DIRECTIONS = {"rx_only": "rx", "tx_only": "tx", "both": "both"}
 
 
@@ -109,16 +111,12 @@ def _observed(number: int, device: str, port: Document) -> ObservedInterface:
         port=_port_name(port),
         vlan=int(port.get("outervlan", 0)) or None,
         inner_vlan=_number(port, "innervlan"),
-        bandwidth=_times(_number(port, "bandwidth"), 1_000),
+        bandwidth=_number(port, "bandwidth", 1_000),
     )
 
 
-def _number(values: Document, key: str) -> int | None:
-    return int(values[key]) if key in values else None
-
-
-def _times(value: int | None, factor: int) -> int | None:
-    return None if value is None else value * factor
+def _number(values: Document, key: str, unit: int = 1) -> int | None:
+    return int(values[key]) * unit if key in values else None
 
 
 def observed_gateway(instance: Document) -> ObservedGateway | None:
@@ -157,18 +155,17 @@ def as_sliver(module: str, instance: Document, sliver: str, burst: int) -> Netwo
 
 
 def _kind(module: str, instance: Document) -> str | None:
-    plain = {"l2bridge": "L2Bridge", "l2ptp": "L2PTP", "l2sts": "L2STS"}
     if module == "l3rt":
         access = instance.get("external-access")
         version = str(access["ip-type"]) if access else "v6" if "gateway-ipv6" in instance else "v4"
         return f"FABNet{version}{'Ext' if access else ''}"
-    return (plain | {"port-mirror": "PortMirror"}).get(module)
+    return _PLAIN.get(module)
 
 
 def _interface(number: int, device: str, port: Document, burst: int) -> Document:
     seen = _observed(number, device, port)
     values = seen.model_dump(include={"device", "port", "inner_vlan", "bandwidth"})
-    excess = _times(_number(port, "burst-size"), burst)
+    excess = _number(port, "burst-size", burst)
     return values | {"id": str(number), "vlan": seen.vlan or "untagged", "burst": excess}
 
 

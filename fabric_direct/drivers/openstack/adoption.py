@@ -39,7 +39,7 @@ from fabric_direct.drivers.openstack.client.stamp import (
     tagged_component,
     volume_metadata,
 )
-from fabric_direct.drivers.openstack.networks.neutron import Neutron, own
+from fabric_direct.drivers.openstack.networks.neutron import Neutron
 from fabric_direct.errors import Conflict, NotOurs
 from fabric_direct.model import Stamp
 
@@ -79,7 +79,7 @@ class OpenStackAdoption(Neutron):
         """Return the project's ports that have one of these ids, names or MAC addresses."""
         with self.translated("list the ports of the project"), uncached():
             found = [port for name in names for port in self._ports_called(name)]
-            return tuple(self._ports(own(self.connection(), found)))
+            return tuple(self._ports(self.mine(found)))
 
     def volume(self, volume: str) -> FoundVolume | None:
         """Return the project's volume of that id."""
@@ -88,12 +88,11 @@ class OpenStackAdoption(Neutron):
             return _volume(found) if found else None
 
     def _ports_called(self, name: str) -> list[Any]:
-        network = self.connection().network
         if is_id(name):
-            found = if_there(network.get_port, name)
+            found = if_there(self.api.get_port, name)
             return [found] if found else []
         key = "mac_address" if _MAC.fullmatch(name) else "name"
-        return [port for port in network.ports(**{key: name}) if getattr(port, key) == name]
+        return [port for port in self.api.ports(**{key: name}) if getattr(port, key) == name]
 
     def _candidates(self, name: str) -> list[NovaServer]:
         if is_id(name):
@@ -149,15 +148,15 @@ class OpenStackAdoption(Neutron):
         return known.name if known else None
 
     def _whole(self, found: NovaServer) -> FoundServer:
-        bound = own(self.connection(), self.connection().network.ports(device_id=found.id))
+        bound = self.mine(self.api.ports(device_id=found.id))
         volumes = tuple(self._volumes(found))
         ports, image = tuple(self._ports(bound)), self._image(found)
         return self._server(found, image, ports=ports, volumes=volumes)
 
     def _ports(self, ports: Iterable[Any]) -> Iterator[FoundPort]:
-        network = self.connection().network
+        api = self.api
         for port in ports:
-            mine = own(self.connection(), network.ips(port_id=port.id))
+            mine = self.mine(api.ips(port_id=port.id))
             floating = tuple(_floating(ip) for ip in mine if ip.port_id == port.id)
             owner = _described(port)
             yield FoundPort(
@@ -218,28 +217,28 @@ class OpenStackAdoption(Neutron):
     def stamp_port(self, port: str, sliver: str, component: str, *, finished: bool = True) -> None:
         """Write the tags of a port first, and its description, by which it is found, last."""
         with self.translated(f"stamp port {port}"):
-            found = self.connection().network.get_port(port)
+            found = self.api.get_port(port)
             self._refuse_described(found, f"port {port}", sliver)
             self._describe("ports", found, sliver, component, () if finished else (UNFINISHED_TAG,))
 
     def unstamp_port(self, port: str) -> None:
         """Empty the description of a port first, and remove its tags last."""
         with self.translated(f"remove the stamp of port {port}"):
-            found = if_there(self.connection().network.get_port, port)
+            found = if_there(self.api.get_port, port)
             if found is not None:
                 self._undescribe("ports", found)
 
     def stamp_floating_ip(self, address: str, sliver: str, component: str) -> None:
         """Write the tag of a floating IP first, and its description, by which it is found, last."""
         with self.translated(f"stamp floating IP {address}"):
-            found = self.connection().network.get_ip(address)
+            found = self.api.get_ip(address)
             self._refuse_described(found, f"floating IP {found.floating_ip_address}", sliver)
             self._describe("floatingips", found, sliver, component)
 
     def unstamp_floating_ip(self, address: str) -> None:
         """Empty the description of a floating IP first, and remove its tag last."""
         with self.translated(f"remove the stamp of floating IP {address}"):
-            found = if_there(self.connection().network.get_ip, address)
+            found = if_there(self.api.get_ip, address)
             if found is not None:
                 self._undescribe("floatingips", found)
 
@@ -265,7 +264,7 @@ class OpenStackAdoption(Neutron):
             self._put(f"/{kind}/{found.id}/tags", {"tags": kept})
 
     def _put(self, path: str, body: dict[str, Any]) -> None:
-        raise_from_response(self.connection().network.put(path, json=body))
+        raise_from_response(self.api.put(path, json=body))
 
     # --- volumes
 

@@ -1,29 +1,41 @@
 """Network services on the site's Open vSwitches."""
 
-import logging
 from collections.abc import Iterator, Mapping
-from itertools import count
-from pathlib import PurePath
-from typing import TypeVar
 
 from fabric_direct.config import Site
-from fabric_direct.drivers.contract import HostDriver, Service, Stamped
+from fabric_direct.drivers.contract import Service, Stamped
+from fabric_direct.drivers.contract.fields import refuse_given
+from fabric_direct.drivers.contract.link_names import port_bridge, service_bridge
 from fabric_direct.drivers.contract.service_comparison import interface_differences
 from fabric_direct.drivers.contract.site_checks import refuse_unknown_ports
-from fabric_direct.drivers.hosts.choice import host_driver
-from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.contract.switch_checks import (
+    refuse_hops,
+    refuse_other_types,
+    refuse_without_tunnel,
+)
+from fabric_direct.drivers.contract.vnis import choose_vni
+from fabric_direct.drivers.gateways.gateway import FABNET_TYPES
+from fabric_direct.drivers.gateways.routers import Routers
 from fabric_direct.drivers.ovs import layout as names
-from fabric_direct.drivers.ovs.database import Database, Rows
+from fabric_direct.drivers.ovs.database import Rows
 from fabric_direct.drivers.ovs.layout import SITE, SLIVER, STAMP, Layout, PortRow
+from fabric_direct.drivers.ovs.mirrors import (
+    mirror_layout,
+    not_mirrored,
+    refuse_mirror,
+    refuse_shared,
+    refuse_unused,
+    unused,
+)
 from fabric_direct.drivers.ovs.switch import Switch
-from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.drivers.ovs.switches import DRIVER, Switches, stamp_of
+from fabric_direct.errors import InvalidSliver, NotVerified
 from fabric_direct.model import ObservedInterface
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.network_services import NetworkService, PortMirror
 
-T = TypeVar("T")
-_SERVED = ("L2Bridge", "L2PTP", "L2STS")
-_FIELDS = ("inner_vlan", "mtu")
-_log = logging.getLogger(__name__)
+_SERVED = ("L2Bridge", "L2PTP", "L2STS", "PortMirror", *FABNET_TYPES, "L3VPN")
+_FIELDS = ("mtu",)
+_ONE_TAG = "it reads only the outer one of two tags"
 
 
 class OvsService:
@@ -31,151 +43,210 @@ class OvsService:
 
     def __init__(self, site: Site, host: str) -> None:  # noqa: ARG002 - the switches name theirs
         """Connect to nothing yet."""
-        self._site = site
+        self._site, self._switches = site, Switches(site)
+        self._routers = Routers(site, bgp=True)
 
     def check(self, sliver: NetworkService) -> None:
-        """Raise InvalidSliver with the field that the switches cannot serve."""
-        if getattr(sliver, "type", None) not in _SERVED or not isinstance(sliver, NetworkService):
-            served = ", ".join(_SERVED)
-            raise InvalidSliver("is not served by Open vSwitch", field="type", why=f"only {served}")
-        refuse_unknown_ports(self._site, sliver)
+        """Raise InvalidSliver with the field that the switches cannot serve.
+
+        :raises Unreachable: if one of its switches does not answer.
+        """
+        refuse_other_types(sliver, _SERVED, "Open vSwitch")
+        refuse_unknown_ports(self._site, sliver, DRIVER)
         self._refuse_fields(sliver)
-        for device in sliver.devices() if len(sliver.devices()) > 1 else ():
-            if self._site.switches[device].tunnel is None:
-                why = f"site.yaml: switches.{device} has no address for tunnels"
-                raise InvalidSliver("cannot be reached", field="interfaces", why=why)
+        self._routers.check(sliver)
+        refuse_without_tunnel(self._site, sliver)
+        rows = self._switches.search.all(sliver.devices())
+        _refuse_two_tags(sliver, rows)
+        refuse_shared(sliver, rows)
+        if isinstance(sliver, PortMirror):
+            refuse_mirror(self._site, sliver)
+            refuse_unused(self._site, sliver, rows[sliver.devices()[0]])
 
     def _refuse_fields(self, sliver: NetworkService) -> None:
-        if getattr(sliver, "ero", None) is not None:
-            raise InvalidSliver("a tunnel has no hops to choose", field="ero")
+        refuse_hops(sliver)
         for number, interface in enumerate(sliver.interfaces):
-            for field in _FIELDS:
-                if getattr(interface, field) is not None:
-                    where = f"interfaces[{number}].{field}"
-                    raise InvalidSliver("is not set by this driver", field=where)
+            refuse_given(interface, _FIELDS, "is not set by this driver", f"interfaces[{number}]")
 
     # --- reading
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the service if all of it is there on all of its devices, or None."""
-        rows = self._rows()
+        rows = self._switches.search.ask(sliver_id).sure()
         stamp = self._stamp(rows, sliver_id)
         if stamp is None or not self._complete(rows, stamp):
             return None
-        source = names.service_bridge(self._site, sliver_id)
+        source = service_bridge(self._site, sliver_id)
         order = [interface.id for interface in stamp.interfaces]
         seen = sorted(self._observed(rows, sliver_id), key=lambda i: order.index(i.component))
-        return Service(sliver_id, source, stamp.name, interfaces=tuple(seen), stamp=stamp)
-
-    def _rows(self) -> dict[str, Rows]:
-        return {device: self._database(device).rows() for device in self._site.switches}
+        gateway = self._routers.gateway(stamp)
+        return Service(
+            sliver_id, source, stamp.name, interfaces=tuple(seen), gateway=gateway, stamp=stamp
+        )
 
     def _stamp(self, rows: Mapping[str, Rows], sliver_id: str) -> NetworkService | None:
         """Return what the service should be, if all of its devices say the same."""
-        bridge = names.service_bridge(self._site, sliver_id)
-        found = [there.bridges[bridge].ids for there in rows.values() if bridge in there.bridges]
-        if not found or any(ids != found[0] for ids in found):
+        bridge = service_bridge(self._site, sliver_id)
+        found = [there for there in rows.values() if bridge in there.bridges]
+        if len({tuple(there.bridges[bridge].ids.items()) for there in found}) != 1:
             return None
-        model = SERVICES.get(found[0].get(f"{STAMP}-type", ""))
-        return model.model_validate_json(found[0][STAMP]) if model else None
+        return stamp_of(found[0], bridge)
 
     def _complete(self, rows: Mapping[str, Rows], stamp: NetworkService) -> bool:
         vni = self._vni(rows, stamp)
-        wanted = {device: names.layout(self._site, stamp, device, vni) for device in rows}
+        wanted = {device: _layout(self._site, stamp, device, vni) for device in rows}
         return all(not tuple(_row_differences(rows[d], wanted[d])) for d in stamp.devices())
 
     def _observed(self, rows: Mapping[str, Rows], sliver_id: str) -> Iterator[ObservedInterface]:
         for device, there in rows.items():
-            patches = [p for p in there.of(self._site.site, sliver_id).ports if p.tag is not None]
-            for patch in patches:
-                yield self._interface(device, there, patch)
+            for port in there.of(self._site.site, sliver_id).ports:
+                if names.INTERFACE not in port.ids:
+                    continue
+                if port.tag is not None:
+                    yield self._interface(device, there, port)
+                elif not port.kind:
+                    name = port.ids[names.INTERFACE]
+                    yield ObservedInterface(component=name, device=device, port=port.name)
 
     def _interface(self, device: str, there: Rows, patch: PortRow) -> ObservedInterface:
-        ports = (p.name for p in there.ports.values() if p.bridge == patch.bridge and not p.kind)
-        port, switch = next(ports, None), self._switch(device)
-        numbers = switch.ports().get(patch.bridge, {})
+        """Return what a patch of a port's bridge connects."""
+        ports = (p for p in there.ports if port_bridge(self._site, p) == patch.bridge)
+        port, switch = next(ports, None), self._switches.daemon(device)
+        limited, outside = patch, str(port)
+        if patch.inner:
+            outside = patch.options["peer"]
+            limited = names.to_service(there.ports, outside) or patch
+        numbers = switch.ports().get(limited.bridge, {})
         return ObservedInterface(
             component=patch.ids[names.INTERFACE],
             device=device,
             port=port,
             vlan=patch.tag or None,
-            bandwidth=switch.rate(patch, str(port), numbers) if numbers else None,
+            inner_vlan=patch.inner,
+            bandwidth=switch.rate(limited, outside, numbers) if numbers else None,
         )
 
     def differences(self, sliver: NetworkService) -> tuple[str, ...]:
         """Return what the rows, the datapath and the meters differ in from the sliver."""
-        rows = self._rows()
+        rows = self._switches.search.ask(sliver.id, sliver.devices()).sure()
         vni, sentences = self._vni(rows, sliver), list(self._elsewhere(rows, sliver))
         found = Service(sliver.id, "", "", interfaces=tuple(self._observed(rows, sliver.id)))
         sentences += interface_differences(sliver, found)
         for device in sliver.devices():
-            wanted = names.layout(self._site, sliver, device, vni)
-            sentences += (f"{device}: {said}" for said in _row_differences(rows[device], wanted))
-            sentences += (f"{device}: {said}" for said in self._not_enforced(device, wanted))
+            wanted = _layout(self._site, sliver, device, vni)
+            said = self._device_differences(device, sliver, rows[device], wanted)
+            sentences += (f"{device}: {words}" for words in said)
         return tuple(dict.fromkeys(sentences))
+
+    def _device_differences(
+        self, device: str, sliver: NetworkService, there: Rows, wanted: Layout
+    ) -> Iterator[str]:
+        yield from _row_differences(there, wanted)
+        yield from self._not_enforced(device, there, wanted)
+        yield from self._not_mirrored(device, sliver, there, wanted)
+        yield from self._routers.differences(device, sliver)
 
     def _elsewhere(self, rows: Mapping[str, Rows], sliver: NetworkService) -> Iterator[str]:
         for device in rows.keys() - set(sliver.devices()):
             for name in _names(rows[device].of(self._site.site, sliver.id)):
                 yield f"{device}: {name} is there and not asked for"
 
-    def _not_enforced(self, device: str, wanted: Layout) -> Iterator[str]:
-        switch = self._switch(device)
+    def _not_enforced(self, device: str, there: Rows, wanted: Layout) -> Iterator[str]:
+        switch = self._switches.daemon(device)
         ports = switch.ports()
         for port in wanted.ports:
-            if port.name not in ports.get(port.bridge, {}):
+            known = self._site.switch_port(device, port.name)
+            if port.name not in ports.get(port.bridge, {}) and not (known and known.tap):
                 yield f"port {port.name} is not in the datapath"
+        if there.one_tag and any(port.inner for port in wanted.ports):
+            yield _ONE_TAG
         for limit in wanted.limits:
-            numbers, there = ports.get(limit.bridge, {}), switch.limits(limit.bridge)
-            if limit.bridge in ports and not there.enforces(limit, numbers):
+            numbers = ports.get(limit.bridge)
+            if numbers and not switch.limits(limit.bridge).enforces(limit, numbers):
                 yield f"the limit of VLAN {limit.tag} on {limit.port} is not in force"
+
+    def _not_mirrored(
+        self, device: str, sliver: NetworkService, there: Rows, wanted: Layout
+    ) -> Iterator[str]:
+        if isinstance(sliver, PortMirror):
+            yield from unused(self._site, sliver, there)
+        for mirror in wanted.mirrors:
+            if there.mirrors.get(mirror.name) == mirror:
+                yield from not_mirrored(self._switches.daemon(device), there, mirror)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything that bears the sliver's stamp."""
-        return tuple(
-            f"{name} on {device}"
-            for device, there in self._rows().items()
-            for name in _names(there.of(self._site.site, sliver_id))
-        )
+
+        def left(device: str, there: Rows) -> tuple[str, ...]:
+            rows = _names(there.of(self._site.site, sliver_id))
+            return (*rows, *self._routers.left(device, sliver_id))
+
+        return self._switches.search.ask(sliver_id).left(left)
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return all services of the site."""
-        bridges = [b.ids for rows in self._rows().values() for b in rows.bridges.values()]
+        bridges = [
+            b.ids for rows in self._switches.search.all().values() for b in rows.bridges.values()
+        ]
         ours = [ids for ids in bridges if ids.get(SITE) == self._site.site and ids.get(SLIVER)]
+        ours.sort(key=lambda ids: STAMP in ids)
         kinds = {ids[SLIVER]: ids.get(f"{STAMP}-type", "") for ids in ours}
-        named = ((i, kind, names.service_bridge(self._site, i)) for i, kind in kinds.items())
+        named = ((i, kind, service_bridge(self._site, i)) for i, kind in kinds.items())
         return tuple(Stamped(sliver, kind, name) for sliver, kind, name in named)
 
     # --- changing
 
     def apply(self, sliver: NetworkService) -> Service:
         """Make the service what the sliver describes, on each of its devices in one transaction."""
-        rows = self._rows()
+        rows = self._switches.search.ask(sliver.id, sliver.devices()).sure()
         vni = self._vni(rows, sliver)
         for device, there in rows.items():
-            self._change(device, there, sliver.id, self._wanted(sliver, device, vni))
+            self._make(device, there, sliver, self._wanted(sliver, device, vni))
+        self._routers.settle(sliver)
         found = self.find(sliver.id)
         if found is None:
             raise NotVerified(f"service {sliver.id} was made, and is not all there")
         return found
 
+    def _make(self, device: str, there: Rows, sliver: NetworkService, wanted: Layout) -> None:
+        """Make what is on a device; its rows say that all is made once its gateways are."""
+        if wanted == Layout():
+            self._routers.remove(device, sliver.id)
+        if lost := self._routers.lost(device, sliver) & there.ports.keys():
+            there = self._without(device, sliver.id, names.without(wanted, lost))
+        first = wanted if names.made(there.of(self._site.site, sliver.id)) else names.begun(wanted)
+        self._change(device, there, sliver.id, first)
+        self._routers.apply(device, sliver)
+        if first != wanted:
+            self._switches.database(device).change(self._site.site, sliver.id, wanted)
+
+    def _without(self, device: str, sliver_id: str, wanted: Layout) -> Rows:
+        """Drop ports whose links are gone: the switch makes no other while their rows are there."""
+        database = self._switches.database(device)
+        database.change(self._site.site, sliver_id, wanted)
+        return database.rows()
+
     def _wanted(self, sliver: NetworkService, device: str, vni: int) -> Layout:
         here = device in sliver.devices()
-        return names.layout(self._site, sliver, device, vni) if here else Layout()
+        return _layout(self._site, sliver, device, vni) if here else Layout()
 
     def _change(self, device: str, there: Rows, sliver_id: str, wanted: Layout) -> None:
         was = there.of(self._site.site, sliver_id)
         if wanted == was == Layout():
             return
-        switch, site = self._switch(device), self._site.site
+        switch, site = self._switches.daemon(device), self._site.site
         limited = {(limit.bridge, limit.tag) for limit in wanted.limits}
         for port in was.ports:
-            if port.tag is not None and (port.bridge, port.tag) not in limited:
+            known = port.tag is None or port.inner is not None
+            if not known and (port.bridge, port.tag) not in limited:
                 self._unlimit(switch, port)
-        if _names(was) != _names(wanted) or [*_row_differences(there, wanted)]:
-            self._database(device).change(site, sliver_id, wanted)
+        first = wanted if names.made(was) else names.begun(wanted)
+        if _names(was) != _names(first) or [*_row_differences(there, first)]:
+            self._switches.database(device).change(site, sliver_id, first)
         for limit in wanted.limits:
             switch.enforce(limit)
+        if first != wanted:
+            self._switches.database(device).change(site, sliver_id, wanted)
 
     def _unlimit(self, switch: Switch, port: PortRow) -> None:
         """Take away an interface's limit, unless its bridge has gone with the daemon's memory."""
@@ -185,19 +256,14 @@ class OvsService:
     def remove(self, sliver_id: str) -> None:
         """Remove all that bears the sliver's stamp, from every switch that answers.
 
-        :raises Unreachable: if one does not; the others have nothing left then.
+        :raises Unreachable: if one does not that it may be on; the others have nothing left then.
         """
-        failed = [*filter(None, (self._removed(d, sliver_id) for d in self._site.switches))]
-        if failed:
-            raise failed[0]
 
-    def _removed(self, device: str, sliver_id: str) -> FabricDirectError | None:
-        try:
-            self._change(device, self._database(device).rows(), sliver_id, Layout())
-        except FabricDirectError as error:
-            _log.warning("sliver %s is left on %s: %s", sliver_id, device, error)
-            return error
-        return None
+        def remove(device: str, there: Rows) -> None:
+            self._routers.remove(device, sliver_id)
+            self._change(device, there, sliver_id, Layout())
+
+        self._switches.search.ask(sliver_id).remove(remove)
 
     # --- the switches
 
@@ -211,11 +277,8 @@ class OvsService:
             for p in r.of(self._site.site, sliver.id).ports
             if p.kind == "vxlan"
         ]
-        candidates = (int(port.options["key"]) for port in held)
-        first = names.first_vni(self._site, sliver.id)
-        fresh = ((first + i - 1) % (names.VNIS - 1) + 1 for i in count())
-        free = (v for it in (candidates, fresh) for v in it if self._free(rows, sliver, v))
-        return next(free)
+        vnis = (int(port.options["key"]) for port in held)
+        return choose_vni(self._site.site, sliver.id, vnis, lambda v: self._free(rows, sliver, v))
 
     def _free(self, rows: Mapping[str, Rows], sliver: NetworkService, vni: int) -> bool:
         ports = [p for d in sliver.devices() for p in rows[d].ports.values()]
@@ -226,27 +289,31 @@ class OvsService:
             p.ids.get(SLIVER) == sliver.id and p.ids.get(SITE) == self._site.site for p in used
         )
 
-    def _database(self, device: str) -> Database:
-        switch = self._site.switches[device]
-        return Database(device, switch.ovsdb, switch.datapath, self._site.limits.call / 2)
 
-    def _switch(self, device: str) -> Switch:
-        settings, limit = self._site.switches[device], self._site.limits.call / 2
-        host: HostDriver = (
-            host_driver(self._site, settings.host) if settings.host else LocalHost(device)
-        )
-        return Switch(device, host, _rundir(settings.ovsdb), limit)
+def _layout(site: Site, sliver: NetworkService, device: str, vni: int) -> Layout:
+    """Return all of a service that is on a device; ``vni`` is that of its tunnels."""
+    if isinstance(sliver, PortMirror):
+        return mirror_layout(site, sliver, device)
+    return names.layout(site, sliver, device, vni)
 
 
-def _rundir(ovsdb: str) -> str:
-    """Return the directory of a switch's sockets: that of its database's, if it has one."""
-    kind, _, path = ovsdb.partition(":")
-    return str(PurePath(path).parent) if kind == "unix" else "/run/openvswitch"
+def _refuse_two_tags(sliver: NetworkService, rows: Mapping[str, Rows]) -> None:
+    for number, interface in enumerate(sliver.interfaces):
+        if interface.inner_vlan and rows[str(interface.device)].one_tag:
+            raise InvalidSliver(
+                "cannot be seen by the switch",
+                field=f"interfaces[{number}].inner_vlan",
+                where=str(interface.device),
+                why=_ONE_TAG,
+                remedy="ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2",
+            )
 
 
 def _names(layout: Layout) -> list[str]:
     return sorted(
-        [f"bridge {b.name}" for b in layout.bridges] + [f"port {p.name}" for p in layout.ports]
+        [f"bridge {b.name}" for b in layout.bridges]
+        + [f"mirror {m.name}" for m in layout.mirrors]
+        + [f"port {p.name}" for p in layout.ports]
     )
 
 
@@ -257,3 +324,6 @@ def _row_differences(there: Rows, wanted: Layout) -> Iterator[str]:
     for port in wanted.ports:
         if there.ports.get(port.name) != port:
             yield f"port {port.name} is not as it was made"
+    for mirror in wanted.mirrors:
+        if there.mirrors.get(mirror.name) != mirror:
+            yield f"mirror {mirror.name} is not as it was made"

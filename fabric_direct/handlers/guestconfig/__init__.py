@@ -2,6 +2,7 @@
 
 ::
 
+    inside.py    the guest, asked for when its server is there
     wanted.py    which settings a sliver asks for; refused if the site does not access its guests
     stages.py    the stages of a flow that set them, or remove them
     nics.py      a NIC's addresses: find it, choose its network manager, set, read back

@@ -1,16 +1,15 @@
 """A volume's file system in its guest: mounted now and at each boot, never lost."""
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 
 from fabric_direct.deadline import wait_until
-from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDisk
 from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
+from fabric_direct.handlers.guestconfig.inside import Inside
 from fabric_direct.model import Storage
 from fabric_direct.steps.volumes import plugged_volume
 
@@ -25,27 +24,19 @@ _VALUE = re.compile(r'\b(UUID|TYPE|PTTYPE)="([^"]*)"')
 class MountSetting:
     """The file system of a volume is mounted in the guest, and will be at its next boot."""
 
-    def __init__(
-        self,
-        guest: Callable[[], Guest],
-        drivers: HostDrivers,
-        sliver_id: str,
-        storage: Storage,
-        bare: set[str],
-    ) -> None:
-        """Make the setting; ``guest`` is asked when the server is there.
+    def __init__(self, inside: Inside, storage: Storage, bare: set[str]) -> None:
+        """Make the setting.
 
         :param bare: receives the ids of volumes that have no file system and get none.
         """
-        self._guest, self._compute, self._reads = guest, drivers.compute, drivers.reads
-        self._sliver, self._storage, self._bare = sliver_id, storage, bare
+        self._inside, self._storage, self._bare = inside, storage, bare
         self._directory = storage.mount or ""
 
     def is_so(self) -> bool:
         """Return whether it is mounted and in /etc/fstab, or has no file system to mount."""
         if self._storage.id in self._bare:
             return True
-        root = Root(self._guest())
+        root = self._inside.root()
         disk = self._disk(root.guest)
         entry = _entry(root.read(FSTAB), self._storage.id)
         if entry is None or self._directory not in disk.mounted:
@@ -54,7 +45,7 @@ class MountSetting:
 
     def make(self) -> None:
         """Mount it; format it first if it is ours and empty; leave it alone if it has no file system."""
-        root = Root(self._guest())
+        root = self._inside.root()
         _refuse_without_blkid(root)
         seen = "the guest to see its disk"
         wait_until(seen, lambda: self._serial() in root.guest.disks(), timeout=_HOTPLUG)
@@ -73,14 +64,14 @@ class MountSetting:
 
         :raises DriverError: with the guest's message, if the guest still uses it.
         """
-        root = Root(self._guest())
+        root = self._inside.root()
         if self._directory in self._mounted(root.guest):
             root.do("umount", self._directory)
         self._enter(root, None)
 
     def is_taken_back(self) -> bool:
         """Return whether it is neither mounted nor in /etc/fstab."""
-        root = Root(self._guest())
+        root = self._inside.root()
         if self._directory in self._mounted(root.guest):
             return False
         return _entry(root.read(FSTAB), self._storage.id) is None
@@ -92,7 +83,8 @@ class MountSetting:
         return ()
 
     def _serial(self) -> str:
-        plugged = plugged_volume(self._compute, self._sliver, self._storage.id)
+        compute, sliver = self._inside.drivers.compute, self._inside.sliver
+        plugged = plugged_volume(compute, sliver, self._storage.id)
         if plugged is None:
             raise NotFound(f"volume {self._storage.id} is not plugged in")
         return plugged.serial[:VIRTIO_SERIAL]
@@ -116,7 +108,7 @@ class MountSetting:
         """Make a file system on a volume of ours that nobody has written to; return its entry."""
         why = self._why_not(root, disk)
         if why:
-            with self._reads.active():
+            with self._inside.drivers.reads.active():
                 warn(f"volume {self._storage.id} is not mounted at {self._directory}: {why}")
             return None
         root.do("mkfs.ext4", "-q", disk.path)

@@ -1,6 +1,5 @@
 """The addresses of a sliver's NIC in its guest: find the NIC, set them, verify and remove them."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_interface
 
@@ -17,6 +16,7 @@ from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
+from fabric_direct.handlers.guestconfig.inside import Inside
 from fabric_direct.handlers.guestconfig.wanted import Nic
 from fabric_direct.handlers.observation import plugged_devices
 from fabric_direct.model import VNic
@@ -41,24 +41,13 @@ def managers(root: Root, interface: str) -> list[Manager]:
 class NicSetting:
     """An interface has its addresses in the guest, permanently."""
 
-    def __init__(
-        self,
-        guest: Callable[[], Guest],
-        drivers: HostDrivers,
-        tenant: Callable[[], Tenant],
-        nic: Nic,
-        was: Nic | None = None,
-    ) -> None:
-        """Make the setting of an interface that ``was`` configured so before, if it was.
-
-        :param guest: is asked when the server is there; so is ``tenant``.
-        """
-        self._guest, self._drivers, self._tenant = guest, drivers, tenant
-        self._nic, self._was = nic, was
+    def __init__(self, inside: Inside, nic: Nic, was: Nic | None = None) -> None:
+        """Make the setting of an interface that ``was`` configured so before, if it was."""
+        self._inside, self._nic, self._was = inside, nic, was
 
     def is_so(self) -> bool:
         """Return whether the guest has the addresses, and keeps them unless they are a vNIC's."""
-        root = Root(self._guest())
+        root = self._inside.root()
         link = self._link(root, self._nic)
         if not has_addresses(root, link):
             return False
@@ -86,23 +75,23 @@ class NicSetting:
     def is_taken_back(self) -> bool:
         """Return whether it has its former addresses, or the guest keeps nothing of ours for it."""
         if self._was:
-            return NicSetting(self._guest, self._drivers, self._tenant, self._was).is_so()
+            return NicSetting(self._inside, self._was).is_so()
         root, _, found = self._found()
         return not any(manager.has(root, self._nic.label) for manager in found)
 
     def _found(self) -> tuple[Root, Link | None, list[Manager]]:
         """Return the NIC, None if it is unplugged, and the managers that may keep something for it."""
-        root, link = Root(self._guest()), None
+        root, link = self._inside.root(), None
         with suppress(NotFound):
             link = self._link(root, self._nic)
         return root, link, managers(root, link.parent if link else "")
 
     def _give(self, nic: Nic, instead_of: Nic | None) -> None:
-        root = Root(self._guest())
+        root = self._inside.root()
         link = self._link(root, nic)
         by = manager(root, link.parent)
         try:
-            with self._drivers.reads.active():
+            with self._inside.drivers.reads.active():
                 by.keep(root, link)
         except DriverError as error:
             raise DriverError(
@@ -111,12 +100,12 @@ class NicSetting:
                 why=f"{by.name}: {error}",
                 remedy="look into the guest, or set auto_config to false and configure it there",
             ) from error
-        _await_addresses(root, link, by.name, self._drivers.deadline.remaining(_SET))
+        _await_addresses(root, link, by.name, self._inside.drivers.deadline.remaining(_SET))
         if instead_of and by.name != FreeBsd.name:
             _take(root, self._link(root, instead_of), but=link)
 
     def _link(self, root: Root, nic: Nic) -> Link:
-        return link_of(root.guest, self._drivers, self._tenant(), nic)
+        return link_of(root.guest, self._inside.drivers, self._inside.tenant(), nic)
 
 
 def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: Nic) -> Link:
@@ -171,7 +160,11 @@ def _by_function(guest: Guest, device: PluggedDevice | None) -> str | None:
 
 def _await_addresses(root: Root, link: Link, by: str, timeout: float) -> None:
     try:
-        wait_until("it", lambda: has_addresses(root, link), timeout=timeout)
+        wait_until(
+            f"{link.label} to have its addresses",
+            lambda: has_addresses(root, link),
+            timeout=timeout,
+        )
     except TimedOut as error:
         has = ", ".join(_addresses(root, link.name)) or "no address"
         raise NotVerified(

@@ -4,10 +4,7 @@ They run one after the other: two at once would overwrite each other's ``/etc/fs
 guest's network while the other waits for it.
 """
 
-from collections.abc import Callable
-
-from fabric_direct.drivers.contract import HostDrivers, Tenant
-from fabric_direct.drivers.guests.guest import Guest
+from fabric_direct.handlers.guestconfig.inside import Inside
 from fabric_direct.handlers.guestconfig.mounts import MountSetting
 from fabric_direct.handlers.guestconfig.nics import NicSetting
 from fabric_direct.handlers.guestconfig.wanted import mounts, nics
@@ -19,16 +16,8 @@ from fabric_direct.steps.guest import Reverse, SetAndKeepInGuest, SetInGuest, Se
 class GuestStages:
     """The settings in the guest of one sliver."""
 
-    def __init__(
-        self,
-        drivers: HostDrivers,
-        sliver_id: str,
-        guest: Callable[[], Guest],
-        tenant: Callable[[], Tenant],
-    ) -> None:
-        """Make the stages; ``guest`` and ``tenant`` are asked when the server is there."""
-        self._drivers, self._sliver = drivers, sliver_id
-        self._guest, self._tenant = guest, tenant
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
         self._bare: set[str] = set()
 
     def wanted(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[list[Step]]:
@@ -48,14 +37,11 @@ class GuestStages:
     def _settings(self, sliver: NodeSliver, was: NodeSliver | None = None) -> dict[str, Setting]:
         """Return the sliver's settings by what they do: ``configure nic1``, ``mount data``."""
         former = {nic.label: nic for nic in nics(was)} if was else {}
-        guest, drivers, tenant = self._guest, self._drivers, self._tenant
-        settings: dict[str, Setting] = {}
+        inside, settings = self._inside, dict[str, Setting]()
         for nic in nics(sliver):
-            setting = NicSetting(guest, drivers, tenant, nic, former.get(nic.label))
-            settings[f"configure {nic.label}"] = setting
+            settings[f"configure {nic.label}"] = NicSetting(inside, nic, former.get(nic.label))
         for volume in mounts(sliver):
-            mounting = MountSetting(guest, drivers, self._sliver, volume, self._bare)
-            settings[f"mount {volume.id}"] = mounting
+            settings[f"mount {volume.id}"] = MountSetting(inside, volume, self._bare)
         return settings
 
     def but_bare(self, sliver: NodeSliver) -> NodeSliver:

@@ -8,10 +8,12 @@
     commands    run a program
     files       read and write
     sockets     ask the kernel by netlink
+    switches    ask the daemon of Open vSwitch
     datagrams   send one from a link: the end of a DHCP lease
     pci         the functions that there are; reset, removal, rescan
     usage       what the host itself uses
     nvme        erase drives
+    taps        links whose other end is a virtual machine
     usb         USB devices by where they are plugged in
     record_files  records of devices
 

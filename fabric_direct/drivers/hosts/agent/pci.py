@@ -62,6 +62,7 @@ def _function(address: str, links: dict[str, list[str]]) -> Function:
         "driver": sysfs.target(f"{path}/driver"),
         "iommu_group": int(group) if group else None,
         "numa_node": node if node >= 0 else None,
+        "bridge": next(reversed(sysfs.functions(path)[:-1]), None),
         "physical": sysfs.target(f"{path}/physfn"),
         "vf": None,
         "virtual": _virtual(path),

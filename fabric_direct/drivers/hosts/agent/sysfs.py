@@ -18,14 +18,12 @@ def content(path: str, size: int = 65536) -> bytes:
     """Return a file's first bytes; none if it cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(file, size)
+        finally:
+            os.close(file)
     except OSError:
         return b""
-    try:
-        return os.read(file, size)
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
 
 
 def value(path: str) -> str:

@@ -27,6 +27,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
+from fabric_direct.tracing import remote
 
 # A peer that answers none of 3 probes, one every 5 s, is gone.
 _KEEPALIVE_INTERVAL, _KEEPALIVE_COUNT = 5, 3
@@ -84,7 +85,8 @@ def translated(what: str, where: str, *, asked: bool = True) -> Iterator[None]:
     :param asked: whether the daemon may have been asked for something.
     """
     try:
-        yield
+        with remote(what, libvirt=where):
+            yield
     except libvirt.libvirtError as error:
         if asked and _is_broken(error):
             unanswered(f"the request to {what} ({where})")

@@ -2,9 +2,9 @@
 
 Each NIC holds a MAC and one fixed address of each family of its network, in the site's address pools
 (:mod:`.address_pools`). A strategy makes the network itself (:mod:`.strategies`). A port is created in
-this order: row in the pool, network, DHCP entry; and deleted in the reverse order. The row in the pool
-thus exists as long as anything else of the port does, so that a call which was killed anywhere is
-completed by calling again.
+this order: row in the pool, network, DHCP entry (that of the first port before the network starts); and
+deleted in the reverse order. The row in the pool thus exists as long as anything else of the port does,
+so that a call which was killed anywhere is completed by calling again.
 
 Only creating and deleting a network takes a lock. A DHCP entry needs none, because a network is not
 deleted while another NIC has a row in its pool.
@@ -28,12 +28,13 @@ from fabric_direct.addresses import check_addresses
 from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
-from fabric_direct.drivers.contract.site_checks import known_network, taken
+from fabric_direct.drivers.contract.site_checks import known_network, refuse_port, taken
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.networks import dnsmasq, strategies
 from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
 from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy, is_idle
+from fabric_direct.drivers.libvirt.networks.taps import Taps
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import InvalidSite
@@ -54,6 +55,7 @@ class LibvirtNetwork:
         """
         self._site = site
         self._host = NetworkHost(host, site.host(host).libvirt, host_driver(site, host))
+        self._taps = Taps(site, host, self._host.kernel)
         self._pools = Pools(site.state_dir / "pools.sqlite", timeout=site.limits.call)
 
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
@@ -67,6 +69,10 @@ class LibvirtNetwork:
         :raises InvalidSite: if libvirt runs on another machine and the host has no ``ssh``.
         """
         refuse_fields(interface, self.unserved, "on libvirt", "interface.")
+        if network in self._site.switches:
+            self._taps.check(network, interface, sliver_id)
+            return
+        refuse_port(interface)
         check_addresses(self._settings(network), interface)
         with self._within_reach(f"look for network {network}"):
             self._strategy(network).check()
@@ -77,6 +83,8 @@ class LibvirtNetwork:
     @read
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port held for this NIC if it is complete, or None."""
+        if tap := self._taps.find(sliver_id, component):
+            return tap
         held = self._held(sliver_id, component)
         if held is None or held.network not in self._site.networks:
             return None
@@ -87,11 +95,13 @@ class LibvirtNetwork:
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports held for the sliver, also incomplete ones."""
-        return tuple(self._port(held) for held in self._pools.of_sliver(sliver_id, self._host.name))
+        held = self._pools.of_sliver(sliver_id, self._host.name)
+        return (*map(self._port, held), *self._taps.ports(sliver_id))
 
     def all_ports(self) -> tuple[Port, ...]:
         """Return the ports held for all slivers on the host, also incomplete ones."""
-        return tuple(map(self._port, self._pools.of_host(self._host.name)))
+        held = self._pools.of_host(self._host.name)
+        return (*map(self._port, held), *self._taps.ports())
 
     def create_port(
         self, sliver_id: str, component: str, network: str, interface: VNicInterface
@@ -110,6 +120,9 @@ class LibvirtNetwork:
         :raises SliverBusy: if the network's lock is not released within the limit of a call.
         :raises Unsupported: if the host's kernel has no VLANs.
         """
+        if network in self._site.switches:
+            return self._taps.make(sliver_id, component, network, interface)
+        refuse_port(interface)
         settings = self._settings(network)
         check_addresses(settings, interface)
         with self._within_reach(f"make a port on {network}"):
@@ -117,9 +130,12 @@ class LibvirtNetwork:
                 sliver_id, component, self._host.name, network, settings, interface
             )
             with self._alone(network):
-                self._strategy(network).make()
+                self._strategy(network).make(held)
             self._strategy(network).plug(held)
             return self._port(held)
+
+    def delete_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Do nothing: libvirt has no floating IPs."""
 
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Release the port. A network that we made is deleted with its last port.
@@ -129,6 +145,7 @@ class LibvirtNetwork:
         :raises TimedOut: if dnsmasq does not end the NIC's lease.
         :raises SliverBusy: if the network's lock is not released within the limit of a call.
         """
+        self._taps.remove(sliver_id, component)
         held = self._held(sliver_id, component)
         if held is None:
             return
@@ -141,17 +158,19 @@ class LibvirtNetwork:
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything held for the sliver: ports, DHCP entries, leases."""
         there = self._pools.of_sliver(sliver_id, self._host.name)
+        taps = self._taps.leftovers(sliver_id)
         if not there:
-            return ()
+            return taps
         with self._libvirt(f"look for what is left of {sliver_id}") as connection:
-            return tuple(name for held in there for name in self._left(connection, held))
+            return (*taps, *(name for held in there for name in self._left(connection, held)))
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the ports that are held on the host, by the rows of the address pools."""
-        return tuple(
+        held = (
             Stamped(held.sliver, "port", f"{held.component} on {held.network}", _ips(held))
             for held in self._pools.of_host(self._host.name)
         )
+        return (*held, *self._taps.stamped())
 
     def unused(self) -> tuple[str, ...]:
         """Return the names of the site's networks without a port, a DHCP entry and a plugged NIC.

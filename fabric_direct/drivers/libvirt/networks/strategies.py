@@ -57,7 +57,7 @@ class Flat:
         if not self._is_there():
             raise _lacking(self._host, self._why)
 
-    def make(self) -> None:
+    def make(self, held: Held) -> None:  # noqa: ARG002 - the bridge serves any NIC
         """Raise NotFound unless the bridge is there."""
         if not self._is_there():
             raise NotFound("the network is not there", where=self._host.name, why=self._why)
@@ -88,14 +88,19 @@ class FlatDhcp:
         """Raise NotOurs if a libvirt network of its name is there without our stamp."""
         self._find()
 
-    def make(self) -> None:
+    def make(self, held: Held) -> None:
         """Define and start the network.
+
+        It gets the NIC's address before it starts: to change a running one takes libvirt as long as to
+        start it.
 
         :raises NotOurs: if a network or bridge of its name is there without our stamp.
         """
         network = self._find() or self._define()
         network.setAutostart(1)
-        self._start(network)
+        if not network.isActive():
+            dnsmasq.set_host(network, held.mac, str(held.ipv4))
+            self._start(network)
 
     def plug(self, held: Held) -> None:
         """Assign the address to the NIC in dnsmasq.
@@ -139,8 +144,6 @@ class FlatDhcp:
         return self._connection().networkDefineXML(xml)
 
     def _start(self, network: libvirt.virNetwork) -> None:
-        if network.isActive():
-            return
         bridge = network.bridgeName()
         if vlan.link_exists(bridge, host=self._host.kernel):
             raise NotOurs(
@@ -185,9 +188,9 @@ class Vlan(FlatDhcp):
         if not vlan.link_exists(self._uplink, host=self._host.kernel):
             raise _lacking(self._host, f"there is no link {self._uplink}")
 
-    def make(self) -> None:
+    def make(self, held: Held) -> None:
         """Create the VLAN interface, too, as a port of the bridge."""
-        super().make()
+        super().make(held)
         vlan.attach_vlan(self._port(), host=self._host.kernel)
 
     def plugged(self, held: Held) -> bool:
@@ -207,7 +210,7 @@ Strategy = Flat | FlatDhcp
 the host rather than a libvirt network.
 
 * ``check`` raises InvalidSliver (field ``network``) if the host lacks the network's bridge or uplink.
-* ``make`` creates the network if it does not exist; the caller holds the network's lock.
+* ``make`` creates the network for a NIC if it does not exist; the caller holds the network's lock.
 * ``plug`` registers a NIC at the network, which exists; ``plugged`` says whether it is registered.
 """
 

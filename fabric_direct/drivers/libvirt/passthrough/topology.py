@@ -177,13 +177,8 @@ class Topology:
         around = self._around(address)
         for claim in taken:
             if claim.address in around:
-                raise DeviceClaimed(
-                    f"domain {claim.domain} has {claim.address}",
-                    field=field,
-                    where=self.host,
-                    why=f"it belongs to {self._owner(claim.address)}",
-                    remedy="detach it there first, or name another device",
-                )
+                why = f"it belongs to {self._owner(claim.address)}"
+                raise claimed(claim.domain, claim.address, field, self.host, why)
 
     def _refuse_unclean(
         self, address: PciAddress, sliver_id: str, component: str, field: str
@@ -218,13 +213,7 @@ class Topology:
     def _refuse_used(self, address: PciAddress, field: str) -> None:
         used = next(self._used(address), None)
         if used:
-            raise DeviceInUse(
-                f"the host uses {used.address}",
-                field=field,
-                where=self.host,
-                why="; ".join(used.uses),
-                remedy="end that use, or name another device",
-            )
+            raise in_use(used.address, used.uses, field, self.host)
 
     def _used(self, address: PciAddress) -> Iterator[PciFunction]:
         """Yield the functions that the host uses, of this one and those bound to it."""
@@ -308,6 +297,28 @@ class Topology:
                 return DeviceState.UNCLEAN, f"{_last(self.records[other])} had {other} last"
         used = next(self._used(address), None)
         return (DeviceState.HOST_USED, "; ".join(used.uses)) if used else (DeviceState.FREE, "")
+
+
+def claimed(domain: str, device: object, field: str, host: str, why: str = "") -> DeviceClaimed:
+    """Return the error that another domain of the host has a device."""
+    return DeviceClaimed(
+        f"domain {domain} has {device}",
+        field=field,
+        where=host,
+        why=why,
+        remedy="detach it there first, or name another device",
+    )
+
+
+def in_use(device: object, uses: Iterable[str], field: str, host: str) -> DeviceInUse:
+    """Return the error that the host itself uses a device."""
+    return DeviceInUse(
+        f"the host uses {device}",
+        field=field,
+        where=host,
+        why="; ".join(uses),
+        remedy="end that use, or name another device",
+    )
 
 
 def _last(record: DeviceRecord) -> str:

@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.contract import HostDriver, Tenant
 from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.passthrough.topology import claimed, in_use
 from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.xml import attribute, render
-from fabric_direct.errors import DeviceClaimed, DeviceInUse, InvalidSliver
+from fabric_direct.errors import InvalidSliver
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,24 +190,13 @@ def claims(
     return found
 
 
-def refuse(wanted: Iterable[Device], claimed: Mapping[Device, str], host: str) -> None:
+def refuse(wanted: Iterable[Device], holders: Mapping[Device, str], host: str) -> None:
     """Raise DeviceClaimed or DeviceInUse if another domain or the host uses one of the devices."""
     for device in wanted:
-        if device in claimed:
-            raise DeviceClaimed(
-                f"domain {claimed[device]} has {device}",
-                field="bdf[0]",
-                where=host,
-                remedy="detach it there first, or name another device",
-            )
+        if device in holders:
+            raise claimed(holders[device], device, "bdf[0]", host)
         if device.uses:
-            raise DeviceInUse(
-                f"the host uses {device}",
-                field="bdf[0]",
-                where=host,
-                why="; ".join(device.uses),
-                remedy="end that use, or name another device",
-            )
+            raise in_use(device, device.uses, "bdf[0]", host)
 
 
 def hostdevs(reading: Reading) -> Iterator[Hostdev]:

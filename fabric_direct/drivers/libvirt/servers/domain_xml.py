@@ -38,6 +38,12 @@ _SERIAL_LENGTH = 20
 ComponentIn = Callable[[str | None], str | None]
 """Says which component an alias names, if any that is looked for."""
 
+_SOURCES = {
+    "network": ("source", "network"),
+    "bridge": ("source", "bridge"),
+    "ethernet": ("target", "dev"),
+}
+"""The element and attribute that say what a NIC is plugged into, by the interface's type."""
 _STATES = {
     libvirt.VIR_DOMAIN_RUNNING: State.RUNNING,
     libvirt.VIR_DOMAIN_BLOCKED: State.RUNNING,
@@ -205,8 +211,9 @@ def _data_disk(sliver_id: str, component: str, volume: Volume, target: str) -> _
 
 def _nic(sliver_id: str, port: Port, bandwidth: int | None) -> dict[str, object]:
     return {
-        "kind": "bridge" if port.bridge else "network",
+        "kind": "ethernet" if port.tap else "bridge" if port.bridge else "network",
         "source": port.source,
+        "mtu": port.mtu,
         "mac": port.mac,
         "rate": None if bandwidth is None else bandwidth * KILOBYTES,
         "alias": lookup.nic_alias(sliver_id, port.component, port.sliver),
@@ -223,11 +230,11 @@ def _targets() -> Iterator[str]:
 def _nics(xml: ElementTree.Element, component_in: ComponentIn) -> Iterator[PluggedPort]:
     for element, component in _plugged(xml, "interface", component_in):
         kind = element.attrib["type"]
-        if kind in {"network", "bridge"}:
+        if kind in _SOURCES:
             yield PluggedPort(
                 component=component,
                 mac=attribute(element, "mac", "address") or "",
-                source=attribute(element, "source", kind) or "",
+                source=attribute(element, *_SOURCES[kind]) or "",
                 bandwidth=_bandwidth(element),
                 enabled=attribute(element, "link", "state") != "down",
             )

@@ -21,7 +21,7 @@ from fabric_direct.drivers.contract import (
     Stamped,
     Volume,
 )
-from fabric_direct.drivers.contract.capacity import refuse_size
+from fabric_direct.drivers.contract.capacity import refuse_size, refuse_small_disk
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.guests.cloudinit import nocloud_seed
@@ -411,12 +411,7 @@ class LibvirtCompute:
     def _backing(self, image: Image, disk: int) -> Backing:
         """Return the file of an image; raise InvalidSliver if a disk of so many GiB is too small."""
         backing = self._store.backing(_path(image))
-        if disk * GIB < backing.size:
-            raise InvalidSliver(
-                f"a disk of {disk} GiB is too small for image {image.name}",
-                remedy=f"ask for {-(-backing.size // GIB)} GiB or more",
-                field="capacities.disk",
-            )
+        refuse_small_disk(disk, -(-backing.size // GIB), image.name)
         return backing
 
     def _effective_virt_type(self, connection: libvirt.virConnect) -> str:

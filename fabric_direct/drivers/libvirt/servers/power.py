@@ -6,6 +6,7 @@ import libvirt
 
 from fabric_direct.deadline import Deadline
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring
+from fabric_direct.waiting import waiting_for
 
 # Seconds until the button is pressed again: a guest that is booting ignores it.
 ASK_AGAIN = 10.0
@@ -33,12 +34,18 @@ def power_off(domain: libvirt.virDomain) -> None:
 def shut_down(domain: libvirt.virDomain, timeout: float) -> bool:
     """Press the power button until the guest is off; return whether it was off in time."""
     deadline = Deadline.within(timeout)
-    while domain.isActive():
-        with Ignoring(libvirt.VIR_ERR_OPERATION_INVALID):
-            domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
-        again = Deadline.within(deadline.remaining(ASK_AGAIN))
-        while domain.isActive() and again.remaining() > 0:
-            time.sleep(LOOK_AGAIN)
-        if deadline.remaining() <= 0:
-            return not domain.isActive()
+    with waiting_for("the guest to shut down") as still:
+        while domain.isActive():
+            still("")
+            _press_and_wait(domain, deadline.remaining(ASK_AGAIN))
+            if deadline.remaining() <= 0:
+                return not domain.isActive()
     return True
+
+
+def _press_and_wait(domain: libvirt.virDomain, seconds: float) -> None:
+    with Ignoring(libvirt.VIR_ERR_OPERATION_INVALID):
+        domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+    again = Deadline.within(seconds)
+    while domain.isActive() and again.remaining() > 0:
+        time.sleep(LOOK_AGAIN)

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import count
+from math import ceil
 from xml.etree import ElementTree
 
 import libvirt
@@ -20,6 +22,7 @@ from fabric_direct.drivers.libvirt.servers import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import NotVerified, TimedOut
 from fabric_direct.model import PciAddress
+from fabric_direct.waiting import waiting_for
 
 # Seconds until the guest is asked again; Nova asks eight times, 20 s apart.
 ASK_AGAIN = 20.0
@@ -109,13 +112,16 @@ def _detach_live(
     timeout: float,
     where: str,
 ) -> None:
-    deadline = Deadline.within(timeout)
-    with _listening(connection, domain, device.alias) as answer:
-        _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        while not _released(domain, device, answer, deadline.remaining(ASK_AGAIN)):
+    deadline, at_most = Deadline.within(timeout), ceil(timeout / ASK_AGAIN)
+    listening = _listening(connection, domain, device.alias)
+    with listening as answer, waiting_for(f"the guest to release {device.name}") as still:
+        for asked in count(1):
+            _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            still(f"removal asked {asked} of {max(asked, at_most)}")
+            if _released(domain, device, answer, deadline.remaining(ASK_AGAIN)):
+                return
             if deadline.remaining() <= 0:
                 raise _still_held(device.name, where, timeout, answer.refused)
-            _ask(domain, device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
 class _Answer:

@@ -30,7 +30,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.deadline import Deadline, trying_again
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.errors import InvalidSliver, NotOurs
@@ -297,6 +297,7 @@ def _patiently(call: Callable[..., T], *args: Any) -> T:
         except libvirt.libvirtError as error:
             if error.get_error_code() not in _BUSY or deadline.remaining() <= 0:
                 raise
+        trying_again()
         time.sleep(_PAUSE)
 
 

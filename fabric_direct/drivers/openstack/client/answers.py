@@ -17,9 +17,11 @@ from openstack.compute.v2.server_action import ServerAction
 from openstack.compute.v2.service import Service
 from openstack.compute.v2.volume_attachment import VolumeAttachment
 from openstack.image.v2.image import Image
+from openstack.network.v2.extension import Extension
 from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.network import Network
 from openstack.network.v2.port import Port
+from openstack.network.v2.qos_policy import QoSPolicy
 from openstack.network.v2.router import Router
 from openstack.network.v2.security_group import SecurityGroup
 from openstack.network.v2.subnet import Subnet
@@ -210,6 +212,25 @@ class _Port(_Described):
     device_owner: str | None
     status: str | None
     is_port_security_enabled: bool | None
+    qos_policy_id: str | None
+
+
+class _Extension(Form):
+    alias: str
+
+
+class _Rule(Form):
+    """A rule of a policy: only one that limits a bandwidth has a rate."""
+
+    id: str
+    type: str
+    direction: str | None = None
+    max_kbps: int | None = None
+    max_burst_kbps: int | None = None
+
+
+class _Policy(_Described):
+    rules: list[_Rule]
 
 
 class _FloatingIp(_Identified):
@@ -272,12 +293,14 @@ class _Volume(_Named):
 
 
 _FORMS: dict[type[Resource], type[Form]] = {
+    Extension: _Extension,
     FloatingIP: _FloatingIp,
     Flavor: _Flavor,
     Hypervisor: _Hypervisor,
     Image: _Image,
     Network: _Network,
     Port: _Port,
+    QoSPolicy: _Policy,
     ResourceProvider: _Usages,
     ResourceProviderInventory: _Inventory,
     ResourceProviderTrait: _Traits,

@@ -102,6 +102,15 @@ def _in_library(error: Exception) -> bool:
     return next((p in _LIBRARIES for p in reversed(packages) if p in {_OURS, *_LIBRARIES}), False)
 
 
+@contextmanager
+def refused_as(what: str, remedy: str) -> Iterator[None]:
+    """Raise Denied, in these words and with the API's own as the reason, where it forbids something."""
+    try:
+        yield
+    except sdk.ForbiddenException as error:
+        raise Denied(what, why=words(error), remedy=remedy) from error
+
+
 def if_there(get: Callable[[str], T], name: str) -> T | None:
     """Return what ``get`` returns for an id, or None if the API does not know the id."""
     try:

@@ -20,8 +20,10 @@ from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.errors import FabricDirectError, InvalidSliver
 
 T = TypeVar("T")
-Kind = Literal["image", "network", "security_group", "flavor", "host"]
+Kind = Literal["image", "network", "security_group", "flavor", "host", "extension"]
 
+LIMITS_PORTS = frozenset({"qos", "qos-bw-limit-direction"})
+"""The extensions of Neutron by which the bandwidth of a port is limited in each direction."""
 # Number of names that an error lists if none is similar.
 _SHOWN = 10
 _FIELDS: dict[Kind, str] = {
@@ -30,6 +32,7 @@ _FIELDS: dict[Kind, str] = {
     "security_group": "openstack.security_groups",
     "flavor": "flavor",
     "host": "host",
+    "extension": "openstack",
 }
 
 
@@ -74,13 +77,17 @@ class Names:
         """
         return self._kept("host", "", self._hosts)
 
+    def limits_ports(self) -> bool:
+        """Return whether Neutron can limit the bandwidth of a port in each direction."""
+        return self._kept("extension", "", self._extensions) >= LIMITS_PORTS
+
     def forget(self, kind: Kind, name: str = "") -> None:
-        """Forget a name, so that it is looked up again; flavors and hosts are forgotten all together."""
+        """Forget a name, so that it is looked up again; flavors, hosts and extensions all together."""
         with self._lock:
             self._known.pop((kind, name), None)
 
     def chosen(self, kind: Kind, choose: Callable[[], T]) -> T:
-        """Call ``choose``, which reads flavors or hosts; once more with a new list if it refuses.
+        """Call ``choose``, which reads one of these lists; once more with a new list if it refuses.
 
         :raises InvalidSliver: if it refuses again.
         """
@@ -163,6 +170,9 @@ class Names:
     def _hosts(self) -> tuple[str, ...]:
         services = self._cloud.compute.services(binary="nova-compute")
         return tuple(sorted(service.host for service in services))
+
+    def _extensions(self) -> frozenset[str]:
+        return frozenset(extension.alias for extension in self._cloud.network.extensions())
 
 
 def _refusal(kind: Kind, what: str, *, why: str = "", remedy: str = "") -> InvalidSliver:

@@ -19,6 +19,7 @@ from fabric_direct.drivers.openstack.client.errors import if_there, translated
 from fabric_direct.drivers.openstack.client.stamp import age
 from fabric_direct.drivers.read_cache import current
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
+from fabric_direct.waiting import waiting_for
 
 Kind = Literal["server", "volume", "port"]
 T = TypeVar("T")
@@ -56,11 +57,18 @@ def wait_for(
     :raises TimedOut: if the condition is not met in time; the reason says what was read last.
     :raises Denied: if it may not be read.
     """
-    waiter = _Waiter(name, done)
-    answer: Future[T | None] = waiter.answer
+    with waiting_for(what) as still:
+        waiter = _Waiter(name, done, still)
+        answer: Future[T | None] = waiter.answer
+        _await(cloud, kind, waiter, timeout, what)
+        return answer.result()
+
+
+def _await(cloud: Connection, kind: Kind, waiter: "_Waiter", timeout: float, what: str) -> None:
+    answer = waiter.answer
     try:
         _join(cloud, kind, waiter)
-        return answer.result(timeout)
+        answer.result(timeout)
     except TimeoutError as error:
         if answer.done():
             raise
@@ -74,19 +82,23 @@ def wait_for(
 
 
 class _Waiter:
-    def __init__(self, name: str, done: Callable[[Any], bool]) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, done: Callable[[Any], bool], still: Callable[[str], object]
+    ) -> None:
+        self.name, self._still = name, still
         self.seen = "it was not read yet"
         self.since = time.monotonic()
         self.answer: Future[Any] = Future()
         self._done = done
 
-    def look(self, found: Any) -> None:
+    def look(self, found: Any, kind: Kind) -> None:
         """Check the condition against what was read."""
         self.seen = "there is none" if found is None else f"its status is {found.status}"
         try:
             if self._done(found):
                 self._end(partial(self.answer.set_result, found))
+            else:
+                self._still(f"no {kind}" if found is None else f"{kind} {found.status}")
         except Exception as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
             self._end(partial(self.answer.set_exception, error))
 
@@ -96,6 +108,7 @@ class _Waiter:
         A list that is not found says nothing of what is waited for: the API is not there just now.
         """
         self.seen = str(error)
+        self._still("no answer to read")
         known = isinstance(error, DriverError | NotFound)
         if not known or isinstance(error, Denied | Unsupported):
             self._end(partial(self.answer.set_exception, error))
@@ -138,7 +151,7 @@ class _Watch:
                 waiter.fail(error)
         else:
             for waiter in waiters:
-                waiter.look(found.get(waiter.name))
+                waiter.look(found.get(waiter.name), self._kind)
 
     def _pause(self, took: float) -> None:
         """Wait until the next poll is due; waiters that come or go change when that is."""

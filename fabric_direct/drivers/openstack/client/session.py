@@ -7,11 +7,14 @@ inherited without closing it, and authenticates for itself.
 import importlib.metadata
 import netrc
 import threading
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
+from keystoneauth1.access import AccessInfo
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import Unauthorized
 from keystoneauth1.plugin import BaseAuthPlugin
@@ -27,6 +30,7 @@ from fabric_direct import forks
 from fabric_direct.config import OpenStackSettings
 from fabric_direct.drivers.openstack.client.answers import Checked
 from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.kept_session import KeptSession, kept_session
 from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, uncached
 from fabric_direct.errors import InvalidSite, Unreachable
 
@@ -66,6 +70,8 @@ def cloud(
 class _Session(Session):
     """keystoneauth's session, which repeats nothing by itself and logs no contents."""
 
+    kept: KeptSession | None = None
+
     def request(self, url: str, method: str, **how: Any) -> Any:  # type: ignore[override]
         """Send a request once, whatever clouds.yaml says: a repeated POST makes two things.
 
@@ -73,11 +79,14 @@ class _Session(Session):
         """
         how.update(connect_retries=0, status_code_retries=0, log=False)
         try:
-            return super().request(url, method, **how)
+            response = super().request(url, method, **how)
         except Unauthorized:
             if url.endswith(LOGIN):
                 _forget(self)
             raise
+        if self.kept:
+            self.kept.save()
+        return response
 
     def invalidate(self, auth: BaseAuthPlugin | None = None) -> bool:
         """Drop the token; true also if another thread was first, so that this one tries again, too."""
@@ -105,6 +114,26 @@ class _LoginLock:
     def __exit__(self, *_: object) -> None:
         self._owner = None
         self._lock.release()
+
+
+def _remembering(auth: Any) -> Callable[..., AccessInfo]:
+    """Return what gives a plugin's login, and takes its lock only if a new one is needed.
+
+    keystoneauth takes the lock, and reads the token's time, several times for each request: a hundred
+    threads would mostly wait for each other.
+    """
+    log_in = auth.get_access
+    known: tuple[Any, float] = (None, 0.0)
+
+    def get_access(session: Session, **how: Any) -> AccessInfo:
+        nonlocal known
+        ref, until = known
+        if ref is None or ref is not auth.auth_ref or time.time() >= until:
+            ref = log_in(session, **how)
+            known = ref, ref.expires.timestamp() - auth.MIN_TOKEN_LIFE_SECONDS
+        return cast(AccessInfo, ref)
+
+    return get_access
 
 
 class Cloud(Connection):
@@ -162,10 +191,12 @@ for _name in _SERVICES:
 def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cloud:
     with translated("read the clouds", settings.cloud):
         made = Cloud(config=_region(settings))
-        auth: Any = made.session.auth
-        auth._lock = _LoginLock()
+        session: Any = made.session
+        session.auth._lock = _LoginLock()
+        session.auth.get_access = _remembering(session.auth)
+        session.kept = kept_session(settings.cloud, session.auth)
         for scheme in ("http://", "https://"):
-            made.session.mount(scheme, Transport(call_limit, workers))
+            session.mount(scheme, Transport(call_limit, workers, session.kept))
     return made
 
 

@@ -4,7 +4,8 @@
 thing               stamp
 ==================  =========================================================================
 server              tags of the site and of the sliver, to be found by; metadata with the sliver
-port, floating IP   description ``fabric-direct <site>/<sliver>``, name ``<sliver>-<component>``
+port, its policy,   description ``fabric-direct <site>/<sliver>``, name ``<sliver>-<component>``
+floating IP
 network and what    description ``fabric-direct <site>/<sliver>`` (a sliver of its own) or
 belongs to it       ``fabric-direct <site> network <name>`` (a network of site.yaml)
 volume              metadata ``fabric-direct:site``, ``:sliver``, ``:component``

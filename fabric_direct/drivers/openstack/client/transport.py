@@ -43,8 +43,10 @@ from tenacity import (
 from urllib3 import Retry
 from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ProxyError
 
-from fabric_direct.deadline import took_effect, unanswered
+from fabric_direct.deadline import took_effect, trying_again, unanswered
+from fabric_direct.drivers.openstack.client.kept_session import KeptSession
 from fabric_direct.drivers.read_cache import ReadCache, current
+from fabric_direct.tracing import remote
 
 COLLECTIONS = frozenset(
     {
@@ -118,10 +120,11 @@ class Transport(TCPKeepAliveAdapter):
 
     :param limit: time for a request with all of its tries, in seconds.
     :param workers: how many connections to an API are kept.
+    :param kept: what an earlier process has learned of the cloud.
     """
 
-    def __init__(self, limit: float, workers: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: float, workers: int, kept: KeptSession | None = None) -> None:
+        self._limit, self._kept = limit, kept
         super().__init__(pool_connections=16, pool_maxsize=workers)
 
     def send(
@@ -134,6 +137,8 @@ class Transport(TCPKeepAliveAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> Response:
         """Send a request; with a read cache, answer from it or invalidate it."""
+        if self._kept and (known := self._kept.answer(request)):
+            return known
         how = {"stream": stream, "verify": verify, "cert": cert, "proxies": proxies}
         reads = current()
         if reads is None or request.method == "HEAD" or _reads(request):
@@ -186,16 +191,20 @@ class Transport(TCPKeepAliveAdapter):
             retry=retry_if_exception_type(_TRANSIENT) | retry_if_result(_busy),
             stop=stop_after_attempt(_TRIES) | stop_before_delay(self._limit),
             wait=_wait,
+            before_sleep=trying_again,
             retry_error_callback=lambda state: cast(Future, state.outcome).result(),
         )
         return retrying(self._try, request, how, self._limit * _SAFE_SHARE)
 
     def _try(self, request: PreparedRequest, how: dict[str, Any], limit: float) -> Response:
         began = time.monotonic()
-        response = super().send(request, timeout=(min(_CONNECT, limit), limit), **how)
-        if not how["stream"]:
-            # Read the body here, so that a response that breaks off, or is no JSON, is retried, too.
-            _refuse_unreadable(response)
+        with remote(f"{request.method} {_path(request)}"):
+            response = super().send(request, timeout=(min(_CONNECT, limit), limit), **how)
+            if not how["stream"]:
+                # Read the body here, so that a response that breaks off, or is no JSON, is retried, too.
+                _refuse_unreadable(response)
+        if self._kept and not how["stream"]:
+            self._kept.learn(request, response)
         _log.debug(
             "%s %s: %d in %d ms, %s",
             request.method,

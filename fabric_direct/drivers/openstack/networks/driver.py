@@ -23,6 +23,7 @@ from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import refuse_floating_ip, taken
 from fabric_direct.drivers.openstack.client.base import CloudDriver
+from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
 from fabric_direct.drivers.openstack.networks.address_blocks import (
@@ -45,6 +46,7 @@ from fabric_direct.drivers.openstack.networks.port_records import (
     all_records,
     find_record,
     floating_ips_of,
+    port_name,
     port_of,
     ports_of,
     records_of,
@@ -53,6 +55,7 @@ from fabric_direct.drivers.openstack.networks.port_records import (
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
+    InvalidSliver,
     NotVerified,
 )
 from fabric_direct.model import VNicInterface
@@ -61,7 +64,7 @@ from fabric_direct.model import VNicInterface
 class OpenStackNetwork(CloudDriver):
     """The :class:`~fabric_direct.drivers.contract.NetworkDriver` of a cloud."""
 
-    unserved: ClassVar[tuple[str, ...]] = ("vlan", "bandwidth")
+    unserved: ClassVar[tuple[str, ...]] = ("service", "vlan", "port", "mtu", "routes")
 
     def __init__(self, site: Site, host: str) -> None:
         super().__init__(site, host)
@@ -93,9 +96,20 @@ class OpenStackNetwork(CloudDriver):
 
     def _refuse_impossible(self, interface: VNicInterface) -> None:
         refuse_fields(interface, self.unserved, "in a cloud", "interface.")
+        if interface.bandwidth is not None:
+            self.names.chosen("extension", self._refuse_limit)
         refuse_floating_ip(self.site, interface)
         if interface.floating_ip:
             self._networks.with_external(str)
+
+    def _refuse_limit(self) -> None:
+        if not self.names.limits_ports():
+            raise InvalidSliver(
+                "is not available in this cloud",
+                why=f"its Neutron lacks the extensions {', '.join(sorted(LIMITS_PORTS))}",
+                field="interface.bandwidth",
+                remedy="leave it out, or let Neutron load the service plugin qos",
+            )
 
     def _look_for(self, network: str) -> KnownNetwork | None:
         """Return a network; None if it is one of site.yaml that does not exist yet."""
@@ -142,26 +156,26 @@ class OpenStackNetwork(CloudDriver):
         return next(found, None)
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
-        """Return the ports of the sliver, also floating IPs that have lost theirs."""
+        """Return the ports of the sliver, also floating IPs and QoS policies that have lost theirs."""
         with self.translated(f"list the ports of {sliver_id}"):
             records = records_of(self._networks, sliver_id)
             return tuple(port_of(self._networks, record) for record in records)
 
     def all_ports(self) -> tuple[Port, ...]:
-        """Return the ports of all slivers of the site: one list of ports, one of floating IPs."""
+        """Return the ports of all slivers of the site: one list of each kind."""
         with self.translated("list the ports of the site"):
             records = all_records(self._networks)
             return tuple(port_of(self._networks, record) for record in records)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name the sliver's ports and floating IPs, and the networks of site.yaml without a user."""
+        """Name what is held for the sliver, and the networks of site.yaml without a user."""
         with self.translated(f"look for what is left of {sliver_id}"):
             records = records_of(self._networks, sliver_id)
         return (*(name for record in records for name in record.names()), *self.unused())
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return all ports and floating IPs of slivers."""
-        with self.translated("list the ports and floating IPs"):
+        """Return all ports, floating IPs and QoS policies of slivers."""
+        with self.translated("list the ports, floating IPs and QoS policies"):
             return tuple(stamped_of(self._networks))
 
     # --- create
@@ -266,7 +280,7 @@ class OpenStackNetwork(CloudDriver):
         self, sliver_id: str, component: str, known: KnownNetwork, interface: VNicInterface
     ) -> NeutronPort:
         asked = {
-            "name": f"{sliver_id}-{component}",
+            "name": port_name(sliver_id, component),
             "description": description(self.site.site, sliver_id),
             "network_id": known.network.id,
             **self._settings_of(known, interface),
@@ -348,8 +362,15 @@ class OpenStackNetwork(CloudDriver):
 
     # --- delete
 
+    def delete_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Delete the floating IP of the port; without one do nothing."""
+        with self.translated(f"delete the floating IP of {sliver_id}/{component}"):
+            record = find_record(self._networks, sliver_id, component)
+            for ip in record.floating if record else ():
+                self._networks.api.delete_ip(ip)
+
     def delete_port(self, sliver_id: str, component: str) -> None:
-        """Delete the port and its floating IP, and a network of site.yaml with its last port.
+        """Delete the port with floating IP and QoS policy, and a network of site.yaml with its last one.
 
         :raises NotVerified: if any of it still exists.
         :raises SliverBusy: if another thread or process holds the network's lock longer than
@@ -381,6 +402,8 @@ class OpenStackNetwork(CloudDriver):
             self._networks.api.delete_ip(ip)
         for port in record.ports:
             self._networks.api.delete_port(port)
+        for policy in record.policies:
+            self._networks.api.delete_qos_policy(policy)
         left = find_record(self._networks, record.sliver, record.component)
         if left:
             raise NotVerified("the port is not gone", why=", ".join(left.names()))

@@ -21,7 +21,7 @@ from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.stamp import (
     age,
     component_of,
-    description,
+    described_sliver,
     network_description,
 )
 from fabric_direct.errors import InvalidSite, InvalidSliver
@@ -69,8 +69,8 @@ def own(cloud: Connection, found: Iterable[Any]) -> list[Any]:
 
     An administrator sees those of all projects, and anybody can set a description.
     """
-    mine = (thing for thing in found if thing.project_id == cloud.current_project_id)
-    return sorted(mine, key=age)
+    project = cloud.current_project_id
+    return sorted((thing for thing in found if thing.project_id == project), key=age)
 
 
 class Neutron(CloudDriver):
@@ -168,9 +168,8 @@ class Neutron(CloudDriver):
 
     def owner(self, port: NeutronPort) -> str:
         """Name the owner of a port: ``<sliver>/<component>``, or its id and its device."""
-        prefix = description(self.site.site, "")
-        if port.description and port.description.startswith(prefix):
-            sliver = port.description.removeprefix(prefix)
+        sliver = described_sliver(self.site.site, port)
+        if sliver is not None:
             return f"{sliver}/{component_of(port, sliver)}"
         user = f"{port.device_owner} {port.device_id}".strip()
         return f"port {port.id}" + (f" ({user})" if user else "")

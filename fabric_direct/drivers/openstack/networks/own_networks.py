@@ -51,10 +51,9 @@ class OwnNetworks(Neutron):
             if settle and not desired.settings.router:
                 self._unroute(desired, network)
             router = self._desired_router(desired)
-            made = [
-                self._subnet(desired, network, body, there, settle=settle)
-                for body in desired_network.subnets(desired.settings)
-            ]
+            own = {"network_id": network.id, "name": desired.name, "description": desired.stamp}
+            bodies = [own | body for body in desired_network.subnets(desired.settings)]
+            made = [self._subnet(body, there, settle=settle) for body in bodies]
             self._connect(router, made)
         subnets = {subnet.id: subnet for subnet in (*there, *made)}
         known = KnownNetwork(network, tuple(subnets.values()))
@@ -111,36 +110,16 @@ class OwnNetworks(Neutron):
             raise NotOurs(f"network {desired.name} cannot be made", why=words(error)) from error
         return found
 
-    def _subnet(
-        self,
-        desired: DesiredNetwork,
-        network: NeutronNetwork,
-        body: dict[str, Any],
-        there: Iterable[Subnet],
-        *,
-        settle: bool,
-    ) -> Subnet:
-        found = next((s for s in there if s.cidr == body["cidr"]), None)
+    def _subnet(self, body: dict[str, Any], there: Iterable[Subnet], *, settle: bool) -> Subnet:
+        """Return the subnet of a request, which is sent if there is none."""
+        found = _same_block(there, body)
         if found is None:
-            return self._post_subnet(desired, network, body)
+            return self.once(
+                lambda: self.api.create_subnet(**body),
+                lambda: _same_block(self.subnets(body["network_id"]), body),
+            )
         changes = desired_network.changes(body, found) if settle else {}
         return self.api.update_subnet(found, **changes) if changes else found
-
-    def _post_subnet(
-        self, desired: DesiredNetwork, network: NeutronNetwork, body: dict[str, Any]
-    ) -> Subnet:
-        asked = {
-            "network_id": network.id,
-            "name": desired.name,
-            "description": desired.stamp,
-            **body,
-        }
-
-        def find() -> Subnet | None:
-            there = self.subnets(network.id)
-            return next((subnet for subnet in there if subnet.cidr == body["cidr"]), None)
-
-        return self.once(lambda: self.api.create_subnet(**asked), find)
 
     def _desired_router(self, desired: DesiredNetwork) -> Router | None:
         if not desired.settings.router:
@@ -244,3 +223,7 @@ class OwnNetworks(Neutron):
                 router = there or self._post_router(was.name, was.description, external)
                 self._connect(router, self.subnets(network.id))
             raise
+
+
+def _same_block(there: Iterable[Subnet], body: dict[str, Any]) -> Subnet | None:
+    return next((subnet for subnet in there if subnet.cidr == body["cidr"]), None)

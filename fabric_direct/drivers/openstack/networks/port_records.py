@@ -1,13 +1,15 @@
-"""Ports and floating IPs that Neutron holds for the NICs of a sliver.
+"""Ports, floating IPs and QoS policies that Neutron holds for the NICs of a sliver.
 
-One request lists all ports of a sliver, another all its floating IPs: always the same two, so that the
-read cache serves them. A floating IP whose port is gone counts as a port without a MAC address,
-``floating-192-0-2-7``: so it is seen, and deleted like one.
+One request lists all ports of a sliver, another all its floating IPs, a third all its policies, in a
+cloud that has them: always the same, so that the read cache serves them. A floating IP or policy whose
+port is gone counts as a port without a MAC address, of its component or ``floating-192-0-2-7``: so it
+is seen, and deleted like one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
 
@@ -15,7 +17,9 @@ from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
+from openstack.network.v2.qos_policy import QoSPolicy
 
+from fabric_direct.deadline import at_once
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.openstack.client.answers import invalid
 from fabric_direct.drivers.openstack.client.stamp import (
@@ -28,6 +32,9 @@ from fabric_direct.drivers.openstack.client.stamp import (
 from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork, Neutron, own
 
 _STRAY = "floating-"
+_PARTS = ("ports", "floating", "policies")
+# The name of the network of a port that is gone.
+_NO_NETWORK = "unknown"
 
 
 def ports_of(cloud: Connection, site: str, sliver_id: str) -> list[NeutronPort]:
@@ -40,6 +47,16 @@ def floating_ips_of(cloud: Connection, site: str, sliver_id: str) -> list[Floati
     return own(cloud, cloud.network.ips(description=description(site, sliver_id)))
 
 
+def policies_of(cloud: Connection, site: str, sliver_id: str) -> list[QoSPolicy]:
+    """Return the QoS policies of the sliver; there is one for a port at most."""
+    return own(cloud, cloud.network.qos_policies(description=description(site, sliver_id)))
+
+
+def port_name(sliver_id: str, component: str) -> str:
+    """Return the name of the port that is made for a NIC, and of its QoS policy."""
+    return f"{sliver_id}-{component}"
+
+
 @dataclass(frozen=True, slots=True)
 class PortRecord:
     """What Neutron holds for one NIC."""
@@ -47,9 +64,10 @@ class PortRecord:
     sliver: str
     component: str
     ports: tuple[NeutronPort, ...]
-    """One; more after a request whose response was lost, none if only a floating IP is left. The first
+    """One; more after a request whose response was lost, none if only something else is left. The first
     one counts: it is bound to a server, or else has a floating IP, or else is the oldest."""
     floating: tuple[FloatingIP, ...]
+    policies: tuple[QoSPolicy, ...] = ()
 
     def names(self) -> Iterator[str]:
         """Yield the names of its parts, for messages."""
@@ -57,64 +75,98 @@ class PortRecord:
             yield f"port {port.name} ({port.id})"
         for ip in self.floating:
             yield f"floating IP {ip.floating_ip_address} ({ip.id})"
+        for policy in self.policies:
+            yield f"QoS policy {policy.name} ({policy.id})"
 
 
 def records_of(neutron: Neutron, sliver_id: str) -> list[PortRecord]:
     """Return the record of each NIC of the sliver."""
-    cloud, site = neutron.connection(), neutron.site.site
-    ports = ports_of(cloud, site, sliver_id)
-    return _records(sliver_id, ports, floating_ips_of(cloud, site, sliver_id))
+    mine = neutron.connection(), neutron.site.site, sliver_id
+    policies = partial(policies_of, *mine) if neutron.names.limits_ports() else list
+    lists = at_once(partial(ports_of, *mine), policies, partial(floating_ips_of, *mine))
+    return _records(sliver_id, *lists)
 
 
 def all_records(neutron: Neutron) -> list[PortRecord]:
-    """Return the record of each NIC of all slivers of the site.
-
-    Neutron finds descriptions only by the whole of them, so all of the project are listed.
-    """
-    cloud, prefix = neutron.connection(), description(neutron.site.site, "")
-    project = cloud.current_project_id
-    ports = _by_sliver(own(cloud, cloud.network.ports(project_id=project)), prefix)
-    floating = _by_sliver(own(cloud, cloud.network.ips(project_id=project)), prefix)
-    slivers = sorted(ports.keys() | floating.keys())
+    """Return the record of each NIC of all slivers of the site."""
+    kinds = [_by_sliver(neutron, found) for found in _of_project(neutron)]
+    slivers = sorted(set().union(*kinds))
     return [
         record
         for sliver in slivers
-        for record in _records(sliver, ports.get(sliver, []), floating.get(sliver, []))
+        for record in _records(sliver, *(found.get(sliver, []) for found in kinds))
     ]
 
 
-def _by_sliver(found: Iterable[Any], prefix: str) -> dict[str, list[Any]]:
+def _of_project(neutron: Neutron) -> tuple[list[Any], ...]:
+    """Return the project's ports, QoS policies and floating IPs.
+
+    Neutron finds descriptions only by the whole of them, so all are listed.
+    """
+    mine = {"project_id": neutron.connection().current_project_id}
+    policies = partial(neutron.api.qos_policies, **mine) if neutron.names.limits_ports() else tuple
+    lists = partial(neutron.api.ports, **mine), policies, partial(neutron.api.ips, **mine)
+    return at_once(*(partial(_read, neutron, question) for question in lists))
+
+
+def _read(neutron: Neutron, question: Callable[[], Iterable[Any]]) -> list[Any]:
+    return neutron.mine(question())
+
+
+def _by_sliver(neutron: Neutron, found: Iterable[Any]) -> dict[str, list[Any]]:
     there: dict[str, list[Any]] = {}
     for thing in found:
-        if (thing.description or "").startswith(prefix):
-            there.setdefault(thing.description.removeprefix(prefix), []).append(thing)
+        if (sliver := described_sliver(neutron.site.site, thing)) is not None:
+            there.setdefault(sliver, []).append(thing)
     return there
 
 
 def _records(
-    sliver_id: str, ports: Iterable[NeutronPort], floating: list[FloatingIP]
+    sliver_id: str,
+    ports: list[NeutronPort],
+    policies: list[QoSPolicy],
+    floating: list[FloatingIP],
 ) -> list[PortRecord]:
+    """Return the records; a floating IP of a port that is not listed is a stray, as one without.
+
+    The lists are read at the same time: the port may have gone in between.
+    """
     by_name: dict[str, list[NeutronPort]] = {}
     for port in ports:
         by_name.setdefault(component_of(port, sliver_id), []).append(port)
-    nics = [_nic(sliver_id, name, same, floating) for name, same in by_name.items()]
-    strays = [ip for ip in floating if ip.port_id is None]
+    there = {port.id for port in ports}
+    strays = [ip for ip in floating if ip.port_id not in there]
+    nics = [_nic(sliver_id, name, same, floating, strays) for name, same in by_name.items()]
     kept = [ip for ip in strays if tagged_component(ip) not in by_name]
-    return nics + [_stray(sliver_id, ip) for ip in kept]
+    nics += [_stray(sliver_id, ip) for ip in kept]
+    named = ((component_of(policy, sliver_id), policy) for policy in policies)
+    return _merged([*nics, *(PortRecord(sliver_id, name, (), (), (p,)) for name, p in named)])
+
+
+def _merged(records: Iterable[PortRecord]) -> list[PortRecord]:
+    """Return one record for each component."""
+    found: dict[str, PortRecord] = {}
+    for new in records:
+        was = found.setdefault(new.component, replace(new, ports=(), floating=(), policies=()))
+        parts = {name: getattr(was, name) + getattr(new, name) for name in _PARTS}
+        found[new.component] = replace(was, **parts)
+    return list(found.values())
 
 
 def stamped_of(neutron: Neutron) -> Iterator[Stamped]:
-    """Yield the ports and floating IPs of all slivers: Neutron finds descriptions by the whole alone."""
-    cloud, site = neutron.connection(), neutron.site.site
-    mine = {"project_id": cloud.current_project_id}
-    for port in own(cloud, cloud.network.ports(**mine)):
+    """Yield what is held for all slivers."""
+    site, (ports, policies, floating) = neutron.site.site, _of_project(neutron)
+    for port in ports:
         if (sliver := described_sliver(site, port)) is not None:
             addresses = tuple(address["ip_address"] for address in port.fixed_ips)
             yield Stamped(sliver, "port", f"{port.name} ({port.id})", addresses)
-    for ip in own(cloud, cloud.network.ips(**mine)):
+    for ip in floating:
         if (sliver := described_sliver(site, ip)) is not None:
             address = ip.floating_ip_address
             yield Stamped(sliver, "floating IP", f"{address} ({ip.id})", (address,))
+    for policy in policies:
+        if (sliver := described_sliver(site, policy)) is not None:
+            yield Stamped(sliver, "QoS policy", f"{policy.name} ({policy.id})")
 
 
 def find_record(neutron: Neutron, sliver_id: str, component: str) -> PortRecord | None:
@@ -124,12 +176,16 @@ def find_record(neutron: Neutron, sliver_id: str, component: str) -> PortRecord 
 
 
 def _nic(
-    sliver_id: str, component: str, ports: list[NeutronPort], floating: list[FloatingIP]
+    sliver_id: str,
+    component: str,
+    ports: list[NeutronPort],
+    floating: list[FloatingIP],
+    strays: list[FloatingIP],
 ) -> PortRecord:
     with_ip = {ip.port_id for ip in floating}
     ports = sorted(ports, key=lambda port: (not port.device_id, port.id not in with_ip))
     mine = [ip for port in ports for ip in floating if ip.port_id == port.id]
-    mine += [ip for ip in floating if ip.port_id is None and tagged_component(ip) == component]
+    mine += [ip for ip in strays if tagged_component(ip) == component]
     return PortRecord(sliver_id, component, tuple(ports), tuple(mine))
 
 
@@ -169,6 +225,9 @@ def port_of(neutron: Neutron, record: PortRecord) -> Port:
 
 
 def _stray_port(neutron: Neutron, record: PortRecord) -> Port:
+    if not record.floating:
+        policy, *_ = record.policies
+        return Port(record.sliver, record.component, _NO_NETWORK, source=policy.id, mac="")
     ip, *_ = record.floating
     network = neutron.known(ip.floating_network_id).network.name
     return Port(record.sliver, record.component, network, source=ip.id, mac="")

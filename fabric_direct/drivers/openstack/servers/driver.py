@@ -11,6 +11,7 @@ from openstack.connection import Connection
 from openstack.exceptions import BadRequestException, ForbiddenException, HttpException
 from openstack.image.v2.image import Image as GlanceImage
 
+from fabric_direct.config import Site
 from fabric_direct.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import (
     HostInventory,
@@ -23,6 +24,7 @@ from fabric_direct.drivers.contract import (
     Stamped,
     Volume,
 )
+from fabric_direct.drivers.contract.capacity import refuse_small_disk
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.guests.cloudinit import user_data
 from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
@@ -30,7 +32,12 @@ from fabric_direct.drivers.openstack.client.answers import Console, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, words
 from fabric_direct.drivers.openstack.client.name_cache import Names
-from fabric_direct.drivers.openstack.client.stamp import server_metadata
+from fabric_direct.drivers.openstack.client.stamp import (
+    described_sliver,
+    description,
+    server_metadata,
+)
+from fabric_direct.drivers.openstack.networks.port_limits import PortLimits, bandwidths
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
 from fabric_direct.drivers.openstack.servers.changes import tell_of_servers
 from fabric_direct.drivers.openstack.servers.flavors import MIB, ensure_flavor, flavor_of
@@ -53,7 +60,7 @@ from fabric_direct.drivers.openstack.servers.request import (
     tagged_sliver,
 )
 from fabric_direct.drivers.openstack.volumes.driver import volumes_of
-from fabric_direct.drivers.read_cache import ReadCache
+from fabric_direct.drivers.read_cache import ReadCache, current
 from fabric_direct.errors import (
     Denied,
     FabricDirectError,
@@ -61,7 +68,6 @@ from fabric_direct.errors import (
     NotOurs,
     NotVerified,
     TimedOut,
-    Unsupported,
 )
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 
@@ -85,6 +91,10 @@ class OpenStackCompute(CloudDriver):
     cloud: ClassVar[bool] = True
     adoption = OpenStackAdoption
     unserved: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, site: Site, host: str = "") -> None:
+        super().__init__(site, host)
+        self._limits = PortLimits(site)
 
     @contextmanager
     def _on(self, doing: str, sliver_id: str) -> Iterator[SliverServer]:
@@ -150,7 +160,11 @@ class OpenStackCompute(CloudDriver):
             found = servers_of_site(cloud, self.site.site)
             ports = ports_of_project(cloud) if found else []
             own = volumes_of(cloud, self.site.site) if any(map(attached_ids, found)) else []
-            read = [read_server(s, ports, read_volumes(cloud, s, own)) for s in reversed(found)]
+            held = (port for port in ports if described_sliver(self.site.site, port) is not None)
+            limits = bandwidths(cloud, held, project_id=cloud.current_project_id)
+            read = [
+                read_server(s, ports, limits, read_volumes(cloud, s, own)) for s in reversed(found)
+            ]
         return tuple({server.sliver: server for server in read if server is not None}.values())
 
     def stamped(self) -> tuple[Stamped, ...]:
@@ -192,17 +206,21 @@ class OpenStackCompute(CloudDriver):
     def create(self, spec: ServerSpec) -> Server:
         """Return the sliver's server, running; create it with ports and volumes if it is not there.
 
-        One request creates it. If the response is lost, the server is looked for by its tag. A server
-        that went to ERROR before it was ever active was left by an interrupted call; it is replaced.
+        Its ports are limited first. One request creates it; if the response is lost, the server is
+        looked for by its tag. A server that went to ERROR before it was ever active was left by an
+        interrupted call; it is replaced.
 
         :raises DriverError: if it goes to ERROR, with Nova's reason and the state of the worker.
         :raises QuotaExceeded: if the project's quota is used up.
-        :raises Denied: if the sliver names a worker, and the user may not choose one.
+        :raises Denied: if the sliver names a worker or limits a NIC, and the user may not.
         :raises Conflict: if one of its volumes or ports is in use, with Nova's reason.
         :raises InvalidSliver: with the field ``host`` if there is no such worker, and as :meth:`check`.
         :raises NotVerified: if a server has the sliver's tag, but no readable stamp.
         """
+        limits = {vnic.id: vnic.interface.bandwidth for vnic in spec.sliver.vnics()}
         with self._on("make the server of", spec.sliver.id) as server:
+            if spec.ports:
+                self._limits.settle(spec.sliver.id, limits)
             found = server.usable() or self._make(server, spec)
             server.power_on(found, Deadline.within(server.limits.create))
             return _running(server)
@@ -248,6 +266,8 @@ class OpenStackCompute(CloudDriver):
         with self._on("delete the server of", sliver_id) as server:
             servers = server.servers()
             server.remove(servers)
+        if reads := current():  # Nova has removed ports of its own, and let go of others
+            reads.invalidate()
         for found in servers:
             self._verify_no_domain(found)
 
@@ -337,9 +357,9 @@ class OpenStackCompute(CloudDriver):
         """Plug a NIC in unless it is, also for later starts; if the server runs, its port is active.
 
         :raises NotFound: if there is no such server.
-        :raises Unsupported: if the interface has a bandwidth.
+        :raises Denied: if the interface has a bandwidth, and the user may not make QoS policies.
         """
-        self.set_bandwidth(sliver_id, port.component, interface.bandwidth)
+        self.set_bandwidth(sliver_id, port.component, interface.bandwidth, port.sliver)
         with self._on(f"plug {port.component} into the server of", sliver_id) as server:
             server.plug_port(port)
 
@@ -359,15 +379,16 @@ class OpenStackCompute(CloudDriver):
         sliver_id: str,
         component: str,
         bandwidth: int | None,
-        holder: str | None = None,  # noqa: ARG002 - none can be limited
+        holder: str | None = None,
     ) -> None:
-        """Raise Unsupported if a limit is asked for: a NIC in a cloud has none."""
-        if bandwidth is not None:
-            raise Unsupported(
-                f"NIC {component} of {sliver_id} cannot be limited to {bandwidth} Mbit/s",
-                where=self.where,
-                why="bandwidths are not set in a cloud yet",
-            )
+        """Limit the port of a NIC to ``bandwidth`` Mbit/s in each direction; None lifts the limit.
+
+        :param holder: the sliver that holds its port; the server's own if absent.
+        :raises NotFound: if there is no such port.
+        :raises Denied: if the user may not make QoS policies.
+        """
+        with self.translated(f"limit NIC {component} of {sliver_id}"):
+            self._limits.settle(holder or sliver_id, {component: bandwidth})
 
     def plugs(self, holder: str) -> tuple[Plug, ...]:
         """Return the NICs of servers whose ports another sliver holds.
@@ -381,7 +402,8 @@ class OpenStackCompute(CloudDriver):
             get, ids = cloud.compute.get_server, {port.device_id for port in bound}
             servers = {name: if_there(get, name) for name in ids}
             pairs = [(server, port) for port in bound if (server := servers[port.device_id])]
-            return tuple(read_plug(site, server, port, holder) for server, port in pairs)
+            limits = bandwidths(cloud, bound, description=description(site, holder))
+            return tuple(read_plug(site, server, port, limits, holder) for server, port in pairs)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a data volume in, now and for later starts, unless it is.
@@ -449,14 +471,8 @@ def _refuse_image(image: GlanceImage, flavor: Flavor | None, sliver: NodeSliver)
     """Raise InvalidSliver if the image needs more than the flavor has, or the capacities."""
     wanted = sliver.capacities
     disk, ram = (flavor.disk, flavor.ram) if flavor else (wanted.disk, wanted.ram * MIB)
-    needs = least_disk(image)
     named = "flavor" if sliver.flavor else ""
-    if disk < needs:
-        raise InvalidSliver(
-            f"a disk of {disk} GiB is too small for image {image.name}",
-            remedy=f"ask for {needs} GiB or more",
-            field=named or "capacities.disk",
-        )
+    refuse_small_disk(disk, least_disk(image), image.name, named or "capacities.disk")
     if ram < (image.min_ram or 0):
         raise InvalidSliver(
             f"{ram} MiB of memory are too few for image {image.name}",

@@ -14,7 +14,8 @@ from fabric_direct.drivers.contract import Port, Server, Volume
 from fabric_direct.drivers.openstack.client.errors import make_once, words
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
-from fabric_direct.drivers.openstack.client.stamp import component_of
+from fabric_direct.drivers.openstack.client.stamp import component_of, description
+from fabric_direct.drivers.openstack.networks.port_limits import bandwidths
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
 from fabric_direct.drivers.openstack.servers import actions
 from fabric_direct.drivers.openstack.servers.lifecycle import ServerLifecycle
@@ -40,7 +41,8 @@ class SliverServer(ServerLifecycle):
         """Return the server as found, or None if its stamp cannot be read."""
         own = self._own_volumes(found)
         ports = ports_of(self.cloud, self.site, self.sliver)
-        return read_server(found, ports, read_volumes(self.cloud, found, own))
+        limits = bandwidths(self.cloud, ports, description=description(self.site, self.sliver))
+        return read_server(found, ports, limits, read_volumes(self.cloud, found, own))
 
     def _own_volumes(self, found: NovaServer) -> list[CinderVolume]:
         return volumes_of(self.cloud, self.site, self.sliver) if attached_ids(found) else []

@@ -7,22 +7,22 @@ Placement has no list of inventories, usages or traits. Some of these run at onc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from openstack.compute.v2.flavor import Flavor
 from openstack.connection import Connection
-from openstack.exceptions import ForbiddenException, NotFoundException
+from openstack.exceptions import NotFoundException
 from openstack.image.v2.image import Image as GlanceImage
 
 from fabric_direct.drivers.contract import HostInventory, ImageNeeds
 from fabric_direct.drivers.openstack.client.answers import Hypervisor
-from fabric_direct.drivers.openstack.client.errors import translated, words
+from fabric_direct.drivers.openstack.client.errors import refused_as, translated
 from fabric_direct.drivers.openstack.client.stamp import read_stamp
 from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.drivers.openstack.servers.request import servers_of_site
-from fabric_direct.errors import Denied, FabricDirectError
+from fabric_direct.errors import FabricDirectError
 
 GIB = 1024**3
 _AT_ONCE = 8
@@ -33,6 +33,9 @@ _ALSO = {"x86_64": ("i686",)}
 _ARCHITECTURES = {"amd64": "x86_64", "i386": "i686", "arm64": "aarch64"}
 _EMULATED = "COMPUTE_ARCH_"
 _TRAIT = "trait:"
+_RIGHTS = (
+    "leave out the sliver's host, so that the cloud chooses, or use an administrator's credentials"
+)
 
 
 class _Stock(NamedTuple):
@@ -41,6 +44,12 @@ class _Stock(NamedTuple):
     total: int
     used: int
     ratio: float | None
+    largest: int = _NO_LIMIT
+    """The most that one server may have, whatever the ratio."""
+
+    @property
+    def left(self) -> float:
+        return self.total * (self.ratio or 1.0) - self.used
 
 
 def read_inventory(cloud: Connection, site: str, hosts: Iterable[str]) -> tuple[HostInventory, ...]:
@@ -50,27 +59,15 @@ def read_inventory(cloud: Connection, site: str, hosts: Iterable[str]) -> tuple[
     :raises Denied: if the user is not an administrator.
     """
     wanted = set(hosts)
+    denied = refused_as("this user may not know what the workers have", _RIGHTS)
     # What others take, and what an operator takes out of service, changes by itself.
-    with _administrator(), uncached():
+    with denied, uncached():
         there = sorted(cloud.compute._list(Hypervisor), key=_host)
         found = [h for h in there if not wanted or _host(h) in wanted]
         slivers = _slivers(cloud, site)
         read = partial(_host_inventory, cloud, slivers)
         with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-placement") as pool:
             return tuple(each for each in pool.map(read, found) if each is not None)
-
-
-@contextmanager
-def _administrator() -> Iterator[None]:
-    try:
-        yield
-    except ForbiddenException as error:
-        raise Denied(
-            "this user may not know what the workers have",
-            why=words(error),
-            remedy="leave out the sliver's host, so that the cloud chooses, or use an administrator's "
-            "credentials",
-        ) from error
 
 
 def _host(hypervisor: Hypervisor) -> str:
@@ -123,7 +120,10 @@ def _stocks(cloud: Connection, provider: str) -> dict[str, _Stock]:
     used = cloud.placement.fetch_resource_provider_usages(provider).usages
     return {
         each.resource_class: _Stock(
-            each.total - each.reserved, used.get(each.resource_class, 0), each.allocation_ratio
+            each.total - each.reserved,
+            used.get(each.resource_class, 0),
+            each.allocation_ratio,
+            each.max_unit or _NO_LIMIT,
         )
         for each in has
     }
@@ -134,12 +134,16 @@ def too_little(cloud: Connection, worker: str, flavor: Flavor) -> list[str]:
     with suppress(FabricDirectError), translated(f"read what {worker} has"), uncached():
         there = [each.id for each in cloud.compute._list(Hypervisor) if _host(each) == worker]
         stocks = _stocks(cloud, there[0]) if there else {}
-        return [
-            f"{name}: {asked} asked for, {left:g} left"
-            for name, asked in _asked_of_worker(flavor).items()
-            if name in stocks and (left := _left(stocks[name])) < asked
-        ]
+        asked = {n: a for n, a in _asked_of_worker(flavor).items() if n in stocks}
+        return [f"{n}: {a} asked for, {s}" for n, a in asked.items() if (s := _short(stocks[n], a))]
     return []
+
+
+def _short(stock: _Stock, asked: int) -> str:
+    """Return what there is of a resource if it is less than asked for; empty if it is enough."""
+    if stock.largest < asked:
+        return f"{stock.largest} at most for one server"
+    return f"{stock.left:g} left" if stock.left < asked else ""
 
 
 def _asked_of_worker(flavor: Flavor) -> dict[str, int]:
@@ -148,10 +152,6 @@ def _asked_of_worker(flavor: Flavor) -> dict[str, int]:
     if any(name.startswith(("resources", "hw:cpu_policy", "hw:mem_page_size")) for name in specs):
         return {}
     return {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram, "DISK_GB": flavor.disk}
-
-
-def _left(stock: _Stock) -> float:
-    return stock.total * (stock.ratio or 1.0) - stock.used
 
 
 def _why_disabled(hypervisor: Hypervisor) -> str:

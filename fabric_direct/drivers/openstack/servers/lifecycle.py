@@ -302,7 +302,7 @@ class ServerLifecycle:
         try:
             with translated(f"start server {server.id} again"):
                 found = self.settled(self.now(), deadline)
-                said = self._run_again(server, found, deadline) if _is_active(server) else ""
+                said = self._run_again(server, found, deadline) if server.status == "ACTIVE" else ""
                 if not said and _as_it_was(found, server):
                     took_back()
                 return said
@@ -361,10 +361,6 @@ class ServerLifecycle:
 
 def _is_incomplete(server: NovaServer) -> bool:
     return server.status == "BUILD" and read_stamp(server) is None
-
-
-def _is_active(server: NovaServer) -> bool:
-    return bool(server.status == "ACTIVE")
 
 
 def _as_it_was(found: NovaServer, before: NovaServer) -> bool:

@@ -3,7 +3,7 @@
 import base64
 import gzip
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -129,12 +129,16 @@ def first_stamped(servers: Iterable[NovaServer]) -> NovaServer | None:
 
 
 def read_server(
-    found: NovaServer, ports: Iterable[Any], volumes: Iterable[PluggedVolume]
+    found: NovaServer,
+    ports: Iterable[Any],
+    limits: Mapping[str, int | None],
+    volumes: Iterable[PluggedVolume],
 ) -> Server | None:
     """Return a server as found, or None if its stamp cannot be read.
 
     :param ports: ports, those held for its sliver among them; of these, its NICs are those that are
         plugged into it.
+    :param limits: the bandwidth that each policy of a port limits it to.
     """
     stamp, flavor = read_stamp(found), found.flavor
     if stamp is None:
@@ -149,7 +153,7 @@ def read_server(
         ram=flavor.ram,
         stamp=stamp,
         host=found.compute_host or "",
-        ports=tuple(_plugged(found, stamp, ports)),
+        ports=tuple(_plugged(found, stamp, ports, limits)),
         volumes=tuple(volumes),
         domain=found.instance_name or None,
         flavor=flavor.original_name or flavor.name,
@@ -157,21 +161,30 @@ def read_server(
     )
 
 
-def _plugged(found: NovaServer, stamp: Stamp, ports: Iterable[Any]) -> Iterator[PluggedPort]:
+def _plugged(
+    found: NovaServer, stamp: Stamp, ports: Iterable[Any], limits: Mapping[str, int | None]
+) -> Iterator[PluggedPort]:
     """Yield the server's NICs in the sliver's order, then those that the sliver does not have."""
     order = {vnic.id: number for number, vnic in enumerate(stamp.sliver.vnics())}
     held = description(found.metadata.get(SITE, ""), stamp.sliver.id)
     plugged = (p for p in ports if p.device_id == found.id and p.description == held)
     mine = {component_of(p, stamp.sliver.id): p for p in plugged}
     for component in sorted(mine, key=lambda name: order.get(name, len(order))):
-        yield PluggedPort(component, mine[component].mac_address, mine[component].id)
+        yield _nic(component, mine[component], limits)
 
 
-def read_plug(site: str, found: NovaServer, port: Any, holder: str) -> Plug:
+def _nic(component: str, port: Any, limits: Mapping[str, int | None]) -> PluggedPort:
+    limit = limits.get(port.qos_policy_id)
+    return PluggedPort(component, port.mac_address, port.id, limit)
+
+
+def read_plug(
+    site: str, found: NovaServer, port: Any, limits: Mapping[str, int | None], holder: str
+) -> Plug:
     """Return the NIC of a server that a port which another sliver holds is plugged into."""
     stamp = read_stamp(found)
     ours = stamp is not None and sliver_tag(site, stamp.sliver.id) in (found.tags or ())
-    nic = PluggedPort(component_of(port, holder), port.mac_address, port.id)
+    nic = _nic(component_of(port, holder), port, limits)
     return Plug(stamp.sliver.id if stamp and ours else "", found.id, nic)
 
 

@@ -1,0 +1,56 @@
+"""Check controllers of network services, and P4 switches: answer, credentials, what may be done."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fabric_direct import registry
+from fabric_direct.config import Site
+from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
+from fabric_direct.drivers.contract.network_services import ServiceController
+from fabric_direct.errors import FabricDirectError
+
+
+def check_controllers(site: Site) -> Iterator[Diagnosis]:
+    """Check each controller that a driver of site.yaml asks."""
+    services, used = site.services, site.drivers.values()
+    if services.nso and "nso" in used:
+        yield from _check_controller(site, "nso", services.nso.password_file)
+    if services.al2s and "al2s" in used:
+        yield from _check_controller(site, "al2s", services.al2s.key_file)
+
+
+def check_switches(site: Site) -> Iterator[Diagnosis]:
+    """Check each P4 switch that is given away: login, rights, installer."""
+    if "p4switch" not in site.drivers.values():
+        return
+    driver = registry.driver("service", "p4switch")(site, "")
+    for name in site.p4_switches:
+        yield _check_switch(driver, name)
+
+
+def _check_switch(driver: Any, name: str) -> Diagnosis:
+    subject = f"switch {name}"
+    try:
+        user, installer, whose = driver.examine(name)
+    except FabricDirectError as error:
+        return fail(subject, str(error), error.remedy or f"see p4_switches.{name} of site.yaml")
+    if user != "user 0":
+        return fail(subject, f"{user}, not root", f"set p4_switches.{name}.sudo, or log in as root")
+    if not installer:
+        remedy = "install ONIE there, with a GRUB entry ONIE or an entry of EFI"
+        return fail(subject, "it cannot be told to install itself", remedy)
+    return ok(subject, f"{installer}, {whose}")
+
+
+def _check_controller(site: Site, name: str, secret: Path) -> Iterator[Diagnosis]:
+    if secret.is_file() and secret.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield warn(f"services.{name}", f"{secret} can be read by others", f"chmod go= {secret}")
+    try:
+        controller: ServiceController = registry.driver("service", name)(site, "")
+        said = controller.examine()
+    except FabricDirectError as error:
+        yield fail(name.upper(), str(error), error.remedy or f"see services.{name} of site.yaml")
+    else:
+        yield ok(name.upper(), ", ".join(said))

@@ -1,0 +1,1 @@
+"""Network services by Internet2's Virtual Networks (AL2S)."""

@@ -1,0 +1,84 @@
+"""Taps: links whose other end is a virtual machine. They stay while no machine has them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from fabric_direct.drivers.hosts.agent import sysfs
+
+__all__ = ["make", "remove", "taps"]
+
+TUN = "/dev/net/tun"
+_TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB  # include/uapi/linux/if_tun.h, as below
+_IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
+_IFF_UP = 0x1  # include/uapi/linux/if.h
+
+
+def taps() -> dict[str, tuple[str, bool]]:
+    """Return for each tap its alias, and whether a virtual machine has it, by its name."""
+    links = filter(_is_tap, sysfs.names(f"{sysfs.SYS}/class/net"))
+    return {link: (_read(link, "ifalias"), _has_carrier(link)) for link in links}
+
+
+def make(name: str, alias: str, mtu: int | None) -> None:
+    """Make a tap, which stays, or complete one that was begun.
+
+    :raises FileExistsError: if a link of its name is no tap, or bears another alias.
+    """
+    there = _path(name).exists()
+    if there and not (_is_tap(name) and _read(name, "ifalias") in {"", alias}):
+        raise FileExistsError(errno.EEXIST, f"link {name} is not ours")
+    if not there:
+        _persist(name, 1)
+    _write(name, "ifalias", alias)
+    _write(name, "mtu", str(mtu or 1500))
+    _write(name, "flags", hex(int(_read(name, "flags"), 16) | _IFF_UP))
+
+
+def remove(name: str, alias: str) -> None:
+    """Remove a tap, if one of the name bears the alias.
+
+    :raises OSError: if a virtual machine has it (EBUSY).
+    """
+    if taps().get(name, ("", False))[0] == alias:
+        _persist(name, 0)
+
+
+def _persist(name: str, stay: int) -> None:
+    """Open a tap, make one if there is none, and say whether it stays when it is closed."""
+    tun = os.open(TUN, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
+        fcntl.ioctl(tun, _TUNSETPERSIST, stay)
+    finally:
+        os.close(tun)
+
+
+def _is_tap(link: str) -> bool:
+    return _path(link, "tun_flags").exists()
+
+
+def _has_carrier(link: str) -> bool:
+    """Return whether somebody has the tap open; unlike ``operstate``, it tells so at once."""
+    try:
+        return _read(link, "carrier") == "1"
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what the kernel answers for a link that is set down
+            raise
+        return False
+
+
+def _read(link: str, name: str) -> str:
+    return _path(link, name).read_text().strip()
+
+
+def _write(link: str, name: str, text: str) -> None:
+    _path(link, name).write_text(text)
+
+
+def _path(link: str, name: str = "") -> Path:
+    return Path(sysfs.SYS, "class/net", link, name)

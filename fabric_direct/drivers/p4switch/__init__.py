@@ -1,0 +1,1 @@
+"""Whole P4 switches as slivers, by SSH and ONIE."""

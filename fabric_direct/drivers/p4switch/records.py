@@ -1,0 +1,96 @@
+"""Whose each switch is, and how far it is: an installation wipes it, so no stamp on it would last.
+
+SQLite keeps it in ``<state_dir>/p4-switches.sqlite``. A record is written before the switch is changed.
+That of a switch that a sliver has had stays, without a sliver, until the next one has it installed anew.
+"""
+
+import sqlite3
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from fabric_direct.config import Site
+from fabric_direct.database import Database
+from fabric_direct.errors import Conflict
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS p4_switch (
+    name TEXT PRIMARY KEY, sliver TEXT NOT NULL, phase TEXT NOT NULL, identity TEXT NOT NULL
+)
+"""
+
+
+class Phase(StrEnum):
+    """How far a switch is."""
+
+    UNCLEAN = "unclean"
+    """It has to be installed before somebody gets it."""
+    INSTALLING = "installing"
+    """It may have been told to install itself; ``identity`` is the host key from before."""
+    INSTALLED = "installed"
+    """It was installed for its sliver; ``identity`` is its host key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a switch."""
+
+    name: str
+    sliver: str = ""
+    """Whose it is; empty if it is nobody's."""
+    phase: Phase = Phase.UNCLEAN
+    identity: str = ""
+    """The host key that it showed last; empty if it was never used."""
+
+
+class SwitchRecords:
+    """The records of a site's switches."""
+
+    def __init__(self, site: Site) -> None:
+        """Create no file yet."""
+        path = site.state_dir / "p4-switches.sqlite"
+        self._database = Database(
+            path, _TABLE, what="the records of switches", timeout=site.limits.call
+        )
+
+    def all(self) -> tuple[Record, ...]:
+        """Return the records of all switches that were ever used."""
+        if not self._database.exists():
+            return ()
+        with self._database.reading() as db:
+            return _select(db)
+
+    def of(self, sliver_id: str) -> Record | None:
+        """Return the record of the switch that a sliver has, or None."""
+        return next((each for each in self.all() if each.sliver == sliver_id), None)
+
+    def claim(self, name: str, sliver_id: str) -> Record:
+        """Return the record of a switch, which is the sliver's from now on.
+
+        :raises Conflict: if it is another's, or the sliver has another one.
+        """
+        with self._database.changing() as db:
+            found = {each.name: each for each in _select(db)}
+            record = found.get(name, Record(name))
+            if record.sliver not in {"", sliver_id}:
+                what = f"switch {name} is taken"
+                raise Conflict(what, why=f"sliver {record.sliver} has it")
+            for other in found.values():
+                if other.sliver == sliver_id and other.name != name:
+                    raise Conflict(f"sliver {sliver_id} has another switch", why=other.name)
+            return _write(db, replace(record, sliver=sliver_id))
+
+    def note(self, record: Record) -> Record:
+        """Write a record."""
+        with self._database.changing() as db:
+            return _write(db, record)
+
+
+def _select(db: sqlite3.Connection) -> tuple[Record, ...]:
+    rows = db.execute("SELECT name, sliver, phase, identity FROM p4_switch ORDER BY name")
+    return tuple(Record(name, sliver, Phase(phase), key) for name, sliver, phase, key in rows)
+
+
+def _write(db: sqlite3.Connection, record: Record) -> Record:
+    values = record.name, record.sliver, record.phase, record.identity
+    db.execute("INSERT OR REPLACE INTO p4_switch VALUES (?, ?, ?, ?)", values)
+    return record

@@ -1,0 +1,8 @@
+"""What servers over HTTP share: the zone's, and the page's.
+
+::
+
+    access     bearer tokens, loopback addresses
+    bodies     limits for what a client sends
+    listening  listening socket, TLS, signals
+"""

@@ -1,0 +1,112 @@
+"""Write docs/benchmarks.md: the figures of the last run of each part, and a plot of the ratios.
+
+What each run brought is in `results/`; a part that was not run again keeps its figures.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from tests.bench.measure import RESULTS
+
+DOCS = Path(__file__).parents[2] / "docs"
+ABOUT = {
+    "openstack": {
+        "title": "OpenStack",
+        "command": "make bench-openstack",
+        "about": """\
+A server with a port and a floating IP, until a command answers by SSH, and until it is seen to be gone.
+The bare calls are what one writes with openstacksdk and no more.
+The cloud is the lab's, all of it on the same machine.""",
+    },
+    "scale": {
+        "title": "Many at once",
+        "command": "make bench-scale",
+        "about": """\
+Servers with a port and a floating IP on a stand-in for OpenStack. Its latencies are chosen, not measured
+on a cloud: 0.25 to 0.7 s for a change, 50 ms for a read, 2 s for a server.
+The ideal is the longest chain of requests of one sliver, in 100 threads.""",
+    },
+    "worker": {
+        "title": "Devices on a worker",
+        "command": "make bench-worker",
+        "about": """\
+Functions attached to a domain of the lab's worker, which is emulated: its seconds are longer
+than those of a real one. The playbook is that of fabric_am 1.9.1, run by its own Ansible.""",
+    },
+    "machine": {
+        "title": "One machine",
+        "command": "make bench",
+        "about": "Start, engine, libvirt, upkeep, placement, zones, network services.",
+    },
+}
+LARGEST = 4.0
+"""Ratios above it, those to a playbook, are in the tables alone."""
+_BAR, _ROW, _LEFT, _WIDE = 14, 26, 420, 800
+
+Run = dict[str, Any]
+
+
+def main() -> None:
+    """Write the page and its plot."""
+    found = {part: RESULTS / f"{part}.json" for part in ABOUT}
+    runs = {part: json.loads(path.read_text()) for part, path in found.items() if path.exists()}
+    (DOCS / "benchmarks.md").write_text(page(runs))
+    (DOCS / "benchmarks.svg").write_text(plot(runs))
+
+
+def page(runs: dict[str, Run]) -> str:
+    """Return the page."""
+    parts = [about | runs[name] for name, about in ABOUT.items() if name in runs]
+    return _environment().get_template("benchmarks.md.j2").render(parts=parts)
+
+
+def plot(runs: dict[str, Run]) -> str:
+    """Return a picture of the ratios, with a mark for what is wanted of each."""
+    figures = [figure for name in ABOUT if name in runs for figure in runs[name]["figures"]]
+    ratios = [f for f in figures if f["unit"] == "times" and f["value"] <= LARGEST]
+    rows = [figure | {"most": _most(figure["wanted"])} for figure in ratios]
+    largest = max((max(1.0, row["value"], row["most"] or 0) for row in rows), default=1.0)
+    sizes = {"bar": _BAR, "row_height": _ROW, "left": _LEFT, "wide": _WIDE}
+    return (
+        _environment()
+        .get_template("ratios.svg.j2")
+        .render(
+            rows=rows,
+            height=36 + _ROW * len(rows),
+            scale=(_WIDE - _LEFT - 60) / largest,
+            **sizes,
+        )
+    )
+
+
+def _environment() -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent)
+    made = Environment(
+        loader=loader,
+        autoescape=select_autoescape(("svg.j2",)),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {"sign": _sign, "verdict": _verdict}
+    return made
+
+
+def _sign(wanted: str) -> str:
+    return "" if wanted == "-" else wanted.replace("<=", "≤").replace(">=", "≥")
+
+
+def _verdict(figure: dict[str, Any]) -> str:
+    if figure["wanted"] == "-":
+        return ""
+    return "ok" if figure["ok"] else "**missed**"
+
+
+def _most(wanted: str) -> float | None:
+    return float(wanted.removeprefix("<= ")) if wanted.startswith("<= ") else None
+
+
+if __name__ == "__main__":
+    main()

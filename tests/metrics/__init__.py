@@ -1,0 +1,1 @@
+"""The metrics as a real Prometheus has them: `make test-metrics`."""

@@ -1,0 +1,585 @@
+"""Nodes and network services that are stitched together, both ways, on the fake drivers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fabric_direct.cli import main
+from fabric_direct.config import Site
+from fabric_direct.drivers.fake import Substrate
+from fabric_direct.errors import InvalidSliver
+from fabric_direct.journal import Journal
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
+from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.references import needs
+from fabric_direct.stitches import Stitches
+from tests.outcomes import done, outcomes_of
+
+TAPS = {"t1": {"tap": True}, "t2": {"tap": True}}
+VFS = {"vlans": ["100-199"], "host": "localhost", "uplink": "ens1"}
+NIC = {"host": "localhost", "bdf": "41:00.0"}
+SWITCHES = {"sw1": {"ports": {**TAPS, "vfs": VFS, "nic": NIC, "far": {}}}}
+VF, OTHER_VF = "0000:a1:00.0", "0000:a1:00.1"
+SMART_NIC = {"type": "SmartNIC", "bdf": "41:00.0"}
+
+
+@pytest.fixture
+def site(fake_site: Site) -> Site:
+    kinds = ("SharedNIC", "SmartNIC", *SERVICES)
+    values = fake_site.model_dump() | {
+        "drivers": fake_site.drivers | dict.fromkeys(kinds, "fake"),
+        "hosts": {"localhost": {"devices": [SMART_NIC, {"type": "SharedNIC", "uplink": "ens1"}]}},
+        "switches": SWITCHES,
+        "services": {"subnets": {"FABNetv4": {"block": "10.128.0.0/22", "prefix": 24}}},
+        "fake": {"hosts": {"localhost": {"vfs": 4}}},
+    }
+    return Site.model_validate(values)
+
+
+def vm(*components: dict[str, Any], sliver: str = "vm-1") -> NodeSliver:
+    size = {"core": 1, "ram": 1, "disk": 1}
+    values = {"id": sliver, "name": sliver, "image": "tiny", "capacities": size}
+    return NodeSliver.model_validate({**values, "components": components})
+
+
+def vnic(**interface: Any) -> dict[str, Any]:
+    return {"type": "vNIC", "id": "nic", "network": "sw1", "interface": interface}
+
+
+def shared(*bdf: str, **interface: Any) -> dict[str, Any]:
+    return {"type": "SharedNIC", "id": "nic", "bdf": bdf, "interface": interface}
+
+
+def smart(**interface: Any) -> dict[str, Any]:
+    return {"type": "SmartNIC", "id": "nic", "bdf": ["41:00.0"], "interfaces": [interface]}
+
+
+def to(interface: str = "i1", service: str = "net-1") -> dict[str, Any]:
+    return {"service": {"id": service, "interface": interface}}
+
+
+def at(port: str, name: str = "i1", **more: Any) -> dict[str, Any]:
+    return {"id": name, "device": "sw1", "port": port, **more}
+
+
+def attached(name: str = "i1", sliver: str = "vm-1", **more: Any) -> dict[str, Any]:
+    return {"id": name, "attach": {"sliver": sliver, "component": "nic"}, **more}
+
+
+def net(
+    *interfaces: dict[str, Any], kind: str = "L2Bridge", sliver: str = "net-1", **more: Any
+) -> Any:
+    values = {"id": sliver, "name": sliver, "interfaces": interfaces, **more}
+    return SERVICES[kind].model_validate(values)
+
+
+def stamp(fakes: Substrate, sliver: str = "vm-1") -> Any:
+    """Return the first component of a server, as its stamp says."""
+    return fakes.servers[sliver].stamp.sliver.components[0]
+
+
+def refused(outcome: Outcome) -> tuple[str, str]:
+    assert outcome.status is Status.REFUSED, outcome
+    assert outcome.error
+    return outcome.error.field, outcome.error.message
+
+
+class TestANodesInterfaceTakesWhatAServicesHas:
+    def test_the_tap_and_the_address(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.create(net(at("t2"), kind="FABNetv4")).result())
+
+        done(processor.create(vm(vnic(**to()))).result())
+
+        taken = stamp(fakes).interface
+        assert (taken.port, str(taken.ipv4)) == ("t2", "10.128.0.2/24")
+        assert fakes.ports["vm-1", "nic"].routes == (("10.128.0.0/22", "10.128.0.1"),)
+        assert fakes.ports["vm-1", "nic"].source == "t2"
+
+    def test_the_routes_to_an_l3vpns_other_subnets(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        subnets = {"t1": "10.50.1.1/24", "t2": "10.50.2.1/24", "far": "2001:db8::1/64"}
+        ends = [at(port, port, gateway={"address": own}) for port, own in subnets.items()]
+        done(processor.create(net(*ends, kind="L3VPN", asn=65001)).result())
+
+        done(processor.create(vm(vnic(ipv4="10.50.2.9/24", **to("t2")))).result())
+
+        assert fakes.ports["vm-1", "nic"].routes == (("10.50.1.0/24", "10.50.2.1"),)
+
+    def test_a_vf_of_the_uplink_and_its_vlan(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan="auto"))).result())
+
+        done(processor.create(vm(shared(**to()))).result())
+
+        assert (stamp(fakes).uplink, stamp(fakes).interface.vlan) == ("ens1", 100)
+        assert fakes.plugged["vm-1"][0].vlan == 100
+
+    def test_the_vlan_of_a_whole_nic(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.create(net(at("nic", vlan=7))).result())
+
+        done(processor.create(vm(smart(**to()))).result())
+
+        assert stamp(fakes).interfaces[0].vlan == 7
+
+    @pytest.mark.parametrize(
+        ("nic", "field", "words"),
+        [
+            (shared(VF, **to("i9")), "interface.service.interface", "it has i1, i2, i3, i4"),
+            (shared(VF, **to(service="net-9")), "interface.service.id", "no network service net-9"),
+            (shared(VF, vlan=101, **to()), "interface.vlan", "is 101; the other end has 100"),
+            (shared(VF, **to("i2")), "interface.service", "no SharedNIC can be at t1 of sw1"),
+            (shared(VF, **to("i3")), "interface.service", "no SharedNIC can be at far of sw1"),
+            (vnic(**to()), "interface.service", "no vNIC can be at vfs of sw1"),
+            (vnic(port="t2", **to("i2")), "interface.port", "is t2; the other end has t1"),
+            (vnic(**to("i4")), "interface.service", "interface i4 has VLAN 5; a vNIC has none"),
+            ({**vnic(**to("i2")), "network": "red"}, "network", "is red; the other end has sw1"),
+            ({**shared(**to()), "uplink": "ens2"}, "uplink", "is ens2; the other end has ens1"),
+            (shared("41:00.0", **to()), "bdf[0]", "is not of ens1 of localhost"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused_by_its_field(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        nic: dict[str, Any],
+        field: str,
+        words: str,
+    ) -> None:
+        ends = (at("vfs", vlan=100), at("t1", "i2"), at("far", "i3"), at("t2", "i4", vlan=5))
+        done(processor.create(net(*ends)).result())
+
+        where, message = refused(processor.create(vm(nic)).result())
+
+        assert where == f"components[0].{field}"
+        assert words in message
+        assert not fakes.servers
+
+    def test_another_host_than_the_ports_is_refused(self, processor: HandlerProcessor) -> None:
+        done(processor.create(net(at("vfs"))).result())
+        elsewhere = vm(shared(**to())).model_copy(update={"host": "w9"})
+
+        assert refused(processor.create(elsewhere).result())[0] == "host"
+
+    def test_an_address_is_given_once(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.create(net(at("vfs", vlan=100), kind="FABNetv4")).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+
+        outcome = processor.create(vm(shared(OTHER_VF, **to()), sliver="vm-2")).result()
+
+        assert outcome.status is Status.FAILED
+        assert outcome.error
+        assert "vm-1/nic has it" in outcome.error.message
+        assert list(fakes.servers) == ["vm-1"]
+
+    def test_an_interface_without_an_address_has_several(self, processor: HandlerProcessor) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+
+        done(processor.create(vm(shared(VF, **to()))).result())
+        done(processor.create(vm(shared(OTHER_VF, **to()), sliver="vm-2")).result())
+
+    def test_a_service_whose_creation_is_unfinished_is_not_there(
+        self, site: Site, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(net(at("vfs"))).result())
+        values = {"id": "net-1", "type": "L2Bridge"}
+        Journal(site.state_dir).begin(Operation.CREATE, values, owns_everything=True)
+
+        _, message = refused(processor.create(vm(shared(VF, **to()))).result())
+
+        assert "there is no network service net-1" in message
+
+    def test_one_that_goes_while_the_node_is_made_fails_it(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        done(processor.create(net(at("vfs"))).result())
+        fakes.fault("service.find", at=3, kind="lie")
+
+        outcome = processor.create(vm(shared(VF, **to()))).result()
+
+        assert outcome.status is Status.FAILED
+        assert not outcome.left
+        assert not fakes.servers
+        assert not Stitches(site).of("vm-1")
+
+
+class TestAServicesInterfaceTakesWhatAComponentHas:
+    def test_the_tap_and_its_mac(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.create(vm(vnic())).result())
+
+        done(processor.create(net(attached())).result())
+
+        made = fakes.services["net-1"].interfaces[0]
+        assert (made.device, made.port, made.tag) == ("sw1", "t1", 0)
+        assert made.mac == fakes.ports["vm-1", "nic"].mac
+
+    def test_the_port_of_a_vfs_uplink_and_the_vlan(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        mac = "52:54:00:00:00:07"
+        done(processor.create(vm(shared(VF, vlan=107, mac=mac))).result())
+
+        done(processor.create(net(attached(vlan="auto"))).result())
+
+        made = fakes.services["net-1"].interfaces[0]
+        assert (made.port, made.vlan, made.mac) == ("vfs", 107, mac)
+
+    def test_a_guest_that_tags_leaves_the_vlan_to_the_service(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(vm(smart())).result())
+
+        done(processor.create(net(attached(vlan=9))).result())
+
+        made = fakes.services["net-1"].interfaces[0]
+        assert (made.port, made.vlan) == ("nic", 9)
+
+    @pytest.mark.parametrize(
+        ("interface", "field", "words"),
+        [
+            (attached(sliver="vm-9"), "attach.sliver", "there is no server of sliver vm-9"),
+            ({"id": "i1", "attach": {"sliver": "vm-1", "component": "x"}}, "attach.component",
+             "its NICs are nic"),
+            (attached(vlan=108), "vlan", "is 108; the other end has 107"),
+            (attached(vlan="untagged"), "vlan", "is untagged; the other end has 107"),
+            (attached(mac="52:54:00:00:00:08"), "mac", "the other end has 52:54:00:00:00:07"),
+            (attached(device="sw1", port="t1"), "port", "is t1; the other end has vfs"),
+        ],
+    )  # fmt: skip
+    def test_what_does_not_fit_is_refused_by_its_field(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        interface: dict[str, Any],
+        field: str,
+        words: str,
+    ) -> None:
+        mac = "52:54:00:00:00:07"
+        done(processor.create(vm(shared(VF, vlan=107, mac=mac))).result())
+
+        where, message = refused(processor.create(net(interface)).result())
+
+        assert where == f"interfaces[0].{field}"
+        assert words in message
+        assert not fakes.services
+
+    def test_a_nic_on_a_network_of_the_host_is_at_no_port(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(vm({**vnic(), "network": "red"})).result())
+
+        where, message = refused(processor.create(net(attached())).result())
+
+        assert where == "interfaces[0].attach.component"
+        assert "network red is no switch" in message
+
+    def test_two_interfaces_cannot_take_the_same(self, processor: HandlerProcessor) -> None:
+        done(processor.create(vm(vnic())).result())
+
+        _, message = refused(processor.create(net(attached(), attached("i2"))).result())
+
+        assert "untagged on t1 of sw1 is given twice" in message
+
+
+class TestTaps:
+    def test_are_given_once(self, processor: HandlerProcessor) -> None:
+        done(processor.create(vm(vnic())).result())
+
+        taken = processor.create(vm(vnic(port="t1"), sliver="vm-2")).result()
+
+        assert taken.error
+        assert taken.error.field == "components[0].interface.port"
+
+    def test_that_a_service_has_are_left_to_who_names_them(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("t1"))).result())
+
+        done(processor.create(vm(vnic(), sliver="vm-2")).result())
+        done(processor.create(vm(vnic(**to()))).result())
+
+        assert {key[0]: port.source for key, port in fakes.ports.items()} == {
+            "vm-2": "t2",
+            "vm-1": "t1",
+        }
+
+    def test_are_only_what_the_site_says(self, processor: HandlerProcessor) -> None:
+        where, message = refused(processor.create(vm(vnic(port="far"))).result())
+
+        assert where == "components[0].interface.port"
+        assert "taps of sw1: t1, t2" in message
+
+
+class TestWhatHasChangedSince:
+    @pytest.fixture
+    def stitched(self, processor: HandlerProcessor) -> NodeSliver:
+        node = vm(shared(VF, **to()))
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(node).result())
+        return node
+
+    def test_modifying_a_service_says_which_nodes_must_be(
+        self, processor: HandlerProcessor, stitched: NodeSliver, fakes: Substrate
+    ) -> None:
+        outcome = done(processor.modify(net(at("vfs", vlan=101))).result())
+
+        (warning,) = outcome.warnings
+        assert warning == (
+            "modify vm-1: nic was stitched to net-1/i1 with VLAN 100 on vfs of sw1, which now has "
+            "VLAN 101 on vfs of sw1"
+        )
+        again = done(processor.modify(stitched).result())
+        assert again.warnings == ()
+        assert stamp(fakes).interface.vlan == 101
+
+    def test_a_probe_of_the_node_names_it(
+        self, processor: HandlerProcessor, stitched: NodeSliver
+    ) -> None:
+        done(processor.modify(net(at("vfs", vlan=101))).result())
+
+        by_id = done(processor.probe(stitched.ref()).result()).observed
+        by_file = done(processor.probe(stitched).result()).observed
+
+        assert by_id
+        assert by_id.differences == (
+            "components[0].interface.vlan: is 100; the other end has 101: VLAN 101 on vfs of sw1",
+        )
+        assert by_file
+        assert "has VLAN 100, not 101" in by_file.differences[0]
+
+    def test_a_probe_of_the_service_names_a_node_that_is_gone(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(vm(vnic())).result())
+        done(processor.create(net(attached())).result())
+
+        outcome = done(processor.delete(SliverRef(id="vm-1")).result())
+
+        assert outcome.warnings == (
+            "sliver net-1 is still stitched to vm-1/nic: modify or delete it",
+        )
+        found = done(processor.probe(SliverRef(id="net-1", type="L2Bridge")).result()).observed
+        assert found
+        assert "there is no server of sliver vm-1" in found.differences[0]
+
+    def test_a_modification_is_undone_though_the_service_has_changed(
+        self, site: Site, processor: HandlerProcessor, stitched: NodeSliver, fakes: Substrate
+    ) -> None:
+        done(processor.modify(net(at("vfs", vlan=101))).result())
+        unfinished = vm(shared(VF, vlan=101, **to())).model_dump(mode="json", exclude_none=True)
+        Journal(site.state_dir).begin(Operation.MODIFY, unfinished, owns_everything=False)
+
+        (outcome,) = processor.recover(undo=True)
+
+        done(outcome.result())
+        assert stamp(fakes).interface.vlan == 100
+
+
+class TestTheIdOfAService:
+    @pytest.mark.parametrize("ask", [HandlerProcessor.create, HandlerProcessor.plan])
+    def test_is_not_a_nodes_too(
+        self, processor: HandlerProcessor, fakes: Substrate, ask: Callable[..., Any]
+    ) -> None:
+        done(processor.create(net(at("vfs"))).result())
+
+        outcome = ask(processor, vm(sliver="net-1")).result()
+
+        assert outcome.error
+        assert "net-1 is a network service, not a VM" in outcome.error.message
+        assert (list(fakes.services), list(fakes.servers)) == (["net-1"], [])
+
+
+class TestDeletion:
+    def test_of_a_service_that_a_node_is_stitched_to_is_refused(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        done(processor.create(net(at("t1"))).result())
+        done(processor.create(vm(vnic(**to()))).result())
+        service = SliverRef(id="net-1", type="L2Bridge")
+
+        outcome = processor.delete(service).result()
+
+        assert outcome.error
+        assert "vm-1/nic is stitched to interface i1" in outcome.error.message
+        assert (outcome.left, processor.unfinished()) == ((), ())
+        assert list(fakes.services) == ["net-1"]
+        done(processor.delete(SliverRef(id="vm-1")).result())
+        done(processor.delete(service).result())
+        assert not Stitches(site).to("net-1")
+
+    def test_by_another_type_is_refused_and_forgets_nothing(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        done(processor.create(vm(vnic())).result())
+        done(processor.create(net(attached())).result())
+        noted = Stitches(site).of("net-1")
+
+        outcome = processor.delete(SliverRef(id="net-1", type="VM")).result()
+
+        assert outcome.error
+        assert "net-1 is a network service, not a VM" in outcome.error.message
+        assert (list(fakes.services), Stitches(site).of("net-1")) == (["net-1"], noted)
+        assert noted
+
+    def test_a_node_that_was_modified_away_does_not_hold_it(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(net(at("vfs"))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+
+        done(processor.modify(vm()).result())
+
+        done(processor.delete(SliverRef(id="net-1", type="L2Bridge")).result())
+
+    def test_goes_on_where_the_notes_cannot_be_read(
+        self, processor: HandlerProcessor, site: Site, fakes: Substrate
+    ) -> None:
+        done(processor.create(vm(sliver="vm-2")).result())
+        (site.state_dir / "pools.sqlite").write_bytes(b"no database")
+
+        probed, deleted = (
+            processor.probe(vm(sliver="vm-2")),
+            processor.delete_all([vm(sliver="vm-2")]),
+        )
+
+        assert done(probed.result()).observed
+        done(deleted[0].result())
+        assert not fakes.servers
+
+
+class TestSeveral:
+    def test_are_created_each_after_those_that_it_names(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        service = net(attached(), at("t2", "i2"))
+        stitched = vm(vnic(**to("i2")), sliver="vm-2")
+
+        outcomes = [f.result() for f in processor.create_all([stitched, service, vm(vnic())])]
+
+        assert [done(outcome).sliver.id for outcome in outcomes] == ["vm-2", "net-1", "vm-1"]
+        assert fakes.ports["vm-2", "nic"].source == "t2"
+
+    def test_are_deleted_in_reverse_also_by_their_ids(self, processor: HandlerProcessor) -> None:
+        service = net(at("t1"))
+        node = vm(vnic(**to()))
+        for outcome in processor.create_all([service, node]):
+            done(outcome.result())
+
+        outcomes = processor.delete_all([service.ref(), node.ref()])
+
+        assert [done(outcome.result()).sliver.id for outcome in outcomes] == ["net-1", "vm-1"]
+
+    def test_what_names_one_that_failed_is_not_begun(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        fakes.fault("service.apply", kind="fail")
+        alone = vm(sliver="vm-3")
+
+        futures = processor.create_all([vm(vnic(**to())), net(at("t1")), alone])
+        dependent, failed, other = (future.result() for future in futures)
+
+        assert (failed.status, other.status) == (Status.FAILED, Status.DONE)
+        assert dependent.status is Status.FAILED
+        assert dependent.error
+        assert "create of net-1 was not done, which must be first" in dependent.error.message
+        assert list(fakes.servers) == ["vm-3"]
+
+    def test_a_service_stays_if_its_node_could_not_be_deleted(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        service, node = net(at("t1")), vm(vnic(**to()))
+        for outcome in processor.create_all([service, node]):
+            done(outcome.result())
+        fakes.fault("compute.delete", at=0, kind="fail")
+
+        first, second = (f.result() for f in processor.delete_all([service, node]))
+
+        assert second.status is Status.FAILED
+        assert first.error
+        assert "delete of vm-1 was not done, which must be first" in first.error.message
+        assert list(fakes.services) == ["net-1"]
+
+    def test_in_a_circle_are_refused_with_their_names(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        with pytest.raises(InvalidSliver, match=r"in a circle: (vm-1 → net-1|net-1 → vm-1) → "):
+            processor.create_all([vm(vnic(**to())), net(attached())])
+
+        assert not fakes.servers
+
+    def test_a_circle_that_is_closed_later_is_refused_too(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(net(at("t1"))).result())
+        done(processor.create(vm(vnic(**to()), {**vnic(), "id": "nic2"})).result())
+        other = {"id": "i2", "attach": {"sliver": "vm-1", "component": "nic2"}}
+
+        where, message = refused(processor.modify(net(at("t1"), other)).result())
+
+        assert where == "interfaces[1].attach"
+        assert "sliver vm-1 names net-1: each would need the other first" in message
+
+    def test_are_swept_in_order(
+        self, site: Site, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        others = [vm(sliver=f"vm-{n}") for n in range(2, 7)]
+        for future in processor.create_all([net(at("t1")), vm(vnic(**to())), *others]):
+            done(future.result())
+        expected = [other.id for other in others]
+
+        found = processor.find_unexpected(expected)
+        swept = processor.sweep(expected, found.token, at_most=100)
+
+        assert {done(each.result()).sliver.id for each in swept.deletions} == {"vm-1", "net-1"}
+        assert not fakes.services
+
+    def test_a_cancelled_one_holds_up_nobody(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        service, node = processor.create_all([net(at("t1")), vm(vnic(**to()))])
+        node.cancel()
+
+        done(service.result())
+        done(processor.create(vm(vnic(**to()))).result())
+
+    def test_what_is_asked_for_later_comes_later(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        _, made = processor.create_all([net(at("t1")), vm(vnic(**to()))])
+
+        done(processor.delete(SliverRef(id="vm-1")).result())
+
+        done(made.result())
+        assert not fakes.servers
+
+    def test_ports_are_made_after_their_servers(self) -> None:
+        ports = {"id": "p", "network": "red", "ports": [{"id": "a", "server": "vm-1"}]}
+
+        found = needs([VNicPortsSliver.model_validate(ports), vm()])
+
+        assert found == {"p": ("vm-1",), "vm-1": ()}
+
+
+def test_the_command_line_orders_what_its_files_name(site: Site, tmp_path: Path) -> None:
+    slivers: dict[str, NodeSliver | NetworkService] = {
+        "vm": vm(vnic(**to())),
+        "net": net(at("t1")),
+    }
+    for name, sliver in slivers.items():
+        text = sliver.model_dump_json(exclude_none=True)
+        (tmp_path / f"{name}.json").write_text(text)
+    config = tmp_path / "site.json"
+    config.write_text(site.model_dump_json(exclude_none=True))
+    files = [str(tmp_path / f"{name}.json") for name in slivers]
+
+    made = CliRunner().invoke(main, ["create", *files, "--site", str(config), "--json"])
+    gone = CliRunner().invoke(main, ["delete", *files, "--site", str(config), "--json"])
+
+    for result in (made, gone):
+        assert [outcome["status"] for outcome in outcomes_of(result.stdout)] == ["done", "done"]
