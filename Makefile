@@ -146,7 +146,8 @@ test-at-hand: .venv/installed
 # Debian's, unpacked: nothing is installed, and no service begins.
 build/prometheus/usr/bin/prometheus:
 	mkdir -p build/prometheus
-	cd build/prometheus && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb .
+	cd build/prometheus && { apt-get download -q prometheus || { $(SUDO) apt-get update -q && apt-get download -q prometheus; }; }
+	cd build/prometheus && dpkg-deb -x prometheus_*.deb .
 
 test-metrics: .venv/installed build/prometheus/usr/bin/prometheus ## the metrics, dashboard and alerts, with a real Prometheus (20 s)
 	$(PYTHON) -m pytest tests/metrics $(PYTEST_ARGS)
