@@ -115,10 +115,11 @@ bench-worker: worker ## the figures on that worker (10 min)
 	$(PYTHON) -m tests.bench.report
 
 # Each process has two switches of its own. Much of their time is waiting.
+KILLED := tests/network/test_vpn.py::test_killed_between_any_two_changes_each_operation_is_continued
 OWN_SWITCHES := --dist worksteal --tx "2*popen//python=$(NETWORK) private $(PYTHON)"
-test-network: lab ## network services on two Open vSwitches that are started here (4 min)
+test-network: lab ## network services on two Open vSwitches that are started here (4 min; all with WHOLE=1: 6 min)
 	$(NETWORK) install
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(if $(WHOLE),,--deselect $(KILLED)) $(PYTEST_ARGS)
 
 demo-network: lab network ## two VMs on two switches: a segment, routed networks, a mirror (2 min)
 	$(NETWORK) workers

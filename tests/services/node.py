@@ -19,6 +19,8 @@ class Machine:
 
     ask: Callable[..., CompletedProcess[str]]
     """Runs a command there."""
+    loses: int = 0
+    """How many frames may be lost when a link appears."""
 
     def run(self, *argv: str) -> str:
         ended = self.ask(*argv)
@@ -57,8 +59,11 @@ class Node:
         return False
 
     @contextmanager
-    def loses_nothing(self, address: str, but: int = 0) -> Iterator[None]:
-        """See that each of fifty pings a second is answered while the block runs, but for so many."""
+    def loses_nothing(self, address: str) -> Iterator[None]:
+        """See that each of fifty pings a second is answered while the block runs.
+
+        As many as the machine loses may be missing.
+        """
         with ThreadPoolExecutor(1) as thread:
             ended = thread.submit(self.machine.ask, *self._ping("-i", "0.02", address))
             try:
@@ -72,7 +77,7 @@ class Node:
         ]
         assert answered, ended.result()  # the last ones may be under way
         missing = set(range(1, max(answered))) - {*answered}
-        assert len(missing) <= but, f"lost {sorted(missing)} of {max(answered)}"
+        assert len(missing) <= self.machine.loses, f"lost {sorted(missing)} of {max(answered)}"
 
     def _ping(self, *arguments: str) -> tuple[str, ...]:
         return ("ip", "netns", "exec", self.space, "ping", *arguments)
