@@ -72,7 +72,7 @@ def start_dropbear(server: Server, host_key: Path) -> "subprocess.Popen[bytes]":
     unshare = ["unshare", "--mount", "--propagation=slave"]
     command = [*unshare, "sh", "-c", script, "sh", server.home, host_key, str(server.port)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    wait_until("dropbear to listen", lambda: _listens(server.port), timeout=10)
+    wait_until("dropbear to listen", lambda: _listens(server.port), timeout=60)
     return process
 
 

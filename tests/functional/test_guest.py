@@ -349,7 +349,7 @@ def test_a_device_of_a_stopped_domain_is_taken_from_its_definition(
     stop(blank)
     assert all(ALIAS in text for text in definitions(blank).values())
 
-    detach(blank.connect(), blank, ALIAS, timeout=5, where=URI)
+    detach(blank.connect(), blank, ALIAS, timeout=60, where=URI)
 
     assert all(ALIAS not in text for text in definitions(blank).values())
 

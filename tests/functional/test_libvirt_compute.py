@@ -419,7 +419,7 @@ def test_a_stopped_server_takes_devices_for_its_next_start(
 ) -> None:
     compute.stop(SLIVER, timeout=0)
     compute.attach_volume(SLIVER, "data", volumes.create(SLIVER, "data", 1))
-    compute.detach_port(SLIVER, "nic1", timeout=5)
+    compute.detach_port(SLIVER, "nic1", timeout=60)
 
     compute.start(SLIVER)
 

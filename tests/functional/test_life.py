@@ -167,7 +167,7 @@ def root_of(vm: NodeSliver) -> GuestAddress:
 class TestActions:
     def inside(self, processor: HandlerProcessor, vm: NodeSliver, *argv: str) -> str:
         agent = AgentGuest(processor.site, "localhost")
-        return agent.run(root_of(vm), argv, timeout=20).stdout.decode()
+        return agent.run(root_of(vm), argv, timeout=60).stdout.decode()
 
     def test_the_boot_script_has_run_by_its_own_first_line(
         self, processor: HandlerProcessor, shared: NodeSliver

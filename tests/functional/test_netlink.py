@@ -221,7 +221,7 @@ def test_an_uplink_tells_that_its_link_was_changed_and_of_no_other(netns):
     hearing = Hearing()
     thread = threading.Thread(target=uplink.listen, args=(told.put, hearing), daemon=True)
     thread.start()
-    assert told.get(timeout=10) == Change("unknown")
+    assert told.get(timeout=60) == Change("unknown")
 
     changes = []
 

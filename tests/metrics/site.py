@@ -99,7 +99,7 @@ class Rounds:
         servers["grown"] = replace(servers["grown"], cores=7)
         self._processor.watch(notes.put)
         # The repair, what cannot be repaired, and the host that says nothing.
-        assert {notes.get(timeout=20).did.value for _ in range(3)} == {
+        assert {notes.get(timeout=60).did.value for _ in range(3)} == {
             "repaired",
             "reported",
             "deaf",

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/monitoring"
 UNPACKED = ROOT / "build/prometheus/usr/bin"
 ROUNDS = 3
-SOON = 20.0
+SOON = 60.0
 DASHBOARD = json.loads((EXAMPLES / "grafana-dashboard.json").read_text())
 QUERIES = [
     pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
@@ -67,12 +67,12 @@ class Prometheus:
 
     def is_ready(self) -> bool:
         try:
-            return requests.get(f"{self._url}/-/ready", timeout=5).ok
+            return requests.get(f"{self._url}/-/ready", timeout=60).ok
         except requests.ConnectionError:
             return False
 
     def get(self, path: str, **parameters: Any) -> Any:
-        answer = requests.get(f"{self._url}/api/v1/{path}", params=parameters, timeout=10).json()
+        answer = requests.get(f"{self._url}/api/v1/{path}", params=parameters, timeout=60).json()
         assert answer["status"] == "success", answer
         return answer["data"]
 

@@ -52,7 +52,7 @@ class Foreign:
 """
         self._vtysh("-f", "/dev/stdin", stdin=text)
 
-    def learns(self, subnet: str, within: float = 10) -> bool:
+    def learns(self, subnet: str, within: float = 60) -> bool:
         """Return whether it has a route to a subnet by BGP."""
         until = monotonic() + within
         while monotonic() < until:

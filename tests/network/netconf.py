@@ -22,7 +22,7 @@ def refusal(services: Json) -> str:
     config.extend(model().from_raw({ROOT: services}).to_xml())
     config[0].set(f"{{{_BASE}}}operation", "replace")
     document = ET.tostring(config, "unicode")
-    with manager.connect_uds(path=f"{STATE}/netconf/session.sock", timeout=10) as session:
+    with manager.connect_uds(path=f"{STATE}/netconf/session.sock", timeout=60) as session:
         try:
             session.edit_config(document, target="running")
         except RPCError as error:

@@ -52,7 +52,7 @@ def site(nso: Controller, tmp_path: Path) -> Iterator[Site]:
         "state_dir": tmp_path,
         "drivers": dict.fromkeys(("L2Bridge", "L2PTP", "L2STS"), "nso"),
         "services": {"nso": {"url": url, "user": USER, "password_file": password}},
-        "limits": {"call": 5.0, "unanswered": 0.0, "busy": 0.1},
+        "limits": {"call": 60.0, "unanswered": 0.0, "busy": 0.1},
     }
     yield Site.model_validate(values)
     end()
@@ -175,13 +175,13 @@ class TestFailures:
     def test_a_change_that_comes_after_it_was_given_up_is_named_and_removed(
         self, site: Site, nso: Controller, network: Switches, sliver: str
     ) -> None:
-        limits = site.limits.model_copy(update={"call": 0.8, "unanswered": 60.0, "undo": 1.0})
+        limits = site.limits.model_copy(update={"call": 4.0, "unanswered": 60.0, "undo": 4.0})
         late = nso.fault("PATCH", "services", "late")
         with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
             given_up = processor.create(bridge(sliver, 100, 200)).result()
             assert any("PATCH" in said for said in given_up.left)
             nso.released.set()
-            assert late.over.wait(10)
+            assert late.over.wait(60)
             assert network.read("sw1")
 
         with HandlerProcessor(site) as processor:

@@ -41,7 +41,7 @@ def site(lab_site: Site, away: socket.socket) -> Site:
     }
     document = lab_site.model_dump()
     document["switches"] |= values
-    document["limits"] |= {"search": 0.1, "call": 2}
+    document["limits"] |= {"search": 0.1, "call": 8}
     return Site.model_validate(document)
 
 

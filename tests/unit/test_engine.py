@@ -392,7 +392,7 @@ class TestInterrupted:
     def test_a_failure_is_the_error_also_if_it_comes_after_the_interruption(
         self, go: Go, there: set[str], log: list[str], interruption: Interruption
     ) -> None:
-        begun, interrupted = threading.Barrier(2, timeout=5), threading.Event()
+        begun, interrupted = threading.Barrier(2, timeout=60), threading.Event()
 
         class Waiting(Thing):
             def make(self) -> None:
@@ -403,7 +403,7 @@ class TestInterrupted:
         class Failing(Thing):
             def make(self) -> None:
                 begun.wait()
-                assert interrupted.wait(5)
+                assert interrupted.wait(60)
                 super().make()
 
         def tell(event: Event) -> None:

@@ -107,7 +107,7 @@ def test_an_address_that_does_not_answer_is_passed_over(
 
 
 def test_it_is_seen_without_logging_in_whether_a_guest_listens(ssh: SshGuest) -> None:
-    wait_until("it to listen", lambda: ssh.listens(GUEST), timeout=10)
+    wait_until("it to listen", lambda: ssh.listens(GUEST), timeout=60)
     absent = GuestAddress("sliver", "sliver-node", USER, ("127.0.0.9",))
     assert not any(ssh.listens(absent) for _ in range(20))
     assert not ssh.listens(GuestAddress("sliver", "sliver-node", USER))
@@ -120,7 +120,7 @@ def test_one_connection_serves_one_command_after_the_other(
     connect = mocker.spy(paramiko.SSHClient, "connect")
 
     for _ in range(3):
-        assert ssh.run(GUEST, ("true",), timeout=10).code == 0
+        assert ssh.run(GUEST, ("true",), timeout=60).code == 0
 
     assert connect.call_count == 1
 
@@ -164,7 +164,7 @@ def test_a_server_that_says_nothing_is_given_up(
 def test_the_remote_shell_gets_every_argument_quoted(ssh: SshGuest) -> None:
     hostile = "$(touch x) `id` 'quoted' \"twice\" ; \\ * ~ \n ü"
 
-    result = ssh.run(GUEST, ("printf", "%s", hostile), timeout=10)
+    result = ssh.run(GUEST, ("printf", "%s", hostile), timeout=60)
 
     assert result == CommandResult(0, hostile.encode())
 
@@ -172,7 +172,7 @@ def test_the_remote_shell_gets_every_argument_quoted(ssh: SshGuest) -> None:
 def test_a_command_reads_its_input_and_reports_code_and_both_outputs(ssh: SshGuest) -> None:
     script = "cat; echo wrong >&2; exit 3"
 
-    result = ssh.run(GUEST, ("sh", "-c", script), b"\x00\xffbytes", timeout=10)
+    result = ssh.run(GUEST, ("sh", "-c", script), b"\x00\xffbytes", timeout=60)
 
     assert result == CommandResult(3, b"\x00\xffbytes", b"wrong\n")
 
@@ -275,7 +275,7 @@ def test_a_write_that_broke_off_leaves_the_old_keys(ssh: SshGuest, server: Serve
     before = server.keys.read_text()
     argv = ("sh", "-c", guest_ssh._WRITE_KEYS, "sh", "100")
 
-    assert ssh.run(GUEST, argv, b"half a", timeout=10).code != 0
+    assert ssh.run(GUEST, argv, b"half a", timeout=60).code != 0
 
     assert server.keys.read_text() == before
 

@@ -781,7 +781,7 @@ class TestMany:
 
         assert outcome.error
         assert outcome.error.kind == "SliverBusy"
-        wait_until("the claim to end", lambda: not claimed(site), timeout=5)
+        wait_until("the claim to end", lambda: not claimed(site), timeout=60)
 
     def test_a_claim_that_has_expired_in_the_queue_is_made_anew(
         self, site: Site, hosts: dict[str, Substrate], auto: MakeVm

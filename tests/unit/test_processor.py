@@ -46,7 +46,7 @@ class Gate:
         def call(method: str, effect: Callable[[], object]) -> object:
             if method == "compute.create":
                 self.reached.release()
-                self.opened.wait(10)
+                self.opened.wait(60)
             if method in {"compute.create", "compute.delete"}:
                 self.order.append(method)
             return inner(method, effect)
@@ -55,7 +55,7 @@ class Gate:
 
     def wait_for(self, number: int) -> None:
         for _ in range(number):
-            assert self.reached.acquire(timeout=10)
+            assert self.reached.acquire(timeout=60)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def connect(slow: Slow) -> Callable[[], Reached]:
 
 
 def eventually(so: Callable[[], bool]) -> None:
-    wait_until("it", so, timeout=10)
+    wait_until("it", so, timeout=60)
 
 
 class Silent:
@@ -144,7 +144,7 @@ class TestTheConsole:
 
     @pytest.mark.usefixtures("at_once")
     def test_is_read_while_the_ssh_server_says_nothing(self, guest: Guest, silent: Silent) -> None:
-        guest.meet(lambda: "the key", timeout=5)
+        guest.meet(lambda: "the key", timeout=60)
 
         assert silent.said == ["the key"]
 
@@ -159,7 +159,7 @@ class TestTheConsole:
     ) -> None:
         silent.answers = True
 
-        guest.meet(lambda: "the key", timeout=5)
+        guest.meet(lambda: "the key", timeout=60)
 
         assert silent.said == ["the key"]
 
@@ -168,7 +168,7 @@ class TestTheConsole:
     def test_is_read_again_when_the_api_has_trouble(self, guest: Guest, error: Exception) -> None:
         console = MagicMock(side_effect=[error, "the key"])
 
-        guest.meet(console, timeout=5)
+        guest.meet(console, timeout=60)
 
         assert console.call_count == 2
 
@@ -297,7 +297,7 @@ class TestALogin:
             threading.Timer(0.2, proxy.speaks.set).start()
             return KEYS.format(key=dropbear.host_key)
 
-        guest.meet(speaks_late, timeout=10)
+        guest.meet(speaks_late, timeout=60)
         ssh.wait(GUEST, timeout=30)
 
         assert ssh.run(GUEST, ("true",), timeout=30).code == 0

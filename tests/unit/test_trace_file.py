@@ -126,7 +126,7 @@ class TestAFile:
 class TestARecording:
     def test_has_calls_of_functions_on_a_worker_within_the_drivers_call(self) -> None:
         with recording() as found, span("create", sliver="s1"), span("uplink.vfs", host="w1"):
-            LocalHost("w1").call("files.resolve", timeout=5, path="/proc/self")
+            LocalHost("w1").call("files.resolve", timeout=60, path="/proc/self")
 
         function, call, operation = found.spans
         assert (function.name, function.attributes) == ("files.resolve", {"host": "w1"})
