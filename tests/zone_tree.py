@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,18 +14,13 @@ import httpx
 
 from fabric_direct.forks import cached_property
 from tests.conftest import FAKE_DRIVERS
+from tests.ports import free_port
 
 FABRIC_DIRECT = (sys.executable, "-c", "from fabric_direct.cli import main; main()")
 _START, _END = 180.0, 60.0
 """Seconds that a server may take to start, and to end."""
 SMALL = {"capacities": {"core": 1, "ram": 1, "disk": 1}, "image": "tiny"}
 GPU = {"id": "gpu", "type": "GPU"}
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def fake_site(
@@ -46,7 +40,7 @@ def fake_site(
         "hosts": {host: {} for host in hosts} or {f"nothing-{name}": {}},
         "fake": {"hosts": hosts},
         "networks": {"red": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},
-        "zone": {"own_hosts": bool(hosts), "refresh": 1, **zone},
+        "zone": {"own_hosts": bool(hosts), "refresh": 3, **zone},
     } | values
 
 

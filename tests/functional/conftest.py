@@ -14,6 +14,7 @@ from fabric_direct.config import ImageSettings, Site
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import Unreachable
+from tests.absent import absent
 from tests.functional.apart import NUMBER, TAG, subnet
 from tests.limits import PATIENT
 
@@ -33,14 +34,14 @@ def connection() -> libvirt.virConnect:
     try:
         return connect(URI)
     except Unreachable as error:
-        pytest.skip(f"no libvirt here: {error}")
+        absent(f"no libvirt here: {error}")
 
 
 @pytest.fixture(scope="session")
 def guest_image() -> Path:
     """The tiny guest's image, or the command that builds it."""
     if not IMAGE.exists():
-        pytest.skip(f"no {IMAGE}: labs/local/lab image")
+        absent(f"no {IMAGE}: labs/local/lab image")
     return IMAGE
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from fabric_direct.config import Host, Site
 from fabric_direct.deadline import wait_until
+from tests.ports import free_port
 
 USER = pwd.getpwuid(os.geteuid()).pw_name
 
@@ -100,14 +101,6 @@ def new_key(path: Path) -> str:
     public = f"{key.get_name()} {key.get_base64()}"
     path.with_suffix(".pub").write_text(f"{public} site\n")
     return public
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _listens(port: int) -> bool:

@@ -307,7 +307,7 @@ class TestDebian:
     def test_that_is_busy_with_a_volume_keeps_it_and_the_modification_is_taken_back(
         self, processor: HandlerProcessor, modified: Outcome, inside: Inside
     ) -> None:
-        script = "cd /data && exec sleep 60 >/dev/null 2>&1 &"
+        script = "cd /data && exec sleep infinity >/dev/null 2>&1 &"
         inside("sh", "-c", script)
 
         outcome = processor.modify(without(self.whole, "data")).result()

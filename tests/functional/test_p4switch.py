@@ -15,11 +15,11 @@ from fabric_direct.p4_switches import Switch
 from tests.functional.ssh_server import (
     USER,
     Server,
-    free_port,
     make_host_key,
     new_key,
     start_dropbear,
 )
+from tests.ports import free_port
 
 _REAL = (
     *("sh", "touch", "rm", "cat", "sed", "head", "grep", "cut", "mkdir", "chmod", "mv", "sleep"),

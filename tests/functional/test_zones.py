@@ -120,7 +120,7 @@ def _grow(tree: Tree) -> None:
         "wrong-ca": east.as_child(ca_file=str(stranger.file), **token),
         "late": tree.late.as_child(),
     }
-    tree.add("troubled", zone={"children": wrong | doors, "deadline": 2})
+    tree.add("troubled", zone={"children": wrong | doors, "deadline": 6})
 
 
 def _end(tree: Tree) -> None:
@@ -136,7 +136,7 @@ def _hear(tree: Tree) -> None:
         until(lambda zone=tree.zones[name], n=hosts: zone.view()["capabilities"]["hosts"] == n)
 
 
-def until(so: Callable[[], bool], seconds: float = 30) -> None:
+def until(so: Callable[[], bool], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not so():
         assert time.monotonic() < end
@@ -378,7 +378,7 @@ class TestARing:
 
     def test_counts_each_zone_once(self, tree: Tree) -> None:
         until(lambda: all(child["heard"] for child in tree.ring_a.view()["children"]))
-        time.sleep(2.5)  # each has heard what the other counts
+        time.sleep(7)  # each has heard what the other counts
 
         assert tree.ring_a.view()["capabilities"]["hosts"] == 1
 
@@ -433,7 +433,7 @@ class TestChildrenThatGoWrong:
         found = tree.troubled.select(new, small=needs("small", 2))
 
         why = {each["zone"]: each["why"] for each in found["left_out"]}
-        assert "1.8 s" in why["hangs"]
+        assert "5.4 s" in why["hangs"]
         assert "HTTP status 500" in why["fails"]
         assert "longer than 4 MiB" in why["floods"]
         assert "not JSON" in why["babbles"]

@@ -8,7 +8,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,8 @@ from typing import Any
 import pytest
 import requests
 import yaml
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/monitoring"
@@ -44,11 +45,6 @@ def tool(name: str) -> str:
     if not found:
         pytest.skip(f"{name} is not installed: `make test-metrics` unpacks Debian's")
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def in_time(so: Callable[[], Any]) -> Any:

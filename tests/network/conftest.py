@@ -13,6 +13,7 @@ from fabric_direct.config import Site
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.network_services import SERVICES
 from fabric_direct.processor import HandlerProcessor
+from tests.absent import absent
 from tests.network.wire import Wire
 from tests.services.node import Machine, Nodes
 
@@ -45,9 +46,9 @@ def ofctl(switch: str, verb: str, bridge: str) -> str:
 @pytest.fixture(scope="session", autouse=True)
 def switches() -> None:
     if not shutil.which("ovs-vswitchd"):
-        pytest.skip("Open vSwitch is not installed: labs/network/lab install")
+        absent("Open vSwitch is not installed: labs/network/lab install")
     if subprocess.run([str(LAB), "status"], check=False, capture_output=True).returncode:
-        pytest.skip("the lab's switches do not answer: labs/network/lab up")
+        absent("the lab's switches do not answer: labs/network/lab up")
 
 
 @pytest.fixture

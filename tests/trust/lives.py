@@ -4,7 +4,8 @@ A life is a sliver that is created, modified, acted on and deleted; each has an 
 after 100 lives and at the end, in a processor that stays:
 
 - the objects that Python's garbage collector knows: exact, and what one life leaves shows as thousands;
-- the memory of the process (RSS) when free memory was given back: what libraries in C keep;
+- the memory of the process (resident, of no file) when free memory was given back: what
+  libraries in C keep;
 - open descriptors, threads, and files below ``state_dir``.
 
 ``python -m tests.trust lives`` does it on the fakes, and with ``--libvirt`` on this machine's libvirt.
@@ -12,7 +13,7 @@ after 100 lives and at the end, in a processor that stays:
 
 import ctypes
 import gc
-import os
+import re
 import shutil
 import tempfile
 import threading
@@ -42,7 +43,7 @@ class Measured:
 
     objects: int
     kib: int
-    """Memory that is resident."""
+    """Memory that is resident and of no file: pages of files come and go."""
     descriptors: int
     threads: int
     files: int
@@ -54,10 +55,11 @@ def measure(state_dir: Path) -> Measured:
     while gc.collect():
         pass
     ctypes.CDLL(None).malloc_trim(0)
-    resident = int(Path("/proc/self/statm").read_text().split()[1])
+    status = Path("/proc/self/status").read_text()
+    resident = int(re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)[1])
     return Measured(
         objects=len(gc.get_objects()),
-        kib=resident * os.sysconf("SC_PAGE_SIZE") // 1024,
+        kib=resident,
         descriptors=sum(1 for _ in Path("/proc/self/fd").iterdir()),
         threads=threading.active_count(),
         files=sum(1 for _ in state_dir.rglob("*")),

@@ -24,6 +24,7 @@ import pytest
 
 from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
+from tests.absent import absent
 from tests.limits import PATIENT
 
 LAB = Path(__file__).parents[2] / "labs/worker/lab"
@@ -255,7 +256,7 @@ def _lab(command: str, number: str) -> str:
     env = os.environ | {"FABRIC_WORKER": number}
     ended = subprocess.run([LAB, command], capture_output=True, text=True, check=False, env=env)
     if ended.returncode:
-        pytest.skip(f"no worker here: FABRIC_WORKER={number} {LAB} up")
+        absent(f"no worker here: FABRIC_WORKER={number} {LAB} up")
     return ended.stdout
 
 
@@ -286,7 +287,7 @@ def worker(worker_id: str) -> Iterator[Worker]:
     number = _number(worker_id)
     worker = Worker.of(_lab("env", number))
     if not _answers(worker.ssh_port):
-        pytest.skip(f"the worker does not answer: FABRIC_WORKER={number} {LAB} up")
+        absent(f"the worker does not answer: FABRIC_WORKER={number} {LAB} up")
     with alone(worker):
         yield worker
 
