@@ -83,7 +83,7 @@ def vpn(
 @pytest.fixture
 def site(lab_site: Site) -> Site:
     """Return the site, where a daemon that does not answer is not waited for long."""
-    limits = lab_site.limits.model_copy(update={"call": 12.0})
+    limits = lab_site.limits.model_copy(update={"call": 6.0})
     return lab_site.model_copy(update={"limits": limits})
 
 

@@ -368,7 +368,7 @@ def end_waiting() -> None:
     """Let the poller's threads end: their requests would be the next test's."""
     for thread in threading.enumerate():
         if thread.name in {"fabric-direct-servers", "fabric-direct-ports", "fabric-direct-volumes"}:
-            thread.join(10)
+            thread.join(60)
 
 
 class LoopbackCloud(OpenStackApi):

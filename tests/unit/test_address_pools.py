@@ -39,7 +39,7 @@ NET6 = network(subnet6="fd00::/64")
 
 @pytest.fixture
 def pools(tmp_path: Path) -> Pools:
-    return Pools(tmp_path / "state" / "pools.sqlite", timeout=20)
+    return Pools(tmp_path / "state" / "pools.sqlite", timeout=60)
 
 
 def hold(pools: Pools, sliver: str, settings: SiteNetwork = NET, **asked: Any) -> Held:
@@ -94,12 +94,12 @@ def test_a_nic_that_gets_no_address_holds_nothing(pools):
 def test_a_mac_follows_from_the_ids_and_is_one_of_qemus(pools, tmp_path):
     held = hold(pools, "a")
     assert held.mac.startswith("52:54:00:")
-    assert hold(Pools(tmp_path / "other.sqlite", timeout=20), "a").mac == held.mac
+    assert hold(Pools(tmp_path / "other.sqlite", timeout=60), "a").mac == held.mac
     assert hold(pools, "b").mac != held.mac
 
 
 def test_a_derived_mac_that_is_held_already_is_passed_over(pools, tmp_path):
-    derived = hold(Pools(tmp_path / "other.sqlite", timeout=20), "a").mac
+    derived = hold(Pools(tmp_path / "other.sqlite", timeout=60), "a").mac
     hold(pools, "b", mac=derived)
     assert hold(pools, "a").mac != derived
 
@@ -198,7 +198,7 @@ def test_what_is_given_up_twice_is_given_up(pools):
 
 def test_what_is_held_survives_a_restart(pools, tmp_path):
     held = hold(pools, "a", NET6)
-    later = Pools(tmp_path / "state" / "pools.sqlite", timeout=20)
+    later = Pools(tmp_path / "state" / "pools.sqlite", timeout=60)
     assert later.of_sliver("a", "localhost") == (held,)
     assert hold(later, "b").ipv4 != held.ipv4
 

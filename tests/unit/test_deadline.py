@@ -144,7 +144,7 @@ def test_a_deadline_can_be_renewed() -> None:
 def test_waiting_asks_until_it_is_so() -> None:
     answers = iter([False, False, True])
 
-    wait_until("it", lambda: next(answers), timeout=10)
+    wait_until("it", lambda: next(answers), timeout=60)
 
     assert next(answers, "no more") == "no more"
 
@@ -233,7 +233,7 @@ class TestQuestionsThatAreAskedAtOnce:
         together = threading.Barrier(3)
 
         def question(answer: int) -> int:
-            together.wait(30)
+            together.wait(60)
             return answer
 
         assert at_once(*(partial(question, number) for number in range(3))) == (0, 1, 2)

@@ -90,7 +90,7 @@ def test_stages_run_one_after_the_other(go: Go, there: set[str], log: list[str])
 
 
 def test_steps_of_a_stage_run_at_the_same_time(go: Go, there: set[str], log: list[str]) -> None:
-    meeting = threading.Barrier(3, timeout=5)
+    meeting = threading.Barrier(3, timeout=60)
 
     class Meeting(Thing):
         def make(self) -> None:
@@ -284,7 +284,7 @@ def test_a_step_that_was_made_is_undone_only_after_its_whole_stage_has_ended(
 
     class Slow(Thing):
         def make(self) -> None:
-            assert failed.wait(5)
+            assert failed.wait(60)
             super().make()
 
     go([Failing("a", there, log, fail="make"), Slow("b", there, log)])
@@ -297,7 +297,7 @@ def test_a_step_that_was_made_is_undone_only_after_its_whole_stage_has_ended(
 def test_the_steps_of_a_stage_are_undone_at_the_same_time(
     go: Go, there: set[str], log: list[str]
 ) -> None:
-    meeting = threading.Barrier(3, timeout=5)
+    meeting = threading.Barrier(3, timeout=60)
 
     class Meeting(Thing):
         def undo(self) -> None:

@@ -127,7 +127,7 @@ class Slow:
     @forks.cached_property
     def value(self) -> int:
         self.begun.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
         self.times += 1
         return 7
 
@@ -145,14 +145,14 @@ class TestACachedProperty:
         slow, other = Slow(), Slow()
         thread = threading.Thread(target=lambda: slow.value)
         thread.start()
-        assert slow.begun.wait(30)
+        assert slow.begun.wait(60)
         other.go_on.set()
 
         def computes() -> bool:
             found: list[int] = []
             inner = threading.Thread(target=lambda: found.append(other.value), daemon=True)
             inner.start()
-            inner.join(10)
+            inner.join(60)
             return found == [7]
 
         computed = in_child(computes)

@@ -136,7 +136,7 @@ def test_a_guest_that_does_not_listen_is_unreachable(
     with pytest.raises(Unreachable, match="does not answer"):
         ssh.wait(GUEST, timeout=0.1)
     with pytest.raises(Unreachable, match="cannot log in to guest sliver-node"):
-        ssh.run(GUEST, ("true",), timeout=5)
+        ssh.run(GUEST, ("true",), timeout=60)
 
 
 def test_a_guest_that_does_not_have_the_sites_key_is_unreachable(
@@ -146,7 +146,7 @@ def test_a_guest_that_does_not_have_the_sites_key_is_unreachable(
 
     assert not ssh.ping(GUEST)
     with pytest.raises(Unreachable, match=r"Authentication failed.*the site's key"):
-        ssh.run(GUEST, ("true",), timeout=5)
+        ssh.run(GUEST, ("true",), timeout=60)
 
 
 def test_a_server_that_says_nothing_is_given_up(
@@ -206,12 +206,12 @@ def test_a_connection_that_is_gone_when_the_time_is_over_ends_the_command_all_th
         raise EOFError
 
     channel.close.side_effect = gone
-    channel.exec_command.side_effect = lambda _: over.wait(10)
+    channel.exec_command.side_effect = lambda _: over.wait(60)
     mocker.patch.object(guest_ssh, "_communicate", return_value=CommandResult(0))
     with pytest.raises(TimedOut):
         guest_ssh._run(client, "sleep 9", b"", Deadline.within(0.05))
     for timer in [t for t in threading.enumerate() if isinstance(t, threading.Timer)]:
-        timer.join(10)
+        timer.join(60)
 
 
 def test_the_end_of_the_boot_is_seen_by_its_mark(

@@ -61,7 +61,7 @@ class Held:
             self.reached.set()
             interruption = deadline.interruption()
             assert interruption
-            assert interruption.begun.wait(30)
+            assert interruption.begun.wait(60)
             self.interrupted()
             return self._call(driver, *args, **kw) if ends else self.released.wait(60)
 
@@ -85,9 +85,9 @@ class TestAProcessor:
             with monkeypatch.context() as patch:
                 held.patch(patch, ends=ends)
                 future = ask(processor, vm())
-                assert held.reached.wait(30)
+                assert held.reached.wait(60)
                 processor.interrupt()
-                outcome = future.result(30)
+                outcome = future.result(60)
             held.released.set()
             return outcome
 
@@ -185,16 +185,16 @@ class TestAProcessor:
         def held(*args: Any, **kw: Any) -> Any:
             entry = begin(*args, **kw)
             reached.set()
-            assert go.wait(30)
+            assert go.wait(60)
             return entry
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Journal, "begin", held)
             future = processor.create(vm())
-            assert reached.wait(30)
+            assert reached.wait(60)
             processor.interrupt()
             go.set()
-            outcome = future.result(30)
+            outcome = future.result(60)
 
         assert outcome.error
         assert outcome.error.message.endswith("was interrupted before it changed anything")
@@ -207,11 +207,11 @@ class TestAProcessor:
         held = Held(FakeCompute, "create")
         held.patch(monkeypatch)
         first, second = processor.create(vm()), processor.delete(vm())
-        assert held.reached.wait(30)
+        assert held.reached.wait(60)
 
         assert processor.interrupt() == (vm().ref(),)
 
-        assert (second.cancelled(), first.result(30).error is not None) == (True, True)
+        assert (second.cancelled(), first.result(60).error is not None) == (True, True)
         with pytest.raises(Conflict, match="shut down"):
             processor.create(vm())
 
@@ -220,7 +220,7 @@ class TestAProcessor:
     ) -> None:
         with exclusive(sliver_lock(site.state_dir, "sliver-1"), "it", timeout=1):
             processor._interruption.begin()
-            outcome = processor.create(vm()).result(30)
+            outcome = processor.create(vm()).result(60)
 
         assert outcome.error
         assert "interrupted while waiting for another process" in outcome.error.message

@@ -86,7 +86,7 @@ def test_waits_until_all_have_left(queue: KeyedQueue, put: Put) -> None:
     assert not waited.is_set()
     queue.leave("b")
 
-    thread.join(5)
+    thread.join(60)
     assert waited.is_set()
 
 

@@ -22,7 +22,7 @@ def test_a_host_that_does_not_answer_holds_up_nobody_who_wants_another(
     def open_(uri: str) -> Mock:
         if uri == "test:dead":
             asked.set()
-            answers.wait(20)
+            answers.wait(60)
         return Mock(name=uri)
 
     mocker.patch.object(libvirt, "open", open_)
@@ -30,10 +30,10 @@ def test_a_host_that_does_not_answer_holds_up_nobody_who_wants_another(
     mocker.patch.dict(module._connections, clear=True)
     waiting = threading.Thread(target=module.connect, args=("test:dead",))
     waiting.start()
-    asked.wait(20)
+    asked.wait(60)
     other = threading.Thread(target=module.connect, args=("test:alive",))
     other.start()
-    other.join(10)
+    other.join(60)
 
     assert "test:alive" in module._connections
     answers.set()

@@ -759,7 +759,7 @@ class TestMany:
 
         def call(method: str, effect: Callable[[], object]) -> object:
             if method == "compute.create":
-                gate.wait(10)
+                gate.wait(60)
             return inner(method, effect)
 
         hosts["w1"].call = call  # type: ignore[method-assign,assignment]
@@ -769,7 +769,7 @@ class TestMany:
             assert waiting.cancel()
             assert claimed(site) == ["s0"]
             gate.set()
-            done(running.result(10))
+            done(running.result(60))
 
     def test_one_that_cannot_begin_gives_up_its_claim(
         self, processor: HandlerProcessor, site: Site, auto: MakeVm

@@ -1180,20 +1180,20 @@ def test_a_start_that_fails_is_explained_by_nova(nova: Nova) -> None:
 
 def test_a_running_server_is_stopped(nova: Nova) -> None:
     nova.lists([server()], [server(task="powering-off")], [server("SHUTOFF")])
-    nova.compute().stop("s-1", timeout=5)
+    nova.compute().stop("s-1", timeout=60)
     assert nova.calls == [BY_TAG, act({"os-stop": None}), POLL, POLL]
 
 
 def test_a_stopped_server_is_not_stopped(nova: Nova) -> None:
     nova.lists([server("SHUTOFF")])
-    nova.compute().stop("s-1", timeout=5)
+    nova.compute().stop("s-1", timeout=60)
     assert nova.calls == [BY_TAG]
 
 
 def test_a_guest_that_went_off_by_itself_meanwhile_is_stopped(nova: Nova) -> None:
     nova.refuses("POST", f"/servers/{ID}/action", 409, "Cannot 'stop' … in vm_state stopped")
     nova.lists([server()], [server("SHUTOFF")])
-    nova.compute().stop("s-1", timeout=5)
+    nova.compute().stop("s-1", timeout=60)
     assert nova.calls == [BY_TAG, act({"os-stop": None}), BY_TAG]
 
 
@@ -1201,7 +1201,7 @@ def test_a_server_that_may_not_be_stopped_is_told_in_novas_words(nova: Nova) -> 
     nova.refuses("POST", f"/servers/{ID}/action", 409, f"Instance {ID} is locked")
     nova.lists([server()])
     with pytest.raises(Conflict, match="is locked"):
-        nova.compute().stop("s-1", timeout=5)
+        nova.compute().stop("s-1", timeout=60)
 
 
 def test_a_guest_that_does_not_go_off_in_time_ends_the_wait(nova: Nova) -> None:
@@ -1218,7 +1218,7 @@ def test_a_reboot_is_waited_for_and_nova_asked_how_it_ended(
     event = {"event": "compute_reboot_instance", "result": None}
     nova.says(event, action="reboot")
     nova.says(event | {"result": "Success"}, action="reboot")
-    nova.compute().reboot("s-1", hard=hard, timeout=5)
+    nova.compute().reboot("s-1", hard=hard, timeout=60)
     asked = act({"reboot": {"type": kind}})
     assert nova.calls == [BY_TAG, asked, POLL, POLL, ACTION, ACTION]
 
@@ -1229,13 +1229,13 @@ def test_a_reboot_that_fails_is_explained_by_nova(nova: Nova) -> None:
         {"event": "compute_reboot_instance", "result": "Error", "details": "no"}, action="reboot"
     )
     with pytest.raises(DriverError, match=rf"cannot reboot server {ID} \(cloud test\): no"):
-        nova.compute().reboot("s-1", hard=True, timeout=5)
+        nova.compute().reboot("s-1", hard=True, timeout=60)
 
 
 def test_a_reboot_of_what_is_not_there_is_refused(nova: Nova) -> None:
     nova.lists([])
     with pytest.raises(NotFound, match="no server of sliver s-1"):
-        nova.compute().reboot("s-1", hard=True, timeout=5)
+        nova.compute().reboot("s-1", hard=True, timeout=60)
 
 
 def test_what_changes_by_itself_is_read_past_the_read_cache(nova: Nova) -> None:
@@ -1601,20 +1601,20 @@ def test_a_port_is_unplugged_and_waited_for(nova: Nova) -> None:
     nova.lists([server()])
     nova.api.answer("DELETE", "compute", f"/servers/{ID}/os-interface/{PORT}", status=202)
     sees_ports(nova, [neutron_port()], [neutron_port()], [neutron_port(device_id="")])
-    nova.compute().detach_port("s-1", "nic1", timeout=5)
+    nova.compute().detach_port("s-1", "nic1", timeout=60)
     assert nova.calls == [BY_TAG, PORTS, UNPLUG_PORT, PORT_POLL, PORT_POLL]
 
 
 def test_a_port_that_is_not_plugged_in_is_not_unplugged(nova: Nova) -> None:
     nova.lists([server()])
     sees_ports(nova, [neutron_port(device_id=""), neutron_port("nic2", id=PORT2)])
-    nova.compute().detach_port("s-1", "nic1", timeout=5)
+    nova.compute().detach_port("s-1", "nic1", timeout=60)
     assert nova.calls == [BY_TAG, PORTS]
 
 
 def test_a_port_of_no_server_is_not_unplugged(nova: Nova) -> None:
     nova.lists([])
-    nova.compute().detach_port("s-1", "nic1", timeout=5)
+    nova.compute().detach_port("s-1", "nic1", timeout=60)
     assert nova.calls == [BY_TAG]
 
 
@@ -1644,7 +1644,7 @@ def test_a_port_of_another_sliver_is_unplugged_by_the_stamp_of_its_holder(nova: 
     nova.api.answer("DELETE", "compute", f"/servers/{ID}/os-interface/{PORT}", status=202)
     sees_ports(nova, [held_port()], [held_port(device_id="")])
 
-    nova.compute().detach_port("s-1", "p1", timeout=5, holder="net-1")
+    nova.compute().detach_port("s-1", "p1", timeout=60, holder="net-1")
 
     assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, PORT_POLL]
 
@@ -1654,7 +1654,7 @@ def test_a_port_of_a_server_that_is_being_deleted_goes_with_it(nova: Nova) -> No
     nova.refuses("DELETE", f"/servers/{ID}/os-interface/{PORT}", 409, "task_state deleting")
     sees_ports(nova, [held_port()], [held_port(device_id="")])
 
-    nova.compute().detach_port("s-1", "p1", timeout=5, holder="net-1")
+    nova.compute().detach_port("s-1", "p1", timeout=60, holder="net-1")
 
     assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, POLL, POLL, PORT_POLL]
 
@@ -1665,7 +1665,7 @@ def test_a_port_of_a_server_that_is_being_rebooted_is_unplugged_afterwards(nova:
     nova.answers(UNPLUG_PORT, (409, refusal), (202, None))
     sees_ports(nova, [held_port()], [held_port(device_id="")])
 
-    nova.compute().detach_port("s-1", "p1", timeout=5, holder="net-1")
+    nova.compute().detach_port("s-1", "p1", timeout=60, holder="net-1")
 
     assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, POLL, POLL, UNPLUG_PORT, PORT_POLL]
 
@@ -1801,7 +1801,7 @@ def test_a_volume_is_unplugged_until_cinder_and_nova_have_forgotten_it(nova: Nov
     nova.has(volumes=[cinder_volume("in-use", ID)])
     takes_volumes(nova)
     sees_volume(nova, cinder_volume("detaching", ID), cinder_volume("available"))
-    nova.compute().detach_volume("s-1", "data", timeout=5)
+    nova.compute().detach_volume("s-1", "data", timeout=60)
     assert nova.calls == [BY_TAG, VOLUMES, UNPLUG_VOLUME, VOLUME_POLL, VOLUME_POLL, POLL, POLL]
 
 
@@ -1810,7 +1810,7 @@ def test_a_volume_that_is_not_plugged_in_is_not_unplugged(
     nova: Nova, there: list[dict[str, Any]]
 ) -> None:
     nova.lists(there)
-    nova.compute().detach_volume("s-1", "data", timeout=5)
+    nova.compute().detach_volume("s-1", "data", timeout=60)
     assert nova.calls == [BY_TAG]
 
 
@@ -1844,7 +1844,7 @@ def test_a_volume_that_an_earlier_call_is_unplugging_is_waited_for(nova: Nova) -
     words = "Invalid volume: Unable to detach volume. Volume status must be 'in-use' …"
     nova.refuses("DELETE", f"/servers/{ID}/os-volume_attachments/{DISK}", 400, words)
     sees_volume(nova, cinder_volume("available"))
-    nova.compute().detach_volume("s-1", "data", timeout=5)
+    nova.compute().detach_volume("s-1", "data", timeout=60)
     assert nova.calls == [BY_TAG, VOLUMES, UNPLUG_VOLUME, VOLUME_POLL, POLL]
 
 
@@ -1854,7 +1854,7 @@ def test_a_volume_that_an_earlier_call_is_unplugging_is_waited_for(nova: Nova) -
 def test_two_threads_that_need_the_same_flavor_both_get_the_one_that_one_of_them_makes(
     nova: Nova,
 ) -> None:
-    both, made = threading.Barrier(2, timeout=10), threading.Lock()
+    both, made = threading.Barrier(2, timeout=60), threading.Lock()
 
     def make(sent: requests.PreparedRequest) -> tuple[int, Any]:
         both.wait()

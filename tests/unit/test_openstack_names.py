@@ -309,15 +309,15 @@ def test_a_lookup_does_not_hold_up_another(api: OpenStackApi, known: Names) -> N
 
     def hang(_: object) -> tuple[int, Any]:
         asked.set()
-        answered.wait(30)
+        answered.wait(60)
         return 200, images(UBUNTU)
 
     api.answer("GET", "image", "/images", hang)
     api.answer("GET", "network", "/networks", networks(RED))
     slow = threading.Thread(target=known.image, args=("ubuntu",))
     slow.start()
-    asked.wait(30)
+    asked.wait(60)
 
     assert known.network("red").id == "n1"
     answered.set()
-    slow.join(30)
+    slow.join(60)

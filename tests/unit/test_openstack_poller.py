@@ -52,7 +52,7 @@ def gone(thing: Any) -> bool:
 
 
 def wait(api: OpenStackApi, name: str = "a", done: Callable[[Any], bool] = active) -> Any:
-    return wait_for(cloud(api.settings), "server", name, done, timeout=30, what="server s")
+    return wait_for(cloud(api.settings), "server", name, done, timeout=60, what="server s")
 
 
 def wait_in_vain(api: OpenStackApi) -> None:
@@ -72,13 +72,13 @@ class Gate:
     def _held(self, answer: dict[str, Any]) -> Callable[[object], tuple[int, Any]]:
         def held(_: object) -> tuple[int, Any]:
             self.asked.release()
-            assert self.open.acquire(timeout=30)
+            assert self.open.acquire(timeout=60)
             return 200, answer
 
         return held
 
     def reached(self) -> None:
-        assert self.asked.acquire(timeout=30)
+        assert self.asked.acquire(timeout=60)
 
     def let_through(self) -> None:
         self.open.release()
@@ -104,7 +104,7 @@ class TestWaiting:
         port = neutron_port(status="ACTIVE")
         api.answer("GET", "network", "/ports", {"ports": [port]})
 
-        found = wait_for(cloud(api.settings), "port", "p", active, timeout=30, what="port p")
+        found = wait_for(cloud(api.settings), "port", "p", active, timeout=60, what="port p")
 
         assert found.id == "p"
         assert api.calls == [("GET", "network", "/ports", {"id": "p"})]
@@ -114,7 +114,7 @@ class TestWaiting:
         api.answer("GET", "volume", "/volumes/v", {"volume": volume})
         api.answer("GET", "volume", "/volumes/v", status=404)
 
-        assert wait_for(cloud(api.settings), "volume", "v", gone, timeout=30, what="v") is None
+        assert wait_for(cloud(api.settings), "volume", "v", gone, timeout=60, what="v") is None
         assert api.calls == [("GET", "volume", "/volumes/v", {})] * 2
 
     def test_for_the_server_of_a_tag_that_two_have_is_for_the_older_one(
@@ -218,7 +218,7 @@ class TestInVain:
         bad = pool.submit(wait, api, done=fault)
         gate.let_through()
 
-        assert good.result(30).id == "s1"
+        assert good.result(60).id == "s1"
         assert isinstance(bad.exception(30), DriverError)
 
 
@@ -243,7 +243,7 @@ class TestTogether:
         gate.let_through()
         gate.let_through()
 
-        assert (first.result(30).id, second.result(30).id) == ("s1", "s2")
+        assert (first.result(60).id, second.result(60).id) == ("s1", "s2")
         assert [query for *_, query in api.calls] == [{"tags-any": "a"}, {"tags-any": "a,b"}]
 
     def test_what_was_read_before_somebody_came_is_not_given_to_him(
@@ -254,11 +254,11 @@ class TestTogether:
         first, second = self.both(api, pool, gate)
 
         gate.let_through()
-        assert first.result(30).id == "old"
+        assert first.result(60).id == "old"
         assert not second.done()
         gate.let_through()
 
-        assert second.result(30).id == "new"
+        assert second.result(60).id == "new"
 
     def test_more_than_a_url_holds_are_read_by_several(
         self, api: OpenStackApi, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
@@ -272,8 +272,8 @@ class TestTogether:
         first, second = self.both(api, pool, gate)
         gate.let_through()
 
-        assert first.result(30).id == "s1"
-        assert second.result(30).id == "s2"
+        assert first.result(60).id == "s1"
+        assert second.result(60).id == "s2"
         assert [query for *_, query in api.calls[:3]] == [
             {"tags-any": "a"},
             {"tags-any": "a"},
@@ -316,17 +316,17 @@ class TestTogether:
         held = pool.submit(wait, api)
         gate.reached()
 
-        assert wait_for(cloud(api.settings), "port", "p", active, timeout=30, what="p").id == "p"
+        assert wait_for(cloud(api.settings), "port", "p", active, timeout=60, what="p").id == "p"
         assert not held.done()
         gate.let_through()
-        assert held.result(30).id == "s1"
+        assert held.result(60).id == "s1"
 
     def test_two_clouds_are_read_apart(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers(ACTIVE))
         others = cloud(api.settings, call_limit=59)
 
         assert wait(api).id == "s1"
-        assert wait_for(others, "server", "a", active, timeout=30, what="s").id == "s1"
+        assert wait_for(others, "server", "a", active, timeout=60, what="s").id == "s1"
 
     def test_nothing_is_read_when_nobody_waits_any_more(self, api: OpenStackApi) -> None:
         api.answer("GET", "compute", "/servers/detail", servers(BUILD))
@@ -375,7 +375,7 @@ class TestTheInterval:
 def wait_in_worker(settings: OpenStackSettings) -> str:
     connection = cloud(settings)
     assert poller._watches == {}
-    return str(wait_for(connection, "server", "a", active, timeout=30, what="server s").id)
+    return str(wait_for(connection, "server", "a", active, timeout=60, what="server s").id)
 
 
 class TestForks:
@@ -397,7 +397,7 @@ class TestForks:
         child.join(60)
 
         assert child.exitcode == 0
-        assert waiting.result(30).id == "s1"
+        assert waiting.result(60).id == "s1"
 
     def test_a_fork_while_another_thread_holds_the_lock_does_not_stop_the_child(
         self, loopback: LoopbackCloud

@@ -244,7 +244,7 @@ class TestOnTheWire:
         with pytest.raises(keystone.ConnectTimeout):
             list(network.ports())
 
-        wait_until("a request to arrive", lambda: loopback.calls, timeout=30)
+        wait_until("a request to arrive", lambda: loopback.calls, timeout=60)
         assert len(loopback.calls) <= 4
 
     def test_a_post_that_hangs_is_sent_once_and_ends(
@@ -259,7 +259,7 @@ class TestOnTheWire:
         with pytest.raises(keystone.ConnectTimeout):
             network.create_port(name="p")
 
-        wait_until("the request to arrive", lambda: loopback.calls, timeout=30)
+        wait_until("the request to arrive", lambda: loopback.calls, timeout=60)
         assert methods(loopback) == ["POST"]
 
     def test_a_login_that_hangs_ends(
@@ -534,14 +534,14 @@ class TestReadCache:
 
         def slow(_: object) -> tuple[int, Any]:
             asked.set()
-            changed.wait(10)
+            changed.wait(60)
             return 200, {"subnets": []}
 
         api.answer("GET", "network", "/subnets", slow)
         with ReadCache().active():
             reader = Thread(target=copy_context().run, args=(list, connection.network.subnets()))
             reader.start()
-            asked.wait(10)
+            asked.wait(60)
             connection.network.delete_port("p")
             changed.set()
             reader.join()

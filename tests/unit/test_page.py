@@ -792,11 +792,11 @@ class TestEvents:
         def tell(progress: Progress) -> None:
             if progress.step == "guest" and progress.status is None:
                 reached.set()
-                seen.wait(30)
+                seen.wait(60)
 
         with HandlerProcessor(site, on_progress=tell) as works:
             created = works.create(vm(id="vm-1", host="w1", components=()))
-            assert reached.wait(30)
+            assert reached.wait(60)
             stream = Events(watching, pause=self.pause(clock, watching)).stream()
             first = await self.event(stream, lambda event: "vm-1" in event)
             seen.set()

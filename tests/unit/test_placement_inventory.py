@@ -313,7 +313,7 @@ def test_all_hosts_are_read_at_once(make_site: MakeSite, monkeypatch: Any) -> No
     tell = FakeCompute.inventory
 
     def wait_for_the_others(compute: FakeCompute) -> tuple[HostInventory, ...]:
-        together.wait(10)
+        together.wait(60)
         return tell(compute)
 
     monkeypatch.setattr(FakeCompute, "inventory", wait_for_the_others)

@@ -74,7 +74,7 @@ def test_operations_on_one_sliver_keep_their_order(
     ]
     gate.opened.set()
 
-    assert all(future.result(10).ok for future in futures)
+    assert all(future.result(60).ok for future in futures)
     assert gate.order == ["compute.create", "compute.delete"] * 2
 
 
@@ -86,7 +86,7 @@ def test_different_slivers_run_at_the_same_time(
     gate.wait_for(4)
     gate.opened.set()
 
-    assert all(future.result(10).ok for future in futures)
+    assert all(future.result(60).ok for future in futures)
 
 
 def test_no_more_run_at_once_than_there_are_workers(
@@ -97,7 +97,7 @@ def test_no_more_run_at_once_than_there_are_workers(
         gate.wait_for(2)
         assert not gate.reached.acquire(timeout=0.2)
         gate.opened.set()
-        assert all(future.result(10).ok for future in futures)
+        assert all(future.result(60).ok for future in futures)
 
 
 def test_what_has_not_begun_can_be_cancelled(
@@ -110,7 +110,7 @@ def test_what_has_not_begun_can_be_cancelled(
     assert not first.cancel()
     gate.opened.set()
 
-    assert first.result(10).ok
+    assert first.result(60).ok
     assert "sliver-1" in fakes.servers
     with pytest.raises(CancelledError):
         second.result()
@@ -125,7 +125,7 @@ def test_what_follows_a_cancelled_operation_still_runs(
     cancelled.cancel()
     gate.opened.set()
 
-    assert last.result(10).ok
+    assert last.result(60).ok
     assert not fakes.servers
 
 
@@ -234,7 +234,7 @@ class TestShutdown:
 
         assert waiting.cancelled()
         gate.opened.set()
-        assert running.result(10).ok
+        assert running.result(60).ok
 
     def test_takes_no_more_operations(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         processor.shutdown()
@@ -258,7 +258,7 @@ def test_one_that_was_used_before_a_fork_can_be_used_after_it(
 
     child = os.fork()
     if child == 0:
-        outcome = processor.create(vm(id="child")).result(20)
+        outcome = processor.create(vm(id="child")).result(60)
         os._exit(0 if outcome.ok else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -283,7 +283,7 @@ def test_one_that_was_shut_down_before_a_fork_stays_so_after_it(
 
 def in_worker(site: Site, sliver: NodeSliver) -> Outcome:
     with HandlerProcessor(site) as processor:
-        return processor.create(sliver).result(20)
+        return processor.create(sliver).result(60)
 
 
 def test_it_works_in_a_forked_pool_worker_and_its_outcome_comes_back(
@@ -294,7 +294,7 @@ def test_it_works_in_a_forked_pool_worker_and_its_outcome_comes_back(
         futures: list[Future[Outcome]] = [
             pool.submit(in_worker, fake_site, vm(id=f"s{n}")) for n in range(2)
         ]
-        assert [future.result(30).status for future in futures] == [Status.DONE] * 2
+        assert [future.result(60).status for future in futures] == [Status.DONE] * 2
 
 
 def test_a_sliver_that_another_process_works_on_is_busy(
@@ -361,7 +361,7 @@ class TestRecovery:
 
         (future,) = processor.recover()
 
-        assert future.result(20).ok
+        assert future.result(60).ok
         assert "sliver-1" in fakes.servers
         assert processor.unfinished() == ()
 
@@ -372,7 +372,7 @@ class TestRecovery:
 
         (future,) = processor.recover(undo=True)
 
-        assert future.result(20).operation is Operation.DELETE
+        assert future.result(60).operation is Operation.DELETE
         assert not fakes.servers
         assert processor.unfinished() == ()
 
@@ -385,7 +385,7 @@ class TestRecovery:
 
         (future,) = processor.recover(undo=True)
 
-        assert future.result(20).operation is Operation.CREATE
+        assert future.result(60).operation is Operation.CREATE
         assert future.result().ok
         assert "sliver-1" in fakes.servers
         assert processor.unfinished() == ()
@@ -400,7 +400,7 @@ class TestRecovery:
 
         (future,) = processor.recover(undo=True)
 
-        outcome = future.result(20)
+        outcome = future.result(60)
         assert outcome.ok, outcome.error
         assert len(fakes.servers["sliver-1"].ports) == 2
         assert not [s for s in outcome.steps if s.status is StepStatus.FAILED]
@@ -414,8 +414,8 @@ class TestRecovery:
         (recovering,) = processor.recover(undo=True)
         gate.opened.set()
 
-        assert creating.result(20).ok
-        assert recovering.result(20).ok
+        assert creating.result(60).ok
+        assert recovering.result(60).ok
         assert "sliver-1" in fakes.servers
 
     @pytest.mark.parametrize("change", [{"type": "Switch"}, {"bogus": 1}], ids=["type", "field"])
@@ -426,7 +426,7 @@ class TestRecovery:
         processor._journal.begin(Operation.CREATE, other, owns_everything=True)
         self.killed_while_creating(processor.site, vm())
 
-        refused, finished = (future.result(20) for future in processor.recover())
+        refused, finished = (future.result(60) for future in processor.recover())
 
         assert not refused.ok
         assert finished.ok, finished.error

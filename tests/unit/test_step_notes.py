@@ -88,11 +88,11 @@ def test_an_operation_has_its_steps_while_it_is_under_way(
     def tell(progress: Progress) -> None:
         if progress.step == "guest" and progress.status is None:
             reached.set()
-            seen.wait(30)
+            seen.wait(60)
 
     with HandlerProcessor(site, on_progress=tell) as works, HandlerProcessor(site) as looks:
         created = works.create(vm(components=()))
-        assert reached.wait(30)
+        assert reached.wait(60)
         steps = {note.step: note.status for note in looks.steps_under_way("sliver-1")}
         seen.set()
         created.result()

@@ -957,7 +957,7 @@ def test_what_another_process_works_on_is_left_alone(
     ready, go = FORK.Event(), FORK.Event()
     other = FORK.Process(target=_hold, args=(sliver_lock(site.state_dir, "ghost"), ready, go))
     other.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
 
     found = processor.find_unexpected(ten)
     go.set()

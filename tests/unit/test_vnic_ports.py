@@ -526,7 +526,7 @@ class TestAtTheSameTime:
         began, end = Event(), Event()
 
         def work() -> None:
-            with exclusive(sliver_lock(fake_site.state_dir, "vm-1"), "vm-1", timeout=5):
+            with exclusive(sliver_lock(fake_site.state_dir, "vm-1"), "vm-1", timeout=60):
                 began.set()
                 end.wait()
 
@@ -568,7 +568,7 @@ class TestAtTheSameTime:
     ) -> None:
         fakes.fault("compute.attach_port", at=1, kind="hang")
         future = processor.create(net(P1))
-        wait_until("it", lambda: fakes.calls["compute.attach_port"] > 0, timeout=30)
+        wait_until("it", lambda: fakes.calls["compute.attach_port"] > 0, timeout=60)
 
         refused = processor.delete(vms[0].ref()).result()
         fakes.mend()
@@ -583,7 +583,7 @@ class TestAtTheSameTime:
         done(processor.create(net(P1)).result())
         fakes.fault("compute.detach_port", at=1, kind="hang")
         future = processor.delete(REF)
-        wait_until("it", lambda: fakes.calls["compute.detach_port"] > 0, timeout=30)
+        wait_until("it", lambda: fakes.calls["compute.detach_port"] > 0, timeout=60)
 
         done(processor.delete(vms[0].ref()).result())
 

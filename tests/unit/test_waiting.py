@@ -81,7 +81,7 @@ class TestWhatIsSaid:
 
         connection = cloud(api.settings)
         wait_for(
-            connection, "port", "p", lambda p: p.status == "ACTIVE", timeout=30, what="port p up"
+            connection, "port", "p", lambda p: p.status == "ACTIVE", timeout=60, what="port p up"
         )
 
         assert heard == [Waiting("port p up", "port DOWN"), OVER]
@@ -131,7 +131,7 @@ class TestEvents:
         with HandlerProcessor(fake_site, on_progress=heard.put) as processor:
             with exclusive(path, "sliver vm1", timeout=1):
                 processor.delete(SliverRef(id="vm1"))
-                told = heard.get(timeout=30)
+                told = heard.get(timeout=60)
             assert (told.step, told.status) == ("", None)
             assert told.waiting == Waiting("another process to leave sliver vm1")
 

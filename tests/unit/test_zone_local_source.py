@@ -345,7 +345,7 @@ class TestAnOffer:
     ) -> None:
         offers = (await select(own, kind(number=8))).offers
         other = vm(id="other", host="worker-alpha", components=())
-        assert at_work.create(other).result(20).ok
+        assert at_work.create(other).result(60).ok
 
         await self.refused(own, wanted(sliver_kind(number=8), offers=offers), "not valid any more")
 
@@ -432,7 +432,7 @@ class TestDeleting:
 
         def held_up(*args: Any) -> Any:
             reached.set()
-            go_on.wait(20)
+            go_on.wait(60)
             return build(*args)
 
         monkeypatch.setattr(at_work, "build", held_up)
