@@ -31,7 +31,7 @@ UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network network
 .PHONY: test-fabric demo-actor demo-placement
-.PHONY: demo-site test-site site worker-built
+.PHONY: check test-whole demo-site test-site site worker-built
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' Makefile
@@ -75,8 +75,8 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
-test-openstack-share: openstack ## the whole life of a server on the lab's OpenStack (6 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/openstack/test_life.py $(PYTEST_ARGS)
+test-openstack-share: openstack ## one life of a server on the lab's OpenStack, one that fails, one that is killed (4 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/openstack $(PYTEST_ARGS)
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
 	$(SUDO) $(PYTHON) -m tests.bench.openstack
@@ -102,10 +102,10 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 
 # PYTEST_ARGS="-n 2 --dist loadgroup" runs them on two, the second one booted by FABRIC_WORKER=1 labs/worker/lab up.
 test-worker: worker ## the tests on that worker (27 min)
-	$(SUDO) $(KEEPING) labs/worker/lab guard $(PYTHON) -m pytest -p no:cacheprovider tests/worker $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) labs/worker/lab guard $(PYTHON) -m pytest -p no:cacheprovider $(or $(FILES),tests/worker) $(PYTEST_ARGS)
 
-test-worker-share: worker ## the whole life of a VM with devices on that worker (4 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_life.py $(PYTEST_ARGS)
+test-worker-share: worker ## one life of a VM with devices on that worker, one that fails, two that are killed (3 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/worker $(PYTEST_ARGS)
 
 test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
 	$(SUDO) $(KEEPING) FACTS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
@@ -140,6 +140,9 @@ AT_HAND := -n $(shell echo $$(($$(nproc) * 2))) --dist worksteal
 test-unit: .venv/installed ## the tests that need no daemon (3 min)
 	$(PYTHON) -m pytest $(AT_HAND) tests/unit $(PYTEST_ARGS)
 
+check: lint ## before each commit: lint, and the unit tests of what changed since main; BASE= another branch (3 min)
+	@files=$$($(PYTHON) -m tests.changed $(BASE)) && if [ "$$files" ]; then $(PYTHON) -m pytest $(AT_HAND) $$files $(PYTEST_ARGS); fi
+
 # Together they are collected once.
 test-at-hand: .venv/installed
 	$(PYTHON) -m pytest $(AT_HAND) tests/unit tests/trust tests/package $(PYTEST_ARGS)
@@ -162,6 +165,9 @@ test-trust: .venv/installed ## every call that can fail, and hostile input; TRUS
 
 test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all requests, more lives (2 h)
 	$(PYTHON) -m tests.trust --whole $(TRUST)
+
+test-whole: .venv/installed ## every suite whole, and what each showed into docs/verified.md; PART=worker is one (2.5 h)
+	@$(PYTHON) -m tests.whole $(PART)
 
 test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (33 min)
 	.ci/run

@@ -77,7 +77,9 @@ CREATES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), CREATES)
+@pytest.mark.parametrize(
+    ("method", "path"), [*CREATES[:-1], pytest.param(*CREATES[-1], marks=pytest.mark.share)]
+)
 def test_a_killed_creation_is_finished_by_the_next(
     processor: HandlerProcessor, method: str, path: str
 ) -> None:

@@ -45,6 +45,7 @@ def life(**values: Any) -> NodeSliver:
     return sliver("life", **(defaults | values))
 
 
+@pytest.mark.share
 @pytest.mark.long
 def test_three_nics_a_floating_ip_and_a_volume(
     processor: HandlerProcessor, cloud: Connection, things: Things, flat_network: str

@@ -153,6 +153,7 @@ def test_a_worker_that_is_full_fails_in_novas_words(
     assert things() == set()
 
 
+@pytest.mark.share
 def test_a_server_that_goes_to_error_is_removed_and_its_fault_told(
     processor: HandlerProcessor, cloud: Connection, things: Things
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment
 from fabric_direct.drivers.libvirt.passthrough.vf_settings import VirtualFunctions
-from fabric_direct.model import DeviceState, NodeSliver, PciAddress, SliverRef
+from fabric_direct.model import DeviceState, NodeSliver, PciAddress, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.worker.conftest import Worker
@@ -58,6 +58,7 @@ def differences(processor: HandlerProcessor, wanted: SliverRef) -> tuple[str, ..
     return observed.differences
 
 
+@pytest.mark.share
 def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
     make_site: Callable[..., Site], worker: Worker, tidy: None
 ) -> None:
@@ -89,6 +90,29 @@ def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
         assert states(processor) == {VF: DeviceState.FREE, NVME: DeviceState.FREE}
 
 
+@pytest.mark.share
+def test_a_node_whose_drive_the_host_has_mounted_fails_and_leaves_nothing(
+    make_site: Callable[..., Site], worker: Worker, tidy: None
+) -> None:
+    disk = worker.namespace(NVME)
+    worker.run("mkfs.ext4", "-q", "-F", f"/dev/{disk}")
+    worker.run("mount", f"/dev/{disk}", "/mnt")
+    with HandlerProcessor(make_site(guest="none")) as processor:
+        try:
+            outcome = processor.create(sliver(nic(), DRIVE, id="fdtest-used")).result()
+            assert states(processor) == {VF: DeviceState.FREE, NVME: DeviceState.HOST_USED}
+        finally:
+            worker.run("umount", "/mnt")
+            worker.run("wipefs", "-qa", f"/dev/{disk}")
+
+        assert outcome.status is Status.FAILED
+        assert outcome.error
+        assert "mounted on /mnt" in outcome.error.message
+        assert processor.unfinished() == ()
+        assert "fdtest-used" not in worker.run("virsh", "list", "--all", "--name")
+        assert states(processor) == {VF: DeviceState.FREE, NVME: DeviceState.FREE}
+
+
 def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -115,7 +139,7 @@ def killed(target: Callable[[Site, NodeSliver], None], *args: Any) -> bool:
     return child.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("operation", ["create", "delete"])
+@pytest.mark.parametrize("operation", [pytest.param("create", marks=pytest.mark.share), "delete"])
 def test_what_a_killed_creation_left_is_taken_up(
     make_site: Callable[..., Site], tidy: None, operation: str
 ) -> None:
@@ -132,7 +156,10 @@ def test_what_a_killed_creation_left_is_taken_up(
         assert states(processor)[NVME] is DeviceState.FREE
 
 
-@pytest.mark.parametrize("undone", [False, True], ids=["again", "recover"])
+@pytest.mark.parametrize(
+    "undone",
+    [pytest.param(False, marks=pytest.mark.share, id="again"), pytest.param(True, id="recover")],
+)
 def test_a_killed_change_of_the_vlan_is_finished_or_undone(
     make_site: Callable[..., Site], worker: Worker, tidy: None, *, undone: bool
 ) -> None:
