@@ -83,8 +83,8 @@ class FlatDhcpNetwork(_Network):
     strategy: Literal["flat_dhcp"]
     bridge: LinkName | None = None
     """Name of the bridge to create (libvirt); derived from the network's name if absent."""
-    forward: Literal["none", "route", "nat"] = "none"
-    """How the host forwards to other networks (libvirt)."""
+    forward: Literal["none", "route", "nat", "open"] = "none"
+    """How the host forwards to other networks (libvirt); with ``open`` as its own firewall says."""
 
 
 class VlanNetwork(_Network):

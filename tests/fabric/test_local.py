@@ -57,8 +57,12 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
         "volume_pool": str(room / "volumes"),
         "images": {"tiny": {"path": str(IMAGE)}},
         "networks": {
-            "mgmt": {"strategy": "flat_dhcp", "subnet": f"{subnet(215)}.0/24"},
-            "dataplane-201": {"strategy": "flat_dhcp", "subnet": f"{subnet(216)}.0/24"},
+            "mgmt": {"strategy": "flat_dhcp", "subnet": f"{subnet(215)}.0/24", "forward": "open"},
+            "dataplane-201": {
+                "strategy": "flat_dhcp",
+                "subnet": f"{subnet(216)}.0/24",
+                "forward": "open",
+            },
         },
         "limits": PATIENT,
         "actor": {"management_network": "mgmt"},

@@ -36,6 +36,7 @@ def site(room: Path) -> Site:
                     "strategy": "flat_dhcp",
                     "subnet": f"{subnet(206)}.0/24",
                     "subnet6": f"fd12:{NUMBER + 1:x}::/64",
+                    "forward": "open",
                 }
             },
         }

@@ -67,7 +67,11 @@ def site(room: Path, guest_image: Path, connection: libvirt.virConnect) -> Itera
                 "debian": {"path": str(DEBIAN), "user": "debian"},
             },
             "networks": {
-                "red": {"strategy": "flat_dhcp", "subnet": f"{subnet(214)}.0/24"},
+                "red": {
+                    "strategy": "flat_dhcp",
+                    "subnet": f"{subnet(214)}.0/24",
+                    "forward": "open",
+                },
                 "yard": {
                     "strategy": "flat",
                     "bridge": bridge,

@@ -232,42 +232,6 @@ def test_a_volume_comes_and_goes_while_the_guest_runs(
     assert [v.component for v in booted.find(BOOTED).volumes] == ["data"]
 
 
-@WITH_GUEST
-def test_a_soft_reboot_starts_the_guest_anew(
-    booted: LibvirtCompute, connection: libvirt.virConnect
-) -> None:
-    before, boots = (
-        domain_id(connection, BOOTED),
-        booted.console(BOOTED, 9999).count("guest: READY"),
-    )
-
-    booted.reboot(BOOTED, hard=False, timeout=BOOT)
-
-    assert domain_id(connection, BOOTED) != before
-    assert [v.component for v in booted.find(BOOTED).volumes] == ["data"]
-    wait_until(
-        "the guest to boot again",
-        lambda: booted.console(BOOTED, 9999).count("guest: READY") > boots,
-    )
-
-
-@WITH_GUEST
-def test_a_guest_that_is_stopped_shuts_down_by_itself(
-    booted: LibvirtCompute, connection: libvirt.virConnect
-) -> None:
-    booted.stop(BOOTED, timeout=BOOT)
-    state, reason = find_domain(connection, BOOTED, SITE).state()
-    booted.stop(BOOTED, timeout=BOOT)
-    boots = booted.console(BOOTED, 9999).count("guest: READY")
-    booted.start(BOOTED)
-
-    assert (state, reason) == (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN)
-    wait_until(
-        "the guest to boot again",
-        lambda: booted.console(BOOTED, 9999).count("guest: READY") > boots,
-    )
-
-
 # --- without a guest
 
 

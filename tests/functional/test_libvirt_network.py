@@ -40,7 +40,7 @@ def run(*argv: str) -> str:
 
 @pytest.fixture
 def site(connection: libvirt.virConnect, tmp_path: Path) -> Iterator[Site]:
-    one, two, small, bridged = (subnet(second) for second in range(201, 205))
+    one, two, small, routed, bridged = (subnet(second) for second in range(201, 206))
     site = Site.model_validate(
         {
             "site": f"{TAG}-nets",
@@ -51,18 +51,24 @@ def site(connection: libvirt.virConnect, tmp_path: Path) -> Iterator[Site]:
                     "strategy": "flat_dhcp",
                     "subnet": f"{one}.0/24",
                     "subnet6": f"fd0f:d:{NUMBER + 1:x}::/64",
-                    "forward": "route",
+                    "forward": "open",
                 },
                 "two": {
                     "strategy": "flat_dhcp",
                     "subnet": f"{two}.0/24",
                     "gateway": f"{two}.254",
                     "dns": [f"{two}.253"],
+                    "forward": "open",
                 },
                 "small": {
                     "strategy": "flat_dhcp",
                     "subnet": f"{small}.0/24",
                     "pool": [f"{small}.10", f"{small}.10"],
+                },
+                "routed": {
+                    "strategy": "flat_dhcp",
+                    "subnet": f"{routed}.0/24",
+                    "forward": "route",
                 },
                 "bridged": {
                     "strategy": "flat",
@@ -168,6 +174,13 @@ def in_new_process(site: Site, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, check=False, capture_output=True, text=True)
 
 
+def wait_for_lease(connection: libvirt.virConnect, port: Port) -> libvirt.virNetwork:
+    """Block until the lease is written: dnsmasq has a helper do that after it has told the guest."""
+    network = connection.networkLookupByName(port.source)
+    wait_until("the lease", lambda: bool(network.DHCPLeases(port.mac)), timeout=60)
+    return network
+
+
 # --- the life of a network
 
 
@@ -251,6 +264,12 @@ def test_the_router_and_dns_servers_of_site_yaml_are_handed_out(driver, site, pl
     assert told["dns"] == str(settings.dns[0])
 
 
+def test_a_network_with_the_firewall_rules_of_libvirt_serves_its_guests(driver, plug, script):
+    port = driver.create_port("fdtest-a", "nic1", "routed", ANY)
+    told = plug(port).dhcp(script)
+    assert (told["ip"], told["router"]) == (str(port.ipv4.ip), port.gateway)
+
+
 def test_a_network_that_leads_nowhere_hands_out_no_router(driver, plug, script):
     assert plug(driver.create_port("fdtest-a", "nic1", "small", ANY)).dhcp(script)["router"] == ""
 
@@ -261,9 +280,10 @@ def test_a_guest_configures_itself_with_the_ipv6_address_that_is_held(driver, pl
     wait_until("an address", lambda: str(port.ipv6) in guest.addresses6(), timeout=60)
 
 
-def test_what_is_left_of_a_port_is_named(driver, plug, script):
+def test_what_is_left_of_a_port_is_named(driver, connection, plug, script):
     port = driver.create_port("fdtest-a", "nic1", "one", ANY)
     plug(port).dhcp(script)
+    wait_for_lease(connection, port)
     names = driver.leftovers("fdtest-a")
     assert [name.split(" of ")[0].split(" fdtest")[0] for name in names] == [
         "port",
@@ -276,9 +296,7 @@ def test_no_lease_is_left_of_a_port_whose_network_stays(driver, connection, plug
     driver.create_port("fdtest-a", "nic1", "one", ANY)
     port = driver.create_port("fdtest-b", "nic1", "one", ANY)
     plug(port).dhcp(script)
-    network = connection.networkLookupByName(port.source)
-    # dnsmasq has a helper write it down after it has told the guest.
-    wait_until("the lease", lambda: bool(network.DHCPLeases(port.mac)), timeout=60)
+    network = wait_for_lease(connection, port)
     driver.delete_port("fdtest-b", "nic1")
     assert not network.DHCPLeases(port.mac)
     assert port.mac not in network.XMLDesc(0)

@@ -242,20 +242,34 @@ class TestActions:
         assert f"{red[77]}/24" in nic.guest_addresses
         done(processor.modify(shared).result())
 
-    def test_a_reboot_keeps_everything(
-        self, processor: HandlerProcessor, shared: NodeSliver
+    def test_a_reboot_starts_the_guest_anew_and_keeps_everything(
+        self,
+        processor: HandlerProcessor,
+        shared: NodeSliver,
+        connection: libvirt.virConnect,
     ) -> None:
+        name = root_of(shared).instance
+        id_before = connection.lookupByName(name).ID()
         before = self.inside(processor, shared, "cat", "/proc/sys/kernel/random/boot_id")
 
         assert done(processor.poa(shared, "reboot").result()).data == {"state": "running"}
 
         assert self.inside(processor, shared, "cat", "/proc/sys/kernel/random/boot_id") != before
+        assert connection.lookupByName(name).ID() != id_before
         observed = processor.probe(shared).result().observed
         assert observed
         assert observed.differences == ()
 
-    def test_stopped_and_started(self, processor: HandlerProcessor, shared: NodeSliver) -> None:
-        assert done(processor.poa(shared, "stop").result()).data == {"state": "stopped"}
+    def test_a_guest_that_is_stopped_shuts_down_by_itself_and_is_started(
+        self,
+        processor: HandlerProcessor,
+        shared: NodeSliver,
+        connection: libvirt.virConnect,
+    ) -> None:
+        domain = connection.lookupByName(root_of(shared).instance)
+        for _ in range(2):
+            assert done(processor.poa(shared, "stop").result()).data == {"state": "stopped"}
+        assert domain.state() == [libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN]
         stopped = processor.probe(shared).result().observed
         assert stopped
         assert stopped.differences == ("the server is stopped, not running",)

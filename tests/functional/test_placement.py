@@ -184,9 +184,9 @@ def all_domains() -> dict[str, dict[str, str]]:
     try:
         names = virsh("list --all --name").split()
         told = virsh("; ".join(f"dominfo {name}" for name in names)).strip().split("\n\n")
-        return dict(zip(names, map(domain_info, told), strict=True)) if names else {}
     except subprocess.CalledProcessError:
         return {}
+    return dict(zip(names, map(domain_info, told), strict=True)) if len(told) == len(names) else {}
 
 
 def cores(domain: dict[str, str]) -> int:

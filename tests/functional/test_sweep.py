@@ -40,7 +40,13 @@ def make_site(room: Path, name: str, third: int) -> Site:
             "volume_pool": room / "sweep-volumes",
             "guest": "none",
             "limits": PATIENT,
-            "networks": {"red": {"strategy": "flat_dhcp", "subnet": f"{subnet(third)}.0/24"}},
+            "networks": {
+                "red": {
+                    "strategy": "flat_dhcp",
+                    "subnet": f"{subnet(third)}.0/24",
+                    "forward": "open",
+                }
+            },
         }
     )
     return with_empty_image(site)

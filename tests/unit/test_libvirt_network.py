@@ -49,6 +49,7 @@ NETWORKS: dict[str, Any] = {
         "bridge": "routed0",
         "dns": ["9.9.9.9", "10.3.0.2"],
     },
+    "open": {"strategy": "flat_dhcp", "subnet": "10.5.0.0/24", "forward": "open"},
     "vlan": {
         "strategy": "vlan",
         "subnet": "10.4.0.0/24",
@@ -218,6 +219,7 @@ def test_the_host_has_an_address_of_each_family(driver, api):
                 "dhcp-option=option:dns-server,9.9.9.9,10.3.0.2",
             ],
         ),
+        ("open", "open", None, ["dhcp-option=option:router,10.5.0.1"]),
         ("vlan", None, None, ["dhcp-option=option:router,10.4.0.1"]),
     ],
 )
