@@ -39,11 +39,11 @@ help: ## this list
 demo: lab ## the life of a VM on this machine, from nothing (1 min)
 	$(SUDO) examples/demo
 
-test: test-at-hand test-functional ## unit tests, a share of the trust suite, tests of the package, functional tests (10 min)
+test: test-at-hand test-functional ## unit tests, a share of the trust suite, tests of the package, functional tests (9 min)
 
 # They wait for most of their time: more of them at once than there are cores. Those that share a guest stay together.
 SHARING := -n 6 --dist loadgroup
-test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (8 min)
+test-functional: lab ## the tests on this machine's libvirt, QEMU and netlink (5 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(SHARING) tests/functional --deselect $(DEBIAN) $(PYTEST_ARGS)
 
 test-page: .venv/installed ## the page in a headless browser, which is installed: 113 MB (1 min)
@@ -75,7 +75,7 @@ test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clou
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
-test-openstack-share: openstack ## one life of a server on the lab's OpenStack, one that fails, one that is killed (4 min)
+test-openstack-share: openstack ## one life of a server on the lab's OpenStack, one that fails, one that is killed (3 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/openstack $(PYTEST_ARGS)
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
@@ -105,7 +105,7 @@ test-worker: worker ## the tests on that worker (27 min)
 	$(SUDO) $(KEEPING) labs/worker/lab guard $(PYTHON) -m pytest -p no:cacheprovider $(or $(FILES),tests/worker) $(PYTEST_ARGS)
 
 test-worker-share: worker ## one life of a VM with devices on that worker, one that fails, two that are killed (3 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/worker $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) $(WORKER) guard $(PYTHON) -m pytest -p no:cacheprovider -m share tests/worker $(PYTEST_ARGS)
 
 test-worker-facts: worker ## what libvirt and the kernel of that worker do, whatever was checked before (6 min)
 	$(SUDO) $(KEEPING) FACTS=1 $(PYTHON) -m pytest -p no:cacheprovider tests/worker/test_facts.py $(PYTEST_ARGS)
@@ -169,7 +169,7 @@ test-trust-whole: .venv/installed ## the same with 1,000,000 hostile inputs, all
 test-whole: .venv/installed ## every suite whole, and what each showed into docs/verified.md; PART=worker is one (2.5 h)
 	@$(PYTHON) -m tests.whole $(PART)
 
-test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (33 min)
+test-all: ## all that CI runs: tests, a share of those of each lab, checks, the wheel (25 min)
 	.ci/run
 
 bench-scale: .venv/installed ## 1 to 100 slivers at once, on a stand-in for OpenStack (1 min)

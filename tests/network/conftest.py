@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,35 @@ def ofctl(switch: str, verb: str, bridge: str) -> str:
     command = ["ovs-ofctl", "-O", "OpenFlow15", verb, bridge]
     there = os.environ | {"OVS_RUNDIR": f"{STATE}/{switch}"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=there).stdout
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a failure say what the datapaths did at that moment."""
+    report = yield
+    if report.failed:
+        for switch in ("sw1", "sw2"):
+            told = [f"{asked}:\n{appctl(switch, *asked.split())}" for asked in ASKED]
+            report.sections.append((f"datapath of {switch}", "\n".join(told)))
+    return report
+
+
+ASKED = (
+    "dpif/show",
+    "dpctl/dump-flows -m",
+    "tnl/ports/show -v",
+    "tnl/neigh/show",
+    "ovs/route/show",
+    "fdb/show underlay",
+)
+
+
+def appctl(switch: str, *arguments: str) -> str:
+    environment = os.environ | {"OVS_RUNDIR": str(STATE / switch)}
+    said = subprocess.run(
+        ["ovs-appctl", *arguments], check=False, capture_output=True, text=True, env=environment
+    )
+    return said.stdout + said.stderr
 
 
 @pytest.fixture(scope="session", autouse=True)
