@@ -116,7 +116,7 @@ bench-worker: worker ## the figures on that worker (10 min)
 
 # Each process has two switches of its own. Much of their time is waiting.
 KILLED := tests/network/test_vpn.py::test_killed_between_any_two_changes_each_operation_is_continued
-OWN_SWITCHES := --dist worksteal --tx "2*popen//python=$(NETWORK) private $(PYTHON)"
+OWN_SWITCHES := --dist worksteal --tx "3*popen//python=$(NETWORK) private $(PYTHON)"
 test-network: lab ## network services on two Open vSwitches that are started here (4 min; all with WHOLE=1: 6 min)
 	$(NETWORK) install
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(if $(WHOLE),,--deselect $(KILLED)) $(PYTEST_ARGS)

@@ -149,17 +149,6 @@ def at(switches: None) -> Iterator[Callable[..., Wire]]:
 
 
 @pytest.fixture
-def battered(switches: None) -> Iterator[None]:
-    """Start the daemons anew after a test whose links came and went by the hundred.
-
-    A switch in user space may then not take frames out of a new tunnel: see the lab's README.
-    """
-    yield
-    for switch in ("sw1", "sw2"):
-        lab("restart", switch, "daemon")
-
-
-@pytest.fixture
 def machine() -> Machine:
     return HERE
 

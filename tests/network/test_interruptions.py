@@ -55,7 +55,6 @@ def is_gone(processor: HandlerProcessor, driver: OvsService) -> bool:
     return driver.stamped() == () and driver.leftovers("net-1") == ()
 
 
-@pytest.mark.usefixtures("battered")
 def test_a_killed_creation_is_continued_and_leaves_nothing(
     processor: HandlerProcessor, driver: OvsService, site: Site, tmp_path: Path
 ) -> None:
@@ -67,7 +66,6 @@ def test_a_killed_creation_is_continued_and_leaves_nothing(
     assert is_gone(processor, driver)
 
 
-@pytest.mark.usefixtures("battered")
 def test_a_killed_modification_is_continued(
     processor: HandlerProcessor, driver: OvsService, site: Site, tmp_path: Path
 ) -> None:
@@ -80,7 +78,6 @@ def test_a_killed_modification_is_continued(
     assert is_gone(processor, driver)
 
 
-@pytest.mark.usefixtures("battered")
 def test_a_killed_deletion_is_continued(
     processor: HandlerProcessor, driver: OvsService, site: Site, tmp_path: Path
 ) -> None:

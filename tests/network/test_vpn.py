@@ -325,7 +325,6 @@ def alone(subnet: str, bandwidth: int) -> NetworkService:
     return service(end, kind="L3VPN", asn=ASN)
 
 
-@pytest.mark.usefixtures("battered")
 def test_killed_between_any_two_changes_each_operation_is_continued(
     processor: HandlerProcessor, driver: OvsService, site: Site, tmp_path: Path
 ) -> None:
