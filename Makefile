@@ -102,7 +102,7 @@ demo-worker: worker ## devices on a worker without hardware that is booted here 
 
 # PYTEST_ARGS="-n 2 --dist loadgroup" runs them on two, the second one booted by FABRIC_WORKER=1 labs/worker/lab up.
 test-worker: worker ## the tests on that worker (27 min)
-	$(SUDO) $(KEEPING) labs/worker/lab guard $(PYTHON) -m pytest -p no:cacheprovider $(or $(FILES),tests/worker) $(PYTEST_ARGS)
+	$(SUDO) $(KEEPING) $(WORKER) guard $(PYTHON) -m pytest -p no:cacheprovider $(or $(FILES),tests/worker) $(PYTEST_ARGS)
 
 test-worker-share: worker ## one life of a VM with devices on that worker, one that fails, two that are killed (3 min)
 	$(SUDO) $(KEEPING) $(WORKER) guard $(PYTHON) -m pytest -p no:cacheprovider -m share tests/worker $(PYTEST_ARGS)
@@ -117,7 +117,7 @@ bench-worker: worker ## the figures on that worker (10 min)
 # Each process has two switches of its own. Much of their time is waiting.
 KILLED := tests/network/test_vpn.py::test_killed_between_any_two_changes_each_operation_is_continued
 OWN_SWITCHES := --dist worksteal --tx "3*popen//python=$(NETWORK) private $(PYTHON)"
-test-network: lab ## network services on two Open vSwitches that are started here (4 min; all with WHOLE=1: 6 min)
+test-network: lab ## network services on two Open vSwitches that are started here (3 min; all with WHOLE=1: 4 min)
 	$(NETWORK) install
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(if $(WHOLE),,--deselect $(KILLED)) $(PYTEST_ARGS)
 

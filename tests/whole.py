@@ -69,13 +69,19 @@ class Line:
     seconds: int
 
 
+class Refusal(click.ClickException):
+    """Why nothing is run, in a sentence."""
+
+    exit_code = 2
+
+
 @click.command(help=__doc__)
 @click.argument("parts", nargs=-1, metavar="[PART]...")
 @click.option("--since", is_flag=True, help="Print how many commits touch a part since its line.")
 def main(parts: tuple[str, ...], *, since: bool) -> None:
     """Run the parts that are asked for; exit with 1 if one failed, with 2 if none can be run."""
     if unknown := [name for name in parts if name not in PARTS]:
-        raise click.UsageError(f"there is no part {', '.join(unknown)}: {', '.join(PARTS)}")
+        raise Refusal(f"there is no part {', '.join(unknown)}: {', '.join(PARTS)}")
     if since:
         click.echo("\n".join(commits_since(lines())))
         return
@@ -88,7 +94,8 @@ def main(parts: tuple[str, ...], *, since: bool) -> None:
 def _commit() -> str:
     """Return the commit that is tried: a line is of one, so nothing else may be in the checkout."""
     if changed := _git("status", "--porcelain", "--", ".", f":!{PAGE.relative_to(ROOT)}"):
-        raise click.UsageError(f"commit first, a line is of a commit; changed:\n{changed}")
+        files = len(changed.splitlines())
+        raise Refusal(f"commit first, for a line is of a commit: {files} files are not committed")
     return _git("rev-parse", "--short=10", "HEAD")
 
 
