@@ -20,9 +20,7 @@ ON_A_SITE := tests/fabric/test_site.py
 CODENAME = $(shell . /etc/os-release && echo $$VERSION_CODENAME)
 BESIDE_DEB := bash-completion,ca-certificates,fish,man-db,systemd,zsh
 VERSIONS := 3.11 3.12 3.13
-# uv reads no pip.conf: hand it the index that pip was told to use, if any.
-INDEX = $(shell .venv/bin/pip config get global.index-url 2>/dev/null)
-UV = .venv/bin/uv $(1) $(if $(INDEX),--default-index $(INDEX)) --python $(PYTHON) -q
+UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-trust test-functional test-all bench lint docs docs-serve build deb test-deb test-python
