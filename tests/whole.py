@@ -95,7 +95,7 @@ def _commit() -> str:
     """Return the commit that is tried: a line is of one, so nothing else may be in the checkout."""
     if changed := _git("status", "--porcelain", "--", ".", f":!{PAGE.relative_to(ROOT)}"):
         files = len(changed.splitlines())
-        raise Refusal(f"commit first, for a line is of a commit: {files} files are not committed")
+        raise Refusal(f"commit first, for a line is of a commit; changed files: {files}")
     return _git("rev-parse", "--short=10", "HEAD")
 
 

@@ -175,20 +175,19 @@ def while_none_comes_or_goes(site: Site) -> tuple[HostState, Domains]:
 
     A domain can come and go while the host is read, so a host that differs is read again.
     """
-    deadline = Deadline.within(60)
-    while True:
+    for _ in range(200):
         before, host, after = all_domains(), the_host(site), all_domains()
-        differs = used(host) != total_of(after)
-        if before == after and not (differs and deadline.remaining()):
-            return host, after
+        if before == after and used(host) == total_of(after):
+            break
+    return host, after
 
 
 def all_domains() -> Domains:
     """Return the cores and the RAM (GiB) of each domain, all shown at once."""
     shown: Domains = {}
     for block in virsh("domstats", "--raw", "--vcpu", "--balloon").split("Domain: ")[1:]:
-        name, *lines = block.split()
-        told = dict(line.split("=") for line in lines)
+        name, *lines = block.strip().splitlines()
+        told = dict(line.strip().split("=") for line in lines)
         shown[name.strip("'")] = int(told["vcpu.maximum"]), int(told["balloon.maximum"]) / 1024**2
     return shown
 

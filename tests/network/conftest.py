@@ -38,7 +38,11 @@ def vsctl(switch: str, *arguments: str) -> str:
 
 
 def ofctl(switch: str, verb: str, bridge: str) -> str:
-    command = ["ovs-ofctl", "-O", "OpenFlow15", verb, bridge]
+    return of_switch(switch, "ovs-ofctl", "-O", "OpenFlow15", verb, bridge)
+
+
+def of_switch(switch: str, *command: str) -> str:
+    """Return what a command says that finds the daemon of a switch in its directory."""
     there = os.environ | {"OVS_RUNDIR": f"{STATE}/{switch}"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=there).stdout
 
@@ -49,7 +53,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     if report.failed:
         for switch in ("sw1", "sw2"):
-            told = [f"{asked}:\n{appctl(switch, *asked.split())}" for asked in ASKED]
+            told = [f"{asked}:\n{asked_of(switch, asked)}" for asked in ASKED]
             report.sections.append((f"datapath of {switch}", "\n".join(told)))
     return report
 
@@ -64,12 +68,14 @@ ASKED = (
 )
 
 
-def appctl(switch: str, *arguments: str) -> str:
-    environment = os.environ | {"OVS_RUNDIR": str(STATE / switch)}
-    said = subprocess.run(
-        ["ovs-appctl", *arguments], check=False, capture_output=True, text=True, env=environment
-    )
-    return said.stdout + said.stderr
+def asked_of(switch: str, question: str) -> str:
+    """Return what a daemon answers, or why it does not: the test may have failed by that."""
+    try:
+        return of_switch(switch, "ovs-appctl", "--timeout=60", *question.split())
+    except OSError as error:
+        return str(error)
+    except subprocess.CalledProcessError as error:
+        return str(error.stderr)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -82,7 +82,7 @@ def test_more_that_is_skipped_than_before_is_a_failure(capsys: pytest.CaptureFix
 def test_a_part_that_is_not_there_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["some", "nosuch"]) == 2
 
-    assert "there is no part nosuch: some, bad" in capsys.readouterr().err
+    assert capsys.readouterr().err == "Error: there is no part nosuch: some, bad\n"
     assert whole.lines() == {}
 
 
@@ -93,7 +93,8 @@ def test_what_is_not_committed_is_not_tried(
 
     assert main(["some"]) == 2
 
-    assert "commit first" in capsys.readouterr().err
+    said = "Error: commit first, for a line is of a commit; changed files: 1\n"
+    assert capsys.readouterr().err == said
 
 
 def test_commits_since_a_line_are_counted_where_they_touch_what_it_covers(
