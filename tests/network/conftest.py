@@ -28,13 +28,12 @@ ip = HERE.ip
 
 
 def lab(*arguments: str) -> str:
-    done = subprocess.run([str(LAB), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
+    return subprocess.check_output([str(LAB), *arguments], text=True)
 
 
 def vsctl(switch: str, *arguments: str) -> str:
     command = ["ovs-vsctl", f"--db=unix:{STATE}/{switch}/db.sock", "--timeout=60", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.check_output(command, text=True)
 
 
 def ofctl(switch: str, verb: str, bridge: str) -> str:
