@@ -14,7 +14,7 @@ from fabric_direct.drivers.fake import FakeGuest
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.engine import Event, run
-from fabric_direct.errors import Interrupted, TimedOut
+from fabric_direct.errors import Interrupted, NotFound
 from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import Finding, NodeSliver, SliverRef, StepStatus
 from fabric_direct.operations import Progress
@@ -66,8 +66,13 @@ class TestWhatIsSaid:
         assert heard == [Waiting("it"), OVER]
 
     def test_is_over_also_if_the_waiting_fails(self, heard: list[Waiting]) -> None:
-        with pytest.raises(TimedOut):
-            wait_until("it", lambda: False, timeout=0.001)
+        def gone_at_the_second_look() -> bool:
+            if heard:
+                raise NotFound("it is gone")
+            return False
+
+        with pytest.raises(NotFound):
+            wait_until("it", gone_at_the_second_look, timeout=60)
 
         assert heard == [Waiting("it"), OVER]
 
