@@ -117,7 +117,7 @@ class Guest:
 
     def dhcp(self, script: Path) -> dict[str, str]:
         """Ask for an address, and return what dnsmasq said as udhcpc's variables."""
-        udhcpc = ("busybox", "udhcpc", "-i", self.nic, "-q", "-n", "-f", "-t", "10", "-T", "1")
+        udhcpc = ("busybox", "udhcpc", "-i", self.nic, "-q", "-n", "-f", "-t", "60", "-T", "1")
         out = run("ip", "netns", "exec", self.name, *udhcpc, "-s", str(script))
         bound = next(line for line in out.splitlines() if line.startswith("bound "))
         return dict(word.split("=") for word in bound.removeprefix("bound ").split("|"))
@@ -319,8 +319,9 @@ def test_a_lease_that_nobody_ended_does_not_stand_in_the_way(driver, connection,
     other = f"<host mac='52:54:00:00:00:99' ip='{port.ipv4.ip + 1}'/>"
     section = libvirt.VIR_NETWORK_SECTION_IP_DHCP_HOST
     network.update(libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, section, 0, other, 3)
-    stale = plug(Port("", "", "one", port.source, "52:54:00:00:00:99"))
-    assert stale.dhcp(script)["ip"] == str(port.ipv4.ip + 1)
+    stale = Port("", "", "one", port.source, "52:54:00:00:00:99")
+    assert plug(stale).dhcp(script)["ip"] == str(port.ipv4.ip + 1)
+    wait_for_lease(connection, stale)
     network.update(libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE, section, 0, other, 3)
     after = driver.create_port("fdtest-b", "nic1", "one", ANY)
     assert after.ipv4.ip == port.ipv4.ip + 1

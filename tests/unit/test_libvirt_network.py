@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Callable
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, call
@@ -391,6 +390,23 @@ def test_a_lease_is_ended_by_the_message_of_its_client(network, sent, kernel):
     assert message[236:] == bytes.fromhex("6382536335010736040a020001ff")
 
 
+def test_a_lease_that_is_not_written_down_yet_is_ended_by_the_address_of_its_entry(
+    network, sent, kernel
+):
+    network.hosts = {LIVE: {MAC: "10.2.0.5"}, CONFIG: {MAC: "10.2.0.5"}}
+    network.calls.leases.return_value = []
+    dnsmasq.release(network, MAC, kernel)
+    ((message, _),) = [c.args for c in sent.sendto.mock_calls]
+    assert message[12:16] == bytes((10, 2, 0, 5))
+
+
+def test_a_network_that_lost_its_bridge_has_no_lease_to_end(network, kernel):
+    network.hosts = {LIVE: {MAC: "10.2.0.5"}, CONFIG: {MAC: "10.2.0.5"}}
+    network.calls.leases.return_value = []
+    network.xml.find("bridge").set("name", "fdtest-nowhere")
+    dnsmasq.release(network, MAC, kernel)
+
+
 def test_the_leases_of_others_are_not_ended(network, sent, kernel):
     network.calls.leases.return_value = [{"mac": OTHER, "ipaddr": "10.2.0.6"}]
     dnsmasq.release(network, MAC, kernel)
@@ -487,7 +503,6 @@ def test_bridges_vlans_and_leases_are_those_of_the_machine_that_is_logged_in_to(
     driver.create_port("s1", "nic1", "flat", ANY)
     driver.create_port("s1", "nic2", "vlan", VNicInterface(mac=MAC))
     driver.create_port("s2", "nic1", "vlan", ANY)
-    api.calls.leases.side_effect = chain([[{"mac": MAC, "ipaddr": "10.4.0.5"}]], repeat([]))
     driver.delete_port("s1", "nic2")
     driver.delete_port("s2", "nic1")
     hosts = {c.kwargs["host"] for c in links.method_calls}

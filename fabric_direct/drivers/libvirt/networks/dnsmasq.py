@@ -6,6 +6,7 @@ because dnsmasq would send it to the guest as its host name.
 
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,6 +18,7 @@ from fabric_direct.deadline import wait_until
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.drivers.read_cache import read
+from fabric_direct.errors import NotFound
 
 Lease = dict[str, Any]
 
@@ -79,12 +81,16 @@ def release(network: libvirt.virNetwork, mac: str, host: HostDriver) -> None:
 
     dnsmasq gives an address to nobody else before its lease has ended, and the only way to end one is
     the message that a client sends (DHCPRELEASE, RFC 2131, section 4.4.6). The machine that dnsmasq
-    runs on sends it on the bridge, in place of the guest.
+    runs on sends it on the bridge, in place of the guest. It is sent for the address of the MAC's DHCP
+    entry whether a lease is recorded or not: dnsmasq's helper records one after the guest has it.
 
     :param host: that machine.
     :raises TimedOut: if dnsmasq keeps the lease.
     :raises Unreachable: if the host does not answer.
     """
+    if network.isActive() and (ipv4 := hosts(network).get(mac)):
+        with suppress(NotFound):  # without its bridge it serves nobody
+            _send_release(network, host, mac, ipv4)
     _release(network, host, lambda lease: lease["mac"] == mac)
 
 
@@ -108,7 +114,7 @@ def _release(
     def gone() -> bool:
         there = [lease for lease in _leases(network) if unwanted(lease)]
         for lease in there:
-            _send_release(network, host, lease)
+            _send_release(network, host, lease["mac"], lease["ipaddr"])
         return not there
 
     # Connecting to the host for the first message does not count as dnsmasq's time.
@@ -116,9 +122,9 @@ def _release(
         wait_until("dnsmasq to end a lease", gone, timeout=_RELEASE_LIMIT, where=network.name())
 
 
-def _send_release(network: libvirt.virNetwork, host: HostDriver, lease: Lease) -> None:
+def _send_release(network: libvirt.virNetwork, host: HostDriver, mac: str, ipv4: str) -> None:
     server = ElementTree.fromstring(network.XMLDesc(0)).findall("ip")[0].attrib["address"]
-    message = _release_message(lease["mac"], lease["ipaddr"], server)
+    message = _release_message(mac, ipv4, server)
     host.call(
         "datagrams.send",
         timeout=_SEND_LIMIT,
