@@ -75,7 +75,7 @@ def cloud() -> Connection:
         if not TARGET.clouds_file.exists():
             absent(f"no OpenStack lab here: {LAB} up")
         os.environ["OS_CLIENT_CONFIG_FILE"] = str(TARGET.clouds_file)
-    connection = openstack.connect(cloud=TARGET.cloud, api_timeout=60)
+    connection = openstack.connect(cloud=TARGET.cloud, api_timeout=300)
     connection.authorize()
     return connection
 
@@ -251,7 +251,7 @@ def run_in(
     assert found
     floating = tuple(i.floating_ip for i in found.interfaces if i.floating_ip)
     guest = GuestAddress(ref.id, found.instance or "", user, floating)
-    result = SshGuest(processor.site, WORKER).run(guest, argv, timeout=30)
+    result = SshGuest(processor.site, WORKER).run(guest, argv, timeout=300)
     assert result.code == 0, result.stderr
     return result.stdout.decode()
 

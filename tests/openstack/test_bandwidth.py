@@ -178,7 +178,7 @@ def test_the_workers_kernel_limits_each_direction(cloud: Connection, limited: No
     def both() -> bool:
         return in_effect(run, tap) == ("20Mbit", "20Mbit")
 
-    wait_until("the agent to limit it", both, timeout=60)
+    wait_until("the agent to limit it", both, timeout=300)
 
 
 @pytest.mark.parametrize("path", ["/qos/policies$", "/bandwidth_limit_rules$"])

@@ -65,7 +65,7 @@ def in_guest(processor: HandlerProcessor, mac: str) -> bool:
 
 def seen_in_guest(processor: HandlerProcessor, mac: str) -> None:
     """See that the guest comes to see a NIC: after a plug it takes a moment."""
-    wait_until("the NIC in the guest", lambda: in_guest(processor, mac), timeout=30)
+    wait_until("the NIC in the guest", lambda: in_guest(processor, mac), timeout=300)
 
 
 def test_ports_come_and_go_while_the_guest_runs(

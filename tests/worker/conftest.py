@@ -236,8 +236,8 @@ class Worker:
             key_filename=str(self.key),
             allow_agent=False,
             look_for_keys=False,
-            timeout=30,
-            banner_timeout=60,
+            timeout=300,
+            banner_timeout=300,
         )
         return client
 

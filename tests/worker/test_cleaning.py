@@ -36,7 +36,7 @@ def host(site: Site) -> HostDriver:
 
 
 def record(host: HostDriver, address: PciAddress, kind: str) -> DeviceRecord:
-    function = survey(host, timeout=60)[address]
+    function = survey(host, timeout=300)[address]
     return DeviceRecord(
         address, kind, None, "sliver-1", "device", function.vendor, function.product
     )
@@ -124,11 +124,11 @@ def test_a_volume_group_that_a_tenant_left_is_erased_like_all_else(
 ) -> None:
     disk = name_of(worker, DRIVE)
     worker.run("dd", f"of=/dev/{disk}", "bs=512", "seek=1", "conv=fsync", stdin="LABELONE")
-    assert survey(host, timeout=60)[DRIVE].uses == (f"{disk} is a member of an LVM volume group",)
+    assert survey(host, timeout=300)[DRIVE].uses == (f"{disk} is a member of an LVM volume group",)
 
     cleaned(host, "NVME", DRIVE)
 
-    assert survey(host, timeout=60)[DRIVE].uses == ()
+    assert survey(host, timeout=300)[DRIVE].uses == ()
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -138,7 +138,7 @@ def test_a_drive_that_has_no_driver_is_given_its_own(worker: Any, host: HostDriv
 
     cleaned(host, "NVME", DRIVE)
 
-    assert survey(host, timeout=60)[DRIVE].driver == "nvme"
+    assert survey(host, timeout=300)[DRIVE].driver == "nvme"
 
 
 UNBIND = """
@@ -235,7 +235,7 @@ def test_a_drive_that_says_erased_and_still_holds_data_is_not_clean(
 
 def test_an_erase_that_has_too_little_time_is_no_success(worker: Any, host: HostDriver) -> None:
     with pytest.raises(TimedOut):
-        host.call("nvme.erase", timeout=60, address=str(DRIVE), limit=0.05)
+        host.call("nvme.erase", timeout=300, address=str(DRIVE), limit=0.05)
     cleaned(host, "NVME", DRIVE)
 
 
@@ -248,7 +248,7 @@ def test_nobody_can_mount_a_drive_while_it_is_being_erased(worker: Any, host: Ho
 
 def test_what_is_no_drive_cannot_be_erased(host: HostDriver) -> None:
     with pytest.raises(NotFound, match="no NVMe controller runs at"):
-        host.call("nvme.erase", timeout=60, address=str(PAIR[0]), limit=30)
+        host.call("nvme.erase", timeout=300, address=str(PAIR[0]), limit=30)
 
 
 @contextmanager
@@ -266,7 +266,7 @@ def test_a_vf_of_a_drive_that_has_no_namespaces_has_nothing_to_erase(
     worker: Any, host: HostDriver
 ) -> None:
     with vfs_of_a_drive(worker):
-        report = host.call("nvme.erase", timeout=60, address=str(DRIVE_VF), limit=30)
+        report = host.call("nvme.erase", timeout=300, address=str(DRIVE_VF), limit=30)
 
     assert report == {
         "method": "none",
@@ -318,7 +318,7 @@ def test_a_vf_is_reset_and_its_driver_has_it_again(host: HostDriver) -> None:
     """With igbvf bound and its interface down, a reset by hand would never end."""
     assert cleaned(host, "SharedNIC", VF) == f"{VF} was reset (flr)"
 
-    function = survey(host, timeout=60)[VF]
+    function = survey(host, timeout=300)[VF]
     assert (function.driver, function.alive, len(function.links)) == ("igbvf", True, 1)
 
 
@@ -349,7 +349,7 @@ def test_functions_that_cannot_be_reset_are_reset_with_their_bus(
         done = cleaned(host, "GPU", *PAIR)
 
     assert done == f"{PAIR[0]} was reset (bus); {PAIR[1]} was reset (bus)"
-    assert [survey(host, timeout=60)[address].driver for address in PAIR] == ["e1000e"] * 2
+    assert [survey(host, timeout=300)[address].driver for address in PAIR] == ["e1000e"] * 2
 
 
 def test_but_only_if_all_of_the_bus_is_the_tenants(worker: Any, host: HostDriver) -> None:
@@ -364,23 +364,23 @@ def test_but_only_if_all_of_the_bus_is_the_tenants(worker: Any, host: HostDriver
 def test_a_device_that_is_off_the_bus_is_not_clean(host: HostDriver) -> None:
     before = record(host, PAIR[0], "GPU")
     addresses = [str(address) for address in PAIR]
-    expected = host.call("pci.remove", timeout=60, addresses=addresses)
+    expected = host.call("pci.remove", timeout=300, addresses=addresses)
     try:
         with pytest.raises(FabricDirectError, match=f"there is no PCI function {PAIR[0]}"):
             clean(host, before, PAIR, timeout=LIMIT)
     finally:
-        host.call("pci.rescan", timeout=60, expected=expected, limit=30)
+        host.call("pci.rescan", timeout=300, expected=expected, limit=30)
 
 
 def test_a_device_that_does_not_come_back_as_it_was_is_not_found_again(host: HostDriver) -> None:
     wrong = {str(PAIR[0]): "10de:1e30"}
     with pytest.raises(TimedOut, match=f"{PAIR[0]} .10de:1e30. does not answer"):
-        host.call("pci.rescan", timeout=60, expected=wrong, limit=0.2)
+        host.call("pci.rescan", timeout=300, expected=wrong, limit=0.2)
 
 
 def test_a_vf_is_never_taken_off_the_bus(host: HostDriver) -> None:
     with pytest.raises(Unsupported, match="no scan of the bus finds it again"):
-        host.call("pci.remove", timeout=60, addresses=[str(VF)])
+        host.call("pci.remove", timeout=300, addresses=[str(VF)])
 
 
 # -- records

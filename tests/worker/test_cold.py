@@ -128,7 +128,7 @@ def drivers(make_site: Callable[..., Site], unchanged: None) -> Iterator[Drivers
 
 def give_back(site: Site) -> None:
     for address in FUNCTIONS:
-        host_driver(site, "worker1").call("pci.bind", timeout=60, address=str(address))
+        host_driver(site, "worker1").call("pci.bind", timeout=300, address=str(address))
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def seen_by_qemu(worker: Any) -> str:
 
 
 def usb(worker: Any, make_site: Callable[..., Site], bus: int, port: str) -> Device:
-    there = usb_devices(host_driver(make_site(), "worker1"), timeout=60)
+    there = usb_devices(host_driver(make_site(), "worker1"), timeout=300)
     (found,) = (d for d in there if (d.bus, d.port) == (bus, port))
     return found
 

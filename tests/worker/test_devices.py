@@ -234,7 +234,7 @@ class TestASharedNic:
         assert str(plugged.host_address) == VF
         give_back(sriov, tenant, "nic1")
         # The kernel has given the others new addresses, and their driver may do so once more.
-        wait_until("their former addresses", lambda: have_again(worker, before), timeout=30)
+        wait_until("their former addresses", lambda: have_again(worker, before), timeout=300)
 
     def test_of_two_slivers_that_want_it_at_once_one_gets_it(
         self, site: Site, sriov: SriovDevice, tenant: Tenant

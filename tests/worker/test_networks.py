@@ -41,7 +41,7 @@ def nothing_left(worker: Worker, unchanged: None) -> Iterator[None]:
     """The worker has the links afterwards that it had before."""
     before = links(worker)
     yield
-    wait_until(f"the links {sorted(before)}", lambda: links(worker) == before, timeout=60)
+    wait_until(f"the links {sorted(before)}", lambda: links(worker) == before, timeout=300)
 
 
 def links(worker: Worker) -> set[str]:
@@ -189,7 +189,7 @@ class TestFlatDhcp:
         port = driver.create_port("fdtest-b", "nic1", "one", ANY)
         plugged = plug(port)
         assert IPv4Interface(plugged.dhcp()) == port.ipv4
-        wait_until("IPv6", lambda: str(port.ipv6) in plugged.addresses6(), timeout=120)
+        wait_until("IPv6", lambda: str(port.ipv6) in plugged.addresses6(), timeout=300)
 
     def test_a_lease_is_ended_there_when_its_port_goes(
         self, driver: LibvirtNetwork, worker: Worker, plug: Callable[[Port], Guest]
@@ -198,7 +198,7 @@ class TestFlatDhcp:
         before = driver.create_port("fdtest-b", "nic1", "one", ANY)
         plug(before).dhcp()
         network = network_of(worker, before)
-        wait_until("the lease", lambda: bool(network.DHCPLeases(before.mac)), timeout=120)
+        wait_until("the lease", lambda: bool(network.DHCPLeases(before.mac)), timeout=300)
         kinds = [name.split(" of ")[0].split(" fdtest")[0] for name in driver.leftovers("fdtest-b")]
         assert kinds == ["port", "DHCP entry", "DHCP lease"]
         driver.delete_port("fdtest-b", "nic1")
@@ -224,7 +224,7 @@ class TestFlatDhcp:
         stale = guest()
         stale.plug(network.bridgeName(), mac)
         stale.dhcp()
-        wait_until("the lease", lambda: bool(network.DHCPLeases(mac)), timeout=120)
+        wait_until("the lease", lambda: bool(network.DHCPLeases(mac)), timeout=300)
         network.update(libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE, section, 0, entry, 3)
         after = driver.create_port("fdtest-b", "nic1", "one", ANY)
         assert not network.DHCPLeases(mac)
