@@ -32,12 +32,13 @@ from fabric_direct.model import (
     SharedNic,
     SmartNic,
 )
+from tests.limits import PATIENT
 from tests.worker.conftest import L2, Worker
 
 VF, OTHER_VF, SWITCHED_VF = "0000:01:10.0", "0000:01:10.2", "0000:02:10.0"
 NVME, GPU, AUDIO = "0000:05:00.0", "0000:06:00.0", "0000:06:00.1"
 MAC, OTHER_MAC = "52:54:00:0f:d0:01", "52:54:00:0f:d0:02"
-DETACH = 120.0
+DETACH = PATIENT["call"]
 
 
 @pytest.fixture
