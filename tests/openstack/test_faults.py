@@ -177,7 +177,7 @@ class TestAMessageQueueThatIsGone:
         assert outcome.error
 
         # until the services are heard again, it is refused: a request may still take effect
-        wait_until("it is made", lambda: processor.create(wanted).result().ok, timeout=900)
+        wait_until("it is made", lambda: processor.create(wanted).result().ok, timeout=600)
 
     def test_for_a_time_is_waited_for(
         self, processor: HandlerProcessor, lab: Lab, cloud: Connection
