@@ -8,15 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fabric_direct.adoption import Adoption, Adoptions, ServiceAdoption
-    from fabric_direct.audit_trail import Record, asked_by
-    from fabric_direct.config import Site, load_site
-    from fabric_direct.device_owners import Lacks
-    from fabric_direct.drift import SiteDrift
+    from fabric_direct.calls.waiting import Waiting
     from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
     from fabric_direct.errors import FabricDirectError, Refused
-    from fabric_direct.handlers.adoption_draft import Draft
-    from fabric_direct.journal import Unfinished
+    from fabric_direct.handlers.vm.adoption_draft import Draft
     from fabric_direct.model import (
         Capacities,
         DeviceState,
@@ -51,7 +46,10 @@ if TYPE_CHECKING:
         VNic,
         VNicInterface,
     )
-    from fabric_direct.network_services import (
+    from fabric_direct.model.adoption import Adoption, Adoptions, ServiceAdoption
+    from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
+    from fabric_direct.model.p4_switches import Switch
+    from fabric_direct.model.services import (
         L2PTP,
         L2STS,
         L3VPN,
@@ -68,19 +66,21 @@ if TYPE_CHECKING:
         PortMirror,
         ServiceInterface,
     )
-    from fabric_direct.networks import NetworkSliver, VNicPortsSliver
-    from fabric_direct.operations import Progress
-    from fabric_direct.p4_switches import Switch
+    from fabric_direct.operations.operations import Progress
+    from fabric_direct.operations.saved_plan import SavedPlan
     from fabric_direct.placement.plan import BuildPlan, Explanation
     from fabric_direct.placement.state import HostState
     from fabric_direct.processor import HandlerProcessor, Sweep
-    from fabric_direct.repair_history import Note
-    from fabric_direct.saved_plan import SavedPlan
-    from fabric_direct.site_services import SiteService, SiteServices
-    from fabric_direct.step_notes import StepNote
-    from fabric_direct.sweep.findings import Findings
-    from fabric_direct.waiting import Waiting
-    from fabric_direct.watch import Watcher
+    from fabric_direct.site.config import Site, load_site
+    from fabric_direct.state.audit_trail import Record, asked_by
+    from fabric_direct.state.journal import Unfinished
+    from fabric_direct.state.repair_history import Note
+    from fabric_direct.state.step_notes import StepNote
+    from fabric_direct.upkeep.device_owners import Lacks
+    from fabric_direct.upkeep.drift import SiteDrift
+    from fabric_direct.upkeep.services import SiteService, SiteServices
+    from fabric_direct.upkeep.sweep.findings import Findings
+    from fabric_direct.upkeep.watch import Watcher
 
 __all__ = [
     "L2PTP",
@@ -167,38 +167,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "adoption": "Adoption Adoptions ServiceAdoption",
-    "audit_trail": "Record asked_by",
-    "config": "Site load_site",
-    "device_owners": "Lacks",
-    "drift": "SiteDrift",
+    "calls.waiting": "Waiting",
     "drivers.contract": "FoundPort FoundServer HostDevice Server",
     "errors": "FabricDirectError Refused",
-    "handlers.adoption_draft": "Draft",
-    "journal": "Unfinished",
+    "handlers.vm.adoption_draft": "Draft",
     "model": (
         "Capacities DeviceState ErrorReport FieldChange Finding Fpga Gpu Interface NodeSliver "
         "Nvme Observed ObservedDevice ObservedGateway ObservedGuest ObservedInterface "
         "ObservedVolume Operation Outcome PciAddress PlacementRules Route ServiceEnd SharedNic "
         "SliverRef SmartNic State Status StepReport StepStatus Storage VNic VNicInterface"
     ),
-    "network_services": (
+    "model.adoption": "Adoption Adoptions ServiceAdoption",
+    "model.networks": "NetworkSliver VNicPortsSliver",
+    "model.p4_switches": "Switch",
+    "model.services": (
         "Attachment Ero FABNetv4 FABNetv4Ext FABNetv6 FABNetv6Ext Gateway L2Bridge L2PTP L2STS "
         "L3VPN Mirror Peer PortMirror ServiceInterface"
     ),
-    "networks": "NetworkSliver VNicPortsSliver",
-    "operations": "Progress",
-    "p4_switches": "Switch",
+    "operations.operations": "Progress",
+    "operations.saved_plan": "SavedPlan",
     "placement.plan": "BuildPlan Explanation",
     "placement.state": "HostState",
     "processor": "HandlerProcessor Sweep",
-    "repair_history": "Note",
-    "saved_plan": "SavedPlan",
-    "site_services": "SiteService SiteServices",
-    "step_notes": "StepNote",
-    "sweep.findings": "Findings",
-    "watch": "Watcher",
-    "waiting": "Waiting",
+    "site.config": "Site load_site",
+    "state.audit_trail": "Record asked_by",
+    "state.journal": "Unfinished",
+    "state.repair_history": "Note",
+    "state.step_notes": "StepNote",
+    "upkeep.device_owners": "Lacks",
+    "upkeep.drift": "SiteDrift",
+    "upkeep.services": "SiteService SiteServices",
+    "upkeep.sweep.findings": "Findings",
+    "upkeep.watch": "Watcher",
 }
 """The modules of these names, below this package."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -16,40 +16,43 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from fabric_direct import engine, forks, metrics, registry, site_metrics
-from fabric_direct.adoption import Adoption, ServiceAdoption
-from fabric_direct.audit_trail import AuditTrail, Record
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, Interruption
-from fabric_direct.device_owners import Lacks
-from fabric_direct.drift import SiteDrift
-from fabric_direct.driver_settings import check_driver_settings
+from fabric_direct.calls import forks, metrics
+from fabric_direct.calls.deadline import Deadline, Interruption
+from fabric_direct.calls.keyed_queue import KeyedQueue
+from fabric_direct.calls.log_context import about
+from fabric_direct.calls.metrics import Reading
+from fabric_direct.calls.tracing import span
 from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
+from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.errors import Conflict, InvalidSite, Refused
-from fabric_direct.handlers.adoption_draft import Draft
-from fabric_direct.handlers.base import Handler
-from fabric_direct.journal import Journal, Unfinished
-from fabric_direct.keyed_queue import KeyedQueue
-from fabric_direct.late_calls import LateCalls, named, until
-from fabric_direct.locks import exclusive, sliver_lock
-from fabric_direct.log_context import about
-from fabric_direct.metrics import Reading
+from fabric_direct.handlers import registry
+from fabric_direct.handlers.driver_settings import check_driver_settings
+from fabric_direct.handlers.handler import Handler
+from fabric_direct.handlers.vm.adoption_draft import Draft
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
-from fabric_direct.operations import Operations, Progress
-from fabric_direct.outcomes import failed, report, status_of
+from fabric_direct.model.adoption import Adoption, ServiceAdoption
+from fabric_direct.model.references import Needs, needs
+from fabric_direct.operations import site_metrics
+from fabric_direct.operations.late_calls import LateCalls, named, until
+from fabric_direct.operations.operations import Operations, Progress
+from fabric_direct.operations.outcomes import failed, report, status_of
+from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan
 from fabric_direct.placement.placer import Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
-from fabric_direct.references import Needs, needs
-from fabric_direct.repair_history import Note
-from fabric_direct.saved_plan import PlannedSliver, SavedPlan
-from fabric_direct.site_services import SiteServices
-from fabric_direct.step_notes import StepNote, StepNotes
-from fabric_direct.sweep.dry_runs import DryRuns
-from fabric_direct.sweep.findings import Findings, LeftAlone, Thing
-from fabric_direct.sweep.sweeper import AT_MOST, Sweeper
-from fabric_direct.tracing import span
-from fabric_direct.watch import Watcher
+from fabric_direct.site.config import Site
+from fabric_direct.state.audit_trail import AuditTrail, Record
+from fabric_direct.state.journal import Journal, Unfinished
+from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.repair_history import Note
+from fabric_direct.state.step_notes import StepNote, StepNotes
+from fabric_direct.upkeep.device_owners import Lacks
+from fabric_direct.upkeep.drift import SiteDrift
+from fabric_direct.upkeep.services import SiteServices
+from fabric_direct.upkeep.sweep.dry_runs import DryRuns
+from fabric_direct.upkeep.sweep.findings import Findings, LeftAlone, Thing
+from fabric_direct.upkeep.sweep.sweeper import AT_MOST, Sweeper
+from fabric_direct.upkeep.watch import Watcher
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -446,8 +449,7 @@ class HandlerProcessor:
         with self._sweeping() as sweeper:
             found = sweeper.confirmed(expected, token, at_most)
             tried = {
-                thing: engine.attempt(self._remove_nobodys, sweeper, thing)
-                for thing in found.of_nobody()
+                thing: attempt(self._remove_nobodys, sweeper, thing) for thing in found.of_nobody()
             }
             errors = {t: error for t, error in tried.items() if isinstance(error, Exception)}
             kept = tuple(LeftAlone(what=str(t), why=str(error)) for t, error in errors.items())
@@ -613,8 +615,8 @@ class HandlerProcessor:
     def _look(self) -> Iterator[Reading]:
         """Read what takes time: the devices of the hosts, and the journal."""
         hosts = filter(self.site.passes_devices, self.site.hosts)
-        yield from site_metrics.of_devices(engine.attempt_each(self.devices, hosts))
-        journal = engine.attempt(self._look_at_journal)
+        yield from site_metrics.of_devices(attempt_each(self.devices, hosts))
+        journal = attempt(self._look_at_journal)
         yield from () if isinstance(journal, Exception) else journal
 
     def _look_at_journal(self) -> tuple[Reading, ...]:
@@ -709,7 +711,7 @@ class HandlerProcessor:
             site_metrics.count_operation(outcome)
             _log(outcome)
             if self._on_done and invocation.told:
-                error = engine.attempt(self._on_done, outcome)
+                error = attempt(self._on_done, outcome)
                 if isinstance(error, Exception):
                     name = f"{outcome.operation} of {outcome.sliver.id}"
                     log.error("on_done failed for %s", name, exc_info=error)
@@ -754,7 +756,7 @@ class HandlerProcessor:
         """Do what changes something that is no sliver, and note it in the audit trail."""
         began = time.monotonic()
         record = self._trail.begin(operation, subject, action=action)
-        answer = engine.attempt(work)
+        answer = attempt(work)
         error = answer if isinstance(answer, Exception) else None
         status, seconds = status_of(error), time.monotonic() - began
         self._trail.end(record, status, seconds, report(error) if error else None)
@@ -763,7 +765,7 @@ class HandlerProcessor:
         return answer
 
     def _outcome(self, invocation: _Invocation) -> Outcome:
-        outcome = engine.attempt(self._work, invocation)
+        outcome = attempt(self._work, invocation)
         if isinstance(outcome, Exception):
             late = named(self._late.of(invocation.sliver.id))
             return failed(invocation.operation, invocation.sliver, outcome, late)
@@ -805,7 +807,7 @@ class HandlerProcessor:
 
     def _recall(self, sliver: str) -> None:
         """Take over what another process asked for the sliver and may still take effect."""
-        entry = engine.attempt(self._journal.of, sliver)
+        entry = attempt(self._journal.of, sliver)
         if isinstance(entry, Unfinished):
             self._late.recall(sliver, entry.until)
 
@@ -814,7 +816,7 @@ class HandlerProcessor:
         with self._late.kept(invocation.operation, invocation.sliver.id, deadline):
             outcome = invocation.work(deadline)
         if at := until(deadline.late()):
-            engine.attempt(self._journal.expect, invocation.sliver.id, at)
+            attempt(self._journal.expect, invocation.sliver.id, at)
         self._watch(outcome, deadline)
         return outcome
 
@@ -825,11 +827,11 @@ class HandlerProcessor:
         """
         left = set(outcome.left) if outcome.operation is not Operation.POA else set()
         calls = [call for call in deadline.given_up if left.issuperset(named([call]))]
-        entry = engine.attempt(self._journal.of, outcome.sliver.id) if calls else None
+        entry = attempt(self._journal.of, outcome.sliver.id) if calls else None
 
         def take_away(_: object) -> None:
             if all(call.over.done() for call in calls):
-                engine.attempt(self._take_away, entry)
+                attempt(self._take_away, entry)
 
         if isinstance(entry, Unfinished) and _remembered(entry):
             self._owed[outcome.sliver.id] = entry

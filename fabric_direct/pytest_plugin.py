@@ -13,11 +13,11 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fabric_direct.config import Site
     from fabric_direct.drivers.fake import Substrate
     from fabric_direct.model import NodeSliver
-    from fabric_direct.network_services import FABNetv4
+    from fabric_direct.model.services import FABNetv4
     from fabric_direct.processor import HandlerProcessor
+    from fabric_direct.site.config import Site
 
 _NETWORKS = {
     "red": {"strategy": "flat_dhcp", "subnet": "10.20.1.0/24", "subnet6": "fd20:1::/64"},
@@ -37,8 +37,8 @@ def fabric_site(tmp_path_factory: pytest.TempPathFactory) -> "Site":
 
     It has the image ``tiny``. A call is given up after two seconds. Override it to have another site.
     """
-    from fabric_direct.config import Site  # noqa: PLC0415 - see above
-    from fabric_direct.registry import driven_types  # noqa: PLC0415
+    from fabric_direct.handlers.registry import driven_types  # noqa: PLC0415
+    from fabric_direct.site.config import Site  # noqa: PLC0415 - see above
 
     return Site.model_validate(
         {
@@ -124,7 +124,7 @@ def fabric_net() -> "Callable[..., FABNetv4]":
 
     The ids are ``net-1``, ``net-2`` and so on.
     """
-    from fabric_direct.network_services import FABNetv4  # noqa: PLC0415 - see above
+    from fabric_direct.model.services import FABNetv4  # noqa: PLC0415 - see above
 
     numbers = count(1)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.drivers.fake.substrate import Fault
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN someone"
 FAKE_DRIVERS = dict.fromkeys(

@@ -5,8 +5,8 @@
 
 from collections.abc import Iterator
 
+from fabric_direct.handlers.registry import DEVICE_DRIVERS, driver
 from fabric_direct.model import Interface, SharedNic, SmartNic, VNic, VNicInterface
-from fabric_direct.registry import DEVICE_DRIVERS, driver
 
 INTERFACES = {VNic: VNicInterface, SmartNic: Interface, SharedNic: Interface}
 COLUMNS = (

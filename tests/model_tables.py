@@ -13,8 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fabric_direct import model, network_services, networks, p4_switches
 from fabric_direct.documents import json_schema
+from fabric_direct.model import networks, p4_switches
+from fabric_direct.model import services as network_services
+from fabric_direct.model import vm as model
 
 TABLE = re.compile(r"<!-- fields: (\w+)(?: without (\w+))? -->\n\n((?:\|.*\n)*)")
 # Letters and digits, with what else there may be, and how much of it.

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from fabric_direct.forks import cached_property
+from fabric_direct.calls.forks import cached_property
 from tests.conftest import FAKE_DRIVERS
 from tests.ports import free_port
 

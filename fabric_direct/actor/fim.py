@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from fabric_direct import registry
 from fabric_direct.actor.fim_fields import (
     PREFIX,
     below,
@@ -39,8 +38,8 @@ from fabric_direct.actor.sliver import (
     Sliver,
     Unit,
 )
-from fabric_direct.config import Site
 from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.handlers import registry
 from fabric_direct.model import (
     Capacities,
     Fpga,
@@ -57,7 +56,8 @@ from fabric_direct.model import (
     VNicInterface,
 )
 from fabric_direct.model import Component as Wanted
-from fabric_direct.networks import ServerPort, VNicPortsSliver
+from fabric_direct.model.networks import ServerPort, VNicPortsSliver
+from fabric_direct.site.config import Site
 
 log = logging.getLogger(__name__)
 

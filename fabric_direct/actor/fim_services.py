@@ -22,11 +22,11 @@ from fabric_direct.actor.fim_fields import (
 )
 from fabric_direct.actor.names import component_id, host_name
 from fabric_direct.actor.sliver import Capacities, Labels, NetworkService, ServicePort, Unit
-from fabric_direct.config import Site
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import SERVICES, Ero, Gateway, Mirror, Peer, ServiceInterface
-from fabric_direct.network_services import NetworkService as Wanted
-from fabric_direct.service_settings import KBIT
+from fabric_direct.model.services import SERVICES, Ero, Gateway, Mirror, Peer, ServiceInterface
+from fabric_direct.model.services import NetworkService as Wanted
+from fabric_direct.site.config import Site
+from fabric_direct.site.services import KBIT
 
 log = logging.getLogger(__name__)
 

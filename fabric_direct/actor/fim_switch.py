@@ -6,9 +6,9 @@ from fabric_direct.actor.fim import SSH_KEYS, ssh_keys
 from fabric_direct.actor.fim_fields import label, made, refuse_other_type, text
 from fabric_direct.actor.names import host_name
 from fabric_direct.actor.sliver import Sliver, Unit
-from fabric_direct.config import Site
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.site.config import Site
 
 _FIELDS = {"id": "reservation_id", "name": "resource_name", "ssh_keys": SSH_KEYS}
 _NAME = "label_allocations.local_name"

@@ -30,8 +30,8 @@ from fabric_direct.model import (
     ObservedDevice,
     ObservedInterface,
 )
-from fabric_direct.network_services import NetworkService as Wanted
-from fabric_direct.network_services import ServiceInterface
+from fabric_direct.model.services import NetworkService as Wanted
+from fabric_direct.model.services import ServiceInterface
 
 log = logging.getLogger(__name__)
 

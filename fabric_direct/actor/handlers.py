@@ -11,19 +11,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, ClassVar
 
-from fabric_direct import engine, registry
 from fabric_direct.actor import fim, fim_services, fim_switch, fim_writeback, poa, results, takeover
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
 from fabric_direct.actor.sliver import NetworkService, Node, Unit
-from fabric_direct.audit_trail import asked_by
-from fabric_direct.config import Site
+from fabric_direct.engine.run import attempt
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
-from fabric_direct.journal import Unfinished
+from fabric_direct.handlers import registry
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciComponent, SliverRef, Stamp
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state.audit_trail import asked_by
+from fabric_direct.state.journal import Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class _Handler:
     ) -> None:
         self._logger = logger or log
         self._properties = properties
-        error = engine.attempt(self._processor)
+        error = attempt(self._processor)
         if isinstance(error, Exception):
             self._logger.error("%s cannot work: %s", type(self).__name__, error)
 
@@ -135,7 +136,7 @@ class _Handler:
         told = told_to(self._logger, target, _reservation(unit))
         with told, asked_by(_asker(unit)):
             log.info("begins")
-            error = engine.attempt(work, unit)
+            error = attempt(work, unit)
             if error is None:
                 log.info("is done")
                 return None
@@ -158,7 +159,7 @@ class _Handler:
 
     def _write(self, made: SliverRef, write: Callable[..., None], *values: Any) -> None:
         """Write what was made into the unit's sliver; if that fails, delete it again."""
-        error = engine.attempt(write, *values)
+        error = attempt(write, *values)
         if error is not None:
             self._ended(self._processor().delete(made))
             raise error
@@ -193,7 +194,7 @@ class VMHandler(_Handler):
 
     def _create(self, unit: Unit) -> None:
         node = fim.node_of(unit.get_sliver())
-        error = engine.attempt(self._make, unit, node)
+        error = attempt(self._make, unit, node)
         if error is not None:
             fim_writeback.write_absent(node)
             raise error
@@ -364,13 +365,13 @@ def _refuse_other_service(was: NetworkService, now: NetworkService) -> None:
 
 def _reservation(unit: Any) -> str:
     """Return the reservation id for the log, or ``-`` if the unit has none."""
-    found = engine.attempt(lambda: str(unit.get_reservation_id())) if unit else None
+    found = attempt(lambda: str(unit.get_reservation_id())) if unit else None
     return found if isinstance(found, str) else "-"
 
 
 def _asker(unit: Any) -> str:
     """Return who asked, for the audit trail: the actor, for a user and project if the unit says so."""
-    found = engine.attempt(lambda: dict(unit.get_properties() or {})) if unit else None
+    found = attempt(lambda: dict(unit.get_properties() or {})) if unit else None
     properties = found if isinstance(found, dict) else {}
     named = [f"{key} {properties[key]}" for key in (fim.EMAIL, fim.PROJECT) if properties.get(key)]
     return f"actor for {', '.join(named)}" if named else "actor"

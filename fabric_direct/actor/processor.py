@@ -39,9 +39,9 @@ from typing import TYPE_CHECKING, Any
 
 from fabric_direct.actor import results
 from fabric_direct.actor.results import CLEAN_RESTART, CREATE, DELETE, MODIFY, POA, Result
-from fabric_direct.engine import attempt
+from fabric_direct.calls.keyed_queue import KeyedQueue
+from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
-from fabric_direct.keyed_queue import KeyedQueue
 
 if TYPE_CHECKING:
     # What is used here of fabric_cf: it is the actor's, and no dependency of this package.

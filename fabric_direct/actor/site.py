@@ -5,11 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from fabric_direct import forks
-from fabric_direct.config import Limits, Site, load_site
+from fabric_direct.calls import forks
 from fabric_direct.errors import InvalidSite
 from fabric_direct.model import Operation
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Limits, Site, load_site
 
 CONFIG = "config.properties.file"
 # The share of the actor's limit that is kept for starting and answering.

@@ -6,14 +6,14 @@ A deletion goes by stamp, so it would find nothing of an unstamped server, and s
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
-from fabric_direct import engine
 from fabric_direct.actor import fim
 from fabric_direct.actor.sliver import Node, Unit
-from fabric_direct.adoption import Adoption, ServiceAdoption
 from fabric_direct.drivers.contract import FoundServer
+from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Conflict, NotOurs
 from fabric_direct.model import NodeSliver, Outcome
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.adoption import Adoption, ServiceAdoption
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 
 Ended = Callable[["Future[Outcome]"], Outcome]
@@ -62,7 +62,7 @@ def relabelled(
     """
     if not processor.site.actor.adopt:
         return was
-    wanted = engine.attempt(fim.vm, processor.site, unit, node, was.devices())
+    wanted = attempt(fim.vm, processor.site, unit, node, was.devices())
     if isinstance(wanted, Exception) or not _is_other_label(was, wanted):
         return was
     named = was.model_copy(update={"components": wanted.components})
@@ -93,7 +93,7 @@ def _adoption(
     processor: HandlerProcessor, unit: Unit, strangers: tuple[FoundServer, ...]
 ) -> Adoption:
     """Return the unit's VM as FIM says, or else as it was found: a deletion needs no more."""
-    wanted = engine.attempt(_by_fim, processor, unit)
+    wanted = attempt(_by_fim, processor, unit)
     if isinstance(wanted, Adoption):
         return wanted
     return _as_found(processor, str(unit.get_reservation_id()), strangers)
@@ -126,7 +126,7 @@ def _server_name(unit: Unit, node: Node) -> str:
 
 def service_ports(processor: HandlerProcessor, unit: Unit) -> VNicPortsSliver | None:
     """Return the ports of a unit's network service; None if the unit does not say them."""
-    found = engine.attempt(_service_ports, processor, unit)
+    found = attempt(_service_ports, processor, unit)
     return None if isinstance(found, Exception) else found
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fabric_direct.adoption import Adoption, ServiceAdoption
-    from fabric_direct.handlers.adoption_draft import Draft
+    from fabric_direct.handlers.vm.adoption_draft import Draft
     from fabric_direct.model import Outcome
+    from fabric_direct.model.adoption import Adoption, ServiceAdoption
     from fabric_direct.processor import HandlerProcessor
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -70,9 +70,9 @@ def _refuse_unclear(file: Path | None, am: str | None, output: Path | None, *, y
 
 
 def _document(file: Path) -> "tuple[Adoption | ServiceAdoption, ...]":
-    from fabric_direct.adoption import Adoptions  # noqa: PLC0415 - see the package
     from fabric_direct.documents import load  # noqa: PLC0415
     from fabric_direct.errors import InvalidSliver  # noqa: PLC0415
+    from fabric_direct.model.adoption import Adoptions  # noqa: PLC0415 - see the package
 
     return load(file, Adoptions, InvalidSliver).all()
 

@@ -13,7 +13,7 @@ from fabric_direct.cli.options import Settings
 from fabric_direct.errors import FabricDirectError
 
 if TYPE_CHECKING:
-    from fabric_direct.config import Site
+    from fabric_direct.site.config import Site
 
 _LIMIT = 2.0
 """Seconds that a call of the site may take: somebody waits at the keyboard."""
@@ -64,7 +64,7 @@ def actions(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the operational actions."""
-    from fabric_direct.handlers.actions import NAMES  # noqa: PLC0415 - see the package
+    from fabric_direct.handlers.vm.actions import NAMES  # noqa: PLC0415 - see the package
 
     return _matching(NAMES, incomplete)
 
@@ -97,9 +97,9 @@ def _there(site: "Site") -> dict[str, str]:
 
 def _remembered(site: "Site") -> Iterable[str]:
     """Return the slivers that this machine knows of: placed ones, services, unfinished ones."""
-    from fabric_direct.journal import Journal  # noqa: PLC0415 - see the package
     from fabric_direct.placement.claims import Claims  # noqa: PLC0415
-    from fabric_direct.service_claims import ServiceClaims  # noqa: PLC0415
+    from fabric_direct.state.journal import Journal  # noqa: PLC0415 - see the package
+    from fabric_direct.state.service_claims import ServiceClaims  # noqa: PLC0415
 
     yield from Claims(site.state_dir, lifetime=0, timeout=_LIMIT).homes()
     yield from ServiceClaims(site).slivers()

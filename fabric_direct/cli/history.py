@@ -11,7 +11,7 @@ from fabric_direct.cli.running import site_processor
 from fabric_direct.cli.tables import print_table, table_options
 
 if TYPE_CHECKING:
-    from fabric_direct.audit_trail import Record
+    from fabric_direct.state.audit_trail import Record
 
 _COLUMNS = ("WHEN", "OPERATION", "SLIVER", "OUTCOME", "SECONDS", "WHO", "ERROR", "LEFT")
 

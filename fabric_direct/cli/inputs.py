@@ -88,8 +88,8 @@ def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
 
 def _model_of(document: Any) -> "type[SliverRef]":
     """Return the model for a document by its type; a node if the type is missing or unknown."""
+    from fabric_direct.handlers.registry import resource_types, sliver_model  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.registry import resource_types, sliver_model  # noqa: PLC0415
 
     named = document.get("type") if isinstance(document, dict) else None
     if named is None:

@@ -22,10 +22,10 @@ from fabric_direct.cli.tables import Row, print_table, table_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.device_owners import Lacks
     from fabric_direct.doctor import Diagnosis
     from fabric_direct.drivers.contract import HostDevice, Server
     from fabric_direct.model import PciAddress
+    from fabric_direct.upkeep.device_owners import Lacks
 
 
 _SERVER = (
@@ -294,15 +294,15 @@ def schema(kind: str) -> None:
     Editors with the YAML language server use it if the first line of a file is
     "# yaml-language-server: $schema=sliver.json".
     """
-    from fabric_direct.adoption import Adoptions  # noqa: PLC0415 - see the package
     from fabric_direct.cli.envelope import Envelope  # noqa: PLC0415
-    from fabric_direct.config import Site  # noqa: PLC0415
     from fabric_direct.documents import json_schema  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
-    from fabric_direct.network_services import AnyService  # noqa: PLC0415
+    from fabric_direct.model.adoption import Adoptions  # noqa: PLC0415 - see the package
+    from fabric_direct.model.services import AnyService  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415
-    from fabric_direct.sweep.expected import ExpectedSlivers  # noqa: PLC0415
+    from fabric_direct.site.config import Site  # noqa: PLC0415
     from fabric_direct.topology import AnyTopology  # noqa: PLC0415
+    from fabric_direct.upkeep.sweep.expected import ExpectedSlivers  # noqa: PLC0415
 
     models: dict[str, Any] = {
         "sliver": NodeSliver,

@@ -4,7 +4,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
-from fabric_direct.log_context import known
+from fabric_direct.calls.log_context import known
 
 
 class JsonFormatter(logging.Formatter):

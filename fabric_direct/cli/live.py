@@ -13,12 +13,18 @@ from rich.text import Text
 
 from fabric_direct.cli import show
 from fabric_direct.cli.options import printable
-from fabric_direct.cli.progress import Report
-from fabric_direct.cli.under_way import Clock, SliverUnderWay, StepUnderWay, UnderWay, seconds
+from fabric_direct.cli.under_way import (
+    Clock,
+    Report,
+    SliverUnderWay,
+    StepUnderWay,
+    UnderWay,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
-    from fabric_direct.operations import Progress
+    from fabric_direct.operations.operations import Progress
 
 _WIDEST_NAME = 32
 """Columns for the names of slivers; a longer one is cut."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fabric_direct import forks, metrics
+from fabric_direct.calls import forks, metrics
 from fabric_direct.cli.options import Settings
 from fabric_direct.errors import Refused
-from fabric_direct.extras import require
+from fabric_direct.site.extras import require
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer

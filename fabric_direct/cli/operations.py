@@ -151,7 +151,7 @@ def _save(
     if not all(outcome.ok for outcome in outcomes):
         click.echo(f"{out} was not written: not every sliver could be planned.", err=True)
         return
-    from fabric_direct.saved_plan import SavedPlan  # noqa: PLC0415 - see the package
+    from fabric_direct.operations.saved_plan import SavedPlan  # noqa: PLC0415 - see the package
 
     made = SavedPlan.of(settings.site(), slivers, outcomes)
     made.save(out)
@@ -170,7 +170,7 @@ def _asked(
         if not files:
             raise click.UsageError("name a FILE, or a plan: --plan")
         return inputs.slivers(files), None
-    from fabric_direct.saved_plan import read_plan  # noqa: PLC0415 - see the package
+    from fabric_direct.operations.saved_plan import read_plan  # noqa: PLC0415 - see the package
 
     made = read_plan(saved)
     if made.operation != operation:

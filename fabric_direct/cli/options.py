@@ -20,8 +20,8 @@ from fabric_direct import errors
 from fabric_direct.errors import FabricDirectError, InvalidSite, Refused
 
 if TYPE_CHECKING:
-    from fabric_direct.config import Site
     from fabric_direct.model import Outcome
+    from fabric_direct.site.config import Site
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +65,7 @@ class Settings:
 
         :raises InvalidSite: if its file cannot be read or is invalid.
         """
-        from fabric_direct.config import Site, load_site  # noqa: PLC0415 - see the package
+        from fabric_direct.site.config import Site, load_site  # noqa: PLC0415 - see the package
 
         path = self.found_site()
         return load_site(path) if path else Site(site="localhost")
@@ -224,7 +224,7 @@ def _with_line(error: FabricDirectError, path: Path | None) -> FabricDirectError
 
 def _is_of_site(field: str) -> bool:
     """Return whether a path is of site.yaml; a command's options have names of their own."""
-    from fabric_direct.config import Site  # noqa: PLC0415 - see the package
+    from fabric_direct.site.config import Site  # noqa: PLC0415 - see the package
 
     return field.partition(".")[0] in Site.model_fields
 

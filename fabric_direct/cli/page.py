@@ -14,7 +14,7 @@ from fabric_direct.cli.options import (
     print_json,
     shared_options,
 )
-from fabric_direct.extras import require
+from fabric_direct.site.extras import require
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -63,7 +63,7 @@ def page(
 def _checked(listen: str) -> str:
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see the package
 
-    from fabric_direct.config import ListenAddress  # noqa: PLC0415
+    from fabric_direct.site.config import ListenAddress  # noqa: PLC0415
 
     try:
         return TypeAdapter(ListenAddress).validate_python(listen)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct import files
 from fabric_direct.cli import completion, inputs, running, show
 from fabric_direct.cli.options import (
     FAILED,
@@ -19,14 +18,15 @@ from fabric_direct.cli.options import (
 )
 from fabric_direct.cli.zone_client import zone_options
 from fabric_direct.errors import Refused
+from fabric_direct.state import files
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.config import ChildZone
     from fabric_direct.model import NodeSliver
     from fabric_direct.placement.batch_request import BatchRequest
     from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation
+    from fabric_direct.site.config import ChildZone
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _MOST_NEXT = 3

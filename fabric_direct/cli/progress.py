@@ -1,7 +1,6 @@
 """Show the progress of operations: live on a terminal, elsewhere plain lines."""
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol, Self
@@ -11,14 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from fabric_direct.cli import show
-from fabric_direct.cli.under_way import Clock, UnderWay, named
+from fabric_direct.cli.under_way import Clock, Report, UnderWay, named
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
-    from fabric_direct.operations import Progress
+    from fabric_direct.operations.operations import Progress
 
-Report = Callable[["Outcome", Console, Console], None]
-"""Prints an outcome: results to the first console, what failed to the second."""
 STILL = 30.0
 """Seconds after which a line says that a step is still under way, again and again."""
 

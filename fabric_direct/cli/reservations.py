@@ -15,9 +15,9 @@ from fabric_direct.cli import show
 from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, print_json
 from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
-from fabric_direct.config import ChildZone
 from fabric_direct.errors import InvalidSliver, NotFound
 from fabric_direct.placement.batch_request import BatchRequest
+from fabric_direct.site.config import ChildZone
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import (
     BootRequest,

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.cli.progress import View
-    from fabric_direct.config import Site
     from fabric_direct.model import Outcome
-    from fabric_direct.operations import Progress
+    from fabric_direct.operations.operations import Progress
     from fabric_direct.processor import HandlerProcessor
+    from fabric_direct.site.config import Site
 
 Ask = Callable[["HandlerProcessor"], "list[Future[Outcome]]"]
 Done = Callable[["Outcome", "Console"], None]

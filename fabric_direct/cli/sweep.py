@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fabric_direct.model import Outcome
     from fabric_direct.processor import HandlerProcessor, Sweep
-    from fabric_direct.sweep.findings import Findings, Thing
+    from fabric_direct.upkeep.sweep.findings import Findings, Thing
 
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)%")
 _FORMAT = """\b
@@ -84,7 +84,7 @@ def sweep(settings: Settings, source: str, at_most: float, token: str | None) ->
 def _read(source: str) -> "frozenset[str]":
     """Return the ids in a file, or in stdin."""
     from fabric_direct.documents import read_stream, read_text  # noqa: PLC0415 - see the package
-    from fabric_direct.sweep.expected import parse_expected  # noqa: PLC0415
+    from fabric_direct.upkeep.sweep.expected import parse_expected  # noqa: PLC0415
 
     if source == "-":
         return parse_expected(read_stream(sys.stdin.buffer, "stdin", Refused), "stdin").ids()
@@ -95,7 +95,7 @@ def _read(source: str) -> "frozenset[str]":
 
 
 def _dry_run(settings: Settings, expected: "Collection[str]", source: str, at_most: float) -> None:
-    from fabric_direct.sweep.sweeper import AT_MOST  # noqa: PLC0415 - see the package
+    from fabric_direct.upkeep.sweep.sweeper import AT_MOST  # noqa: PLC0415 - see the package
 
     with running.site_processor(settings) as processor:
         found = processor.find_unexpected(expected)

@@ -16,7 +16,7 @@ import click
 from fabric_direct.cli.options import printable
 
 if TYPE_CHECKING:
-    from fabric_direct.tracing import Recorded, Recording
+    from fabric_direct.calls.tracing import Recorded, Recording
 
 _MICROSECONDS = 1_000_000
 _OUTSIDE = "outside of operations"
@@ -34,8 +34,8 @@ def traced(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    from fabric_direct import files  # noqa: PLC0415 - only who asks for it needs them
-    from fabric_direct.tracing import recording  # noqa: PLC0415 - likewise
+    from fabric_direct.calls.tracing import recording  # noqa: PLC0415 - likewise
+    from fabric_direct.state import files  # noqa: PLC0415 - only who asks for it needs them
 
     with recording() as recorded:
         try:

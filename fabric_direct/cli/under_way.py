@@ -6,11 +6,16 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 if TYPE_CHECKING:
-    from fabric_direct.operations import Progress
-    from fabric_direct.waiting import Waiting
+    from fabric_direct.calls.waiting import Waiting
+    from fabric_direct.model import Outcome
+    from fabric_direct.operations.operations import Progress
 
 Clock = Callable[[], float]
+Report = Callable[["Outcome", Console, Console], None]
+"""Prints an outcome: results to the first console, what failed to the second."""
 
 
 @dataclass

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fabric_direct.drift import SiteDrift
     from fabric_direct.model import Outcome, SliverRef
     from fabric_direct.processor import HandlerProcessor
-    from fabric_direct.repair_history import Note
+    from fabric_direct.state.repair_history import Note
+    from fabric_direct.upkeep.drift import SiteDrift
 
 
 @click.command()
@@ -142,7 +142,7 @@ def _tell_note(note: "Note", settings: Settings) -> None:
 
 
 def _print_history(settings: Settings) -> None:
-    from fabric_direct.repair_history import History  # noqa: PLC0415 - see the package
+    from fabric_direct.state.repair_history import History  # noqa: PLC0415 - see the package
 
     site = settings.site()
     notes = list(History(site.state_dir, site.watch.history * 1024).notes())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fabric_direct.errors import Refused
-from fabric_direct.extras import require
+from fabric_direct.site.extras import require
 
 if TYPE_CHECKING:
-    from fabric_direct.config import ChildZone
+    from fabric_direct.site.config import ChildZone
     from fabric_direct.zones.client import ZoneClient
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def _access(url: str, token_file: Path | None, ca_file: Path | None) -> "ChildZo
     require("zones")
     from pydantic import ValidationError  # noqa: PLC0415 - see the package
 
-    from fabric_direct.config import ChildZone  # noqa: PLC0415
+    from fabric_direct.site.config import ChildZone  # noqa: PLC0415
 
     try:
         return ChildZone(url=url, token_file=token_file, ca_file=ca_file)

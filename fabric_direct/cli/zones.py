@@ -19,10 +19,10 @@ from fabric_direct.cli.options import (
 from fabric_direct.cli.running import site_processor
 from fabric_direct.cli.tables import print_table, table_options
 from fabric_direct.cli.zone_client import with_zone, zone_options
-from fabric_direct.extras import require
+from fabric_direct.site.extras import require
 
 if TYPE_CHECKING:
-    from fabric_direct.config import ChildZone, Site
+    from fabric_direct.site.config import ChildZone, Site
     from fabric_direct.zones.wire import Capabilities, ChildView, ZoneView
 
 _LOOK = 10.0

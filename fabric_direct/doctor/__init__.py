@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fabric_direct import registry
-from fabric_direct.config import Host, Site
 from fabric_direct.doctor import (
     controllers,
     daemon,
@@ -38,7 +36,9 @@ from fabric_direct.doctor import (
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
 from fabric_direct.doctor.switches import check_switches
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.extras import how_to_install
+from fabric_direct.handlers import registry
+from fabric_direct.site.config import Host, Site
+from fabric_direct.site.extras import how_to_install
 
 __all__ = ["Diagnosis", "Verdict", "examine"]
 

@@ -20,14 +20,14 @@ from openstack.config.loader import CONFIG_SEARCH_PATH
 from openstack.connection import Connection
 from openstack.exceptions import raise_from_response
 
-from fabric_direct.config import OpenStackSettings, Site
-from fabric_direct.deadline import call_within
+from fabric_direct.calls.deadline import call_within
 from fabric_direct.doctor import cloud_contents as contents
 from fabric_direct.doctor import cloud_workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
+from fabric_direct.site.config import OpenStackSettings, Site
 
 _PLACES = tuple(dict.fromkeys(CONFIG_SEARCH_PATH))
 _REACH = "check that the service runs, and that this machine reaches its address in the catalog"

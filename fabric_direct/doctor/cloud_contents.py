@@ -12,12 +12,12 @@ from openstack.compute.v2.service import Service
 from openstack.connection import Connection
 from openstack.network.v2.security_group import SecurityGroup
 
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, info, ok, warn
 from fabric_direct.drivers.contract import Image
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS, names
 from fabric_direct.errors import Denied
+from fabric_direct.site.config import Site
 
 _SSH = 22
 # Texts that Nova takes for true (oslo.utils, strutils).

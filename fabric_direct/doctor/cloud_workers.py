@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 from openstack.connection import Connection
 from openstack.exceptions import ForbiddenException
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import call_within
+from fabric_direct.calls.deadline import call_within
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, info, ok, warn
 from fabric_direct.drivers.openstack.client.answers import Hypervisor
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.site.config import Site
 
 _NOVA = "http://openstack.org/xmlns/libvirt/nova/"
 _PORTS = (

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
 from fabric_direct.drivers.contract.network_services import ServiceController
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.handlers import registry
+from fabric_direct.site.config import Site
 
 
 def check_controllers(site: Site) -> Iterator[Diagnosis]:

@@ -2,11 +2,11 @@
 
 from urllib.parse import urlsplit
 
-from fabric_direct.config import Host
-from fabric_direct.deadline import call_within
+from fabric_direct.calls.deadline import call_within
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.extras import how_to_install
+from fabric_direct.site.config import Host
+from fabric_direct.site.extras import how_to_install
 
 _START = (
     "install libvirt-daemon-system and qemu-system-x86; start it: systemctl start libvirtd, "

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from fabric_direct.config import Site
-from fabric_direct.device_owners import Lack
 from fabric_direct.doctor.diagnosis import Diagnosis, ok, warn
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.upkeep.device_owners import Lack
 
 _UNKNOWN = "see to it that the cloud and all hosts answer, then ask again"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.extras import how_to_install
+from fabric_direct.site.extras import how_to_install
 
 
 class Verdict(StrEnum):

@@ -1,10 +1,10 @@
 """Check the drivers that the site names."""
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, failed, ok
-from fabric_direct.driver_settings import check_driver_settings
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.handlers import registry
+from fabric_direct.handlers.driver_settings import check_driver_settings
+from fabric_direct.site.config import Site
 
 
 def check_drivers(site: Site) -> Diagnosis:

@@ -5,11 +5,11 @@ import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok, warn
 from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.journal import Journal
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 
 _NEW_KEY = (
     "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
@@ -41,7 +41,7 @@ def check_guest_key(path: Path) -> Diagnosis:
     subject = "guest key"
     try:
         # Here, because paramiko may be missing.
-        from fabric_direct.drivers.ssh_login import load_key  # noqa: PLC0415
+        from fabric_direct.drivers.ssh.login import load_key  # noqa: PLC0415
 
         key = load_key(path, "it", field="guest_access.ssh_key", remedy=_NEW_KEY)
     except (ImportError, FabricDirectError) as error:

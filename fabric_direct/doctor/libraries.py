@@ -4,7 +4,7 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
-from fabric_direct.extras import how_to_install
+from fabric_direct.site.extras import how_to_install
 
 _TOLD = {
     "libvirt": "libvirt-python",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, info, ok, warn
-from fabric_direct.networks import FlatNetwork, SiteNetwork, VlanNetwork
+from fabric_direct.model.networks import FlatNetwork, SiteNetwork, VlanNetwork
 
 # <linux/kvm.h>: _IO(0xAE, 0x01).
 _KVM_CREATE_VM = 0xAE01

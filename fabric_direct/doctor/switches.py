@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.site.config import Site
 
 _KERNEL = "boot a kernel that has it, or load its module"
 _SITE = "see its switches in site.yaml, and that what it names runs and answers"

@@ -1,9 +1,9 @@
 """Check workers that are reached by SSH: the login, Python, and the user."""
 
-from fabric_direct.config import Host, Site
 from fabric_direct.doctor.daemon import is_local
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, failed, ok
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.site.config import Host, Site
 
 _REACH = "check that ssh to it works by hand, without a password"
 

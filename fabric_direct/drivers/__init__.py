@@ -8,9 +8,14 @@
     hosts/       programs, files and netlink of a worker, in place or over SSH
     netlink/     uplinks (VEPA, VF settings) and VLAN interfaces
     guests/      what is seen and set inside a guest
+    ovs/ linuxbridge/ gateways/   network services on switches of this site
+    nso/ al2s/   network services by controllers
+    p4switch/    whole P4 switches
     fake/        every driver in memory, with faults on demand
-    read_cache   answers that an operation reads once
+    cloudinit    what a guest reads at its first boot
+    http_api     requests to a controller
+    ssh/         logins by SSH
 
-Handlers and steps import ``contract`` and ``read_cache`` only. Concrete drivers are found by entry point
-and imported at first use.
+Handlers and their steps import ``contract``, ``cloudinit`` and, for what is set in a guest, ``guests``.
+Concrete drivers are found by entry point and imported at first use.
 """

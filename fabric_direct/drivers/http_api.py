@@ -1,7 +1,7 @@
 """Requests to the HTTP API of a controller: each on a connection of its own, within a limit, sent once.
 
 What changes something and gets no answer may still take effect, and is noted
-(:func:`fabric_direct.deadline.unanswered`). No error repeats a credential, or a secret of a body.
+(:func:`fabric_direct.calls.deadline.unanswered`). No error repeats a credential, or a secret of a body.
 """
 
 import json
@@ -20,8 +20,8 @@ import httpx
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay
 from tenacity import wait_exponential as exponential
 
-from fabric_direct import forks
-from fabric_direct.deadline import (
+from fabric_direct.calls import forks
+from fabric_direct.calls.deadline import (
     call_within,
     noting,
     time_left,

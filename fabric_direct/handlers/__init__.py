@@ -1,1 +1,9 @@
-"""Per resource type: what create, modify, delete, probe and each action consist of."""
+"""Handlers: for each resource type, what create, modify, delete, probe and each action consist of.
+
+::
+
+    registry.py          resource type -> handler and drivers, by entry points
+    driver_settings.py   settings of drivers, by the models of the drivers themselves
+    handler.py           the base of all handlers
+    vm/ ports/ services/ the handlers, with their steps
+"""

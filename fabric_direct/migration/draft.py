@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fabric_direct.config import Site
 from fabric_direct.documents import parse
 from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.documents.tree import dotted
@@ -14,6 +13,7 @@ from fabric_direct.errors import InvalidSite
 from fabric_direct.migration import render
 from fabric_direct.migration.inventory import Host, Inventory
 from fabric_direct.migration.values import Place, Value, as_text
+from fabric_direct.site.config import Site
 
 T = TypeVar("T")
 Convert = Callable[[Any], T]

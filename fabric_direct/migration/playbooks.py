@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 from fabric_direct.migration.draft import Draft
 from fabric_direct.migration.values import Fields, Value, as_text
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
 
 _VM, _PCI = "head_vm_provisioning.yml", "worker_pci_provisioning.yml"
 _PORT, _LIBVIRT = "head_port_provisioning.yml", "worker_libvirt_operations.yml"

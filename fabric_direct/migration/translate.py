@@ -35,7 +35,7 @@ class Migration:
     """The result of a translation."""
 
     site: str
-    """The text of ``site.yaml``, valid for :func:`fabric_direct.config.load_site`."""
+    """The text of ``site.yaml``, valid for :func:`fabric_direct.site.config.load_site`."""
     clouds: str
     """The text of ``clouds.yaml``, without a password; empty if no cloud was found."""
     findings: tuple[Finding, ...]

@@ -19,7 +19,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fabric_direct.config import Site
 from fabric_direct.model import SliverRef
 from fabric_direct.page import pictures
 from fabric_direct.page.events import Events
@@ -37,6 +36,7 @@ from fabric_direct.page.sessions import LIFETIME, Sessions
 from fabric_direct.page.watching import Watching
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving.access import Tokens
+from fabric_direct.site.config import Site
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import HostDevice, Server
 from fabric_direct.model import DeviceState, State
 from fabric_direct.page.readings import Reading
 from fabric_direct.page.watching import Books, Look, UnderWay, Watching
-from fabric_direct.site_services import SiteServices
+from fabric_direct.upkeep.services import SiteServices
 
 SLIVER_STATES = tuple(state.value for state in State if state is not State.ABSENT)
 DEVICE_STATES = tuple(state.value for state in DeviceState)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from fabric_direct.engine import attempt
+from fabric_direct.engine.run import attempt
 
 T = TypeVar("T")
 Clock = Callable[[], float]

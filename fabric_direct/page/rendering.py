@@ -5,10 +5,11 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from fabric_direct.page.overview import host_link, sliver_link
+from fabric_direct.templates import environment
 
 _WORDS = {"": "not known", "host-used": "used by the host"}
 _WRONG = frozenset(
@@ -34,14 +35,7 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("fabric_direct.page", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment("page", finalize=_shown)
     made.filters |= {
         "when": when,
         "ago": ago,

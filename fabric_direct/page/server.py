@@ -9,7 +9,6 @@ from types import FrameType
 
 import uvicorn
 
-from fabric_direct.config import Site, TlsSettings
 from fabric_direct.errors import FabricDirectError, InvalidSite
 from fabric_direct.page.app import PageApp
 from fabric_direct.page.events import Events
@@ -18,6 +17,7 @@ from fabric_direct.page.watching import Watching, limited
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving.access import refuse_open
 from fabric_direct.serving.listening import Server, address, base_url, bound, configured
+from fabric_direct.site.config import Site, TlsSettings
 
 _CONNECTIONS = 300
 _GRACE = 5

@@ -7,10 +7,10 @@ import time
 from hashlib import sha256
 from pathlib import Path
 
-from fabric_direct import files
 from fabric_direct.errors import InvalidSite
 from fabric_direct.page.readings import Clock
 from fabric_direct.serving.access import is_token, read_tokens
+from fabric_direct.state import files
 
 VARIABLE = "FABRIC_DIRECT_PAGE_TOKEN"
 LIFETIME = 12 * 3600

@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter
 
-from fabric_direct.audit_trail import AuditTrail, Record
-from fabric_direct.config import Site
-from fabric_direct.drift import SiteDrift
 from fabric_direct.drivers.contract import HostDevice, Server
-from fabric_direct.engine import attempt
+from fabric_direct.engine.run import attempt
 from fabric_direct.errors import DriverError
-from fabric_direct.journal import Unfinished
-from fabric_direct.locks import is_held, sliver_lock
 from fabric_direct.model import Observed, SliverRef
 from fabric_direct.page.readings import Clock, SharedReading, ask_all
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import History, Note
-from fabric_direct.step_notes import StepNote
+from fabric_direct.site.config import Site
+from fabric_direct.state.audit_trail import AuditTrail, Record
+from fabric_direct.state.journal import Unfinished
+from fabric_direct.state.locks import is_held, sliver_lock
+from fabric_direct.state.repair_history import History, Note
+from fabric_direct.state.step_notes import StepNote
+from fabric_direct.upkeep.drift import SiteDrift
 
 T = TypeVar("T")
 _AT_ONCE = 64

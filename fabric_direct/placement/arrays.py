@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fabric_direct.calls.forks import cached_property
 from fabric_direct.errors import InvalidSite
-from fabric_direct.forks import cached_property
 from fabric_direct.model import Capacities, PciAddress, PlacementRules
 from fabric_direct.placement.hardware import Hardware
 from fabric_direct.placement.request import Request

@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.database import Database
 from fabric_direct.model import PciAddress
 from fabric_direct.placement.plan import Choice
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.state import HostState
+from fabric_direct.state.database import Database
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS claim (

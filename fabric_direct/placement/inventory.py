@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import HostDevice, HostDrivers, HostInventory
 from fabric_direct.errors import FabricDirectError, NotFound
 from fabric_direct.model import DeviceState, NodeSliver
 from fabric_direct.placement.claims import Claim, depleted
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
+from fabric_direct.site.config import Host, Site
 
 DriversOf = Callable[[str], HostDrivers]
 _AT_ONCE = 32

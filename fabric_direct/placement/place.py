@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from fabric_direct.config import PlacementSettings
 from fabric_direct.errors import Conflict
 from fabric_direct.placement.affinity_groups import AffinityGroup, affinity_groups
 from fabric_direct.placement.arrays import Hosts, columns
@@ -31,6 +30,7 @@ from fabric_direct.placement.plugins import Faulty, Rules, rules
 from fabric_direct.placement.request import Needs, Request
 from fabric_direct.placement.scores import costs, score
 from fabric_direct.placement.state import HostState
+from fabric_direct.site.config import PlacementSettings
 
 DEFAULTS = PlacementSettings()
 T = TypeVar("T")

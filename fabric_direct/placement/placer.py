@@ -5,10 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
-from fabric_direct.extras import require
 from fabric_direct.model import AUTO, NodeSliver
 from fabric_direct.placement.claims import Claims, claim_of
 from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
@@ -16,6 +14,8 @@ from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanat
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.sliver_requests import placed, request_of, request_there
 from fabric_direct.placement.state import FreeDevice, HostState
+from fabric_direct.site.config import Site
+from fabric_direct.site.extras import require
 
 log = logging.getLogger(__name__)
 

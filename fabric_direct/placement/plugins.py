@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from fabric_direct.config import PlacementSettings
 from fabric_direct.errors import InvalidSite
 from fabric_direct.placement.arrays import Hosts
 from fabric_direct.placement.request import Needs
+from fabric_direct.site.config import PlacementSettings
 
 Rule = Callable[[Hosts, Needs], Any]
 

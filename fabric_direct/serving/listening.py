@@ -8,8 +8,8 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from fabric_direct.config import TlsSettings
 from fabric_direct.errors import InvalidSite
+from fabric_direct.site.config import TlsSettings
 
 GRACE = 30
 """Seconds to finish running requests at shutdown."""

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 
-from fabric_direct.addresses import candidates
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import NetworkDriver
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import SiteNetwork
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.site.addresses import candidates
+from fabric_direct.site.config import Site
 from fabric_direct.testing.slivers import Slivers
 
 MAC, OTHER_MAC = "52:54:00:fd:00:01", "52:54:00:fd:00:02"

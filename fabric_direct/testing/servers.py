@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import pytest
 
-from fabric_direct.config import Site
+from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract import ComputeDriver, Image, ServerSpec
-from fabric_direct.drivers.guests.cloudinit import user_data
 from fabric_direct.errors import InvalidSliver, NotOurs, Unsupported
 from fabric_direct.model import Capacities, NodeSliver, Stamp, State
+from fabric_direct.site.config import Site
 from fabric_direct.testing.slivers import Slivers
 
 SIZE, LARGER = Capacities(core=1, ram=1, disk=1), Capacities(core=2, ram=2, disk=2)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import ServiceDriver
 from fabric_direct.errors import InvalidSliver, NotOurs
-from fabric_direct.network_services import SERVICES, NetworkService
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.model.services import SERVICES, NetworkService
+from fabric_direct.site.config import Site
 from fabric_direct.testing.slivers import Slivers
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fabric_direct.drivers.contract import HostDevice
-from fabric_direct.engine import attempt
+from fabric_direct.engine.run import attempt
 from fabric_direct.model import PciAddress
-from fabric_direct.processor import HandlerProcessor
+from fabric_direct.topology.reader import SiteReader
 from fabric_direct.topology.values import (
     Belonging,
     Bus,
@@ -24,16 +24,16 @@ processors, accelerators. Of others, only those that are allowed or have an owne
 Key = TypeVar("Key")
 
 
-def host_topology(processor: HandlerProcessor, host: str) -> HostTopology:
+def host_topology(reader: SiteReader, host: str) -> HostTopology:
     """Return the PCI functions of a host with their owners.
 
     A host that does not answer is returned as silent.
 
     :raises NotFound: if the site has no such host.
     """
-    site = processor.site
+    site = reader.site
     maintenance = site.host(host).maintenance
-    found = attempt(processor.devices, host)
+    found = attempt(reader.devices, host)
     if isinstance(found, Exception):
         return HostTopology(site=site.site, host=host, maintenance=maintenance, silent=str(found))
     shown = [device for device in found if _is_shown(device)]

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Server, Service
 from fabric_direct.model import ObservedInterface
-from fabric_direct.network_services import NetworkService, ServiceInterface
-from fabric_direct.references import interfaces_of
-from fabric_direct.site_services import SiteService, SiteServices
+from fabric_direct.model.references import interfaces_of
+from fabric_direct.model.services import NetworkService, ServiceInterface
+from fabric_direct.site.config import Site
 from fabric_direct.topology.values import Interface, Join, Network
+from fabric_direct.upkeep.services import SiteService, SiteServices
 
 NETWORK = "network"
 """The type of a network of site.yaml, or of the cloud, that is no sliver."""

@@ -2,32 +2,32 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fabric_direct.device_owners import host_of
 from fabric_direct.drivers.contract import HostDevice, Server
-from fabric_direct.engine import attempt_each
+from fabric_direct.engine.run import attempt_each
 from fabric_direct.model import DeviceState
-from fabric_direct.processor import HandlerProcessor
 from fabric_direct.topology.networks import Joins, joins, networks
+from fabric_direct.topology.reader import SiteReader
 from fabric_direct.topology.values import DeviceCount, HostSliver, SiteHost, SiteTopology
+from fabric_direct.upkeep.device_owners import host_of
 
 _USED = (DeviceState.USED, DeviceState.LOST)
 
 
-def site_topology(processor: HandlerProcessor) -> SiteTopology:
+def site_topology(reader: SiteReader) -> SiteTopology:
     """Return the hosts of a site with their slivers, and the networks between these.
 
     A host that does not answer is returned as silent.
 
     :raises FabricDirectError: if the cloud, where there is one, cannot be read.
     """
-    site, drift, services = processor.site, processor.drift(), processor.services()
+    site, drift, services = reader.site, reader.drift(), reader.services()
     met = joins(drift.servers, services.found, site)
     unlike = {each.sliver.id: len(each.differences) for each in drift.drifts}
     on: dict[str, list[Server]] = {name: [] for name in site.hosts}
     for server in drift.servers:
         on.setdefault(host_of(server), []).append(server)
     answering = [name for name in site.hosts if name not in drift.silent]
-    devices = attempt_each(processor.devices, answering)
+    devices = attempt_each(reader.devices, answering)
     keys = (
         *(each.ref.id for each in services.found),
         *(k for s in on.values() for k in _keys(s, met)),

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDevice, Server
-from fabric_direct.engine import attempt
+from fabric_direct.engine.run import attempt
 from fabric_direct.errors import NotFound
 from fabric_direct.model import (
     Interface,
@@ -20,17 +19,18 @@ from fabric_direct.model import (
     Storage,
     VNic,
 )
-from fabric_direct.processor import HandlerProcessor
-from fabric_direct.references import interfaces_of
-from fabric_direct.site_services import SiteServices
+from fabric_direct.model.references import interfaces_of
+from fabric_direct.site.config import Site
 from fabric_direct.topology.networks import Joins, is_plain, joins, networks
+from fabric_direct.topology.reader import SiteReader
 from fabric_direct.topology.values import Device, Network, Nic, SliverTopology, Vm, Volume
+from fabric_direct.upkeep.services import SiteServices
 
 UNKNOWN = "unknown"
 """The state of a VM that could not be read."""
 
 
-def sliver_topology(processor: HandlerProcessor, ids: Sequence[str]) -> SliverTopology:
+def sliver_topology(reader: SiteReader, ids: Sequence[str]) -> SliverTopology:
     """Return slivers, VMs and network services, with what they have and are stitched to.
 
     Of VMs that are only stitched to them, the NIC is shown. A host that does not answer is named; a
@@ -38,17 +38,17 @@ def sliver_topology(processor: HandlerProcessor, ids: Sequence[str]) -> SliverTo
 
     :raises NotFound: if there is no such sliver, and all hosts answer.
     """
-    found = _Found.look(processor)
+    found = _Found.look(reader)
     asked = tuple(dict.fromkeys(ids))
     _refuse_unknown(asked, found)
-    seen = found.probed(processor, asked)
+    seen = found.probed(reader, asked)
     keys = found.keys_of(asked)
     services = frozenset(key for key in keys if not is_plain(key))
     stitched = {sliver for key in services for sliver in found.joins.slivers(key)}
     others = sorted(stitched.difference(asked))
     vms = [_vm(sliver, found, seen.get(sliver)) for sliver in asked if not found.is_service(sliver)]
     return SliverTopology(
-        site=processor.site.site,
+        site=reader.site.site,
         asked=asked,
         vms=(*vms, *(_stub(sliver, found, services) for sliver in others)),
         networks=tuple(_noted(n, seen) for n in found.networks(keys, asked)),
@@ -68,13 +68,13 @@ class _Found:
     uplinks: Callable[[str], Mapping[PciAddress, HostDevice]]
 
     @classmethod
-    def look(cls, processor: HandlerProcessor) -> "_Found":
+    def look(cls, reader: SiteReader) -> "_Found":
         """Ask the site once."""
-        drift, services = processor.drift(), processor.services()
+        drift, services = reader.drift(), reader.services()
         servers = {server.sliver: server for server in drift.servers}
-        met = joins(servers.values(), services.found, processor.site)
+        met = joins(servers.values(), services.found, reader.site)
         silent = {**drift.silent, **services.silent}
-        return cls(processor.site, servers, services, met, silent, _devices(processor))
+        return cls(reader.site, servers, services, met, silent, _devices(reader))
 
     @property
     def doubt(self) -> str:
@@ -92,14 +92,14 @@ class _Found:
     def networks(self, keys: Iterable[str], asked: Iterable[str]) -> tuple[Network, ...]:
         return networks(keys, self.services, self.joins, self.site, asked)
 
-    def probed(self, processor: HandlerProcessor, asked: Iterable[str]) -> dict[str, Outcome]:
+    def probed(self, reader: SiteReader, asked: Iterable[str]) -> dict[str, Outcome]:
         """Return what is there of slivers, read at once; those that are known to be there.
 
         VMs are looked for on the host that their stamp names, and on no other.
         """
         refs: dict[str, SliverRef] = {each.ref.id: each.ref for each in self.services.found}
         refs |= {sliver: server.stamp.sliver for sliver, server in self.servers.items()}
-        futures = {s: processor.probe(refs[s]) for s in asked if s in refs}
+        futures = {s: reader.probe(refs[s]) for s in asked if s in refs}
         return {sliver: future.result() for sliver, future in futures.items()}
 
 
@@ -269,13 +269,13 @@ def _noted(network: Network, seen: Mapping[str, Outcome]) -> Network:
     return network.model_copy(update={"notes": (*network.notes, *found, *error)})
 
 
-def _devices(processor: HandlerProcessor) -> Callable[[str], Mapping[PciAddress, HostDevice]]:
+def _devices(reader: SiteReader) -> Callable[[str], Mapping[PciAddress, HostDevice]]:
     """Return what tells the functions of a host, each host asked once; none if they cannot be read."""
     known: dict[str, dict[PciAddress, HostDevice]] = {}
 
     def of(host: str) -> dict[PciAddress, HostDevice]:
         if host not in known:
-            found = attempt(processor.devices, host)
+            found = attempt(reader.devices, host)
             there = () if isinstance(found, Exception) else found
             known[host] = {device.address: device for device in there}
         return known[host]

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from anyio.to_thread import run_sync
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.errors import Conflict
 from fabric_direct.zones.fan_out import ask_all, left_out
 from fabric_direct.zones.source import Source

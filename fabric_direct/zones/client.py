@@ -10,7 +10,6 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from fabric_direct.config import ChildZone
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -21,6 +20,7 @@ from fabric_direct.errors import (
     Unreachable,
 )
 from fabric_direct.serving.access import is_loopback, is_token, token_lines
+from fabric_direct.site.config import ChildZone
 from fabric_direct.zones.wire import (
     MOST_BYTES,
     Booted,

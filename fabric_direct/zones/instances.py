@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.database import Database
 from fabric_direct.model import NodeSliver, SliverRef
+from fabric_direct.state.database import Database
 from fabric_direct.zones.store import SHOWN
 from fabric_direct.zones.wire import Instance, InstanceStatus
 

@@ -16,8 +16,6 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from pydantic import ValidationError
 
-from fabric_direct.audit_trail import asked_by
-from fabric_direct.config import Site
 from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
@@ -26,11 +24,13 @@ from fabric_direct.errors import (
     Refused,
     Unreachable,
 )
+from fabric_direct.handlers.registry import handler_for
 from fabric_direct.model import AUTO, NodeSliver, Outcome, SliverRef, Status
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.registry import handler_for
+from fabric_direct.site.config import Site
+from fabric_direct.state.audit_trail import asked_by
 from fabric_direct.zones.instances import Instances
 from fabric_direct.zones.merging import total
 from fabric_direct.zones.sealing import seal_of

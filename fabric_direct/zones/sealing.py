@@ -16,8 +16,8 @@ from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from fabric_direct import files
 from fabric_direct.errors import Conflict, InvalidSite
+from fabric_direct.state import files
 
 _AGAIN = "select again"
 

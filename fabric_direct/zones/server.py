@@ -10,11 +10,11 @@ import uvicorn
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
-from fabric_direct.config import Site
-from fabric_direct.locks import exclusive
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving.access import read_tokens, refuse_open
 from fabric_direct.serving.listening import Server, address, base_url, bound, configured
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive
 from fabric_direct.zones.app import application
 from fabric_direct.zones.child import ChildSource
 from fabric_direct.zones.local_source import LocalSource

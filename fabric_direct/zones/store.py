@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from fabric_direct.database import Database
 from fabric_direct.errors import Conflict
+from fabric_direct.state.database import Database
 
 _KEPT = 3600.0
 """Seconds to remember refused and cancelled requests; no request takes as long."""

@@ -11,9 +11,9 @@ from itertools import chain, starmap
 
 from anyio.to_thread import run_sync
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.errors import Conflict, FabricDirectError, InvalidSite, NotFound, Unreachable
+from fabric_direct.site.config import Site
 from fabric_direct.zones.booting import Booting
 from fabric_direct.zones.deletion_retry import DeletionRetry
 from fabric_direct.zones.fan_out import ask_all, left_out, share

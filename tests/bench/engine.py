@@ -5,12 +5,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fabric_direct.deadline import Deadline
-from fabric_direct.engine import Listener, run
-from fabric_direct.journal import Journal
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.engine.run import Listener, run
+from fabric_direct.engine.step import Flow, Step
 from fabric_direct.model import Finding, Operation
-from fabric_direct.site_metrics import count_step
-from fabric_direct.steps.base import Flow, Step
+from fabric_direct.operations.site_metrics import count_step
+from fabric_direct.state.journal import Journal
 from tests.bench.measure import line, median_seconds, ratio
 
 STEPS = 20

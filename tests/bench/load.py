@@ -6,10 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.bench.measure import line
 
 SLIVERS, THREADS, DELAY = 200, 32, 0.05

@@ -18,12 +18,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.drivers.ovs.layout import Layout, PortRow, layout
 from fabric_direct.model import Outcome, Status
-from fabric_direct.network_services import L2Bridge
+from fabric_direct.model.services import L2Bridge
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.bench.measure import line
 
 LAB = Path(__file__).parents[2] / "labs/network/lab"

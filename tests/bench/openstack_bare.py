@@ -12,7 +12,7 @@ from openstack.config import OpenStackConfig
 from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 
-from fabric_direct.drivers.guests.cloudinit import user_data
+from fabric_direct.drivers.cloudinit import user_data
 from tests.bench.openstack_lab import Lab
 from tests.bench.ssh import answers
 

@@ -9,8 +9,8 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver
+from fabric_direct.site.config import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver, Outcome
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.bench.cloud_stand_in import LATENCY, READ, TAKES
 from tests.bench.measure import keep, line
 

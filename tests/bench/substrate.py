@@ -13,14 +13,14 @@ from pathlib import Path
 
 import libvirt
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.networks.strategies import network_name
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.bench.measure import line, ratio
 
 URI = "qemu:///system"

@@ -17,16 +17,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.drivers.contract.changes import Change
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.errors import Unreachable
+from fabric_direct.handlers import registry
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Note
+from fabric_direct.site.config import Site
+from fabric_direct.state.repair_history import Note
 from tests.bench.load import FAKE
 from tests.bench.measure import line, median_seconds, ratio
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import libvirt
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect
@@ -29,6 +28,7 @@ from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.model import Interface, Nvme, PciAddress, PciComponent, SharedNic
+from fabric_direct.site.config import Site
 from tests.bench.measure import keep, line, median_seconds, ratio
 
 LAB = Path(__file__).parents[2] / "labs/worker/lab"

@@ -14,8 +14,8 @@ pytest.importorskip("fim", reason="fabric-fim is not installed: labs/fabric/env,
 
 from fabric_direct.actor import VMHandler, VnicNetHandler
 from fabric_direct.actor.site import processor_of
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.site.config import Site
 from tests.conftest import FAKE_DRIVERS
 
 # A client of Kafka that a forked process collects crashes it: its threads are the parent's.

@@ -32,7 +32,7 @@ from fim.slivers.capacities_labels import Capacities, CapacityHints, Labels
 from fim.slivers.network_node import NodeSliver, NodeType
 from sqlalchemy import create_engine
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 
 HANDLERS = "tests.fabric.processor_handlers"
 VM = "VM"

@@ -32,7 +32,7 @@ from fim.slivers.delegations import DelegationType, Pools
 from fim.slivers.network_node import NodeSliver, NodeType
 from fim.user.topology import SubstrateTopology
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from tests.fabric.processor_actor import KEY, VM, bare_unit
 
 WORKER, DELEGATION = "worker-1", "primary"

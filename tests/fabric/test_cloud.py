@@ -11,7 +11,7 @@ from fim.slivers.capacities_labels import Capacities, CapacityHints, Labels
 from openstack.connection import Connection
 
 from fabric_direct.actor import VMHandler, VnicNetHandler
-from fabric_direct.config import Site
+from fabric_direct.site.config import Site
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, bridge, port, vm
 from tests.openstack.conftest import WORKER, Things, cloud, make_site, ssh_key

@@ -11,7 +11,6 @@ from fim.slivers.capacities_labels import Capacities, CapacityHints, Flags, Labe
 from fim.slivers.instance_catalog import InstanceCatalog
 
 from fabric_direct.actor import fim
-from fabric_direct.config import Site, load_site
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import (
     Capacities as Size,
@@ -28,6 +27,7 @@ from fabric_direct.model import (
     VNic,
     VNicInterface,
 )
+from fabric_direct.site.config import Site, load_site
 from tests.fabric import slivers
 from tests.fabric.slivers import KEY, PROJECT, RESERVATION, bridge, component, interface, port, vm
 

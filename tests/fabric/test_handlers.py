@@ -13,11 +13,11 @@ from fim.slivers.capacities_labels import Capacities, CapacityHints, Flags, Labe
 import fabric_direct.actor
 from fabric_direct.actor import VMHandler, VnicNetHandler, fim
 from fabric_direct.actor.site import actor_limits, bounded, processor_of
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate, substrate
-from fabric_direct.journal import Journal
 from fabric_direct.model import Operation
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, RESERVATION, bridge, component, interface, port, vm
 

@@ -16,10 +16,10 @@ import libvirt
 import pytest
 from fim.slivers.capacities_labels import Capacities, CapacityHints
 
-from fabric_direct.config import load_site
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Unreachable
+from fabric_direct.site.config import load_site
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, bridge, port, vm
 from tests.functional.apart import TAG, subnet

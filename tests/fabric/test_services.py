@@ -16,7 +16,7 @@ from fim.slivers.path_info import Path as Route
 from fabric_direct.actor import NetworkServiceHandler
 from fabric_direct.actor.site import processor_of
 from fabric_direct.drivers.fake import Substrate, substrate
-from fabric_direct.network_services import L2PTP, L3VPN, SERVICES, FABNetv4Ext, PortMirror
+from fabric_direct.model.services import L2PTP, L3VPN, SERVICES, FABNetv4Ext, PortMirror
 from tests.conftest import FAKE_DRIVERS
 from tests.fabric import slivers
 from tests.fabric.slivers import RESERVATION

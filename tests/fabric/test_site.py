@@ -9,9 +9,9 @@ from fim.slivers.capacities_labels import Capacities, CapacityHints, Labels
 from openstack.connection import Connection
 
 from fabric_direct.actor import VMHandler
-from fabric_direct.config import Site
 from fabric_direct.model import DeviceState, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.fabric import slivers
 from tests.fabric.slivers import component, interface, storage, vm
 from tests.fabric.test_cloud import VM, ask, volume

@@ -9,8 +9,8 @@ from fim.slivers.network_node import NodeSliver, NodeType
 from fim.slivers.network_service import NetworkServiceSliver, ServiceType
 
 from fabric_direct.actor import fim_services, fim_switch
-from fabric_direct.config import P4Switch, Site
 from fabric_direct.errors import InvalidSliver
+from fabric_direct.site.config import P4Switch, Site
 from tests.fabric.slivers import KEY, RESERVATION, StandIn
 
 SWITCH = P4Switch(ssh="ssh://root@192.0.2.4", user="tenant")

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import libvirt
 import pytest
 
-from fabric_direct.config import ImageSettings, Site
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import Unreachable
+from fabric_direct.site.config import ImageSettings, Site
 from tests.absent import absent
 from tests.functional.apart import NUMBER, TAG, subnet
 from tests.limits import PATIENT

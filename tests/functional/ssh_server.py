@@ -13,8 +13,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from fabric_direct.config import Host, Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
+from fabric_direct.site.config import Host, Site
 from tests.ports import free_port
 
 USER = pwd.getpwuid(os.geteuid()).pw_name

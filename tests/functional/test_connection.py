@@ -18,7 +18,7 @@ import pytest
 
 from fabric_direct.drivers.libvirt.connection import connections as module
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.drivers.libvirt.domains.unplug import detach
 from fabric_direct.errors import DriverError, NotFound, Unreachable, Unsupported
 
 URI = "qemu:///system"

@@ -9,11 +9,11 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.site.config import Site
 from fabric_direct.testing import NetworkContract, ServerContract, VolumeContract
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
 from tests.functional.conftest import with_empty_image

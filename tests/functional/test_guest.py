@@ -11,15 +11,15 @@ from xml.sax.saxutils import escape
 import libvirt
 import pytest
 
-from fabric_direct.config import Host, Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
-from fabric_direct.drivers.libvirt.servers.lookup import definitions, domain_uuid
-from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.drivers.libvirt.domains.lookup import definitions, domain_uuid
+from fabric_direct.drivers.libvirt.domains.unplug import detach
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Capacities, NodeSliver
+from fabric_direct.site.config import Host, Site
 from tests.functional.apart import TAG
 from tests.functional.conftest import IMAGE, URI
 from tests.limits import PATIENT

@@ -10,8 +10,7 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
 from fabric_direct.drivers.guests.configure.network import Link, Manager
@@ -19,14 +18,15 @@ from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.drivers.guests.known_hosts import pin
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
 from fabric_direct.drivers.guests.ssh import SshGuest
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.storage.pool import Store
-from fabric_direct.handlers.guestconfig.nics import has_addresses, manager
+from fabric_direct.drivers.ssh.known_hosts import pin
+from fabric_direct.handlers.vm.guest.nics import has_addresses, manager
 from fabric_direct.model import NodeSliver, Observed, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.functional.apart import BRIDGE, NUMBER, subnet
 from tests.limits import PATIENT
 from tests.outcomes import done, made

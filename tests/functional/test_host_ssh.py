@@ -16,14 +16,13 @@ import pytest
 from pyroute2 import netns as namespaces
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import CommandResult
-from fabric_direct.drivers.guests.known_hosts import known_hosts
 from fabric_direct.drivers.hosts import host_keys
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
+from fabric_direct.drivers.ssh.known_hosts import known_hosts
 from fabric_direct.errors import (
     Denied,
     DriverError,
@@ -33,6 +32,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
+from fabric_direct.site.config import Site
 from tests.functional.ssh_server import Server, new_host_key, ssh_server
 
 LIMIT = 60.0

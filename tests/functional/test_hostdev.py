@@ -16,16 +16,15 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.libvirt.domains.claims import Reading, address_in
+from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough import attached, device_host, node_devices, records
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, address_in
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
-from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, attribute, render
 from fabric_direct.errors import (
     DeviceClaimed,
@@ -38,6 +37,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import Capacities, DeviceState, Gpu, NodeSliver, PciAddress
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, Host, Site
 from tests.functional.apart import TAG
 from tests.functional.conftest import URI
 from tests.limits import PATIENT

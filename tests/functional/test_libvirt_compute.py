@@ -13,17 +13,17 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract import Image, Port, ServerSpec
-from fabric_direct.drivers.guests.cloudinit import user_data
+from fabric_direct.drivers.libvirt.domains.lookup import definitions, find_domain
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
-from fabric_direct.drivers.libvirt.servers.lookup import definitions, find_domain
 from fabric_direct.drivers.libvirt.servers.tuning import LibvirtTuning
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import Interface, NodeSliver, State
+from fabric_direct.site.config import Site
 from tests.functional.apart import BRIDGE, TAG
 from tests.functional.conftest import IMAGE as GUEST
 from tests.limits import PATIENT

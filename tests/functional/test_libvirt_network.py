@@ -14,8 +14,7 @@ import libvirt
 import pytest
 from pyroute2 import IPRoute
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.errors import (
@@ -26,6 +25,7 @@ from fabric_direct.errors import (
     PoolExhausted,
 )
 from fabric_direct.model import VNicInterface
+from fabric_direct.site.config import Site
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
 from tests.limits import PATIENT
 
@@ -163,7 +163,7 @@ def in_new_process(site: Site, code: str) -> subprocess.CompletedProcess[str]:
     """Run code that has a ``driver`` for the site."""
     head = (
         "import os, sys\n"
-        "from fabric_direct.config import Site\n"
+        "from fabric_direct.site.config import Site\n"
         "from fabric_direct.model import VNicInterface\n"
         "from fabric_direct.drivers.libvirt.networks import driver as network, strategies\n"
         "from fabric_direct.drivers.libvirt.networks.address_pools import Pools\n"

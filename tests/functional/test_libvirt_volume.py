@@ -12,11 +12,11 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs
+from fabric_direct.site.config import Site
 from tests.limits import PATIENT
 
 SLIVER = "fdtest-s1"

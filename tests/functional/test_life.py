@@ -14,14 +14,13 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
-from fabric_direct.drivers.guests.known_hosts import known_hosts
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.drivers.libvirt.servers import driver as compute
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+from fabric_direct.drivers.ssh.known_hosts import known_hosts
 from fabric_direct.errors import DriverError
 from fabric_direct.model import (
     Finding,
@@ -32,6 +31,7 @@ from fabric_direct.model import (
     Status,
 )
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.conftest import KEY
 from tests.functional.apart import TAG
 from tests.outcomes import done, made
@@ -296,7 +296,7 @@ class TestInterrupted:
         """Run an operation in another process that kills itself when it comes to what is patched."""
         code = f"""
             import os, signal
-            from fabric_direct.config import Site
+            from fabric_direct.site.config import Site
             from fabric_direct.model import NodeSliver
             from fabric_direct.processor import HandlerProcessor
             from fabric_direct.drivers.libvirt.servers import driver as compute

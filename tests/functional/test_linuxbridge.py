@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyroute2 import netns
 
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Verdict
 from fabric_direct.doctor.switches import check_switches
 from fabric_direct.drivers.hosts.local import LocalHost
@@ -16,7 +15,8 @@ from fabric_direct.drivers.linuxbridge.layout import Limit, Link, Tunnel
 from fabric_direct.drivers.linuxbridge.links import Switch, differences
 from fabric_direct.drivers.linuxbridge.service import LinuxBridgeService
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
+from fabric_direct.site.config import Site
 from tests.functional.apart import TAG
 
 NAMESPACE = f"fdlb{TAG}"

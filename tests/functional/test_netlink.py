@@ -13,13 +13,13 @@ from pyroute2 import IPRoute
 from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
-from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import VfSettings
 from fabric_direct.drivers.contract.changes import Change, Hearing
 from fabric_direct.drivers.hosts.agent import link_changes
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import NotFound, NotOurs, Unsupported
+from fabric_direct.site.config import AllowedDevice, Host, Site
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 

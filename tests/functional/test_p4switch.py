@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import P4Switch, Site
 from fabric_direct.drivers.p4switch.driver import P4SwitchService
 from fabric_direct.errors import DriverError, NotVerified
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.site.config import P4Switch, Site
 from tests.functional.ssh_server import (
     USER,
     Server,

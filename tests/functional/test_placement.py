@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import libvirt
 import pytest
 
-from fabric_direct.config import Host, Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
+from fabric_direct.handlers.registry import host_drivers
 from fabric_direct.model import AUTO, NodeSliver, SliverRef, State
 from fabric_direct.placement.inventory import Inventory, host_states
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.registry import host_drivers
+from fabric_direct.site.config import Host, Site
 from tests.conftest import KEY
 from tests.functional.apart import TAG
 from tests.functional.conftest import URI

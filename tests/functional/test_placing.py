@@ -11,9 +11,9 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.model import AUTO, NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.functional.apart import TAG
 from tests.outcomes import done
 
@@ -57,7 +57,7 @@ def python(site: Site, slivers: list[NodeSliver], code: str) -> "subprocess.Pope
     """Begin a process with the site and slivers."""
     before = f"""
         import json, os, signal
-        from fabric_direct.config import Site
+        from fabric_direct.site.config import Site
         from fabric_direct.model import NodeSliver
         from fabric_direct.processor import HandlerProcessor
         from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute

@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.errors import Refused
 from fabric_direct.model import NodeSliver, SliverRef, Status
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.sweep.findings import Findings
+from fabric_direct.site.config import Site
+from fabric_direct.upkeep.sweep.findings import Findings
 from tests.functional.apart import TAG, subnet
 from tests.functional.conftest import with_empty_image
 from tests.limits import PATIENT

@@ -10,14 +10,14 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.conftest import KEY
 from tests.functional.apart import TAG
 from tests.outcomes import done, made
@@ -133,10 +133,10 @@ def elsewhere(
     code = f"""
         import os, signal
         from fabric_direct import HandlerProcessor, NodeSliver, Site, SliverRef
-        from fabric_direct.drivers.libvirt.servers import unplug as detach
+        from fabric_direct.drivers.libvirt.domains import unplug as detach
         from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
         from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
-        from fabric_direct.networks import VNicPortsSliver
+        from fabric_direct.model.networks import VNicPortsSliver
 
         def after(owner, name):
             inner = getattr(owner, name)

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 import libvirt
 import pytest
 
-from fabric_direct.config import Site, WatchSettings
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Did, Note
+from fabric_direct.site.config import Site, WatchSettings
+from fabric_direct.state.repair_history import Did, Note
 from tests.conftest import KEY
 from tests.functional.apart import TAG
 from tests.outcomes import done

@@ -17,16 +17,16 @@ from typing import Any
 
 import click
 
+from fabric_direct.calls.deadline import trying_again
 from fabric_direct.cli.metrics_endpoint import served
 from fabric_direct.cli.options import Settings
-from fabric_direct.config import Site
-from fabric_direct.deadline import trying_again
 from fabric_direct.drivers.fake import FakeVolume, Substrate, substrate
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, Status
-from fabric_direct.operations import Progress
+from fabric_direct.operations.operations import Progress
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Note
+from fabric_direct.site.config import Site
+from fabric_direct.state.repair_history import Note
 
 SITE = """
 site: TEST

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.gateways.namespaces import Namespaces
 from fabric_direct.drivers.ovs.database import Database
 from fabric_direct.drivers.ovs.switch import Switch
-from fabric_direct.network_services import AnyService
+from fabric_direct.model.services import AnyService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 
 
 @contextmanager

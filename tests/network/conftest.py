@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.ovs.service import OvsService
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.absent import absent
 from tests.network.wire import Wire
 from tests.services.node import Machine, Nodes

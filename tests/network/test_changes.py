@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import DriverError, InvalidSliver, NotOurs
 from fabric_direct.model import SliverRef, State, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.network.conftest import LAB, lab, vsctl
 from tests.network.meters import dropped, limits
 from tests.network.wire import PATIENCE, Wire, apart, cross, flood

@@ -2,8 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.ovs.service import OvsService
+from fabric_direct.site.config import Site
 from tests.services.slivers import interface, service
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.ovs.service import OvsService
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.testing import ServiceContract
 from tests.services.contracts import Circuits, PublicNetworks, RoutedNetworks, Segments
 from tests.services.slivers import interface, service

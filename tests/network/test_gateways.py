@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.gateways.namespaces import Namespaces
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import SliverRef
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.network.conftest import lab
 from tests.outcomes import done
 from tests.services import outside

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.model import SliverRef
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.network.between import at_changes
 from tests.network.conftest import lab
 from tests.outcomes import done

@@ -8,7 +8,7 @@ import pytest
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import SliverRef
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
 from tests.network.conftest import lab, vsctl
 from tests.network.wire import Wire, cross

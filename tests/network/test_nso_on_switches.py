@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.nso.driver import NsoService
 from fabric_direct.model import Outcome, SliverRef, State, Status
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.site.config import Site
+from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.testing import ServiceContract
 from labs.network import nso_standin
 from labs.network.nso_devices import DeviceManager

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.switches import check_switches
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import InvalidSliver, TimedOut, Unreachable
 from fabric_direct.model import Operation, Outcome, SliverRef, Status
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.site.config import Site
+from fabric_direct.state.service_claims import ServiceClaims
 from tests.outcomes import done
 from tests.services.slivers import interface, service
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site, load_site
 from fabric_direct.model import NodeSliver, SliverRef
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site, load_site
 from tests.network.conftest import HERE, STATE, ip, lab, vsctl
 from tests.outcomes import done
 from tests.services.node import Node

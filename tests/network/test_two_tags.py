@@ -7,7 +7,7 @@ import pytest
 
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.model import SliverRef
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
 from tests.network.conftest import lab, vsctl
 from tests.network.meters import dropped, limits

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.gateways import bgp
 from fabric_direct.drivers.gateways.bgp import Speaker
 from fabric_direct.drivers.gateways.gateway import namespace_name
@@ -20,8 +19,9 @@ from fabric_direct.drivers.gateways.namespaces import Namespaces
 from fabric_direct.drivers.ovs.service import OvsService
 from fabric_direct.errors import DriverError, InvalidSliver
 from fabric_direct.model import SliverRef, Status
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.network import foreign
 from tests.network.conftest import LAB, ip, vsctl
 from tests.network.foreign import Foreign

@@ -12,11 +12,11 @@ import openstack
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import GuestAddress
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.absent import absent
 from tests.conftest import KEY
 from tests.limits import PATIENT

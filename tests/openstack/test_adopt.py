@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
-from fabric_direct.handlers.adoption_draft import Draft
+from fabric_direct.handlers.vm.adoption_draft import Draft
 from fabric_direct.model import NodeSliver, State
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import Things, nic, ours
 from tests.openstack.target import TARGET
 from tests.outcomes import done

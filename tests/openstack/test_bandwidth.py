@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.model import NodeSliver, ObservedInterface, SliverRef, Status
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import Things, in_effect, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.openstack.test_interrupted import killed

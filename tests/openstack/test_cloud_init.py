@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.conftest import KEY
 from tests.openstack.conftest import BLUE, RED, Things, nic, run_in, sliver
 from tests.openstack.target import TARGET

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
+from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract import Image, ServerSpec
-from fabric_direct.drivers.guests.cloudinit import user_data
 from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import NetworkSliver, SiteNetwork
+from fabric_direct.model.networks import NetworkSliver, SiteNetwork
+from fabric_direct.site.config import Site
 from fabric_direct.testing import (
     CloudNetworkContract,
     ComputeContract,

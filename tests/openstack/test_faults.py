@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.openstack.client import session
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import Things, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done

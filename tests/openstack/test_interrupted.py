@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import RED, Things, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done, made
@@ -45,7 +45,7 @@ def killed(site: Site, operation: str, sliver: NodeSliver, method: str, path: st
     code = f"""
         import os, re, signal
         from keystoneauth1.session import Session
-        from fabric_direct.config import Site
+        from fabric_direct.site.config import Site
         from fabric_direct.model import NodeSliver
         from fabric_direct.processor import HandlerProcessor
 

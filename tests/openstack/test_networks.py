@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.model import SliverRef, State, Status, VNicInterface
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import BLUE, RED, WORKER, Things, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done, made

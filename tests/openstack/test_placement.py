@@ -8,14 +8,14 @@ import pytest
 from openstack.compute.v2.service import Service
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.errors import Denied
+from fabric_direct.handlers.registry import host_drivers
 from fabric_direct.model import AUTO, NodeSliver, SliverRef, State, Status
 from fabric_direct.placement.inventory import host_states
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.registry import host_drivers
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import WORKER, Things, ours, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import RED, WORKER, Things, cloud_settings, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.openstack.client.stamp import description
 from fabric_direct.errors import Refused
 from fabric_direct.model import NodeSliver, SliverRef
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import RED, Things, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done

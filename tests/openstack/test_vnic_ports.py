@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import NodeSliver, SliverRef, State, Status
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import RED, Things, mac, nic, ours, run_in, sliver
 from tests.openstack.target import TARGET
 from tests.outcomes import done, made

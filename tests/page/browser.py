@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

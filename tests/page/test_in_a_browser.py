@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.model import NodeSliver
 from fabric_direct.page.server import Listening, PageServer
 from fabric_direct.page.sessions import token_path
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.page.browser import SECONDS, Browser, program
 
 pytestmark = pytest.mark.skipif(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.testing import ServiceContract
 from tests.services.slivers import interface, service
 

@@ -8,7 +8,7 @@ import pytest
 from fabric_direct.drivers.contract import ServiceDriver
 from fabric_direct.errors import DriverError, NotOurs
 from fabric_direct.model import SliverRef
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.services.node import Machine, Nodes, bare

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fabric_direct.drivers.contract import ServiceDriver
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.services.gateways import link_of, space_of

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 
 
 def interface(

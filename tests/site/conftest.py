@@ -9,9 +9,9 @@ import libvirt
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.model import DeviceState, NodeSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.absent import absent
 from tests.openstack.conftest import Things, cloud, cloud_site, processor, site, things
 from tests.openstack.target import TARGET

@@ -8,9 +8,9 @@ import libvirt
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.model import DeviceState, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.openstack.conftest import Things
 from tests.openstack.target import TARGET
 from tests.outcomes import done

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openstack.connection import Connection
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 from tests.openstack.conftest import in_effect

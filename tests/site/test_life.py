@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.model import DeviceState
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done, made
 from tests.site.conftest import (
     DRIVE,

@@ -14,11 +14,11 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 from openstack.exceptions import ResourceFailure
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import DeviceState, NodeSliver, Outcome, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Did, Note
+from fabric_direct.site.config import Site
+from fabric_direct.state.repair_history import Did, Note
 from tests.outcomes import done
 from tests.site.conftest import (
     DRIVE,

@@ -8,10 +8,10 @@ import pytest
 from openstack.compute.v2.flavor import Flavor
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import NodeSliver, Observed, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.site.conftest import (
     HOST,

@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import tenacity
 
-from fabric_direct import deadline, late_calls
+from fabric_direct.calls import deadline
 from fabric_direct.drivers.fake import Substrate
+from fabric_direct.operations import late_calls
 
 _IN_EARNEST = 60.0
 """Seconds after which something hangs that was not told to."""

@@ -26,14 +26,14 @@ from typing import Any
 from unittest.mock import patch
 
 from fabric_direct import processor
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, current_call
+from fabric_direct.calls.deadline import Deadline, current_call
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
 from fabric_direct.model import NodeSliver, Outcome, SliverRef
-from fabric_direct.operations import Operations
+from fabric_direct.operations.operations import Operations
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.trust.matrix import memory
 from tests.trust.scenes import DRIVERS, forget, node
 from tests.trust.things import Things, differing, things_of

@@ -16,7 +16,6 @@ import responses
 import tenacity
 from requests import PreparedRequest
 
-from fabric_direct.config import ChildZone, Site
 from fabric_direct.drivers.contract import Image
 from fabric_direct.drivers.openstack.client import name_cache, session
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
@@ -27,7 +26,8 @@ from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
 from fabric_direct.model import NodeSliver, VNicInterface
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.site.config import ChildZone, Site
 from fabric_direct.zones.app import application
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import SelectRequest

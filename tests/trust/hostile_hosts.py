@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 import libvirt
 import libvirt_qemu
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, PluggedDevice
 from fabric_direct.drivers.guests import qemu_agent
 from fabric_direct.drivers.guests import ssh as guest_ssh
@@ -27,17 +26,19 @@ from fabric_direct.drivers.hosts.functions import HostFunctions
 from fabric_direct.drivers.hosts.relay import _greeted, _numbered
 from fabric_direct.drivers.hosts.remote_iproute import iproute
 from fabric_direct.drivers.libvirt.connection.connections import translated
+from fabric_direct.drivers.libvirt.domains import lookup
+from fabric_direct.drivers.libvirt.domains.claims import Reading, claims
 from fabric_direct.drivers.libvirt.networks import dnsmasq
 from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.attached import plugged_in
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, claims
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
-from fabric_direct.drivers.libvirt.servers import domain_xml, inventory, lookup, tuning
+from fabric_direct.drivers.libvirt.servers import domain_xml, inventory, tuning
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import FabricDirectError, Unreachable
 from fabric_direct.model import NodeSliver, PciAddress
+from fabric_direct.site.config import Site
 from tests.trust.hostile_inputs import Parser, changed, documents, streams, texts
 from tests.trust.hostile_texts import KEY, VM
 

@@ -9,12 +9,12 @@ from cryptography.fernet import Fernet
 
 from fabric_direct.actor import fim, poa
 from fabric_direct.cli.inputs import _model_of
-from fabric_direct.config import Site
 from fabric_direct.documents import parse
-from fabric_direct.drivers.guests import known_hosts
 from fabric_direct.drivers.libvirt.passthrough import records
+from fabric_direct.drivers.ssh import known_hosts
 from fabric_direct.errors import InvalidSite, InvalidSliver
-from fabric_direct.journal import Journal
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 from fabric_direct.zones.sealing import Seal
 from tests.trust.hostile_inputs import (
     TEXTS,

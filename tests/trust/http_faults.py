@@ -22,8 +22,9 @@ import tenacity
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
-from fabric_direct import deadline, late_calls
+from fabric_direct.calls import deadline
 from fabric_direct.drivers.openstack.client import poller
+from fabric_direct.operations import late_calls
 from tests.trust.clock import _IN_EARNEST, Clock, Over, current
 from tests.trust.http_cloud import StatefulCloud
 

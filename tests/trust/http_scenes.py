@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.model import NodeSliver
-from fabric_direct.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.site.config import Site
 from tests.trust.http_cloud import StatefulCloud
 from tests.trust.scenes import Request, Scene
 

@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.model import NodeSliver, Outcome
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.trust.matrix import memory
 from tests.trust.scenes import DRIVERS, forget, node
 

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.handlers import actions
+from fabric_direct.handlers.vm import actions
 from fabric_direct.model import Operation, Outcome
 from fabric_direct.processor import HandlerProcessor
 from tests.trust.clock import Clock, skipping

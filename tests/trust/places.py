@@ -9,12 +9,12 @@ from typing import Any
 
 import openstack
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.storage.pool import Store
 from fabric_direct.model import DeviceState, NodeSliver
-from fabric_direct.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.functional import conftest as functional
 from tests.openstack import conftest as cloud
 from tests.openstack.target import TARGET

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.errors import DriverError
+from fabric_direct.handlers import registry
 from fabric_direct.model import Outcome, SliverRef
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.trust.scenes import Request
 from tests.trust.tap import Call, Tap
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.drivers.fake.substrate import _substrates
 from fabric_direct.model import NodeSliver, Outcome, SliverRef
-from fabric_direct.network_services import L3VPN, FABNetv4, NetworkService
-from fabric_direct.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.model.services import L3VPN, FABNetv4, NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN"
 _OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmM b"

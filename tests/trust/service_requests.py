@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.al2s.driver import Al2sService
 from fabric_direct.drivers.contract import ServiceDriver
 from fabric_direct.drivers.nso.driver import NsoService
 from fabric_direct.model import Outcome
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from labs.network.al2s_standin import Al2s
 from labs.network.http_standin import StandIn
 from labs.network.nso_devices import DeviceManager

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fabric_direct import files
-from fabric_direct.database import Database
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import DriverError
+from fabric_direct.state import files
+from fabric_direct.state.database import Database
 from tests.trust.clock import Over, current, hang
 
 READS = ("fails", "never ends", "killed before")

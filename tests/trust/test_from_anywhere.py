@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done
 from tests.trust.anywhere import Case, judge

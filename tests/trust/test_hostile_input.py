@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fabric_direct.drivers.cloudinit import nocloud_seed, user_data
 from fabric_direct.drivers.contract import PluggedDevice, Port
-from fabric_direct.drivers.guests.cloudinit import nocloud_seed, user_data
-from fabric_direct.drivers.libvirt.servers import domain_xml, lookup
+from fabric_direct.drivers.libvirt.domains import lookup
+from fabric_direct.drivers.libvirt.servers import domain_xml
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.model import NodeSliver, PciAddress, Storage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabric_direct.journal import Journal
+from fabric_direct.state.journal import Journal
 from tests.trust.http import SCENES, Point, judge, points
 from tests.trust.http_faults import Asked
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabric_direct.journal import Journal
+from fabric_direct.state.journal import Journal
 from tests.trust.matrix import SCENES, Point, judge, points, without_gaps
 from tests.trust.page import PAGE
 from tests.trust.tap import Call

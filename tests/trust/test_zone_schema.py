@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemathesis import BaseSchema, GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
-from fabric_direct.config import Site
+from fabric_direct.site.config import Site
 from fabric_direct.zones.server import ZoneServer
 from tests.conftest import FAKE_DRIVERS
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import PciFunction
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.drivers.libvirt.passthrough import release
 from fabric_direct.model import PciAddress
+from fabric_direct.site.config import Site
 from tests.trust.http_cloud import StatefulCloud
 from tests.unit.fabric_am import FabricAm
 from tests.unit.openstack_api import answering

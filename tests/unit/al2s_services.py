@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.network_services import L3VPN, SERVICES
+from fabric_direct.model.services import L3VPN, SERVICES
+from fabric_direct.site.config import Site
 from labs.network import al2s_standin
 from labs.network.al2s_standin import ACCESS_KEY, OWNER, Al2s
 from tests.trust.clock import skipping_pauses

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
+from fabric_direct.site.config import Site
 from labs.network import nso_standin
 from labs.network.nso_standin import PASSWORD, USER, Controller
 from tests.trust.clock import skipping_pauses

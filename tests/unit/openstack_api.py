@@ -53,9 +53,9 @@ from openstack.fields import Body, Header
 from openstack.resource import Resource
 from requests import PreparedRequest, Request
 
-from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.openstack.client import name_cache, poller, session
 from fabric_direct.drivers.openstack.networks import neutron
+from fabric_direct.site.config import OpenStackSettings, Site
 from tests.trust.clock import Clock
 
 Call = tuple[str, str, str, Any]

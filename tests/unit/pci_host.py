@@ -14,7 +14,6 @@ from xml.sax.saxutils import escape
 import libvirt
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction
 from fabric_direct.drivers.fake import FakeHost
 from fabric_direct.drivers.libvirt.passthrough import device_host
@@ -22,6 +21,7 @@ from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import Capacities, NodeSliver, PciAddress
+from fabric_direct.site.config import Site
 
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
+from fabric_direct.handlers import registry
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 
 
 @pytest.fixture

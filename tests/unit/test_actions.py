@@ -3,7 +3,7 @@
 import pytest
 
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.handlers import actions
+from fabric_direct.handlers.vm import actions
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from fabric_direct.actor import VMHandler, VnicNetHandler
 from fabric_direct.actor.site import processor_of
-from fabric_direct.config import Site
+from fabric_direct.site.config import Site
 from tests.unit.adopted_site import DRIVES, Cloud, am, cloud, site, worker
 from tests.unit.fabric_am import PROJECT, FabricAm, Made
 from tests.unit.pci_host import Worker

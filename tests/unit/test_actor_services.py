@@ -10,12 +10,12 @@ import pytest
 
 from fabric_direct.actor import NetworkServiceHandler, fim_services
 from fabric_direct.actor.site import processor_of
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.journal import Journal
 from fabric_direct.model import Operation
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 from tests.unit import nso_services
 
 RESERVATION = "0f8fad5b-d9cb-469f-a165-70867728950e"

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from fabric_direct.addresses import (
+from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
+from fabric_direct.errors import Conflict, DriverError, InvalidSliver, PoolExhausted, TimedOut
+from fabric_direct.model import Interface
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.site.addresses import (
     candidates,
     candidates6,
     check_addresses,
     host_address,
     reserved,
 )
-from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
-from fabric_direct.errors import Conflict, DriverError, InvalidSliver, PoolExhausted, TimedOut
-from fabric_direct.model import Interface
-from fabric_direct.networks import SiteNetwork
 from tests.unit.processes import APART
 
 ANY = Interface()

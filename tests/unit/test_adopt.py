@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import requests
 
-from fabric_direct.adoption import Adoption, ServiceAdoption
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord
 from fabric_direct.model import NodeSliver, Outcome, PciAddress, Status
+from fabric_direct.model.adoption import Adoption, ServiceAdoption
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.unit.adopted_site import (
     AUDIO,

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.controllers import check_controllers
 from fabric_direct.drivers.al2s.driver import Al2sService
 from fabric_direct.errors import Conflict, FabricDirectError, InvalidSite, InvalidSliver, NotOurs
 from fabric_direct.model import Outcome, Status
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from fabric_direct.testing import ServiceContract
 from labs.network import http_standin
 from labs.network.al2s_standin import ACCESS_KEY, FOOTPRINT, OWNER, Al2s

@@ -13,17 +13,17 @@ import yaml
 from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 
-from fabric_direct import audit_trail
-from fabric_direct.audit_trail import AuditTrail, Record, asked_by
 from fabric_direct.cli import main
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import DeviceUnclean, FabricDirectError
-from fabric_direct.journal import Journal
 from fabric_direct.model import DeviceState, NodeSliver, Operation, PciAddress, SliverRef, Status
-from fabric_direct.operations import Operations
+from fabric_direct.operations.operations import Operations
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state import audit_trail
+from fabric_direct.state.audit_trail import AuditTrail, Record, asked_by
+from fabric_direct.state.journal import Journal
 from tests.outcomes import result_of
 
 FORK = multiprocessing.get_context("fork")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import AllowedDevice, FakeHost, Host, Site
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.model import NodeSliver, PciAddress, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, FakeHost, Host, Site
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]

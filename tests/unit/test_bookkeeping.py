@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fabric_direct import files
-from fabric_direct.config import Site
-from fabric_direct.database import Database
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import DriverError
-from fabric_direct.journal import Journal
 from fabric_direct.model import NodeSliver, SliverRef, Status
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state import files
+from fabric_direct.state.database import Database
+from fabric_direct.state.journal import Journal
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]

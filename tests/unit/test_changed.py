@@ -14,7 +14,7 @@ def graph() -> grimp.ImportGraph:
 
 
 def test_those_that_import_it(graph: grimp.ImportGraph) -> None:
-    found = unit_tests_of(graph, module(Path("fabric_direct/keyed_queue.py")))
+    found = unit_tests_of(graph, module(Path("fabric_direct/calls/keyed_queue.py")))
 
     assert found == {"tests.unit.test_keyed_queue"}
 

@@ -19,15 +19,12 @@ from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 from rich.console import Console
 
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.cli import main, running, show, sliver_report
 from fabric_direct.cli.options import PLACES, Settings, printable
-from fabric_direct.config import Site, load_site
 from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeDevice, Substrate
-from fabric_direct.drivers.read_cache import warn
-from fabric_direct.handlers import actions
-from fabric_direct.journal import Journal
-from fabric_direct.locks import exclusive, sliver_lock
+from fabric_direct.handlers.vm import actions
 from fabric_direct.model import (
     DeviceState,
     Observed,
@@ -39,6 +36,9 @@ from fabric_direct.model import (
     State,
     Status,
 )
+from fabric_direct.site.config import Site, load_site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import exclusive, sliver_lock
 from tests.outcomes import outcomes_of, result_of
 
 SITE = {

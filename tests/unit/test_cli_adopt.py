@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site
+from fabric_direct.site.config import Site
 from tests.outcomes import outcomes_of, result_of
 from tests.unit.adopted_site import DRIVES, STRANGE, Cloud, am, cloud, site, worker
 from tests.unit.fabric_am import FabricAm, Made

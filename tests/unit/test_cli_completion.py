@@ -9,11 +9,11 @@ import yaml
 from click.shell_completion import ShellComplete
 
 from fabric_direct.cli import completion, main
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.handlers.actions import NAMES
-from fabric_direct.journal import Journal
+from fabric_direct.handlers.vm.actions import NAMES
 from fabric_direct.model import Operation
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 from tests.unit.test_cli import SITE, VM, Run, Write, run, site, site_path, write
 
 __all__ = ["run", "site", "site_path", "write"]

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from fabric_direct.cli.inspection import DEVICE_STATES, STATES, TYPES
-from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import DeviceState, State
+from fabric_direct.site.config import AllowedDevice
 from tests.outcomes import result_of
 from tests.unit.test_cli import MORE, Run, Write, run, site, site_path, write
 

@@ -10,8 +10,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site, load_site
 from fabric_direct.drivers.fake import substrate
+from fabric_direct.site.config import Site, load_site
 from tests.outcomes import result_of
 
 SITE: dict[str, Any] = {

@@ -12,14 +12,14 @@ from click.testing import CliRunner, Result
 from pytest_mock import MockerFixture
 from rich.console import Console
 
+from fabric_direct.calls.waiting import Waiting
 from fabric_direct.cli import main, show
 from fabric_direct.cli.live import LiveView
 from fabric_direct.cli.progress import Lines, view
 from fabric_direct.cli.under_way import seconds
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import Operation, Outcome, SliverRef, Status, StepStatus
-from fabric_direct.operations import Progress
-from fabric_direct.waiting import Waiting
+from fabric_direct.operations.operations import Progress
 from tests.conftest import FAKE_DRIVERS
 from tests.outcomes import outcomes_of
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import State
-from fabric_direct.repair_history import Did, History, Note
-from fabric_direct.watch import Watcher
+from fabric_direct.site.config import Site
+from fabric_direct.state.repair_history import Did, History, Note
+from fabric_direct.upkeep.watch import Watcher
 from tests.outcomes import outcomes_of, result_of
 from tests.unit.test_cli import Run, Write, run, site, site_path, write
 

@@ -10,7 +10,6 @@ import yaml
 from click.testing import CliRunner
 
 from fabric_direct.cli import main
-from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import (
     Finding,
@@ -22,8 +21,9 @@ from fabric_direct.model import (
     Status,
     StepStatus,
 )
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import OpenStackSettings, Site
 from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]

@@ -15,8 +15,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabric_direct.drivers.cloudinit import nocloud_seed, user_data
 from fabric_direct.drivers.contract import Port
-from fabric_direct.drivers.guests.cloudinit import nocloud_seed, user_data
 from fabric_direct.model import NodeSliver
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN ana"

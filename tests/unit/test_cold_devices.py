@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import AllowedDevice, Host, Site, UsbId, UsbPort
 from fabric_direct.drivers.contract import PciFunction, Tenant
 from fabric_direct.drivers.hosts.agent import sysfs
 from fabric_direct.drivers.hosts.local import LocalHost
@@ -13,6 +12,7 @@ from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice
 from fabric_direct.errors import Conflict, DeviceClaimed, DeviceInUse, InvalidSliver
 from fabric_direct.model import Fpga, PciAddress
+from fabric_direct.site.config import AllowedDevice, Host, Site, UsbId, UsbPort
 from tests.unit.pci_host import CONFIG, LIVE, Worker, plugged
 
 JTAG = usb.Device(1, "1", 5, "0403", "6011")

@@ -12,7 +12,7 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.drivers.guests import connection_pool
 from fabric_direct.drivers.guests.connection_pool import SshClients
-from fabric_direct.drivers.ssh_login import reach
+from fabric_direct.drivers.ssh.login import reach
 
 
 def client(*, lives: bool = True) -> MagicMock:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from fabric_direct.config import FakeHost, FakeSettings, Host, Site
 from fabric_direct.drivers.contract import (
     ComputeDriver,
     DeviceDriver,
@@ -24,8 +23,9 @@ from fabric_direct.drivers.fake import (
 )
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.model import Gpu, NodeSliver, PciAddress
-from fabric_direct.network_services import L3VPN, NetworkService
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.model.services import L3VPN, NetworkService
+from fabric_direct.site.config import FakeHost, FakeSettings, Host, Site
 from fabric_direct.testing import (
     CloudNetworkContract,
     DeviceContract,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.database import Database
 from fabric_direct.errors import DriverError
+from fabric_direct.state.database import Database
 from tests.unit.processes import APART
 
 TABLE = "CREATE TABLE IF NOT EXISTS count (number INTEGER NOT NULL)"

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from fabric_direct.deadline import (
+from fabric_direct.calls.deadline import (
     Call,
     Deadline,
     at_once,

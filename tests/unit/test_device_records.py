@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord, VfSettings
 from fabric_direct.drivers.hosts.agent import record_files
 from fabric_direct.drivers.libvirt.passthrough import records as records_module
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import PciAddress
+from fabric_direct.site.config import Site
 from tests.unit.processes import APART
 
 DRIVE = PciAddress.parse("0000:04:00.0")

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
+from fabric_direct.drivers.libvirt.domains.claims import Claim
+from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.libvirt.servers.lookup import alias, domain_uuid
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -26,6 +25,7 @@ from fabric_direct.model import (
     SharedNic,
     SmartNic,
 )
+from fabric_direct.site.config import AllowedDevice
 
 SLIVER = "sliver"
 OWN = str(domain_uuid(SLIVER))

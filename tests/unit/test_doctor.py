@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct import registry
-from fabric_direct.config import Host, Site
 from fabric_direct.doctor import Verdict, daemon, drivers, examine, files, libraries, machine
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.errors import InvalidSite, Unreachable
-from fabric_direct.journal import Journal
+from fabric_direct.handlers import registry
 from fabric_direct.model import Operation
-from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
+from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
+from fabric_direct.site.config import Host, Site
+from fabric_direct.state.journal import Journal
 from tests.functional.ssh_server import new_key
 
 QEMU = pwd.struct_passwd(("qemu-user", "x", 64055, 64055, "", "/", "/bin/false"))

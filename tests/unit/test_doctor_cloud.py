@@ -9,13 +9,13 @@ from openstack.connection import Connection
 from pytest_mock import MockerFixture
 
 from fabric_direct import doctor
-from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents
 from fabric_direct.doctor.cloud import _SERVICES, _Service, check_service, examine_cloud
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
+from fabric_direct.site.config import OpenStackSettings, Site
 from tests.unit.openstack_api import PASSWORD, PROJECT, OpenStackApi
 
 FORBIDDEN = {"forbidden": {"code": 403, "message": "Policy doesn't allow it to be performed."}}

@@ -8,12 +8,12 @@ import pytest
 from openstack.connection import Connection
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict, cloud_contents
 from fabric_direct.doctor.cloud_workers import check_distinct, check_machine, check_root_ports
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
+from fabric_direct.site.config import Site
 from tests.unit.openstack_api import OpenStackApi
 
 FORBIDDEN = {"forbidden": {"code": 403, "message": "Policy doesn't allow it to be performed."}}

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.switches import check_switch, check_switches
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.site.config import Site
 
 VERSION = "ovs-vswitchd (Open vSwitch) 3.1.0"
 ROOT: dict[str, Any] = {"bridges": ["set", []], "other_config": ["map", []]}

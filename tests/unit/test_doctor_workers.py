@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Host, Site
 from fabric_direct.doctor import Verdict, daemon, examine, workers
 from fabric_direct.doctor.diagnosis import Diagnosis
+from fabric_direct.site.config import Host, Site
 from tests.functional.ssh_server import Server, new_host_key, ssh_server
 
 GPU = {"type": "GPU", "bdf": "0000:25:00.0"}

@@ -16,7 +16,6 @@ from tests import shown_commands
 from tests.trust.clock import Clock
 
 ROOT = Path(__file__).parents[2]
-ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 PAGES = sorted(
     str(page.relative_to(ROOT))
     for folder in (".", "docs/**", "labs/*", "examples/**")
@@ -78,7 +77,7 @@ def test_links_lead_somewhere(page):
     assert not missing
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "SECURITY.md"])
+@pytest.mark.parametrize("page", ["docs/internals.md", "SECURITY.md"])
 def test_the_tests_that_a_page_names_are_there(page):
     named, file = [], ""
     for path, *names in TEST.findall((ROOT / page).read_text()):
@@ -99,21 +98,65 @@ def test_the_page_of_the_command_line_has_all_commands():
     assert named == set(main.list_commands(click.Context(main)))
 
 
-def test_the_tree_of_the_architecture_is_the_tree():
-    package = ROOT / "fabric_direct"
-    there = {
+def tree() -> list[dict[str, set[str]]]:
+    """Return the tree of the architecture by its floors: rooms, each with what is named within it."""
+    text = next(text for _, text in blocks("docs/architecture.md") if text.startswith("fabric_"))
+    floors: list[dict[str, set[str]]] = []
+    for paragraph in text.split("\n", 1)[1].split("\n\n"):
+        floors.append({})
+        for line in paragraph.splitlines():
+            indent, names = re.match(r"( +)((?:[a-z0-9_]+(?:/|\.py) *)+)", line).groups()
+            if len(indent) == 2:
+                room = names.split()[0].rstrip("/")
+                floors[-1][room] = set()
+            else:
+                floors[-1][room] |= set(names.split())
+    return floors
+
+
+def content(folder: Path) -> set[str]:
+    """Return what is in a folder of the package, as the tree of the architecture names it."""
+    return {
         f"{path.name}/" if path.is_dir() else path.name
-        for folder in (package, package / "drivers")
         for path in folder.iterdir()
         if path.name not in {"__pycache__", "__init__.py", "py.typed"}
     }
-    named = set(re.findall(r"^  ([a-z0-9_]+(?:\.py|/)) ", ARCHITECTURE, re.MULTILINE))
-    named |= set(re.findall(r"^  ([a-z0-9_]+/)$", ARCHITECTURE, re.MULTILINE))
-    assert named - {"__init__.py"} == there
 
 
-def test_the_layers_of_the_architecture_are_those_that_are_checked():
+def test_the_tree_of_the_architecture_is_the_tree():
+    package = ROOT / "fabric_direct"
+    rooms = {room: named for floor in tree() for room, named in floor.items()}
+    there = {path.rstrip("/") for path in content(package)}
+    assert {path.removesuffix(".py") for path in there} == {
+        room.removesuffix(".py") for room in rooms
+    }
+    assert rooms["drivers"] == content(package / "drivers")
+    assert rooms["handlers"] < content(package / "handlers")
+
+
+def test_the_floors_of_the_architecture_are_those_that_are_checked():
     with (ROOT / "pyproject.toml").open("rb") as file:
-        (contract,) = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    layers = "\n".join(contract["layers"]).replace("fabric_direct.", "")
-    assert f"```\n{layers}\n```" in ARCHITECTURE
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    floors = [{room.removesuffix(".py") for room in floor} for floor in tree()]
+    assert floors == [set(re.findall(r"fabric_direct\.(\w+)", layer)) for layer in layers]
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/internals.md"])
+def test_the_files_that_a_page_names_are_there(page):
+    text = FENCE.sub("", (ROOT / page).read_text())
+    named = set(re.findall(r"`((?:[\w-]+/)*[\w-]+(?:/|\.(?:py|toml|svg)))`", text))
+    files = [
+        path
+        for folder in ("fabric_direct", "tests")
+        for path in (ROOT / folder).rglob("*")
+        if "__pycache__" not in path.parts
+    ]
+    there = [f"/{path.relative_to(ROOT)}{'/' if path.is_dir() else ''}" for path in files]
+    missing = {
+        name
+        for name in named
+        if not (ROOT / name).exists() and not any(path.endswith(f"/{name}") for path in there)
+    }
+    assert named
+    assert not missing

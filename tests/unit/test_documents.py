@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fabric_direct.config import Site, load_site
 from fabric_direct.documents import load, parse, parse_all
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import Frozen, NodeSliver
+from fabric_direct.site.config import Site, load_site
 
 VM = """\
 id: vm1

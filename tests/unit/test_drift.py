@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from fabric_direct.config import AllowedDevice, FakeHost, Host, Site
-from fabric_direct.drift import Drift
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.model import NodeSliver, State
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, FakeHost, Host, Site
+from fabric_direct.upkeep.drift import Drift
 from tests.outcomes import done
 from tests.unit.test_behind_our_back import (
     CHANGES,

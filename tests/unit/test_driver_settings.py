@@ -7,14 +7,14 @@ from textwrap import dedent
 
 import pytest
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict, drivers
 from fabric_direct.documents import load
-from fabric_direct.driver_settings import check_driver_settings
 from fabric_direct.errors import InvalidSite
+from fabric_direct.handlers import registry
+from fabric_direct.handlers.driver_settings import check_driver_settings
 from fabric_direct.model import NodeSliver, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 
 Install = Callable[..., None]
 MODULE = dedent(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.deadline import Call, Deadline, Interruption, wait_until
-from fabric_direct.engine import Event, Result, plan, run
+from fabric_direct.calls.deadline import Call, Deadline, Interruption, wait_until
+from fabric_direct.engine.run import Event, Result, preview, run
+from fabric_direct.engine.step import Flow, Step
 from fabric_direct.errors import DriverError, Interrupted, NotVerified, TimedOut
 from fabric_direct.model import Finding, StepStatus
-from fabric_direct.steps.base import Flow, Step
 
 
 class Thing(Step):
@@ -242,7 +242,7 @@ def test_what_a_call_makes_after_it_was_given_up_is_undone_too(
 def test_a_plan_asks_and_changes_nothing(there: set[str], log: list[str]) -> None:
     there.add("a")
 
-    reports = plan(Flow.of([Thing("a", there, log)], [Thing("b", there, log)]))
+    reports = preview(Flow.of([Thing("a", there, log)], [Thing("b", there, log)]))
 
     assert log == []
     assert [r.finding for r in reports] == [Finding.ALREADY_SO, Finding.WILL_CREATE]
@@ -423,7 +423,7 @@ class TestInterrupted:
         interruption: Interruption,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("fabric_direct.deadline.time.sleep", lambda _: None)
+        monkeypatch.setattr("fabric_direct.calls.deadline.time.sleep", lambda _: None)
 
         class Slow(Thing):
             def undo(self) -> None:

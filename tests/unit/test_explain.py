@@ -13,9 +13,9 @@ from pytest_mock import MockerFixture
 
 from fabric_direct import errors
 from fabric_direct.cli import main
-from fabric_direct.config import Limits
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.site.config import Limits
 from tests.conftest import FAKE_DRIVERS
 from tests.outcomes import result_of
 
@@ -159,7 +159,9 @@ class TestWhereErrorsLead:
         assert "explain" not in run("delete", "not-there").stderr
 
     def test_a_mistake_of_ours_has_no_page(self, run: Run, mocker: MockerFixture) -> None:
-        mocker.patch("fabric_direct.operations.Operations.probe", side_effect=KeyError("x"))
+        mocker.patch(
+            "fabric_direct.operations.operations.Operations.probe", side_effect=KeyError("x")
+        )
         result = run("probe", "some")
         assert "KeyError" in result.stderr
         assert "explain:" not in result.stderr

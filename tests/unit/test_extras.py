@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.extras import EXTRAS, how_to_install
+from fabric_direct.site.extras import EXTRAS, how_to_install
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = """

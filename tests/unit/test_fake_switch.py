@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake.substrate import _substrates
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import SliverRef, State
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.p4_switches import Switch
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 
 KEYS = tuple(f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 42}{end} user" for end in "AQ")

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct import registry
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import (
     HostDevice,
     HostDrivers,
@@ -18,6 +16,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import FakeService, Substrate, substrate
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs, NotVerified, PoolExhausted
+from fabric_direct.handlers import registry
 from fabric_direct.model import (
     DeviceState,
     Gpu,
@@ -26,7 +25,8 @@ from fabric_direct.model import (
     SharedNic,
     VNicInterface,
 )
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.site.config import Site
 from tests.conftest import FAKE_DRIVERS
 
 GPU, OTHER, VF = map(PciAddress.parse, ("25:00.0", "26:00.0", "a1:00.0"))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
+from fabric_direct.engine.field_changes import changed
 from fabric_direct.model import FieldChange, NodeSliver, Operation, Outcome, SliverRef
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.steps.field_changes import changed
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.trust.scenes import Request, Scene, fabnet, node, vpn
 from tests.unit.test_cli import Run, Write, run, site_path, write

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Image, Tenant
 from fabric_direct.errors import InvalidSliver
+from fabric_direct.handlers.registry import driver
 from fabric_direct.model import NodeSliver, SmartNic, VNicInterface
-from fabric_direct.registry import driver
+from fabric_direct.site.config import Site
 from fabric_direct.testing.networks import VALUES
 from tests import fields_table
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
 
 
 def in_child(true: Callable[[], bool]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from fabric_direct import deadline
+from fabric_direct.calls import deadline
 from fabric_direct.drivers.gateways.bgp import Speaker, _dropped, _lines, _same, _text
 from fabric_direct.drivers.gateways.gateway import Bgp, Neighbor
 from fabric_direct.drivers.gateways.namespaces import Namespaces

@@ -11,7 +11,7 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Host, Site
+from fabric_direct.calls.waiting import Waiting, heard_by
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests import authorized_keys as keys_module
 from fabric_direct.drivers.guests import qemu_agent as module
@@ -24,7 +24,7 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
-from fabric_direct.waiting import Waiting, heard_by
+from fabric_direct.site.config import Host, Site
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB8eHRwbGhkYFxYVFBMSERAPDg0MCwoJCAcGBQQDAgEA"

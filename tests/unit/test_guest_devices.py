@@ -24,7 +24,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.guests.guest import Guest, GuestDevice
 from fabric_direct.errors import DriverError, TimedOut, Unreachable
-from fabric_direct.handlers.observation import observe_server, tenant_of
+from fabric_direct.handlers.vm.observe import observe_server, tenant_of
 from fabric_direct.model import NodeSliver, Observed, ObservedGuest, PciAddress, State
 
 ADDRESS = GuestAddress("sliver-1", "sliver-1-node", "root")

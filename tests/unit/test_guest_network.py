@@ -15,8 +15,8 @@ import pytest
 import yaml
 from rich.console import Console
 
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.cli.sliver_report import show
-from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,
@@ -41,11 +41,10 @@ from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
 from fabric_direct.drivers.guests.configure.root import Root
 from fabric_direct.drivers.guests.guest import Guest, GuestDisk, GuestLink
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import DriverError, NotFound, NotVerified
-from fabric_direct.handlers.guestconfig import nics
-from fabric_direct.handlers.guestconfig.nics import link_of, manager
-from fabric_direct.handlers.guestconfig.wanted import Nic
+from fabric_direct.handlers.vm.guest import nics
+from fabric_direct.handlers.vm.guest.nics import link_of, manager
+from fabric_direct.handlers.vm.guest.settings import Nic
 from fabric_direct.model import (
     DeviceState,
     Finding,
@@ -64,6 +63,7 @@ from fabric_direct.model import (
     VNic,
 )
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, Host, Site
 from tests.outcomes import done, made
 
 MakeVm = Callable[..., NodeSliver]

@@ -10,18 +10,11 @@ import paramiko
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import GuestSettings, Limits, Site
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.calls.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests import ssh as guest_ssh
-from fabric_direct.drivers.guests.known_hosts import (
-    known_hosts,
-    pin,
-    pinned,
-    pinned_addresses,
-    unpin,
-)
 from fabric_direct.drivers.guests.ssh import SshGuest
+from fabric_direct.drivers.ssh.known_hosts import known_hosts, pin, pinned, pinned_addresses, unpin
 from fabric_direct.errors import (
     DriverError,
     InvalidSite,
@@ -30,6 +23,7 @@ from fabric_direct.errors import (
     TimedOut,
     Unreachable,
 )
+from fabric_direct.site.config import GuestSettings, Limits, Site
 from tests.functional.ssh_server import USER, Server, new_key, ssh_server
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.hosts import agent
 from fabric_direct.drivers.hosts.agent import files, frames, serve
@@ -19,6 +18,7 @@ from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.functions import HostFunctions
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
+from fabric_direct.site.config import Host, Site
 
 LIMIT = 60.0
 PACKAGE = Path(agent.__file__).parent

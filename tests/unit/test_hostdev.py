@@ -9,7 +9,6 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import (
     Belongings,
     DeviceRecord,
@@ -19,10 +18,10 @@ from fabric_direct.drivers.contract import (
     Tenant,
 )
 from fabric_direct.drivers.fake import FakeHost
+from fabric_direct.drivers.libvirt.domains.claims import Claim
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.passthrough import release as module
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
 from fabric_direct.errors import (
     Denied,
     DeviceClaimed,
@@ -37,8 +36,9 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
-from fabric_direct.locks import exclusive
 from fabric_direct.model import DeviceState, Gpu, Nvme, PciAddress, SharedNic, SmartNic
+from fabric_direct.site.config import AllowedDevice, Host, Site
+from fabric_direct.state.locks import exclusive
 from tests.unit.pci_host import (
     CONFIG,
     CONNECTION_LOST,

@@ -103,7 +103,7 @@ def test_a_creation_and_the_help_of_what_serves_metrics_import_no_opentelemetry(
     site_path: Path, sliver_path: Path
 ) -> None:
     create = imported(MAIN, "--site", str(site_path), "create", str(sliver_path))
-    assert "fabric_direct.site_metrics" in create
+    assert "fabric_direct.operations.site_metrics" in create
     for found in (create, imported(MAIN, "watch", "--help")):
         assert not {name for name in found if name.startswith(("opentelemetry", "prometheus"))}
 

@@ -16,16 +16,16 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from fabric_direct import deadline
+from fabric_direct.calls import deadline
 from fabric_direct.cli import main
-from fabric_direct.config import Site, load_site
 from fabric_direct.drivers.fake import FakeCompute, FakeGuest, Substrate, substrate
 from fabric_direct.drivers.fake.substrate import _substrates
 from fabric_direct.errors import Conflict
-from fabric_direct.journal import Journal
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site, load_site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import exclusive, sliver_lock
 from tests.conftest import FAKE_DRIVERS
 from tests.trust.clock import await_in_earnest
 

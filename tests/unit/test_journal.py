@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct import files
-from fabric_direct.deadline import Deadline
-from fabric_direct.engine import run
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.engine.run import run
+from fabric_direct.engine.step import Flow, Step
 from fabric_direct.errors import DriverError
-from fabric_direct.journal import Journal
 from fabric_direct.model import Finding, Operation
-from fabric_direct.steps.base import Flow, Step
+from fabric_direct.state import files
+from fabric_direct.state.journal import Journal
 
 SLIVER = {"id": "s", "type": "VM"}
 OTHER = {"id": "s-2", "type": "VM"}

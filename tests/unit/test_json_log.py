@@ -12,9 +12,9 @@ import pytest
 import yaml
 from pytest_mock import MockerFixture
 
+from fabric_direct.calls.log_context import about, known
 from fabric_direct.cli.json_log import JsonFormatter
 from fabric_direct.drivers.fake import FakeVolume
-from fabric_direct.log_context import about, known
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 from tests.conftest import FAKE_DRIVERS
@@ -89,7 +89,9 @@ class TestAnOperation:
             ("b", "create"),
         }
         assert all(line["message"].startswith(f"create {line['sliver']}") for line in told)
-        steps = {line["step"] for line in told if line["logger"] == "fabric_direct.operations"}
+        steps = {
+            line["step"] for line in told if line["logger"] == "fabric_direct.operations.operations"
+        }
         assert "verify" in steps
 
     def test_is_known_with_its_step_where_drivers_are_called(

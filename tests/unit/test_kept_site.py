@@ -14,14 +14,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from fabric_direct.cli import main
-from fabric_direct.config import FakeSettings, Site
 from fabric_direct.drivers.fake import FakeHost, FakeNetwork, FakeVolume, Substrate, substrate
 from fabric_direct.drivers.fake.kept import FILE
 from fabric_direct.drivers.fake.substrate import _substrates
 from fabric_direct.errors import DriverError
 from fabric_direct.model import DeviceState, PciAddress, VNicInterface
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import FakeSettings, Site
 from tests.outcomes import done
 from tests.trust.scenes import Request, Scene, fabnet, node, vpn
 from tests.trust.things import Thing, Things, things_of

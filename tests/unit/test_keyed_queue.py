@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fabric_direct.keyed_queue import KeyedQueue
+from fabric_direct.calls.keyed_queue import KeyedQueue
 
 
 @pytest.fixture

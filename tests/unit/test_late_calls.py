@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers import contract
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status, StepStatus
-from fabric_direct.networks import VNicPortsSliver
-from fabric_direct.operations import Progress
+from fabric_direct.model.networks import VNicPortsSliver
+from fabric_direct.operations.operations import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 

@@ -11,7 +11,6 @@ import pytest
 from lxml import etree
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import (
     Image,
     Plug,
@@ -21,8 +20,9 @@ from fabric_direct.drivers.contract import (
     ServerSpec,
     Volume,
 )
+from fabric_direct.drivers.libvirt.domains import power
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid, held_nics, nic_alias
 from fabric_direct.drivers.libvirt.servers import driver as module
-from fabric_direct.drivers.libvirt.servers import power
 from fabric_direct.drivers.libvirt.servers.domain_xml import (
     definition,
     port_xml,
@@ -30,7 +30,6 @@ from fabric_direct.drivers.libvirt.servers.domain_xml import (
     volume_xml,
 )
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid, held_nics, nic_alias
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
@@ -44,6 +43,7 @@ from fabric_direct.errors import (
     Unsupported,
 )
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
+from fabric_direct.site.config import Host, Site
 
 SITE = "TEST"
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG

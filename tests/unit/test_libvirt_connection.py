@@ -9,7 +9,7 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.calls.deadline import Deadline, bounded
 from fabric_direct.drivers.libvirt.connection import connections as module
 from fabric_direct.errors import DriverError, Unreachable
 

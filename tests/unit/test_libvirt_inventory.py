@@ -8,7 +8,6 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import HostInventory, HostNode, Image, ImageNeeds, ServerSpec
 from fabric_direct.drivers.libvirt.servers import driver as module
 from fabric_direct.drivers.libvirt.servers.domain_xml import definition
@@ -16,6 +15,7 @@ from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.errors import InvalidSliver, Unreachable
 from fabric_direct.model import NodeSliver
+from fabric_direct.site.config import Host, Site
 
 SITE = "TEST"
 CAPABILITIES = """

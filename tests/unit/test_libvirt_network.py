@@ -11,7 +11,6 @@ import libvirt
 import pytest
 from lxml import etree
 
-from fabric_direct.config import Host, Site
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.ssh import SshHost
@@ -29,6 +28,7 @@ from fabric_direct.errors import (
     NotVerified,
 )
 from fabric_direct.model import VNicInterface
+from fabric_direct.site.config import Host, Site
 
 SCHEMA = Path("/usr/share/libvirt/schemas/network.rng")
 ANY = VNicInterface()

@@ -7,10 +7,10 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.libvirt.servers.tuning import LibvirtTuning
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
+from fabric_direct.site.config import Site
 
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 CAPABILITIES = """

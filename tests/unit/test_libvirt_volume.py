@@ -9,11 +9,11 @@ import pytest
 from lxml import etree
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store, owner
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, NotVerified
+from fabric_direct.site.config import Site
 
 SCHEMAS = Path("/usr/share/libvirt/schemas")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.line_file import LineFile
 from fabric_direct.model import Frozen
+from fabric_direct.state.line_file import LineFile
 
 FORK = multiprocessing.get_context("fork")
 EACH = 50
@@ -80,7 +80,7 @@ def test_a_file_that_is_put_away_between_two_looks_is_read_once(
     for text in "ab":
         lines.add(Line(text=text))
     one, both = (lines.path.read_text().splitlines(keepends=True)[0], lines.path.read_text())
-    mocker.patch("fabric_direct.line_file._text", side_effect=[one, both])
+    mocker.patch("fabric_direct.state.line_file._text", side_effect=[one, both])
     assert texts(lines) == ["a", "b"]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.contract.link_names import port_bridge, service_bridge
 from fabric_direct.drivers.contract.vnis import VNIS, choose_vni
@@ -18,7 +17,8 @@ from fabric_direct.drivers.linuxbridge.links import differences
 from fabric_direct.drivers.linuxbridge.service import LinuxBridgeService
 from fabric_direct.drivers.linuxbridge.support import Need, missing
 from fabric_direct.errors import DriverError, InvalidSliver
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
+from fabric_direct.site.config import Site
 
 LONG = "n" * 63
 

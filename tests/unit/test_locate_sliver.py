@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import HostInventory
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import (
@@ -21,8 +20,6 @@ from fabric_direct.errors import (
     QuotaExceeded,
     SliverBusy,
 )
-from fabric_direct.journal import Journal
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
     NodeSliver,
     Operation,
@@ -32,11 +29,14 @@ from fabric_direct.model import (
     State,
     Status,
 )
-from fabric_direct.operations import Progress
-from fabric_direct.outcomes import Refusals, failed
+from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.outcomes import Refusals, failed
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import exclusive, sliver_lock
 from tests.outcomes import done
 from tests.unit.several_hosts import FakeCloud, served_by
 

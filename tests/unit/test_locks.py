@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.errors import DriverError, SliverBusy
-from fabric_direct.locks import exclusive, is_held, remove_stale, stale
+from fabric_direct.state.locks import exclusive, is_held, remove_stale, stale
 
 
 def test_a_lock_is_held_once(tmp_path: Path) -> None:

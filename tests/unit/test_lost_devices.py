@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.devices import check_devices
 from fabric_direct.drivers.contract import HostDevice
@@ -23,6 +22,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import DeviceState, NodeSliver, Outcome, PciAddress, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.trust.clock import skipping_faults
 from tests.trust.http_cloud import StatefulCloud

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from fabric_direct import metrics
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, bounded, trying_again
+from fabric_direct.calls import metrics
+from fabric_direct.calls.deadline import Deadline, bounded, trying_again
+from fabric_direct.calls.metrics import METRICS, Reading
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.metrics import METRICS, Reading
 from fabric_direct.model import NodeSliver, SliverRef
-from fabric_direct.operations import Progress
+from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.site_metrics import Survey, of_devices
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Note
-from fabric_direct.site_metrics import Survey, of_devices
+from fabric_direct.site.config import Site
+from fabric_direct.state.repair_history import Note
 from tests.trust.clock import skipping_faults
 
 ROOT = Path(__file__).parents[2]

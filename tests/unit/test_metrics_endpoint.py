@@ -23,7 +23,8 @@ import os, socket, sys
 from pathlib import Path
 from urllib.request import urlopen
 
-from fabric_direct import HandlerProcessor, SliverRef, metrics
+from fabric_direct import HandlerProcessor, SliverRef
+from fabric_direct.calls import metrics
 from fabric_direct.cli.metrics_endpoint import served
 from fabric_direct.cli.options import Settings
 

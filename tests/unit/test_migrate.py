@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site, load_site
 from fabric_direct.errors import Refused
 from fabric_direct.migration import ini
 from fabric_direct.migration.cloud import command, typed_in
@@ -26,6 +25,7 @@ from fabric_direct.migration.draft import Finding, Kind
 from fabric_direct.migration.inventory import Inventory, expand
 from fabric_direct.migration.translate import Migration, Sources, migrate
 from fabric_direct.migration.values import parse_document
+from fabric_direct.site.config import Site, load_site
 from tests.outcomes import result_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "migrate"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fabric_direct.metrics import METRICS, Kind, Metric
+from fabric_direct.calls.metrics import METRICS, Kind, Metric
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/monitoring"

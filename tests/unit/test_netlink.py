@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import VfSettings
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, NotOurs, NotVerified, Unsupported
+from fabric_direct.site.config import Site
 
 ERROR, DONE, NEWLINK, DELLINK, GETLINK, SETLINK = 2, 3, 16, 17, 18, 19
 REQUEST, MULTI, ACK, DUMP, NESTED = 1, 2, 4, 0x300, 0x8000

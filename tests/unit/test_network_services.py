@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from fabric_direct.documents import parse
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import L3VPN, SERVICES, NetworkService
-from fabric_direct.registry import sliver_model
+from fabric_direct.handlers.registry import sliver_model
+from fabric_direct.model.services import L3VPN, SERVICES, NetworkService
 
 PEER = {"local": "10.0.0.1/30", "address": "10.0.0.2", "asn": 65001, "key": "sesame"}
 

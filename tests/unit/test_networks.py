@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from fabric_direct.networks import NetworkSliver, SiteNetwork
+from fabric_direct.model.networks import NetworkSliver, SiteNetwork
 
 SUBNET = "10.20.1.0/24"
 

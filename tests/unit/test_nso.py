@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.controllers import check_controllers
 from fabric_direct.drivers.nso.documents import MODULES, Documents, refuse
@@ -17,10 +16,11 @@ from fabric_direct.drivers.nso.driver import NsoService
 from fabric_direct.drivers.nso.instances import as_sliver, differences
 from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
 from fabric_direct.model import Outcome, Status
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.service_claims import ServiceClaims
-from fabric_direct.service_settings import NsoSettings
+from fabric_direct.site.config import Site
+from fabric_direct.site.services import NsoSettings
+from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.testing import ServiceContract
 from labs.network import nso_standin
 from labs.network.nso_standin import PASSWORD, Controller

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import requests
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Service
 from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.desired_network import subnets
@@ -23,10 +22,11 @@ from fabric_direct.errors import (
     QuotaExceeded,
     SliverBusy,
 )
-from fabric_direct.locks import exclusive
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive
 from tests.outcomes import done
 from tests.trust.clock import skipping_pauses
 from tests.unit.neutron import Neutron

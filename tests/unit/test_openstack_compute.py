@@ -16,7 +16,7 @@ import pytest
 import requests
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import (
     Image,
     Plug,
@@ -42,7 +42,6 @@ from fabric_direct.drivers.openstack.servers import driver as module
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.servers.flavors import ensure_flavor
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -56,6 +55,7 @@ from fabric_direct.errors import (
     TimedOut,
 )
 from fabric_direct.model import NodeSliver, State, VNicInterface
+from fabric_direct.site.config import Site
 from tests.unit.openstack_api import PROJECT, Call, OpenStackApi, body
 
 TAG = sliver_tag("TEST", "s-1")

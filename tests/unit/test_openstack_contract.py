@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from requests import PreparedRequest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.site.config import Site
 from fabric_direct.testing import CloudNetworkContract, NetworkContract
 from tests.unit.neutron import Answer, Neutron
 from tests.unit.openstack_api import OpenStackApi, body

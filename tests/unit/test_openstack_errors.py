@@ -14,7 +14,8 @@ from keystoneauth1 import exceptions as keystone
 from openstack import exceptions as sdk
 from openstack.connection import Connection
 
-from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.calls.deadline import Deadline, bounded
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.openstack.client.errors import (
     make_once,
     status_of,
@@ -24,7 +25,6 @@ from fabric_direct.drivers.openstack.client.errors import (
 )
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     Denied,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import HostInventory, Image, ImageNeeds
 from fabric_direct.drivers.openstack.client.stamp import server_metadata, site_tag
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, InvalidSliver, Unreachable
 from fabric_direct.model import NodeSliver
 from tests.unit.openstack_api import Call, OpenStackApi

@@ -12,8 +12,8 @@ from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.errors import Conflict, Denied, InvalidSliver, NotFound, NotVerified
+from fabric_direct.handlers.vm.steps.ports import HoldPort
 from fabric_direct.model import Finding, VNic, VNicInterface
-from fabric_direct.steps.ports import HoldPort
 from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import PROJECT, OpenStackApi
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.name_cache import Names, names
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, DriverError, InvalidSliver, NotFound
 from tests.unit.openstack_api import PROJECT, OpenStackApi, neutron_port
 

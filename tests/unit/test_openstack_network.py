@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import requests
 
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -26,8 +25,9 @@ from fabric_direct.errors import (
     SliverBusy,
     TimedOut,
 )
-from fabric_direct.handlers.compare import differences
-from fabric_direct.locks import exclusive
+from fabric_direct.handlers.vm.differences import differences
+from fabric_direct.handlers.vm.steps.networks import RemoveUnused
+from fabric_direct.handlers.vm.steps.ports import HoldPort, ReleasePort, held_by
 from fabric_direct.model import (
     Finding,
     NodeSliver,
@@ -37,8 +37,8 @@ from fabric_direct.model import (
     VNic,
     VNicInterface,
 )
-from fabric_direct.steps.ports import HoldPort, ReleasePort, held_by
-from fabric_direct.steps.unused_networks import RemoveUnused
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive
 from tests.trust.clock import skipping_pauses
 from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import PROJECT, OpenStackApi

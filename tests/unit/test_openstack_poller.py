@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import requests
 
-from fabric_direct.config import OpenStackSettings
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.openstack.client import poller
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Denied, DriverError, TimedOut
+from fabric_direct.site.config import OpenStackSettings
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, end_waiting, neutron_port
 
 FORK = multiprocessing.get_context("fork")

@@ -18,11 +18,11 @@ import pytest
 from openstack.connection import Connection
 from openstack.proxy import Proxy
 
-from fabric_direct.config import OpenStackSettings
 from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, InvalidSite, Unreachable, Unsupported
+from fabric_direct.site.config import OpenStackSettings
 from tests.unit import openstack_api
 from tests.unit.openstack_api import PASSWORD, TOKEN, LoopbackCloud, OpenStackApi, neutron_port
 
@@ -406,7 +406,7 @@ def test_neither_password_nor_token_nor_contents_are_ever_logged(
 
 IMPORTED = """
 import sys
-from fabric_direct.config import OpenStackSettings
+from fabric_direct.site.config import OpenStackSettings
 from fabric_direct.drivers.openstack.client.session import cloud
 connection = cloud(OpenStackSettings.model_validate_json(sys.argv[1]))
 before = set(sys.modules)
@@ -545,7 +545,7 @@ class TestForks:
 PARENT = """
 import os, sys
 from pathlib import Path
-from fabric_direct.config import OpenStackSettings
+from fabric_direct.site.config import OpenStackSettings
 from fabric_direct.drivers.openstack.client.session import cloud
 
 connection = cloud(OpenStackSettings(cloud="test", clouds_file=Path(sys.argv[1])))

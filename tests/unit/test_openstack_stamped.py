@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Stamped, StampFinder
 from fabric_direct.drivers.openstack.client.stamp import (
     server_metadata,
@@ -20,6 +19,7 @@ from fabric_direct.drivers.openstack.servers.driver import OpenStackCompute
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume
 from fabric_direct.errors import DriverError
 from fabric_direct.model import NodeSliver
+from fabric_direct.site.config import Site
 from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import NOWHERE, PROJECT, OpenStackApi, neutron_port
 

@@ -15,12 +15,12 @@ from keystoneauth1 import exceptions as keystone
 from openstack.connection import Connection
 from openstack.exceptions import HttpException, NotFoundException
 
-from fabric_direct.deadline import Deadline, Unanswered, bounded, wait_until
+from fabric_direct.calls.deadline import Deadline, Unanswered, bounded, wait_until
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import NotFound
-from fabric_direct.late_calls import in_effect
+from fabric_direct.operations.late_calls import in_effect
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry, neutron_port
 
 SERVERS = ("GET", "compute", "/servers/detail", {})

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import requests
 
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.volumes.driver import OpenStackVolume, volumes_of
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     Conflict,
     DriverError,
@@ -22,8 +22,8 @@ from fabric_direct.errors import (
     QuotaExceeded,
     TimedOut,
 )
+from fabric_direct.handlers.vm.steps.volumes import MakeVolume, RemoveVolume
 from fabric_direct.model import Finding, Storage
-from fabric_direct.steps.volumes import MakeVolume, RemoveVolume
 from tests.unit.openstack_api import OpenStackApi
 
 ID = "9a10650b-fc03-4152-a0f9-a637c17b8b68"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.link_names import port_bridge
 from fabric_direct.drivers.ovs.edit import Edit, Found
 from fabric_direct.drivers.ovs.layout import SITE, SLIVER, Layout
 from fabric_direct.drivers.ovs.ovsdb import Ref, unchanged
+from fabric_direct.site.config import Site
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.link_names import port_bridge
 from fabric_direct.drivers.ovs import layout as names
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
+from fabric_direct.site.config import Site
 
 
 @pytest.fixture

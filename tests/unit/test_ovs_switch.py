@@ -8,13 +8,13 @@ from threading import Thread
 
 import pytest
 
-from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.calls.deadline import Deadline, bounded
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.ovs import openflow
 from fabric_direct.drivers.ovs.layout import Limit
 from fabric_direct.drivers.ovs.openflow import Meter
 from fabric_direct.drivers.ovs.switch import Limits, Switch
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import DriverError, NotVerified, TimedOut, Unreachable
 
 Serve = Callable[..., list[bytes]]

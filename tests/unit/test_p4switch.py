@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fabric_direct.actor import SwitchHandler, fim_switch
-from fabric_direct.config import Site
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.controllers import check_switches
 from fabric_direct.drivers.p4switch import driver as p4switch
@@ -18,8 +17,9 @@ from fabric_direct.drivers.p4switch.driver import P4SwitchService
 from fabric_direct.drivers.p4switch.records import Phase, SwitchRecords
 from fabric_direct.errors import Conflict, Denied, FabricDirectError, InvalidSliver, Unreachable
 from fabric_direct.model import Outcome, SliverRef, Status
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.p4_switches import Switch
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.functional.ssh_server import new_host_key
 from tests.outcomes import done
 

@@ -14,14 +14,11 @@ import httpx
 import pytest
 from anyio import CapacityLimiter
 
-from fabric_direct.audit_trail import AuditTrail, asked_by
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.errors import InvalidSite
-from fabric_direct.line_file import now
 from fabric_direct.model import ErrorReport, NodeSliver, Status
-from fabric_direct.network_services import L2Bridge
-from fabric_direct.operations import Progress
+from fabric_direct.model.services import L2Bridge
+from fabric_direct.operations.operations import Progress
 from fabric_direct.page import pictures
 from fabric_direct.page.app import PageApp
 from fabric_direct.page.events import Events
@@ -30,8 +27,11 @@ from fabric_direct.page.readings import SharedReading, ask_all
 from fabric_direct.page.sessions import LIFETIME, VARIABLE, Sessions, accepted_tokens, token_path
 from fabric_direct.page.watching import Watching, limited
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Did, History, Note
 from fabric_direct.serving import access
+from fabric_direct.site.config import Site
+from fabric_direct.state.audit_trail import AuditTrail, asked_by
+from fabric_direct.state.line_file import now
+from fabric_direct.state.repair_history import Did, History, Note
 from tests.conftest import FAKE_DRIVERS
 
 pytestmark = pytest.mark.anyio

@@ -15,10 +15,10 @@ import yaml
 from click.testing import CliRunner
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site
 from fabric_direct.errors import InvalidSite
 from fabric_direct.page.server import Listening, PageServer
 from fabric_direct.page.sessions import token_path
+from fabric_direct.site.config import Site
 from tests.conftest import FAKE_DRIVERS
 
 SECONDS = 30

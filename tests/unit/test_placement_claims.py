@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.errors import DriverError, NoHost, TimedOut
+from fabric_direct.handlers.registry import host_drivers
 from fabric_direct.model import NodeSliver, PciAddress
 from fabric_direct.placement.claims import Claim, Claims, depleted
 from fabric_direct.placement.placer import Placer
 from fabric_direct.placement.state import FreeDevice, HostState
-from fabric_direct.registry import host_drivers
+from fabric_direct.site.config import Site
 from tests.unit.processes import APART
 
 MakeVm = Callable[..., NodeSliver]

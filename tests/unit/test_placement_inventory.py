@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import HostDevice, HostInventory, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.errors import Denied
+from fabric_direct.handlers.registry import host_drivers
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress, Status
 from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.registry import host_drivers
+from fabric_direct.site.config import Site
 from tests.conftest import FAKE_DRIVERS
 
 A30 = {"type": "GPU", "model": "A30"}

@@ -5,12 +5,12 @@ from itertools import permutations
 
 import pytest
 
-from fabric_direct.config import PlacementSettings
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver
 from fabric_direct.placement.place import check, explain, place
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.state import HostState, NumaNode
+from fabric_direct.site.config import PlacementSettings
 from tests.unit.placement_hosts import BOTH, at, gpu, host, need, request
 
 HOSTS = tuple(host(name) for name in ("w1", "w2", "w3"))

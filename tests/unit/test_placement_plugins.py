@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import PlacementSettings
 from fabric_direct.errors import InvalidSite
 from fabric_direct.placement import plugins
 from fabric_direct.placement.place import check, explain, place
 from fabric_direct.placement.plan import BuildPlan
+from fabric_direct.site.config import PlacementSettings
 from tests.unit.placement_hosts import gpu, host, need, request
 
 RACKS = Path(__file__).parents[2] / "examples/placement/racks"

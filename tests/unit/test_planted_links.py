@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.database import Database
-from fabric_direct.drivers.guests import known_hosts
 from fabric_direct.drivers.libvirt.passthrough.records import DeviceRecords
+from fabric_direct.drivers.ssh import known_hosts
 from fabric_direct.errors import DriverError, FabricDirectError, InvalidSite
-from fabric_direct.journal import Journal
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import Operation, PciAddress
+from fabric_direct.site.config import Site
+from fabric_direct.state.database import Database
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import exclusive, sliver_lock
 from fabric_direct.zones.sealing import seal_of
 from tests.conftest import KEY
 

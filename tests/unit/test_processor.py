@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import AllowedDevice, Site
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import Conflict, DeviceUnclean, NotFound
-from fabric_direct.locks import exclusive
 from fabric_direct.model import (
     DeviceState,
     NodeSliver,
@@ -29,8 +27,10 @@ from fabric_direct.model import (
     Status,
     StepStatus,
 )
-from fabric_direct.operations import Progress
+from fabric_direct.operations.operations import Progress
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, Site
+from fabric_direct.state.locks import exclusive
 
 MakeVm = Callable[..., NodeSliver]
 

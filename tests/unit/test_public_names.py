@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 import fabric_direct
 from fabric_direct import HandlerProcessor, NodeSliver, Outcome, SavedPlan
-from fabric_direct.network_services import SERVICES
+from fabric_direct.model.services import SERVICES
 
 PUBLIC = set(fabric_direct.__all__)
 METHODS = [
@@ -52,7 +52,7 @@ def test_what_is_in_a_document_is_public(document: type) -> None:
 
 
 def test_a_name_is_found_without_the_others() -> None:
-    assert SavedPlan.__module__ == "fabric_direct.saved_plan"
+    assert SavedPlan.__module__ == "fabric_direct.operations.saved_plan"
     assert set(fabric_direct._HOME_OF) == PUBLIC
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fabric_direct.drivers.read_cache import ReadCache, current, read
+from fabric_direct.calls.read_cache import ReadCache, current, read
 
 
 class Well:

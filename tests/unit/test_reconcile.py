@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import Conflict
-from fabric_direct.journal import Journal
 from fabric_direct.model import (
     NodeSliver,
     Operation,
@@ -17,6 +15,8 @@ from fabric_direct.model import (
     Status,
 )
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 from tests.outcomes import done, made
 from tests.unit.faults import at_each_call
 from tests.unit.test_behind_our_back import (

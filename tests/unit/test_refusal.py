@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct import registry
-from fabric_direct.config import AllowedDevice, Host, Site
 from fabric_direct.drivers.contract import (
     HostDevice,
     HostDrivers,
@@ -17,7 +15,8 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.handlers.refusal import (
+from fabric_direct.handlers import registry
+from fabric_direct.handlers.vm.refusal import (
     refuse_adopted_vlans,
     refuse_components,
     refuse_crowd,
@@ -36,6 +35,7 @@ from fabric_direct.model import (
     Storage,
     VNic,
 )
+from fabric_direct.site.config import AllowedDevice, Host, Site
 
 VF, GPU, AUDIO = map(PciAddress.parse, ("27:10.1", "25:00.0", "25:00.1"))
 TENANT = Tenant("s")

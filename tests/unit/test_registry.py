@@ -2,16 +2,16 @@
 
 import pytest
 
-from fabric_direct import registry
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.fake import FakeColdDevice, FakeCompute, FakeDevice, FakeGuest
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice, Sn1022Device
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.errors import InvalidSite, InvalidSliver, Unsupported
-from fabric_direct.handlers.vm import VMHandler
+from fabric_direct.handlers import registry
+from fabric_direct.handlers.vm.handler import VMHandler
 from fabric_direct.model import Fpga, NodeSliver, PciAddress
+from fabric_direct.site.config import Site
 
 
 def test_a_type_has_its_handler() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import paramiko
 import pytest
 
-from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.calls.deadline import Deadline, bounded
 from fabric_direct.drivers.hosts.agent import frames
 from fabric_direct.drivers.hosts.relay import Relay
 from fabric_direct.errors import TimedOut, Unreachable

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import AllowedDevice, Host
 from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.drivers.openstack.client import name_cache, session
 from fabric_direct.drivers.openstack.networks import neutron
 from fabric_direct.model import DeviceState, NodeSliver, Outcome, PciAddress, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, Host
 from tests.trust.http_cloud import StatefulCloud
 from tests.trust.http_faults import on
 

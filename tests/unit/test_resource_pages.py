@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from fabric_direct import registry
+from fabric_direct.handlers import registry
 from fabric_direct.model import Component
 from tests import model_tables, refusals
 

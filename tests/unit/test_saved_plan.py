@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import Refused
-from fabric_direct.journal import Journal
 from fabric_direct.model import NodeSliver, Operation, Status
+from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan, read_plan
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.saved_plan import PlannedSliver, SavedPlan, read_plan
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
 from tests.outcomes import done, outcomes_of
 from tests.trust.scenes import Request, Scene, node, vpn
 from tests.unit.test_cli import MORE, VM, Run, Write, run, site, site_path, write

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from fabric_direct.config import Site
 from fabric_direct.documents import json_schema, load
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import NodeSliver
-from fabric_direct.network_services import AnyService, FABNetv4
+from fabric_direct.model.services import AnyService, FABNetv4
+from fabric_direct.site.config import Site
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SLIVERS, SITES = ("vm.yaml", "vm-modified.yaml"), ("site.yaml", "fake-site.yaml")

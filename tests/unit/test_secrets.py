@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from fabric_direct.cli import main
-from fabric_direct.config import ChildZone, GuestSettings, Host, Site
 from fabric_direct.documents import parse
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.guests.ssh import SshGuest
@@ -25,9 +24,10 @@ from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.client.stamp import server_metadata
 from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
-from fabric_direct.journal import Journal
 from fabric_direct.model import NodeSliver, Operation
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import ChildZone, GuestSettings, Host, Site
+from fabric_direct.state.journal import Journal
 from fabric_direct.zones.app import application
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.sealing import seal_of

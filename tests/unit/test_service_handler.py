@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fabric_direct.calls.read_cache import current
 from fabric_direct.cli import main
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.fake.service import FakeService
-from fabric_direct.drivers.read_cache import current
 from fabric_direct.model import Finding, Operation, Outcome, SliverRef, State, Status, StepStatus
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.site.config import Site
+from fabric_direct.state.service_claims import ServiceClaims
 from tests.outcomes import done
 from tests.unit.faults import at_each_call
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.cli.options import BAD_INPUT, INTERRUPTED, PLACES
-from fabric_direct.config import Limits
+from fabric_direct.site.config import Limits
 
 UNITS = Path(__file__).parents[2] / "packaging/systemd"
 NAMES = ("page", "watch", "zone")

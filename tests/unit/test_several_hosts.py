@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
-from fabric_direct.locate_sliver import Placing
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
+from fabric_direct.operations.locate import Placing
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 from tests.unit.several_hosts import processor, w1, w2

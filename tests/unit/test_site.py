@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabric_direct.config import ImageSettings, Site
+from fabric_direct.site.config import ImageSettings, Site
 
 
 @pytest.mark.parametrize(

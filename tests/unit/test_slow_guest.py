@@ -13,8 +13,7 @@ import paramiko
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import GuestSettings, Limits, Site
-from fabric_direct.deadline import Deadline, bounded, wait_until
+from fabric_direct.calls.deadline import Deadline, bounded, wait_until
 from fabric_direct.drivers.contract import GuestAddress, GuestDriver
 from fabric_direct.drivers.guests import connection_attempts, connection_pool
 from fabric_direct.drivers.guests import guest as guest_module
@@ -23,8 +22,9 @@ from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.guests.ssh import SshGuest
-from fabric_direct.drivers.ssh_login import log_in, reach
+from fabric_direct.drivers.ssh.login import log_in, reach
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable
+from fabric_direct.site.config import GuestSettings, Limits, Site
 from tests.functional.ssh_server import USER, Server, ssh_server
 
 GUEST = GuestAddress("sliver", "sliver-node", USER, ("127.0.0.1",))

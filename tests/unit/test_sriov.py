@@ -10,7 +10,7 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import AllowedDevice, Host, Site
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import (
     DeviceRecord,
     PciFunction,
@@ -19,11 +19,10 @@ from fabric_direct.drivers.contract import (
     VfSettings,
 )
 from fabric_direct.drivers.fake import FakeHost, FakeUplink, Substrate, substrate
+from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
-from fabric_direct.drivers.libvirt.servers.lookup import domain_uuid
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceUnclean,
@@ -33,8 +32,9 @@ from fabric_direct.errors import (
     SliverBusy,
     Unsupported,
 )
-from fabric_direct.locks import exclusive
 from fabric_direct.model import Gpu, Interface, PciAddress, SharedNic
+from fabric_direct.site.config import AllowedDevice, Host, Site
+from fabric_direct.state.locks import exclusive
 from tests.unit.pci_host import CONFIG, LIVE, FakeDomain, Worker, error, pci, plugged
 
 HOST, SLIVER = "w1", "sliver"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, StepStatus
-from fabric_direct.operations import Progress
+from fabric_direct.operations.operations import Progress
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.step_notes import StepNote, StepNotes
+from fabric_direct.site.config import Site
+from fabric_direct.state.step_notes import StepNote, StepNotes
 
 PORT = StepNote(step="port", total=2)
 DONE = StepNote(step="port", status=StepStatus.DONE, seconds=0.5, total=2)

@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 from fabric_direct.cli import main
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.journal import Journal
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
-from fabric_direct.network_services import SERVICES, NetworkService
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
+from fabric_direct.model.references import needs
+from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.references import needs
-from fabric_direct.stitches import Stitches
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.stitches import Stitches
 from tests.outcomes import done, outcomes_of
 
 TAPS = {"t1": {"tap": True}, "t2": {"tap": True}}

@@ -15,21 +15,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fabric_direct.cli import main
-from fabric_direct.config import Host, Site
 from fabric_direct.documents import json_schema
 from fabric_direct.drivers.contract import DeviceRecord, Plug, PluggedPort, VfSettings
 from fabric_direct.drivers.fake import FakeCompute, FakeService, Substrate, substrate
 from fabric_direct.errors import DriverError, NotOurs, Refused, SliverBusy
-from fabric_direct.journal import Journal
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import DeviceState, NodeSliver, Operation, PciAddress, SliverRef, Status
-from fabric_direct.networks import NetworkSliver, ServerPort, VNicPortsSliver
+from fabric_direct.model.networks import NetworkSliver, ServerPort, VNicPortsSliver
 from fabric_direct.placement.claims import Claim, Claims
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.sweep.books import Books
-from fabric_direct.sweep.dry_runs import DryRuns
-from fabric_direct.sweep.expected import ExpectedSlivers, parse_expected
-from fabric_direct.sweep.findings import Findings, Thing
+from fabric_direct.site.config import Host, Site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.upkeep.sweep.books import Books
+from fabric_direct.upkeep.sweep.dry_runs import DryRuns
+from fabric_direct.upkeep.sweep.expected import ExpectedSlivers, parse_expected
+from fabric_direct.upkeep.sweep.findings import Findings, Thing
 from tests.outcomes import done, outcomes_of, result_of
 from tests.unit.several_hosts import FakeCloud, processor, served_by, w1, w2
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.hosts.agent import taps as agent
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.errors import Conflict, DriverError, InvalidSliver, PoolExhausted
 from fabric_direct.model import VNicInterface
+from fabric_direct.site.config import Site
 from tests.unit.sysfs_tree import Tree, tree
 
 __all__ = ["tree"]

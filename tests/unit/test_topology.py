@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import NotFound
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress, SliverRef
-from fabric_direct.network_services import SERVICES, AnyService, NetworkService
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.model.services import SERVICES, AnyService, NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from fabric_direct.topology import (
     HostTopology,
     SiteTopology,

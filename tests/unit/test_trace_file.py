@@ -10,13 +10,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from fabric_direct import tracing
+from fabric_direct.calls import tracing
+from fabric_direct.calls.tracing import Recorded, Recording, recording, remote, span
 from fabric_direct.cli import main
 from fabric_direct.cli.trace_file import document
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.tracing import Recorded, Recording, recording, remote, span
+from fabric_direct.site.config import Site
 
 Slices = list[dict[str, Any]]
 

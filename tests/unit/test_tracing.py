@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fabric_direct.calls.tracing import span
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.tracing import span
 
 MODULE = "opentelemetry.trace"
 Vm = Callable[..., NodeSliver]

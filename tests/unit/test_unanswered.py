@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import unanswered
+from fabric_direct.calls.deadline import unanswered
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.fake.volume import FakeVolume
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]

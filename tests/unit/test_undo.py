@@ -5,12 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fabric_direct import engine
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import HostDevice, PciFunction, Tenant
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeNetwork, Substrate
+from fabric_direct.engine.run import run
+from fabric_direct.engine.step import Flow, Step
 from fabric_direct.errors import DriverError
+from fabric_direct.handlers.ports.steps import PlugServerPort
+from fabric_direct.handlers.vm.steps.devices import AttachDevice
+from fabric_direct.handlers.vm.steps.ports import HoldPort, PlugPort, SliverPorts
 from fabric_direct.model import (
     DeviceState,
     Finding,
@@ -20,12 +23,9 @@ from fabric_direct.model import (
     VNic,
     VNicInterface,
 )
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.steps.base import Flow, Step
-from fabric_direct.steps.devices import AttachDevice
-from fabric_direct.steps.ports import HoldPort, PlugPort, SliverPorts
-from fabric_direct.steps.server_ports import PlugServerPort
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]
@@ -45,7 +45,7 @@ def fails_to_look(fakes: Substrate, step: Step, method: str) -> None:
     fakes.fault(method, kind="fail")
     with ThreadPoolExecutor() as pool:
         deadline = Deadline.within(60)
-        result = engine.run(Flow.of([step]), pool, deadline=deadline, undo_limit=60)
+        result = run(Flow.of([step]), pool, deadline=deadline, undo_limit=60)
     assert isinstance(result.error, DriverError)
     assert result.undone
 

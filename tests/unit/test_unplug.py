@@ -8,12 +8,12 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.libvirt.servers import unplug as module
-from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.calls.waiting import Waiting, heard_by
+from fabric_direct.drivers.libvirt.domains import unplug as module
+from fabric_direct.drivers.libvirt.domains.unplug import detach
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import DriverError, NotVerified, TimedOut, Unreachable
 from fabric_direct.model import PciAddress
-from fabric_direct.waiting import Waiting, heard_by
 
 ALIAS = "ua-sliver-gpu-0"
 WHERE = "qemu:///system"

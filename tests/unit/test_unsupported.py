@@ -11,14 +11,14 @@ from unittest.mock import Mock
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import FakeHost, FakeSettings, Site
 from fabric_direct.drivers import contract
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import Unsupported
+from fabric_direct.handlers.registry import driver
 from fabric_direct.model import NodeSliver, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.registry import driver
+from fabric_direct.site.config import FakeHost, FakeSettings, Site
 from tests.outcomes import done
 
 PAGE = (Path(__file__).parents[2] / "docs/writing-a-driver.md").read_text()

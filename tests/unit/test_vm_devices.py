@@ -8,11 +8,10 @@ from unittest.mock import Mock
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.config import AllowedDevice, Host, Site
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction, Tenant
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, Substrate, substrate
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import (
     DeviceState,
@@ -25,6 +24,7 @@ from fabric_direct.model import (
     StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import AllowedDevice, Host, Site
 from tests.unit.faults import at_each_call
 
 MakeVm = Callable[..., NodeSliver]

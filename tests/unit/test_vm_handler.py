@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import OpenStackSettings, Site
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import (
     Finding,
@@ -20,6 +19,7 @@ from fabric_direct.model import (
     StepStatus,
 )
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import OpenStackSettings, Site
 from tests.outcomes import done, made
 from tests.trust.clock import skipping_faults
 from tests.unit.faults import at_each_call

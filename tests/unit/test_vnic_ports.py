@@ -12,13 +12,11 @@ import yaml
 from click.testing import CliRunner
 from pydantic import ValidationError
 
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.cli import main
-from fabric_direct.config import Host, Site
-from fabric_direct.deadline import wait_until
 from fabric_direct.documents import load
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import (
     Finding,
     NodeSliver,
@@ -29,8 +27,10 @@ from fabric_direct.model import (
     Status,
     StepStatus,
 )
-from fabric_direct.networks import VNicPortsSliver
+from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Host, Site
+from fabric_direct.state.locks import exclusive, sliver_lock
 from tests.outcomes import done, made
 from tests.unit.faults import at_each_call
 

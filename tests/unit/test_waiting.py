@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, Interruption, bounded, wait_until
+from fabric_direct.calls.deadline import Deadline, Interruption, bounded, wait_until
+from fabric_direct.calls.waiting import Waiting, heard_by, waiting_for
 from fabric_direct.drivers.fake import FakeGuest
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.engine import Event, run
+from fabric_direct.engine.run import Event, run
+from fabric_direct.engine.step import Flow, Step
 from fabric_direct.errors import Interrupted, NotFound
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import Finding, NodeSliver, SliverRef, StepStatus
-from fabric_direct.operations import Progress
+from fabric_direct.operations.operations import Progress
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.steps.base import Flow, Step
-from fabric_direct.waiting import Waiting, heard_by, waiting_for
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive, sliver_lock
 from tests.unit.openstack_api import OpenStackApi, neutron_port
 
 MakeVm = Callable[..., NodeSliver]
@@ -29,7 +29,7 @@ OVER = Waiting("")
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabric_direct.deadline.time.sleep", lambda _: None)
+    monkeypatch.setattr("fabric_direct.calls.deadline.time.sleep", lambda _: None)
 
 
 @pytest.fixture

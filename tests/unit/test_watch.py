@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site, WatchSettings
-from fabric_direct.drift import SiteDrift
 from fabric_direct.drivers.contract.changes import Change
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import InvalidSite, Unreachable
-from fabric_direct.journal import Journal
-from fabric_direct.locks import exclusive, sliver_lock
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.repair_history import Did, History, Note
-from fabric_direct.watch import Limits, Source, Watcher
+from fabric_direct.site.config import Site, WatchSettings
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.repair_history import Did, History, Note
+from fabric_direct.upkeep.drift import SiteDrift
+from fabric_direct.upkeep.watch import Limits, Source, Watcher
 from tests.outcomes import done
 from tests.unit.test_behind_our_back import (
     CHANGES,
@@ -382,8 +382,8 @@ class TestAHostThatDoesNotAnswer:
 class TestASourceThatHearsNothing:
     @pytest.fixture(autouse=True)
     def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fabric_direct.watch._FIRST_PAUSE", 0.001)
-        monkeypatch.setattr("fabric_direct.watch._LONGEST_PAUSE", 0.001)
+        monkeypatch.setattr("fabric_direct.upkeep.watch._FIRST_PAUSE", 0.001)
+        monkeypatch.setattr("fabric_direct.upkeep.watch._LONGEST_PAUSE", 0.001)
 
     def test_says_so_once_and_is_tried_until_it_hears_again(
         self, watched: Watched, fakes: Substrate

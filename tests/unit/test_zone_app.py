@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.errors import DriverError, Unreachable
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving import access
+from fabric_direct.site.config import Site
 from fabric_direct.zones import app as app_module
 from fabric_direct.zones.app import MOST_BYTES, api, application
 from fabric_direct.zones.local_source import LocalSource

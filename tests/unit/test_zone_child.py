@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fabric_direct.config import ChildZone
 from fabric_direct.errors import (
     Conflict,
     Denied,
@@ -19,6 +18,7 @@ from fabric_direct.errors import (
     Refused,
     Unreachable,
 )
+from fabric_direct.site.config import ChildZone
 from fabric_direct.zones.child import ChildSource
 from fabric_direct.zones.wire import BootRequest, InstanceStatus, SelectRequest, reservation_of
 from tests.scripted_zone import (

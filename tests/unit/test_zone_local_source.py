@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import Conflict, NotFound, Refused, Unreachable
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from fabric_direct.zones.local_source import LocalSource
 from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.wire import (

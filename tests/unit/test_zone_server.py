@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.errors import InvalidSite, SliverBusy
+from fabric_direct.site.config import Site
 from fabric_direct.zones.server import ZoneServer
 from tests.conftest import FAKE_DRIVERS
 from tests.unit.processes import APART

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.errors import Conflict, InvalidSite, NotFound, Unreachable
+from fabric_direct.site.config import Site
 from fabric_direct.zones.booting import NotPlaced
 from fabric_direct.zones.source_health import SourceHealth
 from fabric_direct.zones.wire import InstanceStatus, LeftOut, Offer, Selection, reservation_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.errors import Conflict, NotFound
+from fabric_direct.site.config import Site
 from fabric_direct.zones.wire import (
     BootRequest,
     Capabilities,

@@ -22,8 +22,8 @@ import libvirt
 import paramiko
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.connection.connections import connect
+from fabric_direct.site.config import Site
 from tests.absent import absent
 from tests.limits import PATIENT
 

@@ -10,7 +10,6 @@ from typing import Any
 import paramiko
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceRecord, HostDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.passthrough.cleaning import clean
@@ -18,6 +17,7 @@ from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.records import ON_HOST, DeviceRecords
 from fabric_direct.errors import DriverError, FabricDirectError, NotFound, TimedOut, Unsupported
 from fabric_direct.model import PciAddress
+from fabric_direct.site.config import Site
 
 SHARED_DRIVE, DRIVE = (PciAddress.parse(f"0000:0{bus}:00.0") for bus in (3, 4))
 VF, DRIVE_VF = PciAddress.parse("0000:01:10.2"), PciAddress.parse("0000:03:00.1")

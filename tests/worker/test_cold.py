@@ -15,13 +15,12 @@ from xml.sax.saxutils import escape
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.choice import host_driver
+from fabric_direct.drivers.libvirt.domains.lookup import domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import ColdDevice, FpgaDevice, Sn1022Device
 from fabric_direct.drivers.libvirt.passthrough.usb import Device
 from fabric_direct.drivers.libvirt.passthrough.usb import devices as usb_devices
-from fabric_direct.drivers.libvirt.servers.lookup import domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DeviceClaimed,
@@ -31,8 +30,14 @@ from fabric_direct.errors import (
     NotFound,
     Unsupported,
 )
+from fabric_direct.handlers.vm.steps.devices import (
+    AttachDevice,
+    CleanDevice,
+    DetachDevice,
+    PowerCycle,
+)
 from fabric_direct.model import Capacities, Finding, Fpga, NodeSliver, PciAddress
-from fabric_direct.steps.devices import AttachDevice, CleanDevice, DetachDevice, PowerCycle
+from fabric_direct.site.config import Site
 
 SLIVER = "fdtest-cold"
 TENANT = Tenant(SLIVER)

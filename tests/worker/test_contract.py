@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import DeviceDriver, Tenant
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.model import Fpga, Interface, Nvme, PciAddress, PciComponent, SharedNic
+from fabric_direct.site.config import Site
 from fabric_direct.testing import DeviceContract
 from tests.worker.bare import blank
 from tests.worker.conftest import Worker

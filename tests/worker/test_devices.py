@@ -8,12 +8,11 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import HostDevice, Tenant
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -32,6 +31,7 @@ from fabric_direct.model import (
     SharedNic,
     SmartNic,
 )
+from fabric_direct.site.config import Site
 from tests.limits import PATIENT
 from tests.worker.conftest import L2, Worker
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import libvirt
 import pytest
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, PluggedDevice
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import TimedOut

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment
 from fabric_direct.drivers.libvirt.passthrough.vf_settings import VirtualFunctions
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.outcomes import done
 from tests.worker.conftest import Worker
 

@@ -10,7 +10,6 @@ from typing import Any
 import paramiko
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.doctor.diagnosis import Verdict
 from fabric_direct.doctor.switches import check_switch
 from fabric_direct.drivers.gateways.namespaces import Namespaces
@@ -18,8 +17,9 @@ from fabric_direct.drivers.linuxbridge.links import Editor
 from fabric_direct.drivers.linuxbridge.service import LinuxBridgeService
 from fabric_direct.errors import DriverError, InvalidSliver, NotOurs
 from fabric_direct.model import SliverRef, State, Status
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from fabric_direct.testing import ServiceContract
 from tests.outcomes import done
 from tests.services.contracts import Circuits, PublicNetworks, RoutedNetworks, Segments

@@ -10,8 +10,7 @@ from typing import Any
 import libvirt
 import pytest
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import HostDriver, Port
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
@@ -19,6 +18,7 @@ from fabric_direct.drivers.libvirt.networks.strategies import vlan_stamp
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.errors import InvalidSite, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import VNicInterface
+from fabric_direct.site.config import Site
 from tests.worker.conftest import UPLINKS, Worker
 
 ANY = VNicInterface()

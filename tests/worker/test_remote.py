@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import VfSettings
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.ssh import SshHost
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, Unsupported
+from fabric_direct.site.config import Site
 from tests.worker.bare import wait_until
 
 UPLINK, PLAIN = "enp1s0", "enp6s0f0"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDriver, PciFunction
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.model import PciAddress
+from fabric_direct.site.config import Site
 
 SHARED_DRIVE, DRIVE, OTHER = (PciAddress.parse(f"0000:0{bus}:00.0") for bus in (3, 4, 5))
 NIC, VF = PciAddress.parse("0000:01:00.0"), PciAddress.parse("0000:01:10.2")

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.fields import refuse_given
 from fabric_direct.drivers.contract.service_names import refuse_other_ids
 from fabric_direct.drivers.contract.site_checks import refuse_missing_ports
 from fabric_direct.drivers.http_api import Json
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import L3VPN, NetworkService, Peer, ServiceInterface
+from fabric_direct.model.services import L3VPN, NetworkService, Peer, ServiceInterface
+from fabric_direct.site.config import Site
 
 PROVISIONED, FAILED = "PROVISIONED", "ERROR"
 _NOTES = re.compile(

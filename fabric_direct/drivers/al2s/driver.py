@@ -10,9 +10,8 @@ from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay
 from tenacity import wait_exponential as exponential
 
-from fabric_direct import forks
-from fabric_direct.config import Site
-from fabric_direct.deadline import time_left, trying_again, wait_until
+from fabric_direct.calls import forks
+from fabric_direct.calls.deadline import time_left, trying_again, wait_until
 from fabric_direct.drivers.al2s.connections import (
     FAILED,
     PROVISIONED,
@@ -38,7 +37,8 @@ from fabric_direct.errors import (
     NotVerified,
 )
 from fabric_direct.model import ObservedInterface
-from fabric_direct.network_services import L3VPN, NetworkService, ServiceInterface
+from fabric_direct.model.services import L3VPN, NetworkService, ServiceInterface
+from fabric_direct.site.config import Site
 
 _ROOT = "virtualnetworks"
 _SPACES, _ROUTERS, _CONNECTIONS = (

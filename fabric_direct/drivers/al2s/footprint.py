@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
 from fabric_direct.drivers.al2s.session import Session
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import ServiceInterface
+from fabric_direct.model.services import ServiceInterface
 
 Port = tuple[str, str]
 """A device, and the port's name."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
 from fabric_direct.drivers.http_api import (
     Access,
     Answer,
@@ -23,7 +23,7 @@ from fabric_direct.drivers.http_api import (
     values_of,
 )
 from fabric_direct.errors import Denied, DriverError, NotFound
-from fabric_direct.service_settings import Al2sSettings
+from fabric_direct.site.services import Al2sSettings
 
 _COOKIE = "arroyoRefreshToken"
 _HEADERS = {"Accept": "application/json", "Content-Type": "application/json"}

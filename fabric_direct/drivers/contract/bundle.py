@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from fabric_direct.deadline import Deadline, bounded
+from fabric_direct.calls.deadline import Deadline, bounded
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract.adoption import AdoptionDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
@@ -15,7 +16,6 @@ from fabric_direct.drivers.contract.pci_functions import HostDevice
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver
 from fabric_direct.drivers.contract.volumes import VolumeDriver
-from fabric_direct.drivers.read_cache import ReadCache
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciComponent
 

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from hashlib import sha256
 
-from fabric_direct.config import Site
+from fabric_direct.site.config import Site
 
 
 @lru_cache(4096)

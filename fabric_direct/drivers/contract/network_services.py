@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.model import ObservedGateway, ObservedInterface
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from fabric_direct.networks import SiteNetwork
+from fabric_direct.model.networks import SiteNetwork
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.volumes import Volume
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
+from fabric_direct.site.config import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fabric_direct.drivers.contract.network_services import Service
 from fabric_direct.model import ObservedInterface
-from fabric_direct.network_services import NetworkService, ServiceInterface
+from fabric_direct.model.services import NetworkService, ServiceInterface
 
 
 def interface_differences(wanted: NetworkService, found: Service) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Mapping
 
-from fabric_direct.config import AllowedDevice, Site
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.volumes import Volume
 from fabric_direct.errors import Conflict, InvalidSliver, NotVerified, PoolExhausted
 from fabric_direct.model import PciAddress, PciComponent, VNicInterface
-from fabric_direct.network_services import NetworkService
-from fabric_direct.networks import SiteNetwork
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.model.services import NetworkService
+from fabric_direct.site.config import AllowedDevice, Site
 
 
 def known_network(networks: Mapping[str, SiteNetwork], name: str) -> SiteNetwork:

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.fields import refuse_given
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import NetworkService, PortMirror
+from fabric_direct.model.services import NetworkService, PortMirror
+from fabric_direct.site.config import Site
 
 
 def refuse_other_types(service: NetworkService, served: Collection[str], by: str) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Call, Deadline
-from fabric_direct.drivers.read_cache import current, warn
+from fabric_direct.calls.deadline import Call, Deadline
+from fabric_direct.calls.read_cache import current, warn
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.site.config import Site
+from fabric_direct.state.service_claims import ServiceClaims
 
 T = TypeVar("T")
 CLAIMS = "claims"

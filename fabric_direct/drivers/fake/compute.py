@@ -18,7 +18,8 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.contract.capacity import refuse_size
 from fabric_direct.drivers.fake.inventory import inventory, refuse_full
-from fabric_direct.drivers.fake.substrate import Fake, Hears, Key, held, public_key, the
+from fabric_direct.drivers.fake.state import Key
+from fabric_direct.drivers.fake.substrate import Fake, Hears, held, public_key, the
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
 

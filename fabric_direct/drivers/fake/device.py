@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from fabric_direct.config import AllowedDevice, FakeHost
 from fabric_direct.drivers.contract import (
     QUARANTINED,
     Belongings,
@@ -23,10 +22,11 @@ from fabric_direct.drivers.contract.devices import (
 )
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
-from fabric_direct.drivers.fake.inventory import given
+from fabric_direct.drivers.fake.hardware import given
 from fabric_direct.drivers.fake.substrate import Fake, Hears, the
 from fabric_direct.errors import DeviceClaimed, DeviceUnclean
 from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic, State
+from fabric_direct.site.config import AllowedDevice, FakeHost
 
 
 class FakeDevice(Hears, Fake):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.fake.substrate import Fake, the
 from fabric_direct.errors import Unsupported
+from fabric_direct.site.config import Site
 
 
 class FakeHost(Fake):

@@ -1,134 +1,17 @@
-"""Capacity, devices and usage of a host in memory."""
+"""The inventory of a host in memory: what its servers and volumes use of it."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
-
-from fabric_direct.config import AllocationRatios, AllowedDevice, FakeHost
 from fabric_direct.drivers.contract import (
     HostCapacity,
-    HostDevice,
     HostInventory,
     HostNode,
-    PciFunction,
 )
+from fabric_direct.drivers.fake.state import SubstrateState
 from fabric_direct.errors import Conflict
-from fabric_direct.model import Capacities, DeviceState, PciAddress
-
-if TYPE_CHECKING:
-    from fabric_direct.drivers.fake.substrate import Substrate
-
-UPLINK = "ens1"
-"""The uplink of a host that site.yaml gives VFs."""
-_GPU_BUS, _NIC_BUS, _SECOND_NODE = 0x40, 0xA0, 0x80
-_LISTED_VFS = 4
-"""VFs of an uplink that the allow-list names, unless site.yaml gives the host a number."""
-_IDS = {
-    "GPU": ("10de", "20b7", "030200"),
-    "SmartNIC": ("15b3", "101d", "020000"),
-    "SharedNIC": ("15b3", "101e", "020000"),
-    "FPGA": ("10ee", "5000", "120000"),
-    "NVME": ("144d", "a808", "010802"),
-}
-"""Vendor, product and class of devices by resource type."""
+from fabric_direct.model import Capacities
+from fabric_direct.site.config import AllocationRatios
 
 
-class Uplink(NamedTuple):
-    """A NIC of the host whose VFs are passed through."""
-
-    vfs: int
-    mode: str
-    """Its bridge mode: ``veb`` or ``vepa``."""
-    model: str | None = None
-
-
-def capacity(host: FakeHost) -> HostCapacity:
-    """Return the host's total capacity."""
-    return HostCapacity(host.cores, host.ram * 1024, host.disk)
-
-
-def devices(host: FakeHost, allowed: Sequence[AllowedDevice] = ()) -> dict[PciAddress, HostDevice]:
-    """Return the host's GPUs, and its uplinks with their VFs, on NUMA nodes 0 and 1 in turn.
-
-    :param allowed: the allow-list of the host: it has the functions and uplinks that this names, too.
-    """
-    numbered = enumerate(uplinks(host, allowed).items())
-    nics = (_nic(name, uplink, n) for n, (name, uplink) in numbered)
-    found = (*_listed(allowed), *_gpus(host.gpus), *chain.from_iterable(nics))
-    return _grouped({device.address: device for device in found})
-
-
-def _grouped(found: dict[PciAddress, HostDevice]) -> dict[PciAddress, HostDevice]:
-    """Return devices with their IOMMU groups: a VF has one of its own, other functions their slot's."""
-    members: dict[PciAddress, list[PciAddress]] = {}
-    for address, device in sorted(found.items()):
-        first = address if device.function.physical else replace(address, function=0)
-        members.setdefault(first, []).append(address)
-    for number, group in enumerate(members.values(), 1):
-        for address in group:
-            function = replace(found[address].function, iommu_group=number)
-            peers = tuple(other for other in group if other != address)
-            found[address] = replace(found[address], function=function, peers=peers)
-    return found
-
-
-def uplinks(host: FakeHost, allowed: Sequence[AllowedDevice] = ()) -> dict[str, Uplink]:
-    """Return the host's uplinks by name: the one that it is given, and those that the list names."""
-    own = {UPLINK: Uplink(host.vfs, "vepa")} if host.vfs else {}
-    listed = {
-        entry.uplink: Uplink(
-            vfs=host.vfs or _LISTED_VFS,
-            mode="vepa" if entry.vepa or entry.uplink in own else "veb",
-            model=entry.model,
-        )
-        for entry in allowed
-        if entry.uplink
-    }
-    return own | listed
-
-
-def _listed(allowed: Iterable[AllowedDevice]) -> Iterator[HostDevice]:
-    """Yield what the list names; buses from 80 on are NUMA node 1's."""
-    for entry in allowed:
-        if entry.bdf:
-            function = _function(entry.bdf, entry.type, int(entry.bdf.bus >= _SECOND_NODE))
-            yield HostDevice(function, DeviceState.FREE, type=entry.type, model=entry.model)
-
-
-def _gpus(number: int) -> Iterator[HostDevice]:
-    for n in range(number):
-        function = _function(PciAddress(0, _GPU_BUS + n, 0, 0), "GPU", n % 2)
-        yield HostDevice(function, DeviceState.FREE, type="GPU", model="A30")
-
-
-def _nic(name: str, uplink: Uplink, n: int) -> Iterator[HostDevice]:
-    """Yield an uplink, which the host keeps, and its VFs, which are on the next bus."""
-    bus = _NIC_BUS + 2 * n
-    pf = _function(PciAddress(0, bus, 0, 0), "SmartNIC", n % 2)
-    vfs = tuple(PciAddress(0, bus + 1, v // 8, v % 8) for v in range(uplink.vfs))
-    pf = replace(pf, virtual=vfs, links=(name,), link_up=True)
-    yield HostDevice(pf, DeviceState.NOT_ALLOWED, bridge_mode=uplink.mode)
-    for v, address in enumerate(vfs):
-        vf = _function(address, "SharedNIC", n % 2)
-        vf = replace(vf, bridge=pf.bridge, physical=pf.address, vf=v)
-        yield HostDevice(vf, DeviceState.FREE, type="SharedNIC", model=uplink.model, uplink=name)
-
-
-def _function(address: PciAddress, kind: str, node: int) -> PciFunction:
-    """Return a function that is alone behind its root port."""
-    bridge = PciAddress(0, 0, address.bus >> 3, address.bus & 7)
-    return PciFunction(address, *_IDS[kind], numa_node=node, bridge=bridge)
-
-
-def given(host: FakeHost) -> tuple[AllowedDevice, ...]:
-    """Return what a host is given, as entries of an allow-list."""
-    gpus = (AllowedDevice(type="GPU", model=d.model, bdf=d.address) for d in _gpus(host.gpus))
-    uplinks = (AllowedDevice(type="SharedNIC", uplink=UPLINK),) if host.vfs else ()
-    return (*gpus, *uplinks)
-
-
-def inventory(things: "Substrate", host: str) -> HostInventory:
+def inventory(things: SubstrateState, host: str) -> HostInventory:
     """Return the host's capacity, on two NUMA nodes, and what its servers use."""
     has, taken = things.capacity, _taken(things)
     return HostInventory(
@@ -152,7 +35,7 @@ def _node(has: HostCapacity, number: int) -> HostNode:
     return HostNode(number, cores, has.ram // 2, {number: 10, 1 - number: 20})
 
 
-def _taken(things: "Substrate", but: str | None = None) -> HostCapacity:
+def _taken(things: SubstrateState, but: str | None = None) -> HostCapacity:
     """Return what servers and volumes take, leaving the server of one sliver out."""
     servers = [server for sliver, server in things.servers.items() if sliver != but]
     volumes = sum(volume.size for volume in things.volumes.values())
@@ -164,7 +47,7 @@ def _taken(things: "Substrate", but: str | None = None) -> HostCapacity:
 
 
 def refuse_full(
-    things: "Substrate", wants: Capacities, sliver: str, ratios: AllocationRatios
+    things: SubstrateState, wants: Capacities, sliver: str, ratios: AllocationRatios
 ) -> None:
     """Raise Conflict unless there is room for a sliver's server beside the others."""
     has, taken = things.capacity, _taken(things, but=sliver)

@@ -10,12 +10,9 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fabric_direct.config import Site
-from fabric_direct.database import Database
 from fabric_direct.drivers.contract import (
     DeviceRecord,
     Plug,
@@ -26,14 +23,14 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake.state import Key, SubstrateState
 from fabric_direct.errors import DriverError
 from fabric_direct.model import PciAddress
-from fabric_direct.network_services import Services
-from fabric_direct.networks import NetworkSliver
-from fabric_direct.p4_switches import Switch
-
-if TYPE_CHECKING:
-    from fabric_direct.drivers.fake.substrate import Key, Substrate
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.model.services import Services
+from fabric_direct.site.config import Site
+from fabric_direct.state.database import Database
 
 FILE = "fake.sqlite"
 _UNKNOWN = ""
@@ -95,7 +92,7 @@ class Kept:
         """The state as this process has it in memory; None if nothing is kept."""
 
     @contextmanager
-    def current(self, things: "Substrate") -> Iterator[None]:
+    def current(self, things: SubstrateState) -> Iterator[None]:
         """Bring a host up to date for the block, and keep what the block did to it.
 
         A block that raises an error has done nothing.
@@ -112,7 +109,7 @@ class Kept:
                 db.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?)", (self._host, state))
         self._known = state
 
-    def _load(self, db: sqlite3.Connection, things: "Substrate") -> None:
+    def _load(self, db: sqlite3.Connection, things: SubstrateState) -> None:
         row = db.execute("SELECT state FROM hosts WHERE name = ?", (self._host,)).fetchone()
         state = row[0] if row else None
         if state != self._known:
@@ -131,7 +128,7 @@ class Kept:
             ) from error
 
 
-def _state(things: "Substrate") -> _State:
+def _state(things: SubstrateState) -> _State:
     """Return what is kept of a host."""
     return _State(
         **{name: getattr(things, name) for name in _AS_THEY_ARE},
@@ -145,7 +142,7 @@ def _state(things: "Substrate") -> _State:
     )
 
 
-def _restore(state: _State, things: "Substrate") -> None:
+def _restore(state: _State, things: SubstrateState) -> None:
     """Make a host what was kept of it; devices and uplinks are those that site.yaml has now."""
     for name in _AS_THEY_ARE:
         setattr(things, name, getattr(state, name))
@@ -163,5 +160,5 @@ def _restore(state: _State, things: "Substrate") -> None:
         things.vfs[link] = settings + now[len(settings) :]
 
 
-def _key(held: Port | Volume) -> "Key":
+def _key(held: Port | Volume) -> Key:
     return held.sliver, held.component

@@ -5,7 +5,6 @@ from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import ClassVar, TypeVar
 
-from fabric_direct.addresses import candidates, candidates6, check_addresses
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import (
@@ -18,8 +17,9 @@ from fabric_direct.drivers.contract.site_checks import (
 from fabric_direct.drivers.fake.substrate import Fake, held
 from fabric_direct.errors import Conflict, InvalidSliver, PoolExhausted
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import SiteNetwork
-from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.site.addresses import candidates, candidates6, check_addresses
+from fabric_direct.state.service_claims import ServiceClaims
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.contract.service_comparison import (
@@ -14,9 +13,10 @@ from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.drivers.fake.switch import FakeSwitches
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.model import ObservedGateway, ObservedInterface
-from fabric_direct.network_services import NetworkService, ServiceInterface
-from fabric_direct.networks import NetworkSliver, VlanNetwork
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.networks import NetworkSliver, VlanNetwork
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.model.services import NetworkService, ServiceInterface
+from fabric_direct.site.config import Site
 
 _Sliver = NetworkSliver | NetworkService | Switch
 

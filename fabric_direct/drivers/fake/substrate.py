@@ -11,33 +11,19 @@ from functools import partial, wraps
 from types import FunctionType
 from typing import Literal, TypeVar, cast
 
-from fabric_direct.config import FakeHost, Site
-from fabric_direct.deadline import current_call
+from fabric_direct.calls.deadline import current_call
 from fabric_direct.drivers.contract import (
-    DeviceRecord,
-    HostCapacity,
-    HostDevice,
-    Plug,
-    PluggedDevice,
-    Port,
-    Server,
     VfSettings,
-    Volume,
 )
 from fabric_direct.drivers.contract.changes import Hearing, Tell
-from fabric_direct.drivers.fake import inventory
-from fabric_direct.drivers.fake.changes import Listeners
-from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake import hardware
 from fabric_direct.drivers.fake.kept import Kept
+from fabric_direct.drivers.fake.state import Key, SubstrateState
 from fabric_direct.errors import DriverError, NotFound, NotOurs, Unsupported
 from fabric_direct.model import PciAddress
-from fabric_direct.network_services import NetworkService
-from fabric_direct.networks import NetworkSliver
-from fabric_direct.p4_switches import Switch
+from fabric_direct.site.config import FakeHost, Site
 
 T = TypeVar("T")
-Key = tuple[str, str]
-"""Sliver and component."""
 Kind = Literal["fail", "unsupported", "after", "late", "hang", "lie"]
 """A call fails before it took effect, raises Unsupported, fails after it took effect, takes effect after
 its caller gave it up, never ends and has no effect, or returns without having done anything."""
@@ -57,66 +43,11 @@ class Fault:
 
 
 @dataclass
-class Substrate:
-    """The state that the fake drivers of one host share."""
+class Substrate(SubstrateState):
+    """The state that the fake drivers of one host share, and how it answers them."""
 
     delay: float = 0.0
     """Seconds that each call takes."""
-    capacity: HostCapacity = field(default_factory=lambda: inventory.capacity(FakeHost()))
-    traits: frozenset[str] = frozenset()
-    images: set[str] | None = None
-    """Names of the images that are there; None has those of the site."""
-    foreign: set[str] = field(default_factory=set)
-    """Names of servers and networks that are there without our stamp."""
-    renamed: dict[str, str | None] = field(default_factory=dict)
-    """Domains that others have renamed, or removed (None), by sliver."""
-    intruders: dict[str, tuple[PciAddress, ...]] = field(default_factory=dict)
-    """Functions that others have added to domains, by sliver."""
-    servers: dict[str, Server] = field(default_factory=dict)
-    ports: dict[Key, Port] = field(default_factory=dict)
-    plugs: dict[Key, Plug] = field(default_factory=dict)
-    """NICs of servers whose ports other slivers hold, by holder and component."""
-    networks: dict[str, NetworkSliver] = field(default_factory=dict)
-    """Networks that are slivers of their own, by the sliver's id."""
-    services: dict[str, NetworkService] = field(default_factory=dict)
-    """Other network services as they are, by the sliver's id."""
-    service_stamps: dict[str, NetworkService] = field(default_factory=dict)
-    """What they should be."""
-    switches: dict[str, Switch] = field(default_factory=dict)
-    """P4 switches, by the sliver that has one."""
-    unused: set[str] = field(default_factory=set)
-    """Networks that were left without a user."""
-    volumes: dict[Key, Volume] = field(default_factory=dict)
-    existing: dict[str, Volume] = field(default_factory=dict)
-    """Volumes that are not ours, by name."""
-    devices: dict[PciAddress, HostDevice] = field(default_factory=dict)
-    plugged: dict[str, tuple[PluggedDevice, ...]] = field(default_factory=dict)
-    domains: dict[str, str] = field(default_factory=dict)
-    """UUIDs of the domains of a cloud's servers that devices were passed through to, by sliver."""
-    records: dict[PciAddress, DeviceRecord] = field(default_factory=dict)
-    """Of devices that are not clean yet."""
-    dirty: set[PciAddress] = field(default_factory=set)
-    """Devices that cannot be cleaned."""
-    pending: set[str] = field(default_factory=set)
-    """Slivers with a device that waits for a power cycle."""
-    root_ports: int = 8
-    """Number of devices that fit into a server."""
-    uplinks: dict[str, str] = field(default_factory=dict)
-    """Bridge mode by link."""
-    vfs: dict[str, list[VfSettings]] = field(default_factory=dict)
-    listeners: Listeners = field(default_factory=Listeners)
-    """Who listens for changes of servers and domains."""
-    uplink_listeners: Listeners = field(default_factory=Listeners)
-    """Who listens for changes of uplinks."""
-    files: dict[str, bytes] = field(default_factory=dict)
-    inside: dict[str, Inside] = field(default_factory=dict)
-    """What guests have, by sliver."""
-    keys: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Authorized keys of each sliver's guest: the whole line by the key itself."""
-    host_keys: set[str] = field(default_factory=set)
-    """Addresses at which a host key is pinned."""
-    pins: dict[str, dict[int, int]] = field(default_factory=dict)
-    nodes: dict[str, frozenset[int]] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     """Number of calls of each method."""
     faults: list[Fault] = field(default_factory=list)
@@ -236,13 +167,13 @@ def substrate(site: Site, host: str) -> Substrate:
 def _equipped(site: Site, host: str) -> Substrate:
     has = site.fake.hosts.get(host, FakeHost())
     allowed = site.hosts[host].devices if host in site.hosts else ()
-    uplinks = inventory.uplinks(has, allowed)
+    uplinks = hardware.uplinks(has, allowed)
     return Substrate(
         kept=Kept(site, host) if site.fake.keep else None,
         delay=site.fake.delay,
-        capacity=inventory.capacity(has),
+        capacity=hardware.capacity(has),
         traits=frozenset(has.traits),
-        devices=inventory.devices(has, allowed),
+        devices=hardware.devices(has, allowed),
         uplinks={name: uplink.mode for name, uplink in uplinks.items()},
         vfs={name: [VfSettings()] * uplink.vfs for name, uplink in uplinks.items()},
     )

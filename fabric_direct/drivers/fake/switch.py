@@ -1,10 +1,10 @@
 """P4 switches in memory: each is given away whole, to one sliver at a time."""
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.fake.substrate import Substrate
 from fabric_direct.errors import Conflict, InvalidSliver
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.site.config import Site
 
 
 class FakeSwitches:

@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.gateways.gateway import Bgp, Neighbor, Subnet
 from fabric_direct.drivers.gateways.namespaces import Namespaces
-from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import DriverError, NotVerified, TimedOut
-from fabric_direct.network_services import Address
+from fabric_direct.model.services import Address
 
 _DAEMONS = ("zebra", "bgpd")
 _PROGRAMS = "/usr/lib/frr"

@@ -11,7 +11,7 @@ from typing import Any
 from fabric_direct.drivers.gateways.gateway import UPLINK
 from fabric_direct.drivers.gateways.namespaces import Namespaces
 from fabric_direct.errors import DriverError
-from fabric_direct.network_services import Address
+from fabric_direct.model.services import Address
 
 _TABLE = {"family": "inet", "name": "fabric-direct"}
 _IN_TABLE = {"family": "inet", "table": "fabric-direct"}

@@ -19,11 +19,10 @@ from ipaddress import (
 )
 from typing import get_args
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.fields import refuse_given
 from fabric_direct.drivers.contract.link_names import short
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.network_services import (
+from fabric_direct.model.services import (
     L3VPN,
     SERVICES,
     Address,
@@ -34,6 +33,7 @@ from fabric_direct.network_services import (
     ServiceInterface,
     WithPrefix,
 )
+from fabric_direct.site.config import Site
 
 Subnet = IPv4Network | IPv6Network
 EXTERNAL = (FABNetv4Ext, FABNetv6Ext)

@@ -13,7 +13,7 @@ from typing import Any
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.gateways.gateway import Subnet
 from fabric_direct.errors import DriverError
-from fabric_direct.network_services import Address, WithPrefix
+from fabric_direct.model.services import Address, WithPrefix
 
 _FORWARDING = {4: "net.ipv4.ip_forward", 6: "net.ipv6.conf.all.forwarding"}
 _ALL = {4: "0.0.0.0/0", 6: "::/0"}

@@ -1,12 +1,12 @@
 """The namespaces of a service on its devices, by the site's settings."""
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.gateways.gateway import namespace, namespace_name, refuse_unrouted, stamp
 from fabric_direct.drivers.gateways.namespaces import Namespaces
 from fabric_direct.drivers.gateways.routing import Routing
 from fabric_direct.drivers.hosts.choice import switch_host
 from fabric_direct.model import ObservedGateway
-from fabric_direct.network_services import NetworkService
+from fabric_direct.model.services import NetworkService
+from fabric_direct.site.config import Site
 
 
 class Routers:

@@ -1,10 +1,10 @@
 """The programs of a switch's host that services which are routed need."""
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.gateways.bgp import NEEDED
 from fabric_direct.drivers.gateways.gateway import FABNET_TYPES
 from fabric_direct.drivers.gateways.namespaces import Namespaces
 from fabric_direct.drivers.hosts.choice import switch_host
+from fabric_direct.site.config import Site
 
 _ROUTED = ("ip", "nft", "sysctl")
 _NEEDED = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
 
 # Seconds that a connection is kept for which nobody asks; OpenSSH's server ends it after 120 s
 # (LoginGraceTime), and each takes one of 10 places there (MaxStartups).

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 
 import paramiko
 
-from fabric_direct import forks
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls import forks
+from fabric_direct.calls.deadline import Deadline
 
 # Seconds that a connection is kept unused.
 IDLE = 30.0

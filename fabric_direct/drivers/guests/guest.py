@@ -8,7 +8,7 @@ from itertools import dropwhile, takewhile
 from math import inf
 from typing import NamedTuple
 
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.calls.deadline import Deadline, wait_until
 from fabric_direct.drivers.contract import (
     CommandResult,
     GuestAddress,

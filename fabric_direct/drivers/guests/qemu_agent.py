@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 import libvirt
 import libvirt_qemu
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.calls.deadline import Deadline, wait_until
+from fabric_direct.calls.waiting import waiting_for
+from fabric_direct.drivers.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
-from fabric_direct.drivers.guests.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.servers.lookup import the_domain
+from fabric_direct.drivers.libvirt.domains.lookup import the_domain
 from fabric_direct.errors import DriverError, NotFound, Unreachable
-from fabric_direct.waiting import waiting_for
+from fabric_direct.site.config import Site
 
 T = TypeVar("T")
 # Seconds that the agent may take for one command; it answers in milliseconds or not at all.

@@ -2,7 +2,7 @@
 
 Required in the guest: an SSH server that accepts the site's key, a POSIX shell, ``cat``, ``test``,
 ``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned first
-(:func:`~fabric_direct.drivers.guests.known_hosts.pin`).
+(:func:`~fabric_direct.drivers.ssh.known_hosts.pin`).
 """
 
 import re
@@ -15,23 +15,17 @@ from functools import partial
 
 import paramiko
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, time_left, wait_until
+from fabric_direct.calls.deadline import Deadline, time_left, wait_until
+from fabric_direct.calls.forks import cached_property
+from fabric_direct.drivers.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
-from fabric_direct.drivers.guests.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
-from fabric_direct.drivers.guests.known_hosts import (
-    known_hosts,
-    pin,
-    pinned,
-    pinned_addresses,
-    unpin,
-)
-from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach, transport_of
+from fabric_direct.drivers.ssh.known_hosts import known_hosts, pin, pinned, pinned_addresses, unpin
+from fabric_direct.drivers.ssh.login import host_name, load_key, log_in, reach, transport_of
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
-from fabric_direct.forks import cached_property
+from fabric_direct.site.config import Site
 
 PORT = 22
 # Seconds for a last attempt to log in that begins when the time for it is over.

@@ -2,11 +2,11 @@
 
 from collections.abc import Hashable
 
-from fabric_direct import forks
-from fabric_direct.config import Site
+from fabric_direct.calls import forks
 from fabric_direct.drivers.contract import HostDriver
-from fabric_direct.drivers.guests.known_hosts import known_hosts
 from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.ssh.known_hosts import known_hosts
+from fabric_direct.site.config import Site
 
 _drivers: dict[Hashable, HostDriver] = {}
 _lock = forks.Lock()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fabric_direct.calls.tracing import remote
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.errors import (
     Denied,
@@ -15,7 +16,6 @@ from fabric_direct.errors import (
     TimedOut,
     Unsupported,
 )
-from fabric_direct.tracing import remote
 
 # Seconds for an answer on top of a command's own limit: the worker kills it and reports that.
 ANSWER = 10.0

@@ -6,8 +6,8 @@ from typing import NoReturn
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, HostKeys
 
-from fabric_direct.config import Host, Site
-from fabric_direct.drivers.guests.known_hosts import add_keys, known_hosts
+from fabric_direct.drivers.ssh.known_hosts import add_keys, known_hosts
+from fabric_direct.site.config import Host, Site
 
 SYSTEM = Path("/etc/ssh/ssh_known_hosts")
 USER = Path("~/.ssh/known_hosts")

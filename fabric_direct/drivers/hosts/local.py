@@ -8,7 +8,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netns import listnetns
 
-from fabric_direct.deadline import call_within
+from fabric_direct.calls.deadline import call_within
 from fabric_direct.drivers.hosts.agent import frames
 from fabric_direct.drivers.hosts.agent.serve import reply
 from fabric_direct.drivers.hosts.functions import HostFunctions

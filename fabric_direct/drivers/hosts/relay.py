@@ -17,10 +17,10 @@ from typing import Any
 
 import paramiko
 
-from fabric_direct.deadline import Deadline, unanswered
+from fabric_direct.calls.deadline import Deadline, unanswered
 from fabric_direct.drivers.hosts import agent
 from fabric_direct.drivers.hosts.agent import frames
-from fabric_direct.drivers.ssh_login import transport_of
+from fabric_direct.drivers.ssh.login import transport_of
 from fabric_direct.errors import TimedOut, Unreachable, Unsupported
 
 # Seconds for a channel to open, and for the process to send its greeting.

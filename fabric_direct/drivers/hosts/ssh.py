@@ -11,15 +11,15 @@ from urllib.parse import urlsplit
 
 import paramiko
 
-from fabric_direct import forks
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls import forks
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.hosts.functions import ANSWER, HostFunctions
 from fabric_direct.drivers.hosts.host_keys import Refuse, UnknownHostKey, places, trusted
 from fabric_direct.drivers.hosts.relay import Relay
 from fabric_direct.drivers.hosts.remote_iproute import iproute
-from fabric_direct.drivers.ssh_login import host_name, load_key, log_in, reach
+from fabric_direct.drivers.ssh.login import host_name, load_key, log_in, reach
 from fabric_direct.errors import Denied, DriverError, FabricDirectError, TimedOut, Unreachable
+from fabric_direct.site.config import Site
 
 # Seconds for each of: the TCP connection, the server's first line, the key exchange, the login.
 CONNECT = 10.0

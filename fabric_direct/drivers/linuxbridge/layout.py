@@ -18,10 +18,10 @@ from typing import Any
 
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime, tick_in_usec
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.link_names import port_bridge, service_bridge, short
 from fabric_direct.drivers.gateways.gateway import FABNETS, gateway_port
-from fabric_direct.network_services import SERVICES, NetworkService, PortMirror, ServiceInterface
+from fabric_direct.model.services import SERVICES, NetworkService, PortMirror, ServiceInterface
+from fabric_direct.site.config import Site
 
 UNTAGGED = 4094
 """The VLAN of frames without a tag in the bridge of a port."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from fabric_direct.deadline import took_effect
+from fabric_direct.calls.deadline import took_effect
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.linuxbridge.layout import ACCESS, Limit, Link, Tunnel, belongs, ports_of
 from fabric_direct.drivers.netlink.uplink import link_index, session

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import time_left
+from fabric_direct.calls.deadline import time_left
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.fields import refuse_given
 from fabric_direct.drivers.contract.link_names import port_bridge, service_bridge
@@ -28,9 +27,10 @@ from fabric_direct.drivers.linuxbridge.layout import Layout, Link, belongs
 from fabric_direct.drivers.linuxbridge.links import Editor, Links, Switch, differences
 from fabric_direct.drivers.linuxbridge.support import Need, missing
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
-from fabric_direct.locks import exclusive
 from fabric_direct.model import ObservedInterface
-from fabric_direct.network_services import NetworkService, PortMirror, ServiceInterface
+from fabric_direct.model.services import NetworkService, PortMirror, ServiceInterface
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive
 
 _SERVED = ("L2Bridge", "L2PTP", "L2STS", "PortMirror", *FABNET_TYPES)
 _FIELDS = ("inner_vlan", "mtu")

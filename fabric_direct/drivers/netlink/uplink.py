@@ -18,14 +18,14 @@ from pyroute2.netlink import NLA_F_NESTED
 from pyroute2.netlink.exceptions import NetlinkDecodeError, NetlinkError
 from pyroute2.netlink.rtnl import RTM_SETLINK
 
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import HostDriver, VfSettings
 from fabric_direct.drivers.contract.changes import Change, Hearing, Tell
 from fabric_direct.drivers.hosts.agent.serve import ERROR_NAMES
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import DriverError, FabricDirectError, NotFound, NotVerified, Unsupported
+from fabric_direct.site.config import Site
 
 # linux/if_bridge.h: BRIDGE_FLAGS_SELF addresses the NIC's own bridge; BRIDGE_MODE_VEB, _VEPA.
 _SELF = 2

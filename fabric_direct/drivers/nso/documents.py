@@ -21,12 +21,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.fields import refuse_given
 from fabric_direct.drivers.contract.service_names import refuse_other_ids, service_name
 from fabric_direct.drivers.contract.site_checks import refuse_missing_ports
 from fabric_direct.errors import InvalidSite, InvalidSliver
-from fabric_direct.network_services import (
+from fabric_direct.model.services import (
     L2PTP,
     L2STS,
     L3VPN,
@@ -39,7 +38,8 @@ from fabric_direct.network_services import (
     PortMirror,
     ServiceInterface,
 )
-from fabric_direct.service_settings import KBIT, NsoSettings
+from fabric_direct.site.config import Site
+from fabric_direct.site.services import KBIT, NsoSettings
 
 Document = dict[str, Any]
 MODULES = {

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from fabric_direct import forks
-from fabric_direct.config import Site
+from fabric_direct.calls import forks
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.service_names import service_name, sliver_of
 from fabric_direct.drivers.http_api import await_end, change_once
@@ -36,9 +35,10 @@ from fabric_direct.errors import (
     NotFound,
     NotVerified,
 )
-from fabric_direct.network_services import NetworkService
-from fabric_direct.service_claims import ServiceClaims
-from fabric_direct.service_settings import KBIT, NsoSettings
+from fabric_direct.model.services import NetworkService
+from fabric_direct.site.config import Site
+from fabric_direct.site.services import KBIT, NsoSettings
+from fabric_direct.state.service_claims import ServiceClaims
 
 _SERVICES = "tailf-ncs:services"
 _DEVICES = "tailf-ncs:devices"

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fabric_direct.drivers.nso.documents import MODULES, Document
 from fabric_direct.model import ObservedGateway, ObservedInterface
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
 
 _OURS = frozenset(
     {

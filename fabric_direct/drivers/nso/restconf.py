@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from urllib.parse import quote
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
 from fabric_direct.drivers.http_api import (
     Access,
     Answer,
@@ -24,7 +24,7 @@ from fabric_direct.errors import (
     InvalidSliver,
     NotFound,
 )
-from fabric_direct.service_settings import NsoSettings
+from fabric_direct.site.services import NsoSettings
 
 _JSON = "application/yang-data+json"
 _HEADERS = {"Accept": _JSON, "Content-Type": _JSON}

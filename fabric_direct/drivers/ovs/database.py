@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fabric_direct.deadline import took_effect, unanswered
+from fabric_direct.calls.deadline import took_effect, unanswered
 from fabric_direct.drivers.ovs import ovsdb
 from fabric_direct.drivers.ovs.edit import Edit, Found, stamp_of
 from fabric_direct.drivers.ovs.layout import BridgeRow, Layout, MirrorRow, PortRow

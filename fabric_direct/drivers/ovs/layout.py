@@ -11,10 +11,10 @@ A second tag (Q-in-Q) takes a bridge in between: the port's side takes off the o
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.link_names import port_bridge, service_bridge, short
 from fabric_direct.drivers.gateways.gateway import ROUTED, TRANSIT, gateway_port, segment
-from fabric_direct.network_services import NetworkService, ServiceInterface
+from fabric_direct.model.services import NetworkService, ServiceInterface
+from fabric_direct.site.config import Site
 
 SITE, SLIVER, INTERFACE, STAMP, MADE = (
     f"fabric-direct-{what}" for what in ("site", "sliver", "interface", "stamp", "made")

@@ -7,7 +7,6 @@ a port that a mirror is sent to gives and takes no other frames (``Mirror`` in
 
 from collections.abc import Iterator, Mapping
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.link_names import port_bridge, short
 from fabric_direct.drivers.contract.switch_checks import refuse_mirrored_port, refuse_receiver
 from fabric_direct.drivers.ovs import layout as names
@@ -15,7 +14,8 @@ from fabric_direct.drivers.ovs.database import Rows
 from fabric_direct.drivers.ovs.layout import SITE, SLIVER, Layout, MirrorRow, PortRow
 from fabric_direct.drivers.ovs.switch import Switch
 from fabric_direct.errors import Conflict
-from fabric_direct.network_services import NetworkService, PortMirror
+from fabric_direct.model.services import NetworkService, PortMirror
+from fabric_direct.site.config import Site
 
 _FIELDS = ("inner_vlan", "bandwidth", "burst")
 

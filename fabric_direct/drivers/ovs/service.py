@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.fields import refuse_given
 from fabric_direct.drivers.contract.link_names import port_bridge, service_bridge
@@ -31,7 +30,8 @@ from fabric_direct.drivers.ovs.switch import Switch
 from fabric_direct.drivers.ovs.switches import DRIVER, Switches, stamp_of
 from fabric_direct.errors import InvalidSliver, NotVerified
 from fabric_direct.model import ObservedInterface
-from fabric_direct.network_services import NetworkService, PortMirror
+from fabric_direct.model.services import NetworkService, PortMirror
+from fabric_direct.site.config import Site
 
 _SERVED = ("L2Bridge", "L2PTP", "L2STS", "PortMirror", *FABNET_TYPES, "L3VPN")
 _FIELDS = ("mtu",)

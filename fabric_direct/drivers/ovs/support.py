@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.hosts.choice import switch_host
 from fabric_direct.drivers.ovs.switches import Switches
 from fabric_direct.errors import DriverError
+from fabric_direct.site.config import Site
 
 _MODULE = "test -d /sys/module/openvswitch || modprobe --dry-run --quiet openvswitch"
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fabric_direct.deadline import unanswered
+from fabric_direct.calls.deadline import unanswered
+from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.hosts.functions import ANSWER
 from fabric_direct.drivers.ovs import openflow
 from fabric_direct.drivers.ovs.layout import PHYSICAL, Limit, PortRow
 from fabric_direct.drivers.ovs.openflow import Flow, Message, Meter
-from fabric_direct.drivers.read_cache import current
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut, Unreachable
 
 _PORT = re.compile(r"^ {4}(\S+) (\d+)/(\S+): \((\w+)")

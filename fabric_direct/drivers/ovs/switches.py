@@ -3,14 +3,14 @@
 from functools import lru_cache
 from pathlib import PurePath
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.link_names import service_bridge
 from fabric_direct.drivers.contract.switch_search import SwitchSearch
 from fabric_direct.drivers.hosts.choice import switch_host
 from fabric_direct.drivers.ovs.database import ROWS, Database, Rows
 from fabric_direct.drivers.ovs.layout import STAMP
 from fabric_direct.drivers.ovs.switch import Switch, asked_once
-from fabric_direct.network_services import SERVICES, NetworkService
+from fabric_direct.model.services import SERVICES, NetworkService
+from fabric_direct.site.config import Site
 
 DRIVER = "ovs"
 

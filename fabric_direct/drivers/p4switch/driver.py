@@ -11,8 +11,7 @@ What a kill leaves is told by the switch's record, which is written before each 
 from dataclasses import replace
 from typing import Any
 
-from fabric_direct.config import P4Switch, Site
-from fabric_direct.deadline import time_left, wait_until
+from fabric_direct.calls.deadline import time_left, wait_until
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.p4switch.records import Phase, Record, SwitchRecords
 from fabric_direct.drivers.p4switch.switch import SshSwitch, host_identity
@@ -24,7 +23,8 @@ from fabric_direct.errors import (
     NotVerified,
     Unreachable,
 )
-from fabric_direct.p4_switches import Switch
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.site.config import P4Switch, Site
 
 
 class P4SwitchService:

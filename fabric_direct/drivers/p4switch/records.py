@@ -8,9 +8,9 @@ import sqlite3
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from fabric_direct.config import Site
-from fabric_direct.database import Database
 from fabric_direct.errors import Conflict
+from fabric_direct.site.config import Site
+from fabric_direct.state.database import Database
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS p4_switch (

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import paramiko
 
-from fabric_direct.config import Host, P4Switch, Site
-from fabric_direct.deadline import time_left
+from fabric_direct.calls.deadline import time_left
 from fabric_direct.drivers.hosts.ssh import CONNECT, SshHost
-from fabric_direct.drivers.ssh_login import reach
+from fabric_direct.drivers.ssh.login import reach
 from fabric_direct.errors import DriverError, TimedOut, Unreachable
+from fabric_direct.site.config import Host, P4Switch, Site
 
 # Where nothing lasts that an installation does not erase.
 _MARK = '"$HOME"/.fabric-direct-before-install'

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.guests.configure.network import Link, texts
 from fabric_direct.drivers.guests.configure.root import Root
-from fabric_direct.drivers.read_cache import warn
 
 
 class IpRoute:

@@ -5,7 +5,8 @@ without a message to the daemon and opens its own.
 
 Shared connections do without libvirt's keepalive: when that gives a connection up on which two threads
 wait, one of them may wait for ever, and the process crash as soon as the peer goes on (libvirt 9.0, see
-docs/decisions/0046). The kernel notices a TCP peer that is gone, see :mod:`fabric_direct.drivers.tcp`.
+docs/decisions/0046). The kernel notices a TCP peer that is gone, see
+:mod:`fabric_direct.drivers.ssh.tcp`.
 """
 
 import atexit
@@ -16,8 +17,9 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct import forks
-from fabric_direct.deadline import unanswered
+from fabric_direct.calls import forks
+from fabric_direct.calls.deadline import unanswered
+from fabric_direct.calls.tracing import remote
 from fabric_direct.drivers.libvirt.connection.event_loop import EventLoop
 from fabric_direct.errors import (
     DriverError,
@@ -27,7 +29,6 @@ from fabric_direct.errors import (
     Unreachable,
     Unsupported,
 )
-from fabric_direct.tracing import remote
 
 # A peer that answers none of 3 probes, one every 5 s, is gone.
 _KEEPALIVE_INTERVAL, _KEEPALIVE_COUNT = 5, 3
@@ -78,7 +79,7 @@ def translated(what: str, where: str, *, asked: bool = True) -> Iterator[None]:
     """Turn libvirt's errors into ours: the code chooses the class, the message is kept as the reason.
 
     XML of libvirt's that cannot be read is an error of ours, too. If the connection breaks, the daemon
-    may still do what it was asked for: that is noted (:func:`fabric_direct.deadline.unanswered`).
+    may still do what it was asked for: that is noted (:func:`fabric_direct.calls.deadline.unanswered`).
 
     :param what: what is being done, as an infinitive: ``start the domain``.
     :param where: the URI it is done at.

@@ -24,8 +24,8 @@ from typing import Any
 
 import libvirt
 
-from fabric_direct import forks
-from fabric_direct.drivers import tcp
+from fabric_direct.calls import forks
+from fabric_direct.drivers.ssh import tcp
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from typing import TypeVar
 
 from pydantic.dataclasses import dataclass
 
-from fabric_direct.addresses import candidates, candidates6
-from fabric_direct.database import Database
-from fabric_direct.drivers.read_cache import read
+from fabric_direct.calls.read_cache import read
 from fabric_direct.errors import Conflict, PoolExhausted
 from fabric_direct.model import Interface
-from fabric_direct.networks import SiteNetwork
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.site.addresses import candidates, candidates6
+from fabric_direct.state.database import Database
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class Pools:
         """Hold a MAC and one address of each family for a NIC; the same NIC gets the same again.
 
         What is not asked for is chosen: the lowest free IPv4 address, an IPv6 address by
-        :mod:`~fabric_direct.addresses`, and a MAC derived from the ids.
+        :mod:`~fabric_direct.site.addresses`, and a MAC derived from the ids.
 
         :param name: the network's name in site.yaml.
         :raises PoolExhausted: if no address is free.

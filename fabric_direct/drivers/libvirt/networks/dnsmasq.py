@@ -14,10 +14,10 @@ import libvirt
 from pyroute2.dhcp.dhcp4msg import dhcp4msg
 from pyroute2.dhcp.enums import bootp, dhcp
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
+from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.libvirt.xml import render
-from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import NotFound
 
 Lease = dict[str, Any]

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 
 import libvirt
 
-from fabric_direct.addresses import check_addresses
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import known_network, refuse_port, taken
@@ -36,11 +35,12 @@ from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
 from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy, is_idle
 from fabric_direct.drivers.libvirt.networks.taps import Taps
 from fabric_direct.drivers.netlink import vlan
-from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import InvalidSite
-from fabric_direct.locks import exclusive
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import SiteNetwork
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.site.addresses import check_addresses
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive
 
 
 class LibvirtNetwork:

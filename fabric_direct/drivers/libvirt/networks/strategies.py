@@ -19,16 +19,16 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.addresses import host_address, host_address6
+from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.networks import dnsmasq
 from fabric_direct.drivers.libvirt.networks.address_pools import Held
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.drivers.netlink import vlan
-from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified
-from fabric_direct.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
+from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
+from fabric_direct.site.addresses import host_address, host_address6
 
 
 @dataclass(frozen=True, slots=True)

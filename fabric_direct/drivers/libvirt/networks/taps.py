@@ -9,14 +9,14 @@ import sqlite3
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fabric_direct.config import Site
-from fabric_direct.database import Database
 from fabric_direct.drivers.contract import HostDriver, Port, Stamped
 from fabric_direct.drivers.contract.site_checks import known_tap
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import VNicInterface
-from fabric_direct.service_claims import ServiceClaims
+from fabric_direct.site.config import Site
+from fabric_direct.state.database import Database
+from fabric_direct.state.service_claims import ServiceClaims
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS tap (

@@ -7,7 +7,7 @@
     release.py       the sequence of cleaning; cleaning.py erases or resets a device
     device_host.py   the worker as the drivers share it: libvirt, topology, records, locks
     topology.py      the host's functions at one point in time, and which a sliver may have
-    domain_claims.py which domain claims which function; records.py who had one last
+    records.py       who had a function last; domains/claims.py which domain claims which
 
 The registry comes in by the drivers, and ``doctor`` for a survey.
 """

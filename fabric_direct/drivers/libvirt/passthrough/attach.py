@@ -20,18 +20,13 @@ import libvirt
 
 from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, Tenant, VfSettings
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring
+from fabric_direct.drivers.libvirt.domains.claims import Reading, Taker, address_in, uuid_of
+from fabric_direct.drivers.libvirt.domains.lookup import alias
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
-    Reading,
-    Taker,
-    address_in,
-    uuid_of,
-)
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import one_slot
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.libvirt.servers.lookup import alias
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import DriverError, FabricDirectError, NotVerified
 from fabric_direct.model import PciAddress, PciComponent

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.drivers.contract import PluggedDevice
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, Taker, address_in
+from fabric_direct.drivers.libvirt.domains.claims import Reading, Taker, address_in
+from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import port_of
-from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.xml import attribute
 
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG

@@ -6,7 +6,7 @@ A drive is erased and read back; any other device is reset, and must answer with
 from collections.abc import Collection
 from typing import Any
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import DeviceRecord, HostDriver, PciFunction
 from fabric_direct.drivers.hosts.functions import ANSWER
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
-from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
+from fabric_direct.drivers.libvirt.domains.claims import Reading, read_domains
+from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.attach import detaching_on_error, not_attached
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE, plugged_in
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, read_domains
 from fabric_direct.drivers.libvirt.passthrough.hostdev import WHEN, HostdevDevice
-from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import Conflict, NotVerified, Unsupported
 from fabric_direct.model import PciAddress, PciComponent
+from fabric_direct.site.config import UsbId, UsbPort
 
 NO_USB = "<controller type='usb' index='0' model='none'/>"
 

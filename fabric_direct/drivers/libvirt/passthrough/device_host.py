@@ -7,18 +7,20 @@ from functools import partial
 
 import libvirt
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.calls.read_cache import current, read
 from fabric_direct.drivers.contract import DeviceRecord, HostDriver, Tenant, UplinkDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import (
+from fabric_direct.drivers.libvirt.domains import lookup
+from fabric_direct.drivers.libvirt.domains.claims import (
     Reading,
     claims,
     read_domains,
     uuid_of,
     with_adopted,
 )
+from fabric_direct.drivers.libvirt.domains.unplug import detach
 from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.records import (
     DeviceRecords,
@@ -26,13 +28,11 @@ from fabric_direct.drivers.libvirt.passthrough.records import (
     same_component,
 )
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.libvirt.servers import lookup
-from fabric_direct.drivers.libvirt.servers.unplug import detach
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
-from fabric_direct.drivers.read_cache import current, read
 from fabric_direct.errors import NotFound, Unsupported
-from fabric_direct.locks import exclusive
 from fabric_direct.model import PciAddress
+from fabric_direct.site.config import Site
+from fabric_direct.state.locks import exclusive
 
 
 class DeviceHost:

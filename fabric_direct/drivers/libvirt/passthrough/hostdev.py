@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.calls.deadline import Deadline, wait_until
+from fabric_direct.calls.read_cache import reading_once
 from fabric_direct.drivers.contract import (
     QUARANTINED,
     Belongings,
@@ -28,20 +28,20 @@ from fabric_direct.drivers.contract.devices import (
 )
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.libvirt.connection import domain_events
+from fabric_direct.drivers.libvirt.domains.claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.domains.lookup import component_of
+from fabric_direct.drivers.libvirt.domains.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, PlainFunctions, Plugging
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
 from fabric_direct.drivers.libvirt.passthrough.release import Release
 from fabric_direct.drivers.libvirt.passthrough.takeover import Takeover
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.libvirt.servers.lookup import component_of
-from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
-from fabric_direct.drivers.read_cache import reading_once
 from fabric_direct.errors import NotVerified, TimedOut
 from fabric_direct.model import PciAddress, PciComponent
+from fabric_direct.site.config import Site
 
 WHEN = {LIVE: "now", CONFIG: "at its next start"}
 

@@ -8,7 +8,7 @@ next start.
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import address_in, pci_address
+from fabric_direct.drivers.libvirt.domains.claims import address_in, pci_address
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciAddress
 

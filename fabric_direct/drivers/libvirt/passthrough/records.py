@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fabric_direct import files
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import UNREADABLE, DeviceRecord
 from fabric_direct.drivers.hosts.agent import record_files
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.errors import unusable
 from fabric_direct.model import PciAddress
+from fabric_direct.site.config import Site
+from fabric_direct.state import files
 
 # Where a host keeps its own records.
 ON_HOST = "/var/lib/fabric-direct/devices"

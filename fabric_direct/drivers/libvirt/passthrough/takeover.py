@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fabric_direct.drivers.contract import AdoptedFunction, DeviceRecord, Tenant
+from fabric_direct.drivers.libvirt.domains.claims import Claim, uuid_of
+from fabric_direct.drivers.libvirt.domains.lookup import OURS, component_of
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim, uuid_of
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.libvirt.servers.lookup import OURS, component_of
 from fabric_direct.errors import DeviceUnclean, NotOurs
 from fabric_direct.model import PciAddress, PciComponent
 

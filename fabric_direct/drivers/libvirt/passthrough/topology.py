@@ -7,13 +7,13 @@ yet, and the allow-list of the site.
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fabric_direct.config import AllowedDevice
 from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
 from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Claim
-from fabric_direct.drivers.libvirt.servers.lookup import component_of
+from fabric_direct.drivers.libvirt.domains.claims import Claim
+from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.errors import DeviceClaimed, DeviceInUse, DeviceUnclean, InvalidSliver
 from fabric_direct.model import DeviceState, PciAddress, PciComponent
+from fabric_direct.site.config import AllowedDevice
 
 # PCI class code of bridges: they share IOMMU groups with what is behind them and stay with the host.
 _BRIDGE = "06"

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 import libvirt
 from pydantic import TypeAdapter
 
-from fabric_direct.config import UsbId, UsbPort
 from fabric_direct.drivers.contract import HostDriver, Tenant
-from fabric_direct.drivers.libvirt.passthrough.domain_claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.domains.claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough.topology import claimed, in_use
-from fabric_direct.drivers.libvirt.servers.lookup import component_of
 from fabric_direct.drivers.libvirt.xml import attribute, render
 from fabric_direct.errors import InvalidSliver
+from fabric_direct.site.config import UsbId, UsbPort
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
-from fabric_direct.config import AllowedDevice
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, VfSettings
+from fabric_direct.drivers.libvirt.domains.lookup import alias
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.libvirt.servers.lookup import alias
-from fabric_direct.drivers.read_cache import warn
 from fabric_direct.errors import InvalidSliver, NotVerified
 from fabric_direct.model import PciAddress, PciComponent, SharedNic
+from fabric_direct.site.config import AllowedDevice
 
 VEPA = "vepa"
 _NO_MAC = "00:00:00:00:00:00"

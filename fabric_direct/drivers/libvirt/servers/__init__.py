@@ -1,5 +1,5 @@
-"""Domains: their XML, life cycle, hot plug, tuning and inventory.
+"""Servers on libvirt: their XML, life cycle, hot plug, tuning and inventory.
 
-``driver`` is the entry point. ``lookup`` finds a domain by its stamp; ``passthrough`` uses it, ``power``
-and ``unplug``, too.
+``driver`` is the entry point. Finding a domain, its power and unplugging are in
+:mod:`fabric_direct.drivers.libvirt.domains`.
 """

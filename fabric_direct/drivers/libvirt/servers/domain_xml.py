@@ -21,7 +21,7 @@ from fabric_direct.drivers.contract import (
     ServerSpec,
     Volume,
 )
-from fabric_direct.drivers.libvirt.servers import lookup
+from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, Store
 from fabric_direct.drivers.libvirt.xml import attribute, render
 from fabric_direct.model import NodeSliver, Stamp, State

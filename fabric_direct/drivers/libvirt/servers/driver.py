@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import read
+from fabric_direct.drivers.cloudinit import nocloud_seed
 from fabric_direct.drivers.contract import (
     HostCapacity,
     HostInventory,
@@ -24,15 +25,14 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.contract.capacity import refuse_size, refuse_small_disk
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.fields import refuse_fields
-from fabric_direct.drivers.guests.cloudinit import nocloud_seed
 from fabric_direct.drivers.libvirt.connection import domain_events
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
-from fabric_direct.drivers.libvirt.servers import domain_xml, lookup
-from fabric_direct.drivers.libvirt.servers.power import power_off, power_on, shut_down
-from fabric_direct.drivers.libvirt.servers.unplug import detach
+from fabric_direct.drivers.libvirt.domains import lookup
+from fabric_direct.drivers.libvirt.domains.power import power_off, power_on, shut_down
+from fabric_direct.drivers.libvirt.domains.unplug import detach
+from fabric_direct.drivers.libvirt.servers import domain_xml
 from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, Store, owner
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
-from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import (
     DriverError,
     InvalidSliver,
@@ -43,6 +43,7 @@ from fabric_direct.errors import (
     Unsupported,
 )
 from fabric_direct.model import Interface, NodeSliver, Stamp, State
+from fabric_direct.site.config import Site
 
 # Bytes of the console that are looked at; virtlogd begins a new file after 2 MiB.
 _CONSOLE_BYTES = 2 * 1024**2

@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import HostInventory, HostNode
 from fabric_direct.drivers.hosts.choice import host_driver
-from fabric_direct.drivers.libvirt.servers import lookup
+from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
 from fabric_direct.model import NodeSliver
+from fabric_direct.site.config import Site
 
 _KIB_PER_MIB = 1024
 # The machine type of our domains, whose architecture is the host's.

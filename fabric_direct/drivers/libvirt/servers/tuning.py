@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract.tuning import node_set
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.servers.lookup import CELLS, scope, scopes
-from fabric_direct.drivers.read_cache import warn
+from fabric_direct.drivers.libvirt.domains.lookup import CELLS, scope, scopes
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.site.config import Site
 
 _VCPU_STATES = {
     libvirt.VIR_VCPU_OFFLINE: "offline",

@@ -4,15 +4,15 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.config import Site
+from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import Stamped, Volume
 from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
-from fabric_direct.drivers.libvirt.servers import lookup
+from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Store, owner
 from fabric_direct.drivers.libvirt.xml import attribute
-from fabric_direct.drivers.read_cache import read
 from fabric_direct.errors import InvalidSliver, NotFound
+from fabric_direct.site.config import Site
 
 
 class LibvirtVolume:

@@ -29,11 +29,11 @@ from xml.etree import ElementTree
 
 import libvirt
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, trying_again
+from fabric_direct.calls.deadline import Deadline, trying_again
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.errors import InvalidSliver, NotOurs
+from fabric_direct.site.config import Site
 
 GIB = 1024**3
 _DEFAULT_PATH = Path("/var/lib/fabric-direct/volumes")

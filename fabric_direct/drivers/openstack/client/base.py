@@ -6,11 +6,11 @@ from typing import TypeVar
 
 from openstack.connection import Connection
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.openstack.client.errors import make_once, translated
 from fabric_direct.drivers.openstack.client.name_cache import Names, names
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import InvalidSite
+from fabric_direct.site.config import Site
 
 T = TypeVar("T")
 # Share of a call's limit for looking whether an unclear request was carried out: the request itself may

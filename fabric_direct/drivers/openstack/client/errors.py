@@ -13,7 +13,7 @@ from openstack import exceptions as sdk
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay
 from tenacity import wait_exponential as exponential
 
-from fabric_direct.deadline import noting
+from fabric_direct.calls.deadline import noting
 from fabric_direct.drivers.openstack.client.transport import uncached, unsent
 from fabric_direct.errors import (
     Conflict,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fabric_direct import files
+from fabric_direct.state import files
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response

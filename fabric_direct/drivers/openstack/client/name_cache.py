@@ -14,7 +14,7 @@ from openstack import exceptions as sdk
 from openstack.compute.v2.flavor import Flavor
 from openstack.connection import Connection
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
 from fabric_direct.drivers.openstack.client.errors import if_there, status_of, translated, words
 from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.errors import FabricDirectError, InvalidSliver

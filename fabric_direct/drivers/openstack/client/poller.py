@@ -14,12 +14,12 @@ from typing import Any, Literal, TypeVar
 
 from openstack.connection import Connection
 
-from fabric_direct import forks
+from fabric_direct.calls import forks
+from fabric_direct.calls.read_cache import current
+from fabric_direct.calls.waiting import waiting_for
 from fabric_direct.drivers.openstack.client.errors import if_there, translated
 from fabric_direct.drivers.openstack.client.stamp import age
-from fabric_direct.drivers.read_cache import current
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
-from fabric_direct.waiting import waiting_for
 
 Kind = Literal["server", "volume", "port"]
 T = TypeVar("T")

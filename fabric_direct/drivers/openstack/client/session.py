@@ -26,13 +26,13 @@ from openstack.connection import Connection
 from openstack.exceptions import NotSupported
 from openstack.service_description import ServiceDescription
 
-from fabric_direct import forks
-from fabric_direct.config import OpenStackSettings
+from fabric_direct.calls import forks
 from fabric_direct.drivers.openstack.client.answers import Checked
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.kept_session import KeptSession, kept_session
 from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, uncached
 from fabric_direct.errors import InvalidSite, Unreachable
+from fabric_direct.site.config import OpenStackSettings
 
 __all__ = ["Cloud", "cloud", "uncached"]
 
@@ -54,7 +54,7 @@ def cloud(
 
     A request with all of its tries begins and is tried again within ``call_limit`` seconds only. GET,
     HEAD and DELETE are tried again if the API cannot be reached or is busy, nothing else is. What is
-    read with a :class:`~fabric_direct.drivers.read_cache.ReadCache` is read once; see :func:`uncached`.
+    read with a :class:`~fabric_direct.calls.read_cache.ReadCache` is read once; see :func:`uncached`.
 
     :param call_limit: the limit of a call, in seconds.
     :param workers: how many threads call at the same time; as many connections are kept to each API.

@@ -13,7 +13,7 @@ POST that reads     as GET                   passed
 ==================  =======================  ======================================================
 
 What changes something and gets no answer, or 500, 502 or 504, is noted: it may still take effect
-(:func:`fabric_direct.deadline.unanswered`).
+(:func:`fabric_direct.calls.deadline.unanswered`).
 """
 
 import copy
@@ -43,10 +43,10 @@ from tenacity import (
 from urllib3 import Retry
 from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ProxyError
 
-from fabric_direct.deadline import took_effect, trying_again, unanswered
+from fabric_direct.calls.deadline import took_effect, trying_again, unanswered
+from fabric_direct.calls.read_cache import ReadCache, current
+from fabric_direct.calls.tracing import remote
 from fabric_direct.drivers.openstack.client.kept_session import KeptSession
-from fabric_direct.drivers.read_cache import ReadCache, current
-from fabric_direct.tracing import remote
 
 COLLECTIONS = frozenset(
     {

@@ -16,11 +16,11 @@ from typing import Any
 
 from openstack.network.v2.subnet import Subnet
 
-from fabric_direct.addresses import candidates6
 from fabric_direct.drivers.openstack.networks.desired_network import subnets
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import VNicInterface
-from fabric_direct.networks import SiteNetwork
+from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.site.addresses import candidates6
 
 # In these modes a port's address follows from its MAC address; Neutron allows no other.
 _AUTOMATIC = {"slaac", "dhcpv6-stateless"}

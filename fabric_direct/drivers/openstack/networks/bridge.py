@@ -7,7 +7,6 @@ from openstack.network.v2.port import Port as NeutronPort
 from openstack.network.v2.router import Router
 from openstack.network.v2.subnet import Subnet
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.stamp import described_sliver, description
@@ -15,7 +14,8 @@ from fabric_direct.drivers.openstack.networks import desired_network
 from fabric_direct.drivers.openstack.networks.desired_network import DesiredNetwork, of_sliver
 from fabric_direct.drivers.openstack.networks.own_networks import OwnNetworks
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.networks import NetworkSliver
+from fabric_direct.model.networks import NetworkSliver
+from fabric_direct.site.config import Site
 
 
 class OpenStackBridge(CloudDriver):

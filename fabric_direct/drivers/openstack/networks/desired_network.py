@@ -19,11 +19,11 @@ from typing import Any
 from openstack.network.v2.network import Network as NeutronNetwork
 from openstack.network.v2.subnet import Subnet
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract.provider_networks import gateway, impossibility, pools
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, Refused
-from fabric_direct.networks import FlatNetwork, NetworkSliver, SiteNetwork, VlanNetwork
+from fabric_direct.model.networks import FlatNetwork, NetworkSliver, SiteNetwork, VlanNetwork
+from fabric_direct.site.config import Site
 
 # What Neutron can change of an existing subnet; the names are openstacksdk's.
 _CHANGEABLE = ("gateway_ip", "dns_nameservers", "allocation_pools")

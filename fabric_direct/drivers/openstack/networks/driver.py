@@ -18,7 +18,6 @@ from openstack.exceptions import NotFoundException, SDKException
 from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 
-from fabric_direct.config import Site
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import refuse_floating_ip, taken
@@ -59,6 +58,7 @@ from fabric_direct.errors import (
     NotVerified,
 )
 from fabric_direct.model import VNicInterface
+from fabric_direct.site.config import Site
 
 
 class OpenStackNetwork(CloudDriver):

@@ -25,7 +25,7 @@ from fabric_direct.drivers.openstack.client.stamp import (
     network_description,
 )
 from fabric_direct.errors import InvalidSite, InvalidSliver
-from fabric_direct.locks import exclusive, is_held
+from fabric_direct.state.locks import exclusive, is_held
 
 T = TypeVar("T")
 # Neutron's own ports; it deletes a network in spite of them.

@@ -19,7 +19,7 @@ from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 from openstack.network.v2.qos_policy import QoSPolicy
 
-from fabric_direct.deadline import at_once
+from fabric_direct.calls.deadline import at_once
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.openstack.client.answers import invalid
 from fabric_direct.drivers.openstack.client.stamp import (

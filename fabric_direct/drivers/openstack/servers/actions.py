@@ -7,7 +7,7 @@ from typing import Any
 from openstack.connection import Connection
 from openstack.exceptions import SDKException, raise_from_response
 
-from fabric_direct.deadline import wait_until
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.errors import DriverError, FabricDirectError, TimedOut
 

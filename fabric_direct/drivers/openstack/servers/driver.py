@@ -11,8 +11,9 @@ from openstack.connection import Connection
 from openstack.exceptions import BadRequestException, ForbiddenException, HttpException
 from openstack.image.v2.image import Image as GlanceImage
 
-from fabric_direct.config import Site
-from fabric_direct.deadline import Deadline, wait_until
+from fabric_direct.calls.deadline import Deadline, wait_until
+from fabric_direct.calls.read_cache import ReadCache, current
+from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract import (
     HostInventory,
     Image,
@@ -26,7 +27,6 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.contract.capacity import refuse_small_disk
 from fabric_direct.drivers.contract.changes import Hearing, Tell
-from fabric_direct.drivers.guests.cloudinit import user_data
 from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
 from fabric_direct.drivers.openstack.client.answers import Console, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
@@ -60,7 +60,6 @@ from fabric_direct.drivers.openstack.servers.request import (
     tagged_sliver,
 )
 from fabric_direct.drivers.openstack.volumes.driver import volumes_of
-from fabric_direct.drivers.read_cache import ReadCache, current
 from fabric_direct.errors import (
     Denied,
     FabricDirectError,
@@ -70,6 +69,7 @@ from fabric_direct.errors import (
     TimedOut,
 )
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
+from fabric_direct.site.config import Site
 
 # Seconds that libvirt may take to remove the domain of a server that Nova has deleted.
 _DOMAIN_GONE = 30.0

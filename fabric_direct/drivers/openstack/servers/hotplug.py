@@ -9,7 +9,7 @@ from openstack.block_storage.v3.volume import Volume as CinderVolume
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.exceptions import BadRequestException, ConflictException
 
-from fabric_direct.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import Port, Server, Volume
 from fabric_direct.drivers.openstack.client.errors import make_once, words
 from fabric_direct.drivers.openstack.client.poller import wait_for

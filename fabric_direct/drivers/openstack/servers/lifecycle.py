@@ -8,7 +8,7 @@ from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.exceptions import ConflictException
 
-from fabric_direct.deadline import Deadline, took_back, wait_until
+from fabric_direct.calls.deadline import Deadline, took_back, wait_until
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import make_once, translated
 from fabric_direct.drivers.openstack.client.poller import wait_for

@@ -11,7 +11,6 @@ from openstack.block_storage.v3._proxy import Proxy as Cinder
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.connection import Connection
 
-from fabric_direct.config import OpenStackSettings
 from fabric_direct.drivers.contract import (
     Plug,
     PluggedPort,
@@ -39,6 +38,7 @@ from fabric_direct.drivers.openstack.client.stamp import (
 from fabric_direct.drivers.openstack.client.transport import learn, shared
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State
+from fabric_direct.site.config import OpenStackSettings
 
 # Characters of base64 that Nova takes as user data.
 _USER_DATA = 65_535

@@ -1,0 +1,7 @@
+"""Network services, networks and P4 switches.
+
+::
+
+    handler.py   the flow of each operation
+    steps.py     its steps
+"""

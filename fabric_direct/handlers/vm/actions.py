@@ -1,0 +1,337 @@
+"""The operational actions on a virtual machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from fabric_direct.calls.read_cache import warn
+from fabric_direct.documents.reasons import problems
+from fabric_direct.documents.tree import Tree
+from fabric_direct.drivers.contract import HostDrivers, Server, TuningDriver
+from fabric_direct.drivers.contract.tuning import node_set
+from fabric_direct.drivers.guests.guest import Guest
+from fabric_direct.errors import (
+    Conflict,
+    DriverError,
+    FabricDirectError,
+    InvalidSliver,
+    NotVerified,
+    Unsupported,
+)
+from fabric_direct.handlers.vm.observe import tenant_of
+from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
+from fabric_direct.site.config import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an action works on."""
+
+    site: Site
+    drivers: HostDrivers
+    server: Server
+    guest: Guest | None
+
+
+class Nothing(Frozen):
+    """No data."""
+
+
+class Reboot(Frozen):
+    """How to restart."""
+
+    hard: bool = False
+    """A power cycle, without asking the guest."""
+
+
+class Resize(Frozen):
+    """What size the server shall have."""
+
+    capacities: Capacities | None = None
+    """As they are if absent."""
+    flavor: Name | None = None
+    """A flavor of the cloud; by capacities if absent."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.capacities or self.flavor):
+            raise ValueError("needs 'capacities' or 'flavor'")
+        return self
+
+
+class Console(Frozen):
+    """How much of the console."""
+
+    lines: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """How many of its last lines."""
+
+
+class VcpuPin(Frozen):
+    """One virtual CPU on one host CPU."""
+
+    vcpu: Annotated[int, Field(ge=0)]
+    cpu: Annotated[int, Field(ge=0)]
+
+
+class Rescan(Frozen):
+    """Which devices are found again."""
+
+    bdf: Annotated[tuple[PciAddress, ...], Field(min_length=1)]
+    """Functions on the host; each device that has one of them is taken as a whole."""
+
+
+class CpuPin(Frozen):
+    """Which virtual CPU runs on which host CPU."""
+
+    vcpu_cpu_map: Annotated[tuple[VcpuPin, ...], Field(min_length=1)]
+
+
+class NumaTune(Frozen):
+    """Which host nodes the memory is taken from."""
+
+    node_set: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
+class Key(Frozen):
+    """A public key."""
+
+    key: SshPublicKey
+    comment: Annotated[str, Field(max_length=256, pattern=r"^[^\n\r]*$")] = ""
+
+
+class Keys(Frozen):
+    """Public keys of people."""
+
+    keys: Annotated[tuple[Key, ...], Field(min_length=1)]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return them as lines of ``authorized_keys``, with their comments."""
+        return tuple(f"{' '.join(k.key.split()[:2])} {_comment(k)}".strip() for k in self.keys)
+
+
+def _comment(key: Key) -> str:
+    return key.comment or " ".join(key.key.split()[2:])
+
+
+def _cpuinfo(target: Target, _: Nothing) -> dict[str, Any]:
+    return _tuning(target).cpu_info(_domain(target))
+
+
+def _numainfo(target: Target, _: Nothing) -> dict[str, Any]:
+    return _tuning(target).numa_info(_domain(target))
+
+
+def _cpupin(target: Target, data: CpuPin) -> dict[str, Any]:
+    pins = {pin.vcpu: pin.cpu for pin in data.vcpu_cpu_map}
+    _tuning(target).pin_cpus(_domain(target), pins)
+    found = _cpuinfo(target, Nothing())
+    has = {vcpu["vcpu"]: vcpu["affinity"] for vcpu in found["vcpus"]}
+    _verify(all(has.get(vcpu) == [cpu] for vcpu, cpu in pins.items()), "the CPUs were pinned")
+    return found
+
+
+def _numatune(target: Target, data: NumaTune) -> dict[str, Any]:
+    wanted = frozenset(data.node_set)
+    _tuning(target).set_numa_nodes(_domain(target), wanted)
+    found = _numainfo(target, Nothing())
+    _verify(node_set(found["node_set"]) == wanted, "the NUMA nodes were set")
+    return found
+
+
+def _verify(so: bool, done: str) -> None:
+    """Raise NotVerified unless what was done is so when it is read back."""
+    if not so:
+        raise NotVerified(f"{done}, but are not so when read back")
+
+
+def _tuning(target: Target) -> TuningDriver:
+    if target.drivers.tuning is None:
+        raise Unsupported(
+            "CPUs and memory cannot be looked at",
+            where=target.drivers.host,
+            why="the site does not know the libvirt of the host",
+            remedy="name the host below hosts in site.yaml",
+        )
+    return target.drivers.tuning
+
+
+def _domain(target: Target) -> str:
+    if target.server.domain is None:
+        raise Unsupported(
+            "CPUs and memory cannot be looked at",
+            where=target.server.instance,
+            why="the cloud tells the domain of a server to administrators only",
+        )
+    return target.server.domain
+
+
+def _rescan(target: Target, data: Rescan) -> dict[str, Any]:
+    """Take devices from the guest and the host's bus, find them again, and give them back."""
+    tenant = tenant_of(target.drivers, target.server)
+    components = target.server.stamp.sliver.devices()
+    chosen = [c for c in components if set(c.bdf) & set(data.bdf)]
+    having = {address for component in chosen for address in component.bdf}
+    for number, address in enumerate(data.bdf):
+        if address not in having:
+            raise InvalidSliver(f"the sliver has no device {address}", field=f"data.bdf[{number}]")
+    for component in chosen:
+        limit = target.site.limits.detach
+        target.drivers.device(component).rescan(tenant, component, timeout=limit)
+    return {"devices": [str(address) for address in sorted(having)]}
+
+
+def _start(target: Target, _: Nothing) -> dict[str, Any]:
+    target.drivers.compute.start(target.server.sliver)
+    return _answering(target)
+
+
+def _stop(target: Target, _: Nothing) -> dict[str, Any]:
+    timeout = target.site.limits.detach
+    target.drivers.compute.stop(target.server.sliver, timeout=timeout)
+    return _state(target, State.STOPPED)
+
+
+def _reboot(target: Target, data: Reboot) -> dict[str, Any]:
+    timeout = target.site.limits.detach
+    target.drivers.compute.reboot(target.server.sliver, hard=data.hard, timeout=timeout)
+    return _answering(target)
+
+
+def _resize(target: Target, data: Resize) -> dict[str, Any]:
+    was = target.server.stamp.sliver
+    flavor = data.flavor if data.flavor or data.capacities else was.flavor
+    size = {"capacities": data.capacities or was.capacities, "flavor": flavor}
+    wanted = target.server.stamp.model_copy(update={"sliver": was.model_copy(update=size)})
+    try:
+        target.drivers.compute.resize(wanted)
+    except (Conflict, DriverError, NotVerified) as error:
+        _give_devices_back(target, error)
+        raise
+    was_on = target.server.state is State.RUNNING
+    answer = _answering(target) if was_on else _state(target, target.server.state)
+    found = target.drivers.compute.find(target.server.sliver)
+    _verify(found is not None and found.stamp == wanted, "the size and the stamp were changed")
+    return answer
+
+
+def _answering(target: Target) -> dict[str, Any]:
+    _restore_devices(target)
+    if target.guest:
+        ports = target.drivers.network.ports(target.server.sliver)
+        plugged = {port.component for port in target.server.ports}
+        wanted = [port for port in ports if port.component in plugged]
+        limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
+        target.guest.wait_ready(wanted, timeout=limit)
+    return _state(target, State.RUNNING)
+
+
+def _restore_devices(target: Target) -> None:
+    """Give back what a restart has taken: Nova makes the domain anew, without what it does not know."""
+    tenant = tenant_of(target.drivers, target.server)
+    for component in target.server.stamp.sliver.devices():
+        driver = target.drivers.device(component)
+        lost = driver.differences(component, tenant)
+        if lost:
+            warn(f"put right after the restart: {'; '.join(lost)}")
+            driver.attach(tenant, component)
+
+
+def _give_devices_back(target: Target, error: FabricDirectError) -> None:
+    """Restore the devices of a server that runs as before; if that fails, say so in the error."""
+    try:
+        server = target.drivers.compute.find(target.server.sliver)
+        if server and server.state is State.RUNNING and server.host == target.server.host:
+            _restore_devices(target)
+    except FabricDirectError as other:
+        error.why = "; ".join(filter(None, (error.why, f"its devices are not back: {other}")))
+
+
+def _state(target: Target, wanted: State) -> dict[str, Any]:
+    """Return the state of the server, read back.
+
+    :raises NotVerified: if it is not what is wanted.
+    """
+    found = target.drivers.compute.find(target.server.sliver)
+    state = found.state if found else State.ABSENT
+    if state is not wanted:
+        raise NotVerified(f"the server is {state.value}, not {wanted.value}, when read back")
+    return {"state": state.value}
+
+
+def _addkey(target: Target, data: Keys) -> dict[str, Any]:
+    guest = _the_guest(target)
+    guest.driver.add_keys(guest.address, data.lines())
+    return _keys(guest, present=True, keys=data)
+
+
+def _removekey(target: Target, data: Keys) -> dict[str, Any]:
+    guest = _the_guest(target)
+    guest.driver.remove_keys(guest.address, data.lines())
+    return _keys(guest, present=False, keys=data)
+
+
+def _keys(guest: Guest, *, present: bool, keys: Keys) -> dict[str, Any]:
+    """Read the keys back; the comment is no part of a key."""
+    have = {tuple(line.split()[:2]) for line in guest.driver.authorized_keys(guest.address)}
+    for line in keys.lines():
+        if (tuple(line.split()[:2]) in have) is not present:
+            verb = "added" if present else "removed"
+            raise NotVerified(f"a key was {verb}, but the guest, asked again, says otherwise")
+    return {"authorized_keys": len(have)}
+
+
+def _the_guest(target: Target) -> Guest:
+    if target.guest is None:
+        raise Unsupported(
+            "keys cannot be changed",
+            why="the site looks into no guest",
+            remedy="set guest in site.yaml",
+        )
+    return target.guest
+
+
+def _stamp(target: Target, _: Nothing) -> dict[str, Any]:
+    return target.server.stamp.model_dump(mode="json", exclude_none=True)
+
+
+def _console(target: Target, data: Console) -> dict[str, Any]:
+    return {"console": target.drivers.compute.console(target.server.sliver, data.lines)}
+
+
+_ACTIONS: dict[str, tuple[type[Frozen], Callable[[Target, Any], dict[str, Any]]]] = {
+    "addkey": (Keys, _addkey),
+    "console": (Console, _console),
+    "cpuinfo": (Nothing, _cpuinfo),
+    "cpupin": (CpuPin, _cpupin),
+    "numainfo": (Nothing, _numainfo),
+    "numatune": (NumaTune, _numatune),
+    "reboot": (Reboot, _reboot),
+    "removekey": (Keys, _removekey),
+    "rescan": (Rescan, _rescan),
+    "resize": (Resize, _resize),
+    "stamp": (Nothing, _stamp),
+    "start": (Nothing, _start),
+    "stop": (Nothing, _stop),
+}
+NAMES = tuple(_ACTIONS)
+
+
+def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any]]:
+    """Return what carries the action out, with its data validated.
+
+    :raises InvalidSliver: if there is no such action, or its data are wrong.
+    """
+    if action not in _ACTIONS:
+        raise InvalidSliver(
+            f"no action {action!r}", field="action", why=f"known: {', '.join(NAMES)}"
+        )
+    model, function = _ACTIONS[action]
+    try:
+        values = model.model_validate(data)
+    except ValidationError as error:
+        first, *_ = problems(error, model, Tree(data, {}), secret=True)
+        field = f"data.{first.field}".rstrip(".")
+        raise InvalidSliver(f"bad data for {action}", field=field, why=first.text) from error
+    return lambda target: function(target, values)

@@ -1,0 +1,177 @@
+"""Where what was found is not what was wanted, a sentence for each difference."""
+
+from collections.abc import Iterator
+
+from fabric_direct.handlers.vm.guest.settings import Nic, nics
+from fabric_direct.model import (
+    AUTO,
+    Component,
+    NodeSliver,
+    Observed,
+    ObservedInterface,
+    State,
+    Storage,
+    VNic,
+)
+
+
+def differences(
+    wanted: NodeSliver, found: Observed, *, runs: bool = True, devices: bool = True
+) -> tuple[str, ...]:
+    """Compare a node with what it should be.
+
+    What the sliver leaves open (an address, a MAC) is not compared; what is there beside it, is.
+
+    :param runs: whether the server should run.
+    :param devices: whether its devices were looked at.
+    """
+    if found.state is State.ABSENT:
+        return ("there is no such server",)
+    return (
+        *(power(found) if runs else ()),
+        *place(wanted, found),
+        *size(wanted, found),
+        *_missing_and_unwanted(wanted, found, devices=devices),
+        *(text for vnic in wanted.vnics() for text in vnic_differences(vnic, found)),
+        *(text for storage in wanted.volumes() for text in _storage(storage, found)),
+        *_inside(wanted, found),
+    )
+
+
+def power(found: Observed) -> Iterator[str]:
+    """Yield that the server does not run."""
+    if found.state is not State.RUNNING:
+        yield f"the server is {found.state.value}, not running"
+
+
+def place(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Yield that the server is on another host than its sliver."""
+    if wanted.host not in {None, AUTO, found.host or wanted.host}:
+        yield f"it is on host {found.host}, not on {wanted.host}"
+
+
+def repairable(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Yield the differences that a repair removes, of the components that it may touch.
+
+    NICs beside these are unplugged; volumes and devices are not: they may hold data.
+    """
+    mine = {(kind_of(component), component.id) for component in wanted.components}
+    there = found.model_copy(
+        update={
+            "volumes": tuple(v for v in found.volumes if ("volume", v.component) in mine),
+            "devices": tuple(d for d in found.devices if ("device", d.component) in mine),
+        }
+    )
+    yield from _missing_and_unwanted(wanted, there)
+    yield from (text for vnic in wanted.vnics() for text in vnic_differences(vnic, there))
+    yield from _inside(wanted, there)
+    yield from switched_off(found)
+
+
+def switched_off(found: Observed) -> Iterator[str]:
+    """Yield the NICs that were switched off."""
+    for nic in found.interfaces:
+        if nic.link == "off":
+            yield f"vNIC {nic.component} is switched off"
+
+
+def down(found: Observed) -> Iterator[str]:
+    """Yield the NICs whose port carries no traffic, though it is on and the server runs."""
+    for nic in found.interfaces:
+        if nic.link == "down" and found.state is State.RUNNING:
+            yield f"the port of vNIC {nic.component} is down"
+
+
+def size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Compare the size; a flavor may be larger than the sliver, a domain not."""
+    if wanted.flavor and found.flavor and found.flavor != wanted.flavor:
+        yield f"it has flavor {found.flavor}, not {wanted.flavor}"
+    pairs = (
+        (found.cores, wanted.capacities.core, "cores"),
+        (found.ram, wanted.capacities.ram * 1024, "MiB of memory"),
+    )
+    for has, wants, unit in pairs:
+        if has != wants and (has is None or has < wants or not found.flavor):
+            yield f"it has {has} {unit}, not {wants}"
+
+
+def _missing_and_unwanted(
+    wanted: NodeSliver, found: Observed, *, devices: bool = True
+) -> Iterator[str]:
+    every = {(kind_of(c), c.id): c.type for c in wanted.components}
+    want = {key: kind for key, kind in every.items() if devices or key[0] != "device"}
+    have = {("vNIC", i.component) for i in found.interfaces}
+    have |= {("volume", v.component) for v in found.volumes}
+    have |= {("device", d.component) for d in found.devices}
+    for kind, component in sorted(want.keys() - have):
+        yield f"{want[kind, component]} {component} is missing"
+    for kind, component in sorted(have - want.keys()):
+        yield f"{kind} {component} is there and not wanted"
+    functions = {device.id: device.bdf for device in wanted.devices()} if found.devices else {}
+    for device in found.devices:
+        if device.host_address not in functions.get(device.component, (device.host_address,)):
+            yield f"device {device.component} has {device.host_address}, which is not wanted"
+
+
+def kind_of(component: Component) -> str:
+    """Return what a server has of a component: vNIC, volume or device."""
+    if isinstance(component, VNic):
+        return "vNIC"
+    return "volume" if isinstance(component, Storage) else "device"
+
+
+def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:
+    """Yield where a NIC that is there is not what was wanted."""
+    nic = next((i for i in found.interfaces if i.component == vnic.id), None)
+    if nic is None:
+        return
+    wanted = vnic.interface
+    if vnic.network not in {nic.network, nic.network_id}:
+        yield f"vNIC {vnic.id} is on {nic.network or 'no network'}, not on {vnic.network}"
+    if wanted.mac is not None and nic.mac != wanted.mac:
+        yield f"vNIC {vnic.id} has MAC {nic.mac}, not {wanted.mac}"
+    if nic.bandwidth != wanted.bandwidth:
+        limit = (
+            "otherwise in each direction" if nic.bandwidth == 0 else f"to {nic.bandwidth} Mbit/s"
+        )
+        yield f"vNIC {vnic.id} is limited {limit}, not {wanted.bandwidth}"
+    if wanted.floating_ip != (nic.floating_ip is not None):
+        yield f"vNIC {vnic.id} has {nic.floating_ip or 'no floating IP'}, which is not as wanted"
+    if wanted.port_security not in {None, nic.port_security}:
+        yield f"vNIC {vnic.id} has port security {nic.port_security}, not {wanted.port_security}"
+    yield from _addresses(vnic, nic)
+
+
+def _addresses(vnic: VNic, nic: ObservedInterface) -> Iterator[str]:
+    for address in filter(None, (vnic.interface.ipv4, vnic.interface.ipv6)):
+        if str(address) not in nic.addresses:
+            yield f"vNIC {vnic.id} does not hold {address}"
+
+
+def _storage(storage: Storage, found: Observed) -> Iterator[str]:
+    volume = next((v for v in found.volumes if v.component == storage.id), None)
+    if volume and storage.size is not None and volume.size != storage.size:
+        yield f"volume {storage.id} has {volume.size} GiB, not {storage.size}"
+
+
+def _inside(wanted: NodeSliver, found: Observed) -> Iterator[str]:
+    """Compare what is set in the guest, if the guest could be asked."""
+    if found.state is not State.RUNNING or not (found.guest and found.guest.reachable):
+        return
+    for nic in nics(wanted):
+        has = _guest_addresses(nic, found)
+        for address in nic.addresses if has is not None else ():
+            if address not in (has or ()):
+                yield f"{nic.component.type} {nic.label} does not have {address} in the guest"
+    for storage in wanted.volumes():
+        volume = next((v for v in found.volumes if v.component == storage.id), None)
+        if volume and storage.mount and storage.mount not in volume.mounted:
+            yield f"volume {storage.id} is not mounted at {storage.mount} in the guest"
+
+
+def _guest_addresses(nic: Nic, found: Observed) -> tuple[str, ...] | None:
+    """Return what the guest has on all interfaces of the component; None if it is missing."""
+    vnics = [i.guest_addresses for i in found.interfaces if i.component == nic.component.id]
+    devices = [d.guest_addresses for d in found.devices if d.component == nic.component.id]
+    every = vnics + devices
+    return tuple(address for addresses in every for address in addresses) if every else None

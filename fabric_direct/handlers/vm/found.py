@@ -1,0 +1,104 @@
+"""What was found of a sliver: by the stamp, held for it, or plugged in; what of it is not wanted."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fabric_direct.drivers.contract import DeviceRecord, Port, Server
+from fabric_direct.handlers.vm.device_records import components_of
+from fabric_direct.handlers.vm.differences import kind_of
+from fabric_direct.handlers.vm.steps.ports import held_by
+from fabric_direct.model import (
+    Component,
+    NodeSliver,
+    Observed,
+    PciComponent,
+    Storage,
+    VNic,
+)
+
+Key = tuple[str, str]
+"""What a server has of a component (vNIC, volume or device), and the component's id."""
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDisk:
+    """A disk that is another volume than its component's own."""
+
+    component: Storage
+    source: str
+    own: str | None
+    """Where its own volume is; None if that is not there."""
+
+    def __str__(self) -> str:
+        return f"volume {self.component.id} is {self.source}, not {self.own or 'its own'}"
+
+
+def by_key(components: Iterable[Component]) -> dict[Key, Component]:
+    """Return components by what a server has of them, and their id."""
+    return {(kind_of(component), component.id): component for component in components}
+
+
+def there_of(
+    server: Server, functions: Iterable[DeviceRecord], held: Mapping[Key, Component]
+) -> dict[Key, Component]:
+    """Return what there is of a sliver: by the stamp, or left by an unfinished operation.
+
+    What is plugged in counts as much as what is held for it, and is told of by less: its network or
+    volume is not known, unless something else tells of it.
+
+    :param functions: a record for each that the server has.
+    :param held: what is held for the sliver, whether the server has it or not.
+    """
+    plugged = by_key([*plugged_in(server), *components_of(functions)])
+    return {**plugged, **held, **by_key(server.stamp.sliver.components)}
+
+
+def unwanted(there: Mapping[Key, Component], sliver: NodeSliver) -> list[Component]:
+    """Return what is there and not the sliver's."""
+    wanted = by_key(sliver.components)
+    return [component for key, component in there.items() if key not in wanted]
+
+
+def in_the_way_of(sliver: NodeSliver, gone: Iterable[Component]) -> Iterator[Component]:
+    """Yield what bears the name of a wanted component of another kind: only one can be plugged in."""
+    names = {component.id for component in sliver.components}
+    return (component for component in gone if component.id in names)
+
+
+def plugged_in(server: Server) -> Iterator[Component]:
+    """Yield the NICs and disks of a server; what they are plugged into is not known."""
+    for nic in server.ports:
+        yield VNic(id=nic.component, network=_UNKNOWN, interface=nic.interface())
+    for disk in server.volumes:
+        yield Storage(id=disk.component, volume=_UNKNOWN)
+
+
+def misplaced(sliver: NodeSliver, functions: Iterable[DeviceRecord]) -> Iterator[PciComponent]:
+    """Yield the devices that a server has by the names of wanted ones, but of other functions."""
+    wanted = {device.id: set(device.bdf) for device in sliver.devices()}
+    for device in components_of(functions):
+        if not wanted.get(device.id, set(device.bdf)).issuperset(device.bdf):
+            yield device
+
+
+def vnic_of(port: Port) -> VNic:
+    """Return the vNIC that a port is held for."""
+    return VNic(id=port.component, network=port.network, interface=held_by(port))
+
+
+def devices_of(components: Iterable[Component]) -> list[PciComponent]:
+    """Return those that are PCI devices."""
+    return [c for c in components if not isinstance(c, VNic | Storage)]
+
+
+def without(gone: Iterable[Component], found: Observed) -> Observed:
+    """Return what was observed, but for some components."""
+    keys = by_key(gone)
+    return found.model_copy(
+        update={
+            "interfaces": tuple(i for i in found.interfaces if ("vNIC", i.component) not in keys),
+            "volumes": tuple(v for v in found.volumes if ("volume", v.component) not in keys),
+            "devices": tuple(d for d in found.devices if ("device", d.component) not in keys),
+        }
+    )

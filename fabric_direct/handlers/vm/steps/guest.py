@@ -1,0 +1,103 @@
+"""Guests: their pinned host keys, and settings inside of them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from fabric_direct.drivers.contract import GuestAddress, HostKeys
+from fabric_direct.engine.removal import Removal
+from fabric_direct.engine.step import Step
+from fabric_direct.errors import NotFound, Unreachable
+from fabric_direct.model import Finding
+
+
+class KnowGuest(Step):
+    """The guest's host key is pinned to its addresses, as its console showed it."""
+
+    def __init__(
+        self, driver: HostKeys, guest: Callable[[], GuestAddress], learn: Callable[[], None]
+    ) -> None:
+        """Make the step; ``guest`` is asked when its ports are there, ``learn`` waits for its key."""
+        super().__init__("host key")
+        self._driver, self._guest, self._learn = driver, guest, learn
+
+    def check(self) -> Finding:
+        """Look for pinned keys."""
+        return Finding.ALREADY_SO if self._driver.pins(self._guest()) else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Wait until the guest shows its key, and pin it."""
+        self._learn()
+
+    def undo(self) -> None:
+        """Forget it."""
+        self._driver.forget(self._guest())
+
+
+class ForgetGuest(Removal):
+    """No host key is pinned to the guest's addresses: the next guest that gets them has another."""
+
+    def __init__(self, driver: HostKeys, guest: GuestAddress) -> None:
+        pins, forget = partial(driver.pins, guest), partial(driver.forget, guest)
+        super().__init__("forget host key", pins, forget)
+
+
+class Setting(Protocol):
+    """Something that can be set in a guest, and taken back."""
+
+    def is_so(self) -> bool:
+        """Return whether it is set in the guest."""
+
+    def make(self) -> None:
+        """Set it."""
+
+    def take_back(self) -> None:
+        """Restore what was before."""
+
+    def is_taken_back(self) -> bool:
+        """Return whether what was before is restored."""
+
+
+class Reverse:
+    """The opposite of a setting: made where the setting is taken back."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.is_so, self.make = setting.is_taken_back, setting.take_back
+        self.take_back, self.is_taken_back = setting.make, setting.is_so
+
+
+class SetInGuest(Step):
+    """Something is set in the guest, permanently.
+
+    While the guest cannot be asked (it does not exist yet, or does not answer), it counts as not set.
+    """
+
+    def __init__(self, name: str, setting: Setting) -> None:
+        super().__init__(name)
+        self._setting = setting
+
+    def check(self) -> Finding:
+        """Read it back from the guest."""
+        try:
+            so = self._setting.is_so()
+        except (NotFound, Unreachable):
+            so = False
+        return Finding.ALREADY_SO if so else Finding.WILL_CHANGE
+
+    def make(self) -> None:
+        """Set it."""
+        self._setting.make()
+
+    def undo(self) -> None:
+        """Take it back."""
+        self._setting.take_back()
+
+    def is_undone(self) -> bool:
+        """Ask the guest again."""
+        return self._setting.is_taken_back()
+
+
+class SetAndKeepInGuest(SetInGuest):
+    """The same behind what stays, whether the guest takes it or not."""
+
+    undoable = False

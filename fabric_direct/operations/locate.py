@@ -1,0 +1,305 @@
+"""Locate a sliver that leaves its host or the functions of its devices open.
+
+::
+
+    its server is there               as the server's stamp says
+    its creation was begun            as the journal says
+    a host has something else of it   that host
+    a build plan has a claim for it   as the plan says
+    otherwise                         placement chooses
+
+Who names its host is looked for there, and where it was last: no other host is waited for.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from enum import Enum
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.drivers.contract import Server
+from fabric_direct.engine.run import attempt
+from fabric_direct.errors import Conflict, InvalidSliver, Unreachable
+from fabric_direct.handlers import registry
+from fabric_direct.handlers.handler import Handler
+from fabric_direct.model import AUTO, NodeSliver, SliverRef
+from fabric_direct.placement.claims import Claims
+from fabric_direct.placement.inventory import DriversOf
+from fabric_direct.placement.placer import Placement, Placer
+from fabric_direct.placement.sliver_requests import as_known
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+
+_AT_ONCE = 32
+"""Number of hosts that are asked in parallel."""
+
+
+class Share(Enum):
+    """What a host has of a sliver."""
+
+    NOTHING = "nothing"
+    PARTS = "parts of it"
+    WHOLE = "the sliver itself"
+
+
+_SOME = {Share.PARTS, Share.WHOLE}
+Answer = Share | Exception
+"""What a host has of a sliver, or why it did not answer."""
+Answers = SimpleQueue[tuple[str, Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The hosts that have anything of a sliver, of those that were asked."""
+
+    having: tuple[str, ...]
+    """The one that has the sliver itself first."""
+    silent: Mapping[str, Exception]
+    """Hosts that did not answer, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was decided about a sliver before."""
+
+    sliver: NodeSliver
+    """With the host and functions that were chosen for it before."""
+    server: Server | None = None
+    having: tuple[str, ...] = ()
+    """Hosts that have something of it."""
+
+
+class Placing:
+    """The placement of one operation's sliver."""
+
+    def __init__(self, site: Site, journal: Journal, claims: Claims, drivers_of: DriversOf) -> None:
+        """Read nothing yet.
+
+        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the
+            limits of the operation.
+        """
+        self._site, self._journal, self._claims = site, journal, claims
+        self._drivers_of = drivers_of
+        self._placer = Placer(site, claims, drivers_of)
+        self._some = next(iter(site.hosts), "")
+        self._patience = site.limits.search
+
+    def place(
+        self,
+        sliver: NodeSliver,
+        planned: Placement | None = None,
+        *,
+        without: Collection[str] = (),
+        claim: bool = True,
+    ) -> Placement:
+        """Return the sliver with the host where it is, or is to be created.
+
+        :param planned: the placement of a build plan.
+        :param without: hosts that refused the sliver.
+        :param claim: whether to claim the capacity that it needs.
+        :raises NoHost: if no other host can take it.
+        """
+        known = self.known(sliver)
+        if known.server is not None:
+            return Placement(known.sliver)
+        if not known.sliver.open and (planned is None or sliver.open):
+            return self._placer.resume(known.sliver) if claim else Placement(known.sliver)
+        if planned is not None and self._stands(planned, known, without):
+            return planned
+        self._refuse_none_named(sliver, planned)
+        return self._placer.choose(known.sliver, among=known.having, without=without, claim=claim)
+
+    def _stands(self, planned: Placement, known: Known, without: Collection[str]) -> bool:
+        host = str(planned.sliver.host)
+        free = host not in without and (not known.having or host in known.having)
+        return free and self._claims.renew(planned.sliver.id, host)
+
+    def _refuse_none_named(self, sliver: NodeSliver, planned: Placement | None) -> None:
+        several = len(self._site.hosts) > 1 and not self._cloud()
+        if sliver.host is None and several and planned is None:
+            raise none_named(self._site)
+
+    def change(self, sliver: NodeSliver, *, claim: bool = True) -> NodeSliver:
+        """Return the sliver with its present host and functions, and with functions for new devices.
+
+        A sliver without a server keeps what it leaves open, unless it was decided before.
+
+        :raises NoHost: if its host lacks the devices.
+        """
+        known = self.known(sliver)
+        host = known.sliver.host or (known.server.host if known.server else "")
+        if known.server is None or not known.sliver.open:
+            return known.sliver
+        return self._placer.extend(known.sliver, host, claim=claim).sliver
+
+    def known(self, sliver: NodeSliver) -> Known:
+        """Return what was decided about the sliver before; the rest stays open.
+
+        :raises InvalidSliver: if it names an unknown host.
+        :raises Conflict: if another one has it than it names.
+        :raises Unreachable: if the host that was last chosen for it does not answer.
+        """
+        refuse_unknown(self._site, sliver, cloud=self._cloud())
+        holders = self.holders(sliver)
+        if not self._cloud():
+            refuse_elsewhere(sliver, holders.having)
+        server = self._server(sliver.id, holders.having)
+        begun = self._begun(sliver.id)
+        if not (server or begun or holders.having):
+            self._refuse_silent(sliver.id, holders)
+        for former in (server.stamp.sliver if server else None, begun):
+            sliver = as_known(sliver, former) if former else sliver
+        return Known(sliver, server, () if self._cloud() else holders.having)
+
+    def _refuse_silent(self, sliver_id: str, holders: Holders) -> None:
+        """Raise the error of the host that was last chosen, if it is silent: it may have the sliver."""
+        home = self._claims.home(sliver_id) if holders.silent else None
+        if home is not None and home in holders.silent:
+            raise holders.silent[home]
+
+    def _begun(self, sliver_id: str) -> NodeSliver | None:
+        """Return the sliver that an unfinished operation was to create or modify."""
+        entry = self._journal.of(sliver_id)
+        whole = entry is not None and "capacities" in entry.sliver
+        return NodeSliver.model_validate(entry.sliver) if entry and whole else None
+
+    def _server(self, sliver_id: str, having: Collection[str]) -> Server | None:
+        found = (self._drivers_of(host).compute.find(sliver_id) for host in having)
+        return next((server for server in found if server), None)
+
+    def holders(self, sliver: SliverRef) -> Holders:
+        """Return the hosts that have anything of the sliver; a cloud is one host.
+
+        One that names its host is looked for there and where it was last, any other everywhere. Once the
+        sliver itself is found, no other answer is waited for.
+        """
+        if self._cloud():
+            return Holders((self._some,), {})
+        answers: dict[str, Answer] = {}
+        named = named_host(sliver)
+        for host, answer in self._ask(sliver, self.candidates(sliver)):
+            answers[host] = answer
+            if answer is Share.WHOLE and named in {None, host}:
+                break
+        having = [host for host in self._site.hosts if answers.get(host) in _SOME]
+        having.sort(key=lambda host: answers[host] is not Share.WHOLE)
+        return Holders(
+            tuple(having), {h: a for h, a in answers.items() if isinstance(a, Exception)}
+        )
+
+    def candidates(self, sliver: SliverRef) -> tuple[str, ...]:
+        """Return the hosts that may have the sliver: what it names and its last one, or else all."""
+        return self._likely(sliver) if named_host(sliver) else tuple(self._site.hosts)
+
+    def _likely(self, sliver: SliverRef) -> tuple[str, ...]:
+        """Return the host that the sliver names and its last one, or all if there is neither."""
+        hosts, known = tuple(self._site.hosts), {named_host(sliver), self._claims.home(sliver.id)}
+        return tuple(host for host in hosts if host in known) or hosts
+
+    def everywhere(self, sliver: SliverRef) -> Iterator[tuple[str, Answer]]:
+        """Ask all hosts what they have of the sliver; yield the answers as they come.
+
+        A host that is not likely to have it is waited for up to ``limits.search``. An only host, or a
+        cloud, is not asked: the sliver is nowhere else. Nor is any for what is on no host.
+        """
+        hosted = registry.handler_for(sliver.type).hosted
+        if self._cloud() or len(self._site.hosts) == 1 or not hosted:
+            self._handlers(sliver, (self._some,))
+            return iter([(self._some, Share.WHOLE)])
+        return self._ask(sliver, tuple(self._site.hosts), self._likely(sliver))
+
+    def _ask(
+        self, sliver: SliverRef, hosts: Collection[str], needed: Collection[str] | None = None
+    ) -> Iterator[tuple[str, Answer]]:
+        handlers = self._handlers(sliver, hosts)
+
+        def look(host: str) -> Share:
+            if handlers[host].exists(sliver):
+                return Share.WHOLE
+            return Share.PARTS if handlers[host].leftovers(sliver) else Share.NOTHING
+
+        answers = _asked(look, hosts)
+        return _answers(answers, hosts, hosts if needed is None else needed, self._patience)
+
+    def _handlers(self, sliver: SliverRef, hosts: Collection[str]) -> dict[str, Handler]:
+        """Return handlers, or raise Refused if the site does not serve the sliver's type."""
+        make: type[Handler] = registry.handler_for(sliver.type)
+        return {host: make(self._site, self._drivers_of(host)) for host in hosts}
+
+    def _cloud(self) -> bool:
+        return self._drivers_of(self._some).compute.cloud
+
+
+def _asked(look: Callable[[str], Share], hosts: Collection[str]) -> Answers:
+    """Ask hosts in threads of their own, which nobody has to wait for; return where they answer."""
+    todo: SimpleQueue[str] = SimpleQueue()
+    answers: Answers = SimpleQueue()
+
+    def work() -> None:
+        with suppress(Empty):
+            while True:
+                host = todo.get_nowait()
+                answers.put((host, attempt(look, host)))
+
+    for host in hosts:
+        todo.put(host)
+    for _ in range(min(_AT_ONCE, len(hosts))):
+        Thread(
+            target=copy_context().run, args=(work,), name="fabric-direct-search", daemon=True
+        ).start()
+    return answers
+
+
+def _answers(
+    answers: Answers, hosts: Collection[str], needed: Collection[str], patience: float
+) -> Iterator[tuple[str, Answer]]:
+    """Yield each answer as it comes: those that are needed, and the others that come in time."""
+    waiting, limit = dict.fromkeys(hosts), Deadline.within(patience)
+    with suppress(Empty):
+        while waiting:
+            wanted = not waiting.keys().isdisjoint(needed)
+            host, answer = answers.get(timeout=None if wanted else limit.remaining())
+            del waiting[host]
+            yield host, answer
+    for host in waiting:
+        yield host, Unreachable(f"{host} did not answer", why=f"waited {patience:g} s")
+
+
+def refuse_unknown(site: Site, sliver: SliverRef, *, cloud: bool) -> None:
+    """Raise InvalidSliver if a sliver names a host that the site does not have.
+
+    :param cloud: whether hosts belong to a cloud, which may have others than the site names.
+    """
+    wanted = named_host(sliver)
+    if wanted is not None and wanted not in site.hosts and not cloud:
+        raise InvalidSliver(f"no host {wanted!r}", field="host", why=_hosts_of(site))
+
+
+def refuse_elsewhere(sliver: SliverRef, having: Sequence[str]) -> None:
+    """Raise Conflict if other hosts have a sliver than the one that it names."""
+    wanted = named_host(sliver)
+    if having and wanted not in {None, *having}:
+        raise Conflict(f"sliver {sliver.id} is on {having[0]}, not on {wanted}")
+
+
+def none_named(site: Site) -> InvalidSliver:
+    """Return the error for a sliver that names no host at a site with several."""
+    return InvalidSliver(
+        "must be given, because the site has several hosts",
+        field="host",
+        why=_hosts_of(site),
+        remedy="name one, or 'auto' to have one chosen",
+    )
+
+
+def _hosts_of(site: Site) -> str:
+    return f"known: {', '.join(site.hosts)}"
+
+
+def named_host(sliver: SliverRef) -> str | None:
+    """Return the host that a sliver names, if it is a node and names one."""
+    host = getattr(sliver, "host", None)
+    return None if host == AUTO else host

@@ -1,0 +1,142 @@
+"""The stitches of a site: found for each operation, noted, and looked at from the other end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TypeVar
+
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.drivers.contract import HostDrivers, Service
+from fabric_direct.engine.step import Flow
+from fabric_direct.errors import Conflict
+from fabric_direct.handlers.vm.steps.stitches import HoldStitches, ReleaseStitches
+from fabric_direct.model import Operation, SliverRef
+from fabric_direct.model.references import Needs
+from fabric_direct.model.services import SERVICES
+from fabric_direct.operations.stitching import Node, Stitched, Stitching
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.stitches import Stitch, Stitches
+
+S = TypeVar("S", bound=SliverRef)
+
+
+class SiteStitches:
+    """The stitches of a site. Each method ends by the deadline that it is given."""
+
+    def __init__(
+        self,
+        site: Site,
+        journal: Journal,
+        drivers_of: Callable[[str, Deadline], HostDrivers],
+        host_of: Callable[[SliverRef, Deadline], str],
+    ) -> None:
+        """Read nothing yet.
+
+        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
+        :param host_of: returns the host that has a sliver, or any if none has.
+        """
+        self._site, self._journal = site, journal
+        self._drivers_of, self._host_of = drivers_of, host_of
+        self._noted = Stitches(site)
+
+    def stitched(self, sliver: S, deadline: Deadline) -> S:
+        """Return the sliver with what it takes from the ends that it names.
+
+        :raises InvalidSliver: as :meth:`.Stitching.stitched` does.
+        """
+        made: S = self._stitching(deadline).stitched(sliver).sliver
+        return made
+
+    def around(self, flow: Flow, sliver: SliverRef, deadline: Deadline) -> Flow:
+        """Return the flow that makes or changes a sliver, with the notes of what it is stitched to."""
+        found: Stitched = self._stitching(deadline).stitched(sliver)
+        surplus = set(self._noted.of(sliver.id)) - set(found.stitches)
+        hold = HoldStitches(
+            self._noted, sliver.id, found.stitches, lambda: self.stitched(sliver, deadline)
+        )
+        release = ReleaseStitches(self._noted, sliver.id, found.stitches)
+        before, after = [(hold,)] if found.stitches else [], [(release,)] if surplus else []
+        return replace(flow, stages=(*before, *flow.stages, *after))
+
+    def differences(self, sliver: SliverRef, deadline: Deadline) -> tuple[str, ...]:
+        """Return where the ends that a sliver names are not as it, or its stamp, says."""
+        known = self._stamp(sliver, deadline) if type(sliver) is SliverRef else sliver
+        return tuple(self._stitching(deadline).refusals(known)) if known else ()
+
+    def outdated(self, sliver: SliverRef, deadline: Deadline) -> tuple[str, ...]:
+        """Return which slivers have other values from this one than it has now, a sentence each."""
+        stitching, service = self._stitching(deadline), sliver.type in SERVICES
+        now = {s: stitching.now(s, service=service) for s in self._noted.to(sliver.id)}
+        return tuple(_outdated(s, found) for s, found in now.items() if found != s.taken)
+
+    def refuse_used(self, ref: SliverRef) -> None:
+        """Raise Conflict if nodes are stitched to a service, which is to be deleted."""
+        users = self._noted.to(ref.id) if ref.type in SERVICES else ()
+        if users:
+            raise Conflict(
+                f"service {ref.id} is in use",
+                why=", ".join(f"{user} is stitched to interface {user.end}" for user in users),
+                remedy="delete these slivers first, or with the same command; or modify them",
+            )
+
+    def orphaned(self, ref: SliverRef) -> tuple[str, ...]:
+        """Return which slivers name a part of one that was deleted, a sentence each."""
+        return tuple(
+            f"sliver {s.sliver} is still stitched to {s.other}/{s.end}: modify or delete it"
+            for s in self._noted.to(ref.id)
+        )
+
+    def forget(self, sliver_id: str) -> None:
+        """Forget what a sliver that is gone was stitched to."""
+        if there := self._noted.of(sliver_id):
+            self._noted.release(there)
+
+    def needs(self, refs: Sequence[SliverRef]) -> Needs:
+        """Return what each of these slivers is stitched to."""
+        return {ref.id: tuple(s.other for s in self._noted.of(ref.id)) for ref in refs}
+
+    # --- the other ends
+
+    def _stitching(self, deadline: Deadline) -> Stitching:
+        return Stitching(
+            self._site,
+            cache(lambda sliver: self._node(sliver, deadline)),
+            cache(lambda sliver: self._service(sliver, deadline)),
+            cache(lambda host: self._drivers_of(host, deadline)),
+        )
+
+    def _node(self, sliver_id: str, deadline: Deadline) -> Node | None:
+        host = self._host_of(SliverRef(id=sliver_id), deadline)
+        drivers = self._drivers_of(host, deadline)
+        server = drivers.compute.find(sliver_id)
+        if server is None or server.unfinished or self._begun(sliver_id):
+            return None
+        return Node(server, drivers)
+
+    def _service(self, sliver_id: str, deadline: Deadline) -> Service | None:
+        drivers = self._drivers_of(next(iter(self._site.hosts), ""), deadline)
+        each = {id(driver): driver for driver in drivers.services.values()}.values()
+        found = (driver.find(sliver_id) for driver in each)
+        return None if self._begun(sliver_id) else next(filter(None, found), None)
+
+    def _begun(self, sliver_id: str) -> bool:
+        """Return whether the sliver's creation, or deletion, has begun and not ended."""
+        entry = self._journal.of(sliver_id)
+        return entry is not None and entry.operation in {Operation.CREATE, Operation.DELETE}
+
+    def _stamp(self, ref: SliverRef, deadline: Deadline) -> SliverRef | None:
+        if not self._noted.of(ref.id):
+            return None
+        if ref.type in SERVICES:
+            service = self._service(ref.id, deadline)
+            return service.stamp if service else None
+        node = self._node(ref.id, deadline)
+        return node.server.stamp.sliver if node else None
+
+
+def _outdated(stitch: Stitch, now: str) -> str:
+    return (
+        f"modify {stitch.sliver}: {stitch.part} was stitched to {stitch.other}/{stitch.end} with "
+        f"{stitch.taken}, which now has {now}"
+    )

@@ -1,0 +1,9 @@
+"""A site: ``site.yaml`` as values.
+
+::
+
+    config.py            the site, its hosts, limits and credentials
+    services.py          switches, controllers and pools of network services
+    addresses.py         which addresses of its networks are reserved, and which may be given out
+    extras.py            packages that its drivers need beside this one
+"""

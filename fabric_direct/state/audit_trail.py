@@ -1,0 +1,154 @@
+"""Who asked for what, and what came of it: lines of a file below ``state_dir``.
+
+An operation has a line when it begins and another one, which has all of the first, when it ends. So an
+operation whose process was killed is there, too. What only reads (plan, probe) is not. Sliver documents,
+and the data of actions, may hold secrets: no line has any of them.
+"""
+
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from uuid import uuid4
+
+from fabric_direct.errors import unusable
+from fabric_direct.model import ErrorReport, Frozen, Status
+from fabric_direct.state.line_file import LineFile, now
+
+_LOGIN = Path("/proc/self/loginuid")
+_NOBODY = 2**32 - 1
+"""What the kernel says of a process that nobody logged in for: a service's."""
+_asked_by: ContextVar[str] = ContextVar("asked_by", default="")
+
+
+class Record(Frozen):
+    """An operation that was asked for."""
+
+    id: str
+    """The same in both of its lines."""
+    at: str
+    """When it began: in UTC, ISO 8601."""
+    operation: str
+    """``create``, ``modify``, …; ``release`` of a device, ``uplink``, ``remove`` by a sweep."""
+    subject: str
+    """The sliver's id; or ``host/device``, ``host/link``."""
+    type: str = ""
+    """The sliver's resource type."""
+    action: str = ""
+    """Which operational action; or how else it came to be: ``recover``."""
+    asked_by: str = ""
+    """Who asked, as the caller says: see :func:`asked_by`."""
+    user: str
+    """The user of the process."""
+    login: str = ""
+    """The user who logged in, if it is another one: by sudo, for example."""
+    program: str
+    pid: int
+    status: Status | None = None
+    """None: it has not ended, or its process was killed."""
+    seconds: float = 0.0
+    error: ErrorReport | None = None
+    left: tuple[str, ...] = ()
+    """What is left behind."""
+
+    @property
+    def who(self) -> str:
+        """The user, and what asked: ``alice as root, fabric-direct (4711)``."""
+        user = f"{self.login} as {self.user}" if self.login else self.user
+        return f"{user}, {self.asked_by or self.program} ({self.pid})"
+
+
+@contextmanager
+def asked_by(name: str) -> Iterator[None]:
+    """Say who asks for the operations that are begun in the block.
+
+    It holds for this thread, and for what is begun in copies of its context.
+
+    :param name: for people: ``portal for alice@example.org``. It is kept as it is.
+    """
+    before = _asked_by.set(name)
+    try:
+        yield
+    finally:
+        _asked_by.reset(before)
+
+
+class AuditTrail:
+    """The operations that were asked for at a site.
+
+    :param state_dir: the site's.
+    :param size: bytes of the file, and of the former one.
+    """
+
+    def __init__(self, state_dir: Path, size: int) -> None:
+        self._lines = LineFile(state_dir / "history", Record, size)
+
+    def begin(self, operation: str, subject: str, *, kind: str = "", action: str = "") -> Record:
+        """Note that an operation begins; what cannot be written is logged.
+
+        :param kind: the sliver's resource type.
+        :returns: what :meth:`end` needs.
+        """
+        user, login = _name_of(os.geteuid()), _login()
+        record = Record(
+            id=uuid4().hex,
+            at=now(),
+            operation=operation,
+            subject=subject,
+            type=kind,
+            action=action,
+            asked_by=_asked_by.get(),
+            user=user,
+            login=login if login != user else "",
+            program=Path(sys.argv[0]).name or "python",
+            pid=os.getpid(),
+        )
+        self._lines.add(record)
+        return record
+
+    def end(
+        self,
+        record: Record,
+        status: Status,
+        seconds: float,
+        error: ErrorReport | None = None,
+        left: tuple[str, ...] = (),
+    ) -> None:
+        """Note what came of an operation; what cannot be written is logged."""
+        took = round(seconds, 3)
+        update = {"status": status, "seconds": took, "error": error, "left": left}
+        self._lines.add(record.model_copy(update=update))
+
+    def mark(self) -> tuple[int, int]:
+        """Return what is another one when something was noted since."""
+        return self._lines.mark()
+
+    def records(self, subject: str | None = None) -> tuple[Record, ...]:
+        """Return the operations in the order in which they began; all, or those on one subject.
+
+        :raises DriverError: if they cannot be read.
+        """
+        found: dict[str, Record] = {}
+        try:
+            found.update((record.id, record) for record in self._lines.notes())
+        except OSError as error:
+            raise unusable("read the history", self._lines.path, error) from error
+        asked = (record for record in found.values() if subject in {None, record.subject})
+        return tuple(sorted(asked, key=lambda record: record.at))
+
+
+def _name_of(uid: int) -> str:
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return str(uid)
+
+
+def _login() -> str:
+    """Return who logged in, as the kernel knows it; empty if nobody did, or it does not say."""
+    with suppress(OSError, ValueError):
+        uid = int(_LOGIN.read_text())
+        return _name_of(uid) if uid != _NOBODY else ""
+    return ""

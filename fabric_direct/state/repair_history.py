@@ -1,0 +1,49 @@
+"""What watchers did: lines of a file below ``state_dir``."""
+
+from enum import StrEnum
+from pathlib import Path
+
+from fabric_direct.model import Frozen
+from fabric_direct.state.line_file import LineFile
+
+
+class Did(StrEnum):
+    """What a watcher did, or noticed."""
+
+    REPAIRED = "repaired"
+    REPORTED = "reported"
+    """Something differs that cannot be repaired, or may not be: the limit is reached."""
+    FAILED = "failed"
+    DEAF = "deaf"
+    """It hears nothing of a host or cloud."""
+    HEARS = "hears"
+    """It hears again."""
+
+
+class Note(Frozen):
+    """One line of the history."""
+
+    at: str
+    """In UTC, ISO 8601."""
+    did: Did
+    subject: str
+    """The sliver, the uplink (``host/link``), or the host or cloud that is listened to."""
+    cause: str = ""
+    """What was heard."""
+    differences: tuple[str, ...] = ()
+    """What was repaired, or stays."""
+    why: str = ""
+    """Why it failed, or was only reported."""
+    seconds: float = 0.0
+    """From hearing of it to the end of the repair."""
+
+
+class History(LineFile[Note]):
+    """The notes of a site's watchers.
+
+    :param state_dir: the site's.
+    :param size: bytes of the file, and of the former one.
+    """
+
+    def __init__(self, state_dir: Path, size: int) -> None:
+        super().__init__(state_dir / "watch", Note, size)

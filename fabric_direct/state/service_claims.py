@@ -1,0 +1,118 @@
+"""What network services hold: VLANs of ports, subnets, addresses; and the choice of free ones.
+
+SQLite keeps it in ``<state_dir>/pools.sqlite``, beside the address pools. Its constraint refuses to give
+a thing twice, whichever threads and processes ask. A claim is made before anything else of the service,
+and released after its absence was seen.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from fabric_direct.model.services import NetworkService
+from fabric_direct.site.config import Site
+from fabric_direct.state.database import Database
+from fabric_direct.state.service_choice import Claim, claims_of, resolved
+
+S = TypeVar("S", bound=NetworkService)
+_TABLE = """
+CREATE TABLE IF NOT EXISTS service_claim (
+    kind TEXT NOT NULL, key TEXT NOT NULL, sliver TEXT NOT NULL, part TEXT NOT NULL,
+    PRIMARY KEY (kind, key)
+)
+"""
+
+
+class ServiceClaims:
+    """The claims of a site's network services."""
+
+    def __init__(self, site: Site, changed: Callable[[], object] = lambda: None) -> None:
+        """Create no file yet.
+
+        :param changed: called after each change of what is held.
+        """
+        self._site, self._changed = site, changed
+        path, limit = site.state_dir / "pools.sqlite", site.limits.call
+        self._database = Database(path, _TABLE, what="the address pools", timeout=limit)
+
+    def resolve(self, service: S) -> S:
+        """Return the service with what it leaves open: what it holds already, or what is free now.
+
+        Nothing is claimed.
+
+        :raises InvalidSliver: if a VLAN is outside the range of its port, or no pool has a subnet.
+        :raises Conflict: if another service holds what it asks for; the holder is named.
+        :raises PoolExhausted: if nothing is free.
+        """
+        return cast("S", resolved(self._site, service, self._all(*_near(service))))
+
+    def claim(self, service: S) -> S:
+        """Claim all that the service needs, beside what it holds, and return it resolved.
+
+        :raises InvalidSliver, Conflict, PoolExhausted: as :meth:`resolve` does; nothing is claimed then.
+        """
+        with self._database.changing() as db:
+            made = cast("S", resolved(self._site, service, _select(db, *_near(service))))
+            rows = [(c.kind, c.key, c.sliver, c.part) for c in claims_of(made)]
+            db.executemany("INSERT OR REPLACE INTO service_claim VALUES (?, ?, ?, ?)", rows)
+        self._changed()
+        return made
+
+    def missing(self, service: NetworkService) -> tuple[Claim, ...]:
+        """Return what the service, once resolved, needs and does not hold."""
+        held = self._all(*_near(service))
+        needed = claims_of(resolved(self._site, service, held))
+        return tuple(claim for claim in needed if claim not in held)
+
+    def surplus(self, service: NetworkService) -> tuple[Claim, ...]:
+        """Return what the service holds and does not need."""
+        held = self._all(*_near(service))
+        needed = set(claims_of(resolved(self._site, service, held)))
+        return tuple(c for c in held if c.sliver == service.id and c not in needed)
+
+    def of(self, sliver_id: str) -> tuple[Claim, ...]:
+        """Return what a service holds."""
+        return self._all("WHERE sliver = ?", sliver_id)
+
+    def ports(self, device: str) -> frozenset[str]:
+        """Return the ports of a device of which services hold anything."""
+        ends = (claim.key.partition(" on ")[2] for claim in self._all() if claim.kind == "VLAN")
+        return frozenset(
+            end.removesuffix(f" of {device}") for end in ends if end.endswith(f" of {device}")
+        )
+
+    def slivers(self) -> frozenset[str]:
+        """Return the services that hold anything."""
+        return frozenset(claim.sliver for claim in self._all())
+
+    def release(self, claims: tuple[Claim, ...]) -> None:
+        """Release claims, as far as they are held."""
+        with self._database.changing() as db:
+            rows = [(c.kind, c.key, c.sliver) for c in claims]
+            db.executemany(
+                "DELETE FROM service_claim WHERE kind = ? AND key = ? AND sliver = ?", rows
+            )
+        self._changed()
+
+    def _all(self, *which: str) -> tuple[Claim, ...]:
+        if not self._database.exists():
+            return ()
+        with self._database.reading() as db:
+            return _select(db, *which)
+
+
+def _near(service: NetworkService) -> tuple[str, ...]:
+    """Return the condition, and its values, for what a service has, and may want or clash with.
+
+    Of VLANs that are those of its ports: of thousands, few are read.
+    """
+    places = {f" on {interface.where}" for interface in service.interfaces if interface.device}
+    marks = ", ".join("?" * len(places))
+    where = f"WHERE sliver = ? OR kind <> 'VLAN' OR substr(key, instr(key, ' on ')) IN ({marks})"
+    return where, service.id, *places
+
+
+def _select(db: sqlite3.Connection, where: str = "", *values: str) -> tuple[Claim, ...]:
+    columns = "SELECT kind, key, sliver, part FROM service_claim"
+    rows = db.execute(f"{columns} {where} ORDER BY kind, key", values)
+    return tuple(Claim(*row) for row in rows)

@@ -1,0 +1,105 @@
+"""What is stitched to what: the memory of a site, by which the other end of a stitch is found.
+
+SQLite keeps it in ``<state_dir>/pools.sqlite``. A row is written before the sliver that names the other
+one is made, and removed when it is gone. What a stitch is comes from the stamps of both ends; this says
+only who asks for it.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+from fabric_direct.errors import Conflict
+from fabric_direct.site.config import Site
+from fabric_direct.state.database import Database
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS stitch (
+    sliver TEXT NOT NULL, part TEXT NOT NULL, other TEXT NOT NULL, end TEXT NOT NULL,
+    taken TEXT NOT NULL, address TEXT,
+    PRIMARY KEY (sliver, part, other, end), UNIQUE (other, end, address)
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stitch:
+    """A part of a sliver that is stitched to a part of another one, which it names."""
+
+    sliver: str
+    part: str
+    """A component's id, with the number of its interface if it has several; or an interface's id."""
+    other: str
+    end: str
+    """The part of the other sliver, as ``part``."""
+    taken: str
+    """What it has from the other end, in words."""
+    address: str | None = None
+    """The address that it has from the other end, as nobody else has."""
+
+    def __str__(self) -> str:
+        return f"{self.sliver}/{self.part}"
+
+
+class Stitches:
+    """The stitches of a site."""
+
+    def __init__(self, site: Site) -> None:
+        """Create no file yet."""
+        path, limit = site.state_dir / "pools.sqlite", site.limits.call
+        self._database = Database(path, _TABLE, what="the stitches", timeout=limit)
+
+    def of(self, sliver_id: str) -> tuple[Stitch, ...]:
+        """Return what a sliver is stitched to by naming it."""
+        return self._read("sliver = ?", sliver_id)
+
+    def to(self, sliver_id: str) -> tuple[Stitch, ...]:
+        """Return what is stitched to a sliver by naming it."""
+        return self._read("other = ?", sliver_id)
+
+    def hold(self, stitches: Iterable[Stitch]) -> None:
+        """Note stitches, beside those that are noted.
+
+        :raises Conflict: if another sliver has the address of one.
+        """
+        with self._database.changing() as db:
+            for stitch in stitches:
+                _refuse_taken(db, stitch)
+                db.execute(
+                    "INSERT OR REPLACE INTO stitch VALUES (?, ?, ?, ?, ?, ?)", astuple(stitch)
+                )
+
+    def release(self, stitches: Iterable[Stitch]) -> None:
+        """Forget stitches, as far as they are noted so."""
+        with self._database.changing() as db:
+            for stitch in stitches:
+                db.execute(
+                    "DELETE FROM stitch WHERE sliver = ? AND part = ? AND other = ? AND end = ?"
+                    " AND taken = ? AND address IS ?",
+                    astuple(stitch),
+                )
+
+    def _read(self, condition: str, value: str) -> tuple[Stitch, ...]:
+        if not self._database.exists():
+            return ()
+        with self._database.reading() as db:
+            return _select(db, condition, value)
+
+
+def _select(db: sqlite3.Connection, condition: str, *values: str | None) -> tuple[Stitch, ...]:
+    # The condition is one of this file's; values are bound.
+    query = f"SELECT * FROM stitch WHERE {condition} ORDER BY sliver, part"  # noqa: S608
+    return tuple(Stitch(*row) for row in db.execute(query, values))
+
+
+def _refuse_taken(db: sqlite3.Connection, stitch: Stitch) -> None:
+    holders = _select(
+        db, "other = ? AND end = ? AND address = ?", stitch.other, stitch.end, stitch.address
+    )
+    for holder in holders:
+        if (holder.sliver, holder.part) != (stitch.sliver, stitch.part):
+            raise Conflict(
+                f"{stitch} cannot have {stitch.address} of interface {stitch.end} of {stitch.other}",
+                why=f"{holder} has it",
+                remedy="give each its own interface of the service",
+            )

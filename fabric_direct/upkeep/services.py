@@ -1,0 +1,56 @@
+"""The network services of a site, by what the drivers that serve them list."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
+from fabric_direct.engine.run import attempt_each
+from fabric_direct.model import SliverRef
+
+_TYPES = {"network": "L2Bridge", "router": "L2Bridge"}
+"""The types of slivers by the kinds of what is stamped, where these differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteService:
+    """A network service that bears the stamp of a sliver."""
+
+    ref: SliverRef
+    service: Service | None
+    """None if not all of it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteServices:
+    """The network services of a site."""
+
+    found: tuple[SiteService, ...]
+    """By id."""
+    silent: Mapping[str, Exception]
+    """The types of services whose driver did not answer, and why."""
+
+
+def site_services(drivers: HostDrivers) -> SiteServices:
+    """Return the network services that the drivers list.
+
+    :param drivers: of any host: services are on none.
+    """
+    serving: dict[int, list[str]] = {}
+    for kind, driver in drivers.services.items():
+        serving.setdefault(id(driver), []).append(kind)
+    named = {", ".join(kinds): drivers.services[kinds[0]] for kinds in serving.values()}
+    answers = attempt_each(lambda name: tuple(_services(named[name])), named)
+    there = [s for each in answers.values() if not isinstance(each, Exception) for s in each]
+    return SiteServices(
+        tuple(sorted(there, key=lambda service: service.ref.id)),
+        {name: each for name, each in answers.items() if isinstance(each, Exception)},
+    )
+
+
+def _services(driver: ServiceDriver) -> Iterator[SiteService]:
+    kinds = {thing.sliver: thing.kind for thing in driver.stamped() if thing.sliver}
+    for sliver, kind in kinds.items():
+        found = driver.find(sliver)
+        stamp = found.stamp if found else None
+        named = stamp.type if stamp else _TYPES.get(kind, kind)
+        yield SiteService(SliverRef(id=sliver, type=named or "L2Bridge"), found)

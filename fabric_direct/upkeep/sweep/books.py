@@ -1,0 +1,66 @@
+"""What this machine remembers of slivers, and which of them are being worked on."""
+
+import time
+from collections.abc import Iterable, Iterator
+from urllib.parse import urlsplit
+
+from fabric_direct.placement.claims import Claims
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.locks import is_held, remove_stale, sliver_lock, stale
+from fabric_direct.upkeep.sweep.findings import LeftAlone, Thing
+
+
+class Books:
+    """Journal, claims and locks of a site."""
+
+    def __init__(self, site: Site, journal: Journal, claims: Claims) -> None:
+        self._site, self._journal, self._claims = site, journal, claims
+        self._locks = site.state_dir / "locks"
+
+    def things(self) -> Iterator[Thing]:
+        """Yield the entries of the journal and the claims, of all slivers.
+
+        :raises DriverError: if they cannot be read.
+        """
+        for entry in self._journal.unfinished():
+            name = f"{entry.operation} begun at {entry.since}"
+            yield Thing(sliver=entry.sliver["id"], kind="journal entry", name=name)
+        for sliver, host in self._claims.homes().items():
+            yield Thing(sliver=sliver, kind="claim", name=f"on host {host}")
+
+    def types(self) -> dict[str, str]:
+        """Return the resource types of the slivers that have an entry in the journal."""
+        return {e.sliver["id"]: e.sliver["type"] for e in self._journal.unfinished()}
+
+    def foreign(self) -> Iterator[LeftAlone]:
+        """Yield the files of the journal that are no entries."""
+        why = "it is no entry of the journal: look at it, and remove it yourself"
+        yield from (LeftAlone(what=f"file {path}", why=why) for path in self._journal.foreign())
+
+    def stale_locks(self) -> Iterator[Thing]:
+        """Yield the files of locks that nobody holds: what processes left that were killed."""
+        yield from (Thing(kind="lock", name=path.name) for path in stale(self._locks))
+
+    def remove_lock(self, name: str) -> None:
+        """Remove the file of a lock, unless somebody holds it by now."""
+        remove_stale(self._locks / name)
+
+    def busy(self, slivers: Iterable[str]) -> dict[str, str]:
+        """Return those of the slivers that are being worked on, each with the reason."""
+        now = time.time()
+        claimed = {claim.sliver for claim in self._claims.since(now)}
+        until = {e.sliver["id"]: e.until for e in self._journal.unfinished()}
+        reasons = {s: self._reason(s, claimed, until.get(s, 0.0) > now) for s in slivers}
+        return {sliver: reason for sliver, reason in reasons.items() if reason}
+
+    def _reason(self, sliver: str, claimed: set[str], unanswered: bool) -> str:
+        if is_held(sliver_lock(self._site.state_dir, sliver)):
+            return "an operation on it is under way"
+        if unanswered:
+            return "a request for it got no answer and may still take effect"
+        return "a host is claimed for it: it is being created" if sliver in claimed else ""
+
+    def workers(self) -> set[str | None]:
+        """Return where workers are logged in to: their keys may be pinned with those of guests."""
+        return {urlsplit(host.ssh).hostname for host in self._site.hosts.values() if host.ssh}
