@@ -20,7 +20,7 @@ from fabric_direct.calls import forks, metrics
 from fabric_direct.calls.deadline import Deadline, Interruption
 from fabric_direct.calls.keyed_queue import KeyedQueue
 from fabric_direct.calls.log_context import about
-from fabric_direct.calls.metrics import Reading
+from fabric_direct.calls.metrics import Measurement
 from fabric_direct.calls.tracing import span
 from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
 from fabric_direct.engine.run import attempt, attempt_each
@@ -603,23 +603,23 @@ class HandlerProcessor:
 
     # --- metrics
 
-    def _readings(self) -> Iterator[Reading]:
+    def _readings(self) -> Iterator[Measurement]:
         """Yield what gauges show; what takes time only until the processor is shut down."""
         with self._queue.lock:
             asked = [(i.operation, i.sliver, i.future.running()) for i in self._pending.values()]
         yield from self._load.readings(asked)
-        yield Reading(metrics.CALL_LATE, self._late.number())
+        yield Measurement(metrics.CALL_LATE, self._late.number())
         if not self._closed:
             yield from self._survey.readings(self._look)
 
-    def _look(self) -> Iterator[Reading]:
+    def _look(self) -> Iterator[Measurement]:
         """Read what takes time: the devices of the hosts, and the journal."""
         hosts = filter(self.site.passes_devices, self.site.hosts)
         yield from site_metrics.of_devices(attempt_each(self.devices, hosts))
         journal = attempt(self._look_at_journal)
         yield from () if isinstance(journal, Exception) else journal
 
-    def _look_at_journal(self) -> tuple[Reading, ...]:
+    def _look_at_journal(self) -> tuple[Measurement, ...]:
         return tuple(site_metrics.of_journal(self.unfinished(), datetime.now(UTC)))
 
     # --- order

@@ -30,12 +30,12 @@ from fabric_direct.actor.names import (
     mount_point,
 )
 from fabric_direct.actor.sliver import (
-    Component,
-    Labels,
-    Node,
-    Service,
-    ServiceInfo,
-    Sliver,
+    FimComponent,
+    FimLabels,
+    FimNode,
+    FimService,
+    FimServiceInfo,
+    FimSliver,
     Unit,
 )
 from fabric_direct.errors import InvalidSite, InvalidSliver
@@ -80,16 +80,16 @@ _NODE_FIELDS = {
 }
 
 
-def node_of(sliver: object) -> Node:
+def node_of(sliver: object) -> FimNode:
     """Return a unit's sliver as a virtual machine.
 
     :raises InvalidSliver: if there is none, or it has another type.
     """
     refuse_other_type(sliver, ["VM"], "attached_components_info")
-    return cast(Node, sliver)
+    return cast(FimNode, sliver)
 
 
-def vm(site: Site, unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -> NodeSliver:
+def vm(site: Site, unit: Unit, node: FimNode, there: Iterable[PciComponent] = ()) -> NodeSliver:
     """Return a unit's virtual machine.
 
     :param there: the devices that the VM has, if it was created before.
@@ -112,7 +112,7 @@ def vm(site: Site, unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -
     )
 
 
-def changed(was: NodeSliver, unit: Unit, node: Node) -> NodeSliver:
+def changed(was: NodeSliver, unit: Unit, node: FimNode) -> NodeSliver:
     """Return a virtual machine with other components, and all else as it was.
 
     A user may change the rest in FIM's sliver, without any effect on a VM that is there.
@@ -125,30 +125,30 @@ def changed(was: NodeSliver, unit: Unit, node: Node) -> NodeSliver:
     return made(NodeSliver, _NODE_FIELDS, **values)
 
 
-def components_of(node: Node) -> dict[str, Component]:
+def components_of(node: FimNode) -> dict[str, FimComponent]:
     """Return a VM's own components by the component id of our model."""
     info = node.attached_components_info
     devices = info.devices.items() if info else ()
     return {component_id(name): device for name, device in devices if not _of_a_service(device)}
 
 
-def interfaces_of(holder: Component) -> dict[str, Sliver]:
+def interfaces_of(holder: FimComponent) -> dict[str, FimSliver]:
     """Return a component's interfaces by name, in the order of its PCI functions."""
-    info: ServiceInfo | None = holder.network_service_info
+    info: FimServiceInfo | None = holder.network_service_info
     services = (info.network_services or {}).values() if info else ()
-    found: dict[str, Sliver] = {}
+    found: dict[str, FimSliver] = {}
     for service in services:
         found |= dict(named_interfaces(service))
     return found
 
 
-def named_interfaces(service: Service) -> Iterable[tuple[str, Sliver]]:
+def named_interfaces(service: FimService) -> Iterable[tuple[str, FimSliver]]:
     """Return a service's interfaces with their names."""
     info = service.interface_info
     return (info.interfaces or {}).items() if info else ()
 
 
-def size(site: Site, node: Node) -> tuple[Capacities, str]:
+def size(site: Site, node: FimNode) -> tuple[Capacities, str]:
     """Return the size of a VM and its flavor: those requested, limited to the site's largest.
 
     :raises InvalidSliver: if the sliver has neither capacities nor a flavor that tells them.
@@ -164,7 +164,7 @@ def size(site: Site, node: Node) -> tuple[Capacities, str]:
     return (wanted, flavor) if fits else (largest, site.actor.max_flavor)
 
 
-def _asked(node: Node) -> dict[str, object]:
+def _asked(node: FimNode) -> dict[str, object]:
     """Return the requested capacities; empty if all are 0, which is none."""
     asked = node.capacity_allocations
     numbers = {name: getattr(asked, name, 0) for name in ("core", "ram", "disk")}
@@ -180,7 +180,7 @@ def _numbers(flavor: str) -> dict[str, int]:
     return dict(zip(("core", "ram", "disk"), map(int, match.groups()), strict=True))
 
 
-def _host(site: Site, node: Node) -> str:
+def _host(site: Site, node: FimNode) -> str:
     """Return the site's name of the worker, matched in full or up to the first dot."""
     named = node.label_allocations.instance_parent if node.label_allocations else None
     parent = text(named, "label_allocations.instance_parent")
@@ -190,7 +190,7 @@ def _host(site: Site, node: Node) -> str:
     return same[0] if len(same) == 1 else parent
 
 
-def _script(node: Node) -> str | None:
+def _script(node: FimNode) -> str | None:
     """Return the boot script; one without an interpreter in its first line gets ``/bin/sh``."""
     script = text(node.get_boot_script() or " ", "boot_script")
     if not script.strip():
@@ -222,7 +222,7 @@ def _properties(unit: Unit) -> Mapping[str, object]:
 # --- the management NIC
 
 
-def _management(site: Site, node: Node) -> VNic:
+def _management(site: Site, node: FimNode) -> VNic:
     if site.actor.management_network is None:
         raise InvalidSite(
             "is missing",
@@ -233,7 +233,7 @@ def _management(site: Site, node: Node) -> VNic:
     return VNic(id=MANAGEMENT, network=site.actor.management_network, interface=interface)
 
 
-def _floats(site: Site, node: Node) -> bool:
+def _floats(site: Site, node: FimNode) -> bool:
     given = site.actor.floating_ip
     wanted = site.openstack is not None if given is None else given
     return wanted and (node.flags is None or bool(node.flags.ipv4_management))
@@ -242,7 +242,7 @@ def _floats(site: Site, node: Node) -> bool:
 # --- components
 
 
-def _components(unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -> Iterator[Wanted]:
+def _components(unit: Unit, node: FimNode, there: Iterable[PciComponent] = ()) -> Iterator[Wanted]:
     """Yield the components.
 
     :param there: the devices that the VM has.
@@ -254,11 +254,11 @@ def _components(unit: Unit, node: Node, there: Iterable[PciComponent] = ()) -> I
         yield _component(name, component, field, project, on_host.get(name, ()))
 
 
-def _of_a_service(component: Component) -> bool:
+def _of_a_service(component: FimComponent) -> bool:
     return str(component.get_type()) == "SharedNIC" and component.get_model() == PORT_OF_A_SERVICE
 
 
-def _model(component: Component, field: str) -> str | None:
+def _model(component: FimComponent, field: str) -> str | None:
     model = component.get_model()
     return model_name(text(model, field)) if model else None
 
@@ -268,7 +268,7 @@ def _addresses_on_host(there: Iterable[PciComponent]) -> dict[str, tuple[str, ..
 
 
 def _component(
-    name: str, component: Component, field: str, project: object, there: tuple[str, ...]
+    name: str, component: FimComponent, field: str, project: object, there: tuple[str, ...]
 ) -> Wanted:
     kind = str(component.get_type())
     if kind == "Storage":
@@ -295,7 +295,7 @@ def _nic(
     return made(SharedNic, fields, **functions, **own)
 
 
-def _functions(component: Component, field: str, there: tuple[str, ...]) -> tuple[str, ...]:
+def _functions(component: FimComponent, field: str, there: tuple[str, ...]) -> tuple[str, ...]:
     """Return the PCI addresses on the host, from a string or any kind of list.
 
     :param there: those of a device that the VM has; its allocations have its addresses in the guest.
@@ -308,7 +308,7 @@ def _functions(component: Component, field: str, there: tuple[str, ...]) -> tupl
     return cast(tuple[str, ...], bdf)
 
 
-def host_functions(was: NodeSliver, node: Node, addresses: object) -> object:
+def host_functions(was: NodeSliver, node: FimNode, addresses: object) -> object:
     """Return the PCI addresses on the host for addresses on the host or in the guest.
 
     Users know the addresses in the guest, which are written to the allocations. An address that no
@@ -331,13 +331,13 @@ def host_functions(was: NodeSliver, node: Node, addresses: object) -> object:
     return list(found)
 
 
-def _listed(labels: Labels | None) -> tuple[object, ...]:
+def _listed(labels: FimLabels | None) -> tuple[object, ...]:
     bdf = labels.bdf if labels else None
     several = isinstance(bdf, Sequence) and not isinstance(bdf, str | bytes)
     return tuple(cast(Sequence[object], bdf)) if several else (bdf,) if bdf else ()
 
 
-def _storage(name: str, component: Component, field: str, project: object) -> Storage:
+def _storage(name: str, component: FimComponent, field: str, project: object) -> Storage:
     labels = component.label_allocations
     volume = text(labels.local_name if labels else None, f"{field}.label_allocations.local_name")
     mounts = component.flags is not None and component.flags.auto_mount
@@ -351,7 +351,7 @@ def _storage(name: str, component: Component, field: str, project: object) -> St
     )
 
 
-def _interfaces(component: Component, kind: str, field: str) -> tuple[Interface, ...]:
+def _interfaces(component: FimComponent, kind: str, field: str) -> tuple[Interface, ...]:
     below = f"{field}.interfaces"
     return tuple(
         _interface(sliver, kind, f"{below}[{name}]")
@@ -359,7 +359,7 @@ def _interfaces(component: Component, kind: str, field: str) -> tuple[Interface,
     )
 
 
-def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
+def _interface(sliver: FimSliver, kind: str, field: str) -> Interface:
     """Return an interface; a SharedNIC's VF tags its VLAN, on a SmartNIC the guest does.
 
     Its capacity is not a request of the user: FIM's catalogue has there what the NIC's port can do.
@@ -376,11 +376,11 @@ def _interface(sliver: Sliver, kind: str, field: str) -> Interface:
     )
 
 
-def _configures(sliver: Sliver) -> bool:
+def _configures(sliver: FimSliver) -> bool:
     return sliver.flags is not None and bool(sliver.flags.auto_config)
 
 
-def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
+def _addresses(labels: FimLabels | None, field: str) -> dict[str, str]:
     """Return the addresses that are set, by field, each with its subnet's prefix length."""
     found: dict[str, str] = {}
     for family in PREFIX:
@@ -394,16 +394,16 @@ def _addresses(labels: Labels | None, field: str) -> dict[str, str]:
 # --- a network service
 
 
-def service_of(sliver: object) -> Service:
+def service_of(sliver: object) -> FimService:
     """Return a unit's sliver as a network service whose ports are vNICs.
 
     :raises InvalidSliver: if there is none, or it has another type.
     """
     refuse_other_type(sliver, ["L2Bridge"], "interface_info")
-    return cast(Service, sliver)
+    return cast(FimService, sliver)
 
 
-def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicPortsSliver:
+def ports(site: Site, unit: Unit, service: FimService, allocated: FimService) -> VNicPortsSliver:
     """Return a unit's ports.
 
     :param allocated: the sliver that has the VLAN; a modified one may lack it.
@@ -421,7 +421,7 @@ def ports(site: Site, unit: Unit, service: Service, allocated: Service) -> VNicP
     )
 
 
-def _port(name: str, sliver: Sliver) -> ServerPort:
+def _port(name: str, sliver: FimSliver) -> ServerPort:
     field = f"interface_info.interfaces[{name}]"
     mac = text(label(sliver.labels, "mac"), f"{field}.labels.mac")
     interface = made(
@@ -435,7 +435,7 @@ def _port(name: str, sliver: Sliver) -> ServerPort:
     return made(ServerPort, {}, id=component_id(name), server=server, interface=interface)
 
 
-def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
+def _one_address(sliver: FimSliver, field: str) -> dict[str, str]:
     """Return the IPv4 address, or else the IPv6 one, of an interface with ``auto_config``."""
     if not _configures(sliver):
         return {}
@@ -443,7 +443,7 @@ def _one_address(sliver: Sliver, field: str) -> dict[str, str]:
     return dict(list(found.items())[:1])
 
 
-def _server(sliver: Sliver, field: str) -> str:
+def _server(sliver: FimSliver, field: str) -> str:
     """Return the reservation id of the interface's VM from ``<reservation>-<name of the VM>``."""
     parent = text(label(sliver.labels, "instance_parent"), field)
     match = _RESERVATION.match(parent)

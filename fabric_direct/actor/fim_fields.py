@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from fabric_direct.actor.sliver import Labels, Sliver
+from fabric_direct.actor.sliver import FimLabels, FimSliver
 from fabric_direct.documents.reasons import problems
 from fabric_direct.documents.tree import Tree
 from fabric_direct.errors import InvalidSliver
@@ -22,13 +22,13 @@ def refuse_other_type(sliver: object, kinds: Collection[str], attribute: str) ->
     """Raise InvalidSliver unless the sliver is of one of these types and has this attribute."""
     if sliver is None:
         raise InvalidSliver("the unit has none", field="sliver")
-    found = cast(Sliver, sliver).get_type()
+    found = cast(FimSliver, sliver).get_type()
     if str(found) not in kinds or not hasattr(sliver, attribute):
         known = " or ".join(kinds)
         raise InvalidSliver(f"must be of type {known}, is {found}", field="resource_type")
 
 
-def label(labels: Labels | None, name: str) -> object:
+def label(labels: FimLabels | None, name: str) -> object:
     """Return a label's value; FIM also takes a list of one for it."""
     value = getattr(labels, name, None)
     return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
@@ -59,7 +59,7 @@ def made(model: type[M], fields: Mapping[str, str], /, **values: Any) -> M:
         raise InvalidSliver(first.text, field=fields.get(own, first.field)) from error
 
 
-def vlan_of(labels: Labels | None) -> object:
+def vlan_of(labels: FimLabels | None) -> object:
     """Return the VLAN id, which FIM has as text; None for 0, which is untagged."""
     return number(label(labels, "vlan")) or None
 

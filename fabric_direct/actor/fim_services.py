@@ -21,7 +21,13 @@ from fabric_direct.actor.fim_fields import (
     text,
 )
 from fabric_direct.actor.names import component_id, host_name
-from fabric_direct.actor.sliver import Capacities, Labels, NetworkService, ServicePort, Unit
+from fabric_direct.actor.sliver import (
+    FimCapacities,
+    FimLabels,
+    FimNetworkService,
+    FimServicePort,
+    Unit,
+)
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model.services import SERVICES, Ero, Gateway, Mirror, Peer, ServiceInterface
 from fabric_direct.model.services import NetworkService as Wanted
@@ -47,19 +53,19 @@ _CLOUDS = {"AWS": "AWS", "Google Cloud Platform": "GCP"}
 _DIRECTIONS = {"Both": "both", "RX_Only": "rx", "TX_Only": "tx"}
 
 
-def service_of(sliver: object) -> NetworkService:
+def service_of(sliver: object) -> FimNetworkService:
     """Return a unit's sliver as a network service.
 
     :raises InvalidSliver: if there is none, or it has a type that is not served.
     """
     refuse_other_type(sliver, SERVICES, "interface_info")
-    service = cast(NetworkService, sliver)
+    service = cast(FimNetworkService, sliver)
     if (str(service.get_type()), service.technology) == ("L2PTP", _AL2S):
         raise InvalidSliver("circuits of AL2S are not served", field="technology")
     return service
 
 
-def network_service(site: Site, unit: Unit, service: NetworkService) -> Wanted:
+def network_service(site: Site, unit: Unit, service: FimNetworkService) -> Wanted:
     """Return a unit's network service.
 
     :raises InvalidSliver: with FIM's field, if one is missing or invalid.
@@ -77,12 +83,12 @@ def network_service(site: Site, unit: Unit, service: NetworkService) -> Wanted:
         raise _located(error, service) from error
 
 
-def ports_of(service: NetworkService) -> dict[str, ServicePort]:
+def ports_of(service: FimNetworkService) -> dict[str, FimServicePort]:
     """Return a service's interfaces by name."""
-    return {name: cast(ServicePort, port) for name, port in named_interfaces(service)}
+    return {name: cast(FimServicePort, port) for name, port in named_interfaces(service)}
 
 
-def service_name(service: NetworkService) -> str:
+def service_name(service: FimNetworkService) -> str:
     """Return the name of a service: the one that its labels give it, or else the sliver's own."""
     given = label(service.labels, "local_name") or text(service.get_name(), "resource_name")
     return host_name(text(given, "labels.local_name"))
@@ -94,7 +100,7 @@ def _fields(kind: str) -> dict[str, str]:
     return _FIELDS | public
 
 
-def _located(error: InvalidSliver, service: NetworkService) -> InvalidSliver:
+def _located(error: InvalidSliver, service: FimNetworkService) -> InvalidSliver:
     """Return the error with FIM's field, if its sentence begins with one of ours."""
     found = _PLACE.fullmatch(error.what)
     if error.field or not found:
@@ -109,7 +115,7 @@ def _located(error: InvalidSliver, service: NetworkService) -> InvalidSliver:
 # --- interfaces
 
 
-def _interface(site: Site, service: NetworkService, name: str, port: ServicePort) -> Any:
+def _interface(site: Site, service: FimNetworkService, name: str, port: FimServicePort) -> Any:
     where = _port_field(name)
     return made(
         ServiceInterface,
@@ -130,7 +136,7 @@ def _port_field(name: str) -> str:
     return f"interface_info.interfaces[{name}]"
 
 
-def _port_fields(service: NetworkService, where: str) -> dict[str, str]:
+def _port_fields(service: FimNetworkService, where: str) -> dict[str, str]:
     """Return FIM's field for each of ours."""
     family = _FAMILY.get(str(service.get_type()), "ipv4_subnet")
     return below(f"{where}.labels", "vlan", "inner_vlan", "mac") | {
@@ -144,12 +150,14 @@ def _port_fields(service: NetworkService, where: str) -> dict[str, str]:
     }
 
 
-def _decided(port: ServicePort, name: str) -> object:
+def _decided(port: FimServicePort, name: str) -> object:
     """Return the allocation, or else the label."""
     return label(port.label_allocations, name) or label(port.labels, name)
 
 
-def _limits(site: Site, service: NetworkService, asked: Capacities | None) -> dict[str, object]:
+def _limits(
+    site: Site, service: FimNetworkService, asked: FimCapacities | None
+) -> dict[str, object]:
     """Return bandwidth and burst; a burst without a bandwidth means nothing."""
     limited = str(service.get_type()) in _LIMITED or service.technology == _AL2S
     if not (limited and asked and asked.bw):
@@ -158,7 +166,7 @@ def _limits(site: Site, service: NetworkService, asked: Capacities | None) -> di
     return {"bandwidth": asked.bw * 1000, "burst": burst or None}
 
 
-def _at_layer_3(service: NetworkService, port: ServicePort, where: str) -> dict[str, object]:
+def _at_layer_3(service: FimNetworkService, port: FimServicePort, where: str) -> dict[str, object]:
     kind = str(service.get_type())
     if kind in _FAMILY:
         return _address(service, port, _FAMILY[kind], where)
@@ -172,7 +180,7 @@ def _at_layer_3(service: NetworkService, port: ServicePort, where: str) -> dict[
 
 
 def _address(
-    service: NetworkService, port: ServicePort, family: str, where: str
+    service: FimNetworkService, port: FimServicePort, family: str, where: str
 ) -> dict[str, object]:
     """Return the address that CF has chosen, with the prefix length of the service's subnet."""
     address = _decided(port, family)
@@ -191,12 +199,12 @@ def _subnet(value: Callable[[str], object], field: str) -> str:
     return text(found, f"{field}.ipv4_subnet")
 
 
-def _has_peer(labels: Labels | None) -> bool:
+def _has_peer(labels: FimLabels | None) -> bool:
     names = ("asn", "ipv4_subnet", "ipv6_subnet", "bgp_key", "account_id")
     return any(label(labels, name) for name in names)
 
 
-def _peer(local: str, labels: Labels | None, field: str) -> Peer:
+def _peer(local: str, labels: FimLabels | None, field: str) -> Peer:
     remote = _subnet(partial(label, labels), field)
     account = label(labels, "account_id")
     cloud = _CLOUDS.get(str(label(labels, "local_name")))
@@ -226,18 +234,18 @@ def _peer(local: str, labels: Labels | None, field: str) -> Peer:
     )
 
 
-def _asn(labels: Labels | None, field: str) -> object:
+def _asn(labels: FimLabels | None, field: str) -> object:
     return number(text(label(labels, "asn"), field))
 
 
 # --- what only some types have
 
 
-def _nothing(_: NetworkService) -> dict[str, object]:
+def _nothing(_: FimNetworkService) -> dict[str, object]:
     return {}
 
 
-def _fabnet(family: str, service: NetworkService) -> dict[str, object]:
+def _fabnet(family: str, service: FimNetworkService) -> dict[str, object]:
     labels, field = _gateway_labels(service), "gateway.lab"
     address = text(label(labels, family), f"{field}.{family}")
     subnet = text(label(labels, f"{family}_subnet"), f"{field}.{family}_subnet")
@@ -249,22 +257,22 @@ def _fabnet(family: str, service: NetworkService) -> dict[str, object]:
     return {"gateway": made(Gateway, fields, **values)}
 
 
-def _gateway_labels(service: NetworkService) -> Labels | None:
+def _gateway_labels(service: FimNetworkService) -> FimLabels | None:
     return service.gateway.lab if service.gateway else None
 
 
-def _external(family: str, service: NetworkService) -> dict[str, object]:
+def _external(family: str, service: FimNetworkService) -> dict[str, object]:
     """Return the gateway, and the addresses that are reachable from outside: none at first."""
     found = getattr(service.labels, family, None)
     public = tuple(found) if isinstance(found, list | tuple) else (found,) if found else ()
     return _fabnet(family, service) | {"public": public}
 
 
-def _vpn(service: NetworkService) -> dict[str, object]:
+def _vpn(service: FimNetworkService) -> dict[str, object]:
     return {"asn": _asn(service.labels, "labels.asn")}
 
 
-def _mirror(service: NetworkService) -> dict[str, object]:
+def _mirror(service: FimNetworkService) -> dict[str, object]:
     direction = str(service.mirror_direction)
     if direction not in _DIRECTIONS:
         known = ", ".join(_DIRECTIONS)
@@ -279,14 +287,14 @@ def _mirror(service: NetworkService) -> dict[str, object]:
     return {"mirror": mirror}
 
 
-def _circuit(service: NetworkService) -> dict[str, object]:
+def _circuit(service: FimNetworkService) -> dict[str, object]:
     """Return the route; links on it are for accounting, and no hops."""
     a2z, z2a = _route(service)
     hops = {"a2z": _hops(a2z), "z2a": _hops(z2a)}
     return {"ero": made(Ero, below("ero", *hops), **hops)} if any(hops.values()) else {}
 
 
-def _route(service: NetworkService) -> tuple[Any, Any]:
+def _route(service: FimNetworkService) -> tuple[Any, Any]:
     if service.ero is None:
         return (), ()
     kind, path = service.ero.get()
@@ -299,13 +307,13 @@ def _hops(hops: Any) -> tuple[Any, ...]:
     return tuple(hop for hop in hops or () if not str(hop).startswith("link:"))
 
 
-def _site_to_site(service: NetworkService) -> dict[str, object]:
+def _site_to_site(service: FimNetworkService) -> dict[str, object]:
     if service.ero is not None:
         log.warning("%s has an ero, which FIM forbids for L2STS: ignored", service.get_name())
     return {}
 
 
-_OWN: Mapping[str, Callable[[NetworkService], dict[str, object]]] = {
+_OWN: Mapping[str, Callable[[FimNetworkService], dict[str, object]]] = {
     "L2PTP": _circuit,
     "L2STS": _site_to_site,
     "FABNetv4": partial(_fabnet, "ipv4"),

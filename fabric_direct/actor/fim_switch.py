@@ -5,7 +5,7 @@ from typing import cast
 from fabric_direct.actor.fim import SSH_KEYS, ssh_keys
 from fabric_direct.actor.fim_fields import label, made, refuse_other_type, text
 from fabric_direct.actor.names import host_name
-from fabric_direct.actor.sliver import Sliver, Unit
+from fabric_direct.actor.sliver import FimSliver, Unit
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.site.config import Site
@@ -19,7 +19,7 @@ def switch(site: Site, unit: Unit) -> Switch:
 
     :raises InvalidSliver: with FIM's field, if one is missing or invalid.
     """
-    node = cast(Sliver, unit.get_sliver())
+    node = cast(FimSliver, unit.get_sliver())
     which_one = which(site, node)
     return made(
         Switch,
@@ -37,7 +37,7 @@ def which(site: Site, sliver: object) -> str:
     :raises InvalidSliver: with FIM's field, if it names none of several.
     """
     refuse_other_type(sliver, ["Switch"], "label_allocations")
-    node = cast(Sliver, sliver)
+    node = cast(FimSliver, sliver)
     named = label(node.label_allocations, "local_name") or label(node.labels, "local_name")
     if named in site.p4_switches:
         return str(named)

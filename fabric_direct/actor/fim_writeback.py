@@ -22,7 +22,13 @@ from fabric_direct.actor.fim import components_of, interfaces_of
 from fabric_direct.actor.fim_fields import label
 from fabric_direct.actor.fim_services import ports_of
 from fabric_direct.actor.names import MANAGEMENT, component_id
-from fabric_direct.actor.sliver import Component, Labels, NetworkService, Node, Sliver
+from fabric_direct.actor.sliver import (
+    FimComponent,
+    FimLabels,
+    FimNetworkService,
+    FimNode,
+    FimSliver,
+)
 from fabric_direct.errors import NotVerified
 from fabric_direct.model import (
     Capacities,
@@ -36,7 +42,7 @@ from fabric_direct.model.services import ServiceInterface
 log = logging.getLogger(__name__)
 
 
-def write_made(node: Node, capacities: Capacities, flavor: str, found: Observed | None) -> None:
+def write_made(node: FimNode, capacities: Capacities, flavor: str, found: Observed | None) -> None:
     """Write the size and the observed values of a created VM.
 
     :raises NotVerified: if it was not read back.
@@ -45,7 +51,7 @@ def write_made(node: Node, capacities: Capacities, flavor: str, found: Observed 
     _write_node(node, found, _labels(node))
 
 
-def write_changed(node: Node, modified: Node, found: Observed | None) -> None:
+def write_changed(node: FimNode, modified: FimNode, found: Observed | None) -> None:
     """Write the observed values of a modified VM into the modified sliver and into the former one.
 
     The actor goes on with the first; from a handler in another process it takes the second.
@@ -58,13 +64,13 @@ def write_changed(node: Node, modified: Node, found: Observed | None) -> None:
     _write_node(node, found, like)
 
 
-def write_allocations(sliver: Sliver, modified: Sliver) -> None:
+def write_allocations(sliver: FimSliver, modified: FimSliver) -> None:
     """Give the modified sliver the allocations that it lacks."""
     if modified.label_allocations is None:
         modified.label_allocations = copy.copy(sliver.label_allocations)
 
 
-def write_service(service: NetworkService, wanted: Wanted, found: Observed | None) -> None:
+def write_service(service: FimNetworkService, wanted: Wanted, found: Observed | None) -> None:
     """Write where a service's interfaces are, and its gateway's MAC, as read from the device.
 
     They are known by their places, for a controller numbers them as it likes.
@@ -88,19 +94,19 @@ def _place(interface: ServiceInterface | ObservedInterface, vlan: int | None) ->
     return interface.device, interface.port, vlan, interface.inner_vlan
 
 
-def _write_port(labels: Labels, found: ObservedInterface) -> None:
+def _write_port(labels: FimLabels, found: ObservedInterface) -> None:
     labels.device_name, labels.local_name = found.device, found.port
     labels.vlan = str(found.vlan) if found.vlan else labels.vlan
     labels.inner_vlan = str(found.inner_vlan) if found.inner_vlan else labels.inner_vlan
 
 
-def write_absent(node: Node) -> None:
+def write_absent(node: FimNode) -> None:
     """Write that the VM does not exist."""
     if node.label_allocations:
         node.label_allocations.instance = None
 
 
-def _write_size(node: Node, capacities: Capacities, flavor: str) -> None:
+def _write_size(node: FimNode, capacities: Capacities, flavor: str) -> None:
     """Write a size other than the requested one, into copies: others may share the old values."""
     numbers = capacities.model_dump()
     asked, hints = node.capacity_allocations, node.capacity_hints
@@ -112,7 +118,7 @@ def _write_size(node: Node, capacities: Capacities, flavor: str) -> None:
         node.capacity_hints.instance_type = flavor
 
 
-def _write_node(node: Node, found: Observed | None, like: Labels | None) -> None:
+def _write_node(node: FimNode, found: Observed | None, like: FimLabels | None) -> None:
     if found is None:
         raise NotVerified("the VM was made, but not read back")
     node.management_ip = management_ip(found) or node.management_ip
@@ -128,9 +134,9 @@ def _write_node(node: Node, found: Observed | None, like: Labels | None) -> None
             _write_device(component, devices, like)
 
 
-def _labels(*nodes: Node) -> Labels | None:
+def _labels(*nodes: FimNode) -> FimLabels | None:
     """Return labels of FIM's class, of the nodes or their components; None if there are none."""
-    slivers: list[Sliver] = [*nodes]
+    slivers: list[FimSliver] = [*nodes]
     slivers += [component for node in nodes for component in components_of(node).values()]
     given = (labels for each in slivers for labels in (each.label_allocations, each.labels))
     return next((labels for labels in given if labels is not None), None)
@@ -150,14 +156,14 @@ def _own_address(nic: ObservedInterface) -> str | None:
     return str(best) if best else None
 
 
-def _write_volume(component: Component, name: str, found: Observed, like: Labels) -> None:
+def _write_volume(component: FimComponent, name: str, found: Observed, like: FimLabels) -> None:
     for volume in found.volumes:
         if volume.component == name:
             device = volume.guest_name or volume.target
             _allocations(component, like).device_name = f"/dev/{device.removeprefix('/dev/')}"
 
 
-def _write_device(component: Component, devices: list[ObservedDevice], like: Labels) -> None:
+def _write_device(component: FimComponent, devices: list[ObservedDevice], like: FimLabels) -> None:
     """Write the functions in the order of the component's own."""
     guest_names = [device.guest_name for device in devices if device.guest_name]
     _allocations(component, like).bdf = guest_names
@@ -167,7 +173,9 @@ def _write_device(component: Component, devices: list[ObservedDevice], like: Lab
             _allocations(interface, like).local_name = name
 
 
-def _local_names(interfaces: list[Sliver], devices: list[ObservedDevice]) -> Iterator[str | None]:
+def _local_names(
+    interfaces: list[FimSliver], devices: list[ObservedDevice]
+) -> Iterator[str | None]:
     """Yield the name in the guest of each interface: by its MAC, or by its place if none is known."""
     named = (zip(d.guest_macs, d.guest_interfaces, strict=False) for d in devices)
     by_mac = {mac.lower(): name for pairs in named for mac, name in pairs}
@@ -180,7 +188,7 @@ def _local_names(interfaces: list[Sliver], devices: list[ObservedDevice]) -> Ite
             yield by_place[number] if number < len(by_place) else None
 
 
-def _allocations(sliver: Sliver, like: Labels) -> Labels:
+def _allocations(sliver: FimSliver, like: FimLabels) -> FimLabels:
     """Return a sliver's label allocations; if it has none, new ones of the class of ``like``."""
     if sliver.label_allocations is None:
         sliver.label_allocations = type(like)()

@@ -15,7 +15,7 @@ from fabric_direct.actor import fim, fim_services, fim_switch, fim_writeback, po
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
-from fabric_direct.actor.sliver import NetworkService, Node, Unit
+from fabric_direct.actor.sliver import FimNetworkService, FimNode, Unit
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
 from fabric_direct.handlers import registry
@@ -199,13 +199,13 @@ class VMHandler(_Handler):
             fim_writeback.write_absent(node)
             raise error
 
-    def _make(self, unit: Unit, node: Node) -> None:
+    def _make(self, unit: Unit, node: FimNode) -> None:
         wanted = fim.vm(self._site, unit, node, self._devices(unit, node))
         outcome = self._ended(self._processor().create(wanted))
         size = fim.size(self._site, node)
         self._write(wanted, fim_writeback.write_made, node, *size, outcome.observed)
 
-    def _devices(self, unit: Unit, node: Node) -> tuple[PciComponent, ...]:
+    def _devices(self, unit: Unit, node: FimNode) -> tuple[PciComponent, ...]:
         """Return the devices of a VM that was created before; none if it is not there."""
         if not (node.label_allocations and node.label_allocations.instance):
             return ()
@@ -250,7 +250,7 @@ class VMHandler(_Handler):
         takeover.take_over_vm(self._processor(), unit, self._ended)
         super()._delete(unit)
 
-    def _known(self, unit: Unit, node: Node) -> NodeSliver:
+    def _known(self, unit: Unit, node: FimNode) -> NodeSliver:
         """Return the VM as it was created or last modified, adopted before if others made it."""
         processor = self._processor()
         takeover.take_over_vm(processor, unit, self._ended)
@@ -355,7 +355,7 @@ class SwitchHandler(_Handler):
         driver(self._site, "").refuse_strangers(name)
 
 
-def _refuse_other_service(was: NetworkService, now: NetworkService) -> None:
+def _refuse_other_service(was: FimNetworkService, now: FimNetworkService) -> None:
     """Raise InvalidSliver if a modification changes the type or the name of a service."""
     if str(was.get_type()) != str(now.get_type()):
         raise InvalidSliver("cannot be changed", field="resource_type")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 
-class Labels(Protocol):
+class FimLabels(Protocol):
     """``fim.slivers.capacities_labels.Labels``: strings."""
 
     bdf: object
@@ -27,7 +27,7 @@ class Labels(Protocol):
     account_id: object
 
 
-class Capacities(Protocol):
+class FimCapacities(Protocol):
     """``fim.slivers.capacities_labels.Capacities``: 0 is none."""
 
     core: int
@@ -38,13 +38,13 @@ class Capacities(Protocol):
     mtu: int
 
 
-class CapacityHints(Protocol):
+class FimCapacityHints(Protocol):
     """``fim.slivers.capacities_labels.CapacityHints``."""
 
     instance_type: object
 
 
-class Flags(Protocol):
+class FimFlags(Protocol):
     """``fim.slivers.capacities_labels.Flags``."""
 
     auto_config: bool
@@ -52,12 +52,12 @@ class Flags(Protocol):
     ipv4_management: bool
 
 
-class Sliver(Protocol):
+class FimSliver(Protocol):
     """The attributes of all slivers."""
 
-    labels: Labels | None
-    label_allocations: Labels | None
-    flags: Flags | None
+    labels: FimLabels | None
+    label_allocations: FimLabels | None
+    flags: FimFlags | None
 
     def get_name(self) -> str | None:
         """Return the name."""
@@ -69,73 +69,73 @@ class Sliver(Protocol):
         """Return the hardware model."""
 
 
-class InterfaceInfo(Protocol):
+class FimInterfaceInfo(Protocol):
     """Interfaces by name."""
 
-    interfaces: Mapping[str, Sliver] | None
+    interfaces: Mapping[str, FimSliver] | None
 
 
-class Service(Sliver, Protocol):
+class FimService(FimSliver, Protocol):
     """A network service."""
 
-    interface_info: InterfaceInfo | None
+    interface_info: FimInterfaceInfo | None
 
 
-class ServicePort(Sliver, Protocol):
+class FimServicePort(FimSliver, Protocol):
     """An interface of a network service."""
 
-    peer_labels: Labels | None
-    capacities: Capacities | None
+    peer_labels: FimLabels | None
+    capacities: FimCapacities | None
 
 
-class Gateway(Protocol):
+class FimGateway(Protocol):
     """``fim.slivers.gateway.Gateway``."""
 
-    lab: Labels | None
+    lab: FimLabels | None
 
 
-class Route(Protocol):
+class FimEro(Protocol):
     """``fim.slivers.path_info.ERO``."""
 
     def get(self) -> tuple[object, Any]:
         """Return the kind of the route, and of a path the object whose ``get`` has its hops."""
 
 
-class NetworkService(Service, Protocol):
+class FimNetworkService(FimService, Protocol):
     """A network service of the network's AM."""
 
     technology: object
-    gateway: Gateway | None
-    ero: Route | None
+    gateway: FimGateway | None
+    ero: FimEro | None
     mirror_port: object
     mirror_vlan: object
     mirror_direction: object
 
 
-class ServiceInfo(Protocol):
+class FimServiceInfo(Protocol):
     """Network services by name."""
 
-    network_services: Mapping[str, Service] | None
+    network_services: Mapping[str, FimService] | None
 
 
-class Component(Sliver, Protocol):
+class FimComponent(FimSliver, Protocol):
     """A device, or a volume."""
 
-    network_service_info: ServiceInfo | None
+    network_service_info: FimServiceInfo | None
 
 
-class ComponentInfo(Protocol):
+class FimComponentInfo(Protocol):
     """Components by name."""
 
-    devices: Mapping[str, Component]
+    devices: Mapping[str, FimComponent]
 
 
-class Node(Sliver, Protocol):
+class FimNode(FimSliver, Protocol):
     """A virtual machine."""
 
-    capacity_allocations: Capacities | None
-    capacity_hints: CapacityHints | None
-    attached_components_info: ComponentInfo | None
+    capacity_allocations: FimCapacities | None
+    capacity_hints: FimCapacityHints | None
+    attached_components_info: FimComponentInfo | None
     management_ip: object
 
     def get_image_ref(self) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from fabric_direct.actor import fim
-from fabric_direct.actor.sliver import Node, Unit
+from fabric_direct.actor.sliver import FimNode, Unit
 from fabric_direct.drivers.contract import FoundServer
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Conflict, NotOurs
@@ -54,7 +54,7 @@ def take_over_ports(processor: HandlerProcessor, wanted: VNicPortsSliver, ended:
 
 
 def relabelled(
-    processor: HandlerProcessor, was: NodeSliver, unit: Unit, node: Node, ended: Ended
+    processor: HandlerProcessor, was: NodeSliver, unit: Unit, node: FimNode, ended: Ended
 ) -> NodeSliver:
     """Return the VM by its stamp; with the unit's component ids, if it was adopted by names alone.
 
@@ -120,7 +120,7 @@ def _by_fim(processor: HandlerProcessor, unit: Unit) -> Adoption:
     return Adoption(sliver=sliver, server=_server_name(unit, node))
 
 
-def _server_name(unit: Unit, node: Node) -> str:
+def _server_name(unit: Unit, node: FimNode) -> str:
     return f"{unit.get_reservation_id()}-{node.get_name()}"
 
 

@@ -24,7 +24,7 @@ _OWN_NAMES = frozenset({"error.type"})
 """Attributes that OpenTelemetry names itself; the others get our prefix."""
 
 
-class Kind(StrEnum):
+class InstrumentKind(StrEnum):
     """What a metric is, by OpenTelemetry's names."""
 
     COUNTER = "counter"
@@ -38,7 +38,7 @@ class Metric:
     """A metric; its name, and those of its attributes, get the prefix ``fabric_direct.``."""
 
     name: str
-    kind: Kind
+    kind: InstrumentKind
     unit: str
     """By UCUM."""
     says: str
@@ -48,96 +48,96 @@ class Metric:
 
 OPERATION_DURATION = Metric(
     "operation.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "What operations took from their beginning to their outcome; their count is how many ended",
     ("operation", "type", "status", "error.type"),
 )
 OPERATION_LEFTOVERS = Metric(
     "operation.leftovers",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{thing}",
     "Things that operations left behind",
     ("operation", "type"),
 )
 OPERATION_ACTIVE = Metric(
     "operation.active",
-    Kind.UP_DOWN,
+    InstrumentKind.UP_DOWN,
     "{operation}",
     "Operations under way",
     ("operation", "type"),
 )
 OPERATION_WAITING = Metric(
     "operation.waiting",
-    Kind.UP_DOWN,
+    InstrumentKind.UP_DOWN,
     "{operation}",
     "Operations that were asked for and have not begun",
     ("operation", "type"),
 )
 OPERATION_UNFINISHED = Metric(
     "operation.unfinished",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{operation}",
     "Entries of the site's journal: operations under way, or that left something or were killed",
     ("operation",),
 )
 OPERATION_OLDEST = Metric(
     "operation.oldest_unfinished",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "s",
     "How long ago the oldest of these operations began; 0 if there is none",
 )
 STEP_DURATION = Metric(
     "step.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "What steps of operations took, without undoing them",
     ("step.kind", "status"),
 )
 CALL_RETRIES = Metric(
     "call.retries",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{retry}",
     "Requests that were sent once more within a call of a driver",
     ("call",),
 )
 CALL_GIVEN_UP = Metric(
     "call.given_up",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{call}",
     "Calls of drivers that gave no answer in time",
     ("call",),
 )
 CALL_LATE = Metric(
     "call.late",
-    Kind.UP_DOWN,
+    InstrumentKind.UP_DOWN,
     "{call}",
     "Calls that ended operations gave up, and that may still take effect",
 )
 DEVICE_COUNT = Metric(
     "device.count",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{device}",
     "PCI devices of the allow-list by the last look at their hosts",
     ("host", "type", "state"),
 )
 DEVICE_READABLE = Metric(
     "device.readable",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{host}",
     "1 if the last look at the devices of a host succeeded, 0 if it did not",
     ("host",),
 )
 WATCH_REPAIRS = Metric(
     "watch.repairs",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{repair}",
     "What watchers did about changes by others",
     ("watch.result",),
 )
 WATCH_HEARS = Metric(
     "watch.hears",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{source}",
     "1 if a watcher hears of changes at a source, 0 if it cannot",
     ("watch.source",),
@@ -162,7 +162,7 @@ METRICS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Measurement:
     """A value of a gauge, or of a count of what there is."""
 
     metric: Metric
@@ -170,7 +170,7 @@ class Reading:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
-Source = Callable[[], Iterable[Reading]]
+Source = Callable[[], Iterable[Measurement]]
 
 
 def wanted() -> bool:
@@ -217,7 +217,7 @@ def _readings(metric: Metric) -> Iterator[tuple[dict[str, str], float]]:
         for reading in read():
             if reading.metric is metric:
                 key = tuple(_named(metric, reading.attributes).items())
-                before = found.get(key, 0) if metric.kind is Kind.UP_DOWN else 0
+                before = found.get(key, 0) if metric.kind is InstrumentKind.UP_DOWN else 0
                 found[key] = before + reading.value
     yield from ((dict(key), value) for key, value in found.items())
 
@@ -234,15 +234,15 @@ class _Instruments:
 
     def record(self, metric: Metric, value: float, attributes: dict[str, str]) -> None:
         made = self._made[metric]
-        (made.add if metric.kind is Kind.COUNTER else made.record)(value, attributes)
+        (made.add if metric.kind is InstrumentKind.COUNTER else made.record)(value, attributes)
 
     def _make(self, meter: Any, metric: Metric) -> Any:
         name, how = f"{_SCOPE}.{metric.name}", {"unit": metric.unit, "description": metric.says}
-        if metric.kind is Kind.COUNTER:
+        if metric.kind is InstrumentKind.COUNTER:
             return meter.create_counter(name, **how)
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is InstrumentKind.HISTOGRAM:
             return _histogram(meter, name, how)
-        gauge = metric.kind is Kind.GAUGE
+        gauge = metric.kind is InstrumentKind.GAUGE
         make = meter.create_observable_gauge if gauge else meter.create_observable_up_down_counter
         return make(name, callbacks=[partial(self._observed, metric)], **how)
 

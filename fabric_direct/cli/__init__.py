@@ -37,7 +37,7 @@ inside the commands, so that help and shell completion are quick.
 
 import click
 
-from fabric_direct.cli.options import Root, shared_options
+from fabric_direct.cli.options import RootCommand, shared_options
 
 _COMMANDS = {
     "plan": ("operations", "Show what create or modify would do."),
@@ -84,7 +84,7 @@ Completion of commands, options, slivers, hosts and actions, for bash (also: zsh
 
 
 @click.group(
-    cls=Root,
+    cls=RootCommand,
     lazy=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=_EPILOG,

@@ -103,7 +103,7 @@ def _write(settings: Settings, output: Path) -> None:
 
 
 def _tell(
-    answers: running.Answers, drafts: "list[Draft]", settings: Settings, *, yes: bool
+    answers: running.Results, drafts: "list[Draft]", settings: Settings, *, yes: bool
 ) -> None:
     misfits = _misfits(drafts)
     if settings.as_json:

@@ -12,7 +12,7 @@ import click
 from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
-    from fabric_direct.cli.sources import Source
+    from fabric_direct.cli.sources import DocumentFile
     from fabric_direct.model import ErrorReport, Outcome, PciAddress, SliverRef
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup
 
@@ -61,7 +61,7 @@ def _described(word: str) -> "Iterator[Load]":
     yield from (partial(_slivers, source) for source in sources(word))
 
 
-def _slivers(source: "Source") -> "tuple[SliverRef, ...]":
+def _slivers(source: "DocumentFile") -> "tuple[SliverRef, ...]":
     from fabric_direct.documents import parse_all  # noqa: PLC0415 - see the package
 
     documents = parse_all(source.read(), source.name, _model_of, InvalidSliver)

@@ -18,7 +18,7 @@ from fabric_direct.errors import Refused
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.migration.draft import Finding
+    from fabric_direct.migration.draft import Notice
     from fabric_direct.migration.translate import Migration
 
 _FILE = click.Path(path_type=Path)
@@ -61,7 +61,7 @@ def migrate_(
     The old files are only read. What cannot be translated is reported with file and line; the exit code
     is 3 then. No password is printed or written; the output says where to put it.
     """
-    from fabric_direct.migration.draft import Kind  # noqa: PLC0415 - see the package
+    from fabric_direct.migration.draft import NoticeKind  # noqa: PLC0415 - see the package
     from fabric_direct.migration.translate import Sources, migrate  # noqa: PLC0415
 
     sources = Sources(vm, vnic, net, al2s, switch, inventory, actor_config)
@@ -73,7 +73,7 @@ def migrate_(
     done = migrate(sources, folder / "secure.yaml" if folder else _STANDARD)
     written = _write(_documents(done), folder, force=force) if folder else []
     _tell(done, written, settings)
-    if any(finding.kind is Kind.NOT_TRANSLATED for finding in done.findings):
+    if any(finding.kind is NoticeKind.NOT_TRANSLATED for finding in done.findings):
         click.get_current_context().exit(PARTLY_DONE)
 
 
@@ -111,7 +111,7 @@ def _tell(done: "Migration", written: list[Path], settings: Settings) -> None:
     _tell_findings(done.findings, show.console(stderr=not written))
 
 
-def _tell_findings(findings: "tuple[Finding, ...]", to: "Console") -> None:
+def _tell_findings(findings: "tuple[Notice, ...]", to: "Console") -> None:
     kind = None
     for finding in findings:
         if finding.kind is not kind:

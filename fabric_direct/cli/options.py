@@ -144,7 +144,7 @@ def _names(context: click.Context) -> list[str]:
     return [*_names(context.parent), str(context.info_name)] if context.parent else []
 
 
-class Root(click.Group):
+class RootCommand(click.Group):
     """The top-level command: it imports commands when they run, and prints errors.
 
     :param lazy: module, below this package, and short help of each command, by its name.

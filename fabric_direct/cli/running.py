@@ -40,7 +40,7 @@ _LOOK_AGAIN = 1.0
 
 
 @dataclass
-class Answers:
+class Results:
     """The results of the requested operations."""
 
     outcomes: "list[Outcome]" = field(default_factory=list)
@@ -75,7 +75,7 @@ def kept_login(site: "Site") -> AbstractContextManager[None]:
     return keeping(site.state_dir / "cloud")
 
 
-def run(settings: Settings, ask: Ask, done: Done | None = None) -> Answers:
+def run(settings: Settings, ask: Ask, done: Done | None = None) -> Results:
     """Start operations on a processor of the site, show their progress, and wait for them.
 
     :param done: prints a successful outcome, of commands that change slivers: where progress is shown
@@ -98,9 +98,9 @@ class _Running:
         self._processor, self._view = processor, view
         self._news: SimpleQueue[Future[Outcome] | interrupts.Interrupts] = SimpleQueue()
         self._outcomes: dict[Future[Outcome], Outcome] = {}
-        self._answers = Answers()
+        self._answers = Results()
 
-    def answers(self, ask: Ask) -> Answers:
+    def answers(self, ask: Ask) -> Results:
         signals = interrupts.Interrupts(self._processor, self._news.put, self._view.close)
         with signals:
             futures = self._asked(ask, signals)
@@ -156,7 +156,7 @@ class _Running:
         )
 
 
-def tell(answers: Answers, settings: Settings, *, done: Done = show.done) -> None:
+def tell(answers: Results, settings: Settings, *, done: Done = show.done) -> None:
     """Print the outcomes and exit with the matching code.
 
     :param done: prints a successful outcome as text.
@@ -169,7 +169,7 @@ def tell(answers: Answers, settings: Settings, *, done: Done = show.done) -> Non
     click.get_current_context().exit(exit_code(answers))
 
 
-def tell_people(answers: Answers, done: Done) -> None:
+def tell_people(answers: Results, done: Done) -> None:
     """Print the outcomes as text, unless that was done as they came."""
     out, err = show.console(), show.console(stderr=True)
     for outcome in () if answers.told else answers.outcomes:
@@ -187,12 +187,12 @@ def _report(done: Done, outcome: "Outcome", out: "Console", err: "Console") -> N
     show.warnings(outcome, err)
 
 
-def _tell_interrupt(answers: Answers) -> None:
+def _tell_interrupt(answers: Results) -> None:
     if answers.interrupted:
         click.echo(f"Interrupted.\n{answers.interrupted}", err=True)
 
 
-def exit_code(answers: Answers) -> int:
+def exit_code(answers: Results) -> int:
     """Return the exit code for all outcomes together."""
     statuses = {outcome.status.value for outcome in answers.outcomes}
     if answers.interrupted:

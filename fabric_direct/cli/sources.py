@@ -13,7 +13,7 @@ ENDINGS = (".yaml", ".yml", ".json")
 """Of the files of a directory that are read, and of words that are files rather than ids."""
 
 
-class Source(NamedTuple):
+class DocumentFile(NamedTuple):
     """A file of documents."""
 
     name: str
@@ -26,16 +26,18 @@ def is_source(word: str) -> bool:
     return word == "-" or "/" in word or word.endswith(ENDINGS)
 
 
-def sources(word: str) -> list[Source]:
+def sources(word: str) -> list[DocumentFile]:
     """Return the files that a word names: one, those of a directory in their order, or stdin.
 
     :raises InvalidSliver: if a directory cannot be read, or has none.
     """
     if word == "-":
-        return [Source("stdin", lambda: read_stream(sys.stdin.buffer, "stdin", InvalidSliver))]
+        return [
+            DocumentFile("stdin", lambda: read_stream(sys.stdin.buffer, "stdin", InvalidSliver))
+        ]
     path = Path(word)
     files = _files(path) if path.is_dir() else [path]
-    return [Source(str(file), partial(read_text, file, InvalidSliver)) for file in files]
+    return [DocumentFile(str(file), partial(read_text, file, InvalidSliver)) for file in files]
 
 
 def _files(directory: Path) -> list[Path]:

@@ -140,7 +140,7 @@ def _delete(settings: Settings, expected: "Collection[str]", token: str, at_most
     click.get_current_context().exit(code or (PARTLY_DONE if begun[0].kept else 0))
 
 
-def _tell(settings: Settings, begun: "Sweep", answers: running.Answers) -> None:
+def _tell(settings: Settings, begun: "Sweep", answers: running.Results) -> None:
     if settings.as_json:
         kept = [each.model_dump() for each in begun.kept]
         print_json(_document(begun.findings) | {"kept": kept}, outcomes=answers.outcomes)

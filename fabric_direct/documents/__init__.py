@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from fabric_direct.documents.reasons import as_text, problems
-from fabric_direct.documents.tree import LIMIT, Malformed, Problem, Tree, read, read_all
+from fabric_direct.documents.tree import LIMIT, DocumentProblem, Malformed, Tree, read, read_all
 from fabric_direct.errors import FabricDirectError
 
 __all__ = [
@@ -138,7 +138,7 @@ def _read(
 
 
 def _refusal(
-    error: type[FabricDirectError], source: str, found: list[Problem]
+    error: type[FabricDirectError], source: str, found: list[DocumentProblem]
 ) -> FabricDirectError:
     return error(as_text(found, source), field=found[0].field)
 

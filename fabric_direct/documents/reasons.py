@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fabric_direct.documents.tree import Path, Problem, Tree, dotted
+from fabric_direct.documents.tree import DocumentProblem, Path, Tree, dotted
 
 _MOST = 20
 # Errors that are put into words: a document of 1 MiB may have a hundred thousand.
@@ -17,7 +17,7 @@ _EXPLAINED = 1000
 Schema = dict[str, Any]
 
 
-def as_text(found: list[Problem], source: str) -> str:
+def as_text(found: list[DocumentProblem], source: str) -> str:
     """Return a line for each problem, at most 20: ``file:line: field: what``.
 
     Where a file has several documents, its number comes before the field: ``document 2: field: what``.
@@ -28,14 +28,14 @@ def as_text(found: list[Problem], source: str) -> str:
     return "\n".join(lines[:_MOST] + ([f"{source}: and {least}{more} more"] if more > 0 else []))
 
 
-def _where(problem: Problem) -> str:
+def _where(problem: DocumentProblem) -> str:
     document = f"document {problem.document}: " if problem.document else ""
     return f"{document}{problem.field}: " if problem.field else document
 
 
 def problems(
     invalid: ValidationError, model: type[BaseModel], tree: Tree, *, secret: bool = False
-) -> list[Problem]:
+) -> list[DocumentProblem]:
     """Return the errors in the order of the document, at most the first 1000 that pydantic found.
 
     :param secret: whether the texts in it may be secrets; none of them is repeated then.
@@ -77,14 +77,14 @@ def _follows_from_another(detail: ErrorDetails) -> bool:
     return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 
-def _problem(detail: ErrorDetails, root: Schema, tree: Tree) -> Problem:
+def _problem(detail: ErrorDetails, root: Schema, tree: Tree) -> DocumentProblem:
     path, schema = _locate(detail["loc"], root)
     if detail["type"] == "extra_forbidden":
         _, schema = _locate(detail["loc"][:-1], root)
     if detail["type"].startswith("union_tag"):
         path = (*path, schema["discriminator"]["propertyName"])
     path, text = _lift(path, _words(detail, schema, path), schema)
-    return Problem(tree.line(path), dotted(path), text, tree.number)
+    return DocumentProblem(tree.line(path), dotted(path), text, tree.number)
 
 
 def _lift(path: Path, text: str, schema: Schema) -> tuple[Path, str]:

@@ -31,7 +31,7 @@ _SURROGATES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IG
 
 
 @dataclass(frozen=True)
-class Problem:
+class DocumentProblem:
     """One error in a document."""
 
     line: int
@@ -47,7 +47,7 @@ class Malformed(Exception):
 
     def __init__(self, line: int, path: Path, text: str) -> None:
         super().__init__(text)
-        self.problem = Problem(line, dotted(path), text)
+        self.problem = DocumentProblem(line, dotted(path), text)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import re
 
-from fabric_direct.migration.draft import Draft
+from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.values import Fields
 
 # fabric_am's classes, and those of `fabric_direct.actor` in their place.
@@ -23,7 +23,7 @@ def name(document: Fields) -> str:
     return text if _NAME.fullmatch(text) else ""
 
 
-def translate(document: Fields, draft: Draft) -> None:
+def translate(document: Fields, draft: SiteDraft) -> None:
     """Report the lines of the configuration to change, and the handlers that stay.
 
     :raises Refused: if the resources are not a list.
@@ -32,7 +32,7 @@ def translate(document: Fields, draft: Draft) -> None:
         _resource(item.get("resource"), draft)
 
 
-def _resource(resource: Fields, draft: Draft) -> None:
+def _resource(resource: Fields, draft: SiteDraft) -> None:
     label = resource.text("type") or "a resource without a type"
     handler = resource.get("handler")
     named = handler.text("class")
@@ -44,7 +44,7 @@ def _resource(resource: Fields, draft: Draft) -> None:
         draft.skip(handler.place(), f"handler of {label}", why, "leave it as it is")
 
 
-def _change(label: str, handler: Fields, served: str, draft: Draft) -> None:
+def _change(label: str, handler: Fields, served: str, draft: SiteDraft) -> None:
     why = "this line makes the actor use fabric_direct"
     draft.to_do(handler.place("module"), f"module of {label}", why, "module: fabric_direct.actor")
     if served != handler.text("class"):

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fabric_direct.migration import cloud
-from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Host, Inventory
+from fabric_direct.migration.draft import SiteDraft
+from fabric_direct.migration.inventory import AnsibleInventory, InventoryHost
 from fabric_direct.migration.values import as_text
 
 KEY_FILE = Path("/etc/fabric-direct/al2s-key")
@@ -14,12 +14,12 @@ _VARIABLES = {"base_url", "api_access_key", "ownerPath"}
 _YOURSELF = "write services.al2s in site.yaml yourself: url, key_file, owner"
 
 
-def hosts(inventory: Inventory) -> list[str]:
+def hosts(inventory: AnsibleInventory) -> list[str]:
     """Return the hosts that have variables of AL2S; fabric_am's is this machine."""
     return [host for host in inventory.hosts if _VARIABLES & inventory.variables(host).keys()]
 
 
-def translate(inventory: Inventory, draft: Draft) -> None:
+def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     """Put AL2S into the draft; report it as missing if a resource type needs it."""
     found = hosts(inventory)
     if found:
@@ -29,7 +29,7 @@ def translate(inventory: Inventory, draft: Draft) -> None:
         draft.skip(inventory.place, "AL2S", "has no host with base_url", _YOURSELF)
 
 
-def _controller(host: Host, draft: Draft) -> None:
+def _controller(host: InventoryHost, draft: SiteDraft) -> None:
     url = draft.read("base_url", host, cloud.address, _YOURSELF)
     owner = draft.read("ownerPath", host, as_text, _YOURSELF)
     if url and owner:

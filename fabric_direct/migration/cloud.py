@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Host, Inventory
-from fabric_direct.migration.values import Place, Value, as_list, as_text
+from fabric_direct.migration.draft import SiteDraft
+from fabric_direct.migration.inventory import AnsibleInventory, InventoryHost
+from fabric_direct.migration.values import FileLine, Value, as_list, as_text
 
 AUTH = ("auth_url", "username", "project_name")
 """Variables of a head: how to log in to its cloud, apart from the password."""
@@ -21,7 +21,7 @@ _SITE = {
 }
 
 
-def translate(inventory: Inventory, draft: Draft) -> None:
+def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     """Put the cloud into the draft."""
     found = inventory.of_role("head")
     if found:
@@ -32,7 +32,7 @@ def translate(inventory: Inventory, draft: Draft) -> None:
         draft.skip(inventory.place, "head", why, "write openstack: in site.yaml, and clouds.yaml")
 
 
-def _head(host: Host, draft: Draft) -> None:
+def _head(host: InventoryHost, draft: SiteDraft) -> None:
     draft.put(("openstack", "cloud"), draft.name, host.place)
     for variable in AUTH:
         _login(variable, host, draft)
@@ -45,7 +45,7 @@ def _head(host: Host, draft: Draft) -> None:
     others(host, VARIABLES, "OpenStack's API is asked, not its head", draft)
 
 
-def _login(variable: str, host: Host, draft: Draft) -> None:
+def _login(variable: str, host: InventoryHost, draft: SiteDraft) -> None:
     remedy = f"set clouds.{draft.name}.auth.{variable} in clouds.yaml"
     convert = address if variable == "auth_url" else as_text
     text = draft.read(variable, host, convert, remedy, "is not set for this head")
@@ -70,7 +70,9 @@ def address(content: Any) -> str:
     return text
 
 
-def password(what: str, variable: str, host: Host, why: str, line: str, draft: Draft) -> None:
+def password(
+    what: str, variable: str, host: InventoryHost, why: str, line: str, draft: SiteDraft
+) -> None:
     """Report a password, which is never taken.
 
     :param why: where it will be read from.
@@ -82,7 +84,7 @@ def password(what: str, variable: str, host: Host, why: str, line: str, draft: D
     draft.to_do(host.place_of(variable), what, whole, f"run this, and type it in: {line}")
 
 
-def certificate(place: Place, what: str, why: str, service: str, draft: Draft) -> None:
+def certificate(place: FileLine, what: str, why: str, service: str, draft: SiteDraft) -> None:
     """Report that the certificate of a service of site.yaml is verified."""
     field = f"services.{service}.ca_file"
     remedy = f"name who signed it in site.yaml: {field}, if the system does not know"
@@ -108,7 +110,7 @@ def typed_in(statement: str, path: Path) -> str:
     return f"mkdir -p {folder}; (umask 077; set -C; python3 -c {program} > {file})"
 
 
-def others(host: Host, known: set[str], why: str, draft: Draft) -> None:
+def others(host: InventoryHost, known: set[str], why: str, draft: SiteDraft) -> None:
     """Report the variables that are not known.
 
     :param why: Ansible's own are not needed.
@@ -120,7 +122,7 @@ def others(host: Host, known: set[str], why: str, draft: Draft) -> None:
             unread(variable, value, draft)
 
 
-def unread(variable: str, value: Value, draft: Draft) -> None:
+def unread(variable: str, value: Value, draft: SiteDraft) -> None:
     """Report a variable of which nothing is known."""
     why = "is not read by fabric_am's playbooks, or has no counterpart"
     draft.skip(value.place, variable, why, "check whether something of yours relies on it")

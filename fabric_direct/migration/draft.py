@@ -11,15 +11,15 @@ from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.documents.tree import dotted
 from fabric_direct.errors import InvalidSite
 from fabric_direct.migration import render
-from fabric_direct.migration.inventory import Host, Inventory
-from fabric_direct.migration.values import Place, Value, as_text
+from fabric_direct.migration.inventory import AnsibleInventory, InventoryHost
+from fabric_direct.migration.values import FileLine, Value, as_text
 from fabric_direct.site.config import Site
 
 T = TypeVar("T")
 Convert = Callable[[Any], T]
 
 
-class Kind(StrEnum):
+class NoticeKind(StrEnum):
     """What a finding means to the operator."""
 
     TO_DO = "to do"
@@ -28,11 +28,11 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Notice:
     """Something that the operator should know of. It contains no value that may be a secret."""
 
-    kind: Kind
-    place: Place | None
+    kind: NoticeKind
+    place: FileLine | None
     """None if it is in no file."""
     what: str
     """The field or variable."""
@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass
-class Draft:
+class SiteDraft:
     """A site that is being assembled."""
 
     secure: Path
@@ -55,11 +55,11 @@ class Draft:
     """How to log in to the cloud; never the password."""
     border_routers: Value | None = None
     """As NetHandler's configuration names them."""
-    origins: dict[Steps, Place] = field(default_factory=dict)
+    origins: dict[Steps, FileLine] = field(default_factory=dict)
     """Where the fields of the site come from."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Notice] = field(default_factory=list)
 
-    def put(self, path: Steps, content: Any, place: Place) -> None:
+    def put(self, path: Steps, content: Any, place: FileLine) -> None:
         """Set a field of the site; if it has another value already, report that and keep the first."""
         section = self._section(path[:-1])
         if section.setdefault(path[-1], content) == content:
@@ -78,7 +78,12 @@ class Draft:
         return None
 
     def read(
-        self, variable: str, host: Host, convert: Convert[T], remedy: str, unset: str = "is not set"
+        self,
+        variable: str,
+        host: InventoryHost,
+        convert: Convert[T],
+        remedy: str,
+        unset: str = "is not set",
     ) -> T | None:
         """Return the content of a host's variable; None, and reported, if it cannot be known."""
         value = host.variables.get(variable)
@@ -96,7 +101,9 @@ class Draft:
         if value and content is not None:
             self.put(path, content, value.place)
 
-    def skip_others(self, names: list[str], inventory: Inventory, label: str, said: str) -> None:
+    def skip_others(
+        self, names: list[str], inventory: AnsibleInventory, label: str, said: str
+    ) -> None:
         """Report all but the first of some hosts: a site has one such thing."""
         found, *others = names
         for name in others:
@@ -111,17 +118,17 @@ class Draft:
             self.skip(value.place, variable, why, remedy)
         return not why
 
-    def skip(self, place: Place | None, what: str, why: str, remedy: str) -> None:
+    def skip(self, place: FileLine | None, what: str, why: str, remedy: str) -> None:
         """Report what could not be translated."""
-        self.findings.append(Finding(Kind.NOT_TRANSLATED, place, what, why, remedy))
+        self.findings.append(Notice(NoticeKind.NOT_TRANSLATED, place, what, why, remedy))
 
-    def to_do(self, place: Place | None, what: str, why: str, remedy: str) -> None:
+    def to_do(self, place: FileLine | None, what: str, why: str, remedy: str) -> None:
         """Report what is left for the operator to do."""
-        self.findings.append(Finding(Kind.TO_DO, place, what, why, remedy))
+        self.findings.append(Notice(NoticeKind.TO_DO, place, what, why, remedy))
 
-    def not_needed(self, place: Place, what: str, why: str) -> None:
+    def not_needed(self, place: FileLine, what: str, why: str) -> None:
         """Report what has no counterpart and needs none."""
-        self.findings.append(Finding(Kind.NOT_NEEDED, place, what, why))
+        self.findings.append(Notice(NoticeKind.NOT_NEEDED, place, what, why))
 
     def drop(self, complaints: list[str]) -> bool:
         """Remove and report a field that a complaint is about, or the nearest one that encloses it.
@@ -140,9 +147,9 @@ class Draft:
                 return True
         return False
 
-    def told(self) -> tuple[Finding, ...]:
+    def told(self) -> tuple[Notice, ...]:
         """Return the findings, each once; those to do come first."""
-        order = list(Kind)
+        order = list(NoticeKind)
         once = dict.fromkeys(self.findings)
         return tuple(sorted(once, key=lambda finding: order.index(finding.kind)))
 
@@ -153,7 +160,7 @@ class Draft:
         return section
 
 
-def settle(draft: Draft) -> str:
+def settle(draft: SiteDraft) -> str:
     """Return the text of site.yaml, which is valid; fields that are refused are removed and reported.
 
     :raises InvalidSite: if a field is refused that comes from no file.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from warnings import catch_warnings
 
 from fabric_direct.errors import Refused
-from fabric_direct.migration.inventory import Inventory
-from fabric_direct.migration.values import Place, Value
+from fabric_direct.migration.inventory import AnsibleInventory
+from fabric_direct.migration.values import FileLine, Value
 
 _SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
 _PORT = re.compile(r"([^:]*[^:\]]|.*\])?:(\d+)")
@@ -27,14 +27,14 @@ _PORT = re.compile(r"([^:]*[^:\]]|.*\])?:(\d+)")
 @dataclass(frozen=True)
 class _Line:
     text: str
-    place: Place
+    place: FileLine
 
     def refusal(self, what: str) -> Refused:
         """Return the error; it omits the line's text, which may contain a password."""
         return Refused(f"{self.place}: {what}")
 
 
-def read(text: str, file: str, into: Inventory) -> None:
+def read(text: str, file: str, into: AnsibleInventory) -> None:
     """Add the content of a file to an inventory.
 
     :raises Refused: if a line is not valid in an inventory; the message names it.
@@ -51,7 +51,7 @@ def read(text: str, file: str, into: Inventory) -> None:
 def _lines(text: str, file: str) -> Iterator[_Line]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and line.strip()[0] not in "#;":
-            yield _Line(line.strip(), Place(file, number))
+            yield _Line(line.strip(), FileLine(file, number))
 
 
 def _section(line: _Line) -> tuple[str, str]:
@@ -64,7 +64,7 @@ def _section(line: _Line) -> tuple[str, str]:
     return found[1], part
 
 
-def _hosts(line: _Line, group: str, into: Inventory) -> None:
+def _hosts(line: _Line, group: str, into: AnsibleInventory) -> None:
     pattern, *words = _words(line)
     name, port = _split_port(pattern)
     values = dict(_assignment(word, line) for word in words)
@@ -108,12 +108,12 @@ def _unquoted(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-def _variable(line: _Line, group: str, into: Inventory) -> None:
+def _variable(line: _Line, group: str, into: AnsibleInventory) -> None:
     name, value = _assignment(line.text, line)
     into.group(group, line.place).variables[name] = value
 
 
-def _child(line: _Line, group: str, into: Inventory) -> None:
+def _child(line: _Line, group: str, into: AnsibleInventory) -> None:
     words = _words(line)
     if len(words) != 1:
         raise line.refusal("must be the name of one group")

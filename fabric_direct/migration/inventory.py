@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from fabric_direct.migration.values import Place, Value
+from fabric_direct.migration.values import FileLine, Value
 
 Variables = dict[str, Value]
 MOST = 4096
@@ -22,51 +22,51 @@ ROLES = {"worker": "workers?", "head": "heads?", "nso": "nso", "p4_switch": "p4[
 class Group:
     """A group: its own hosts, the groups in it, its variables."""
 
-    place: Place
+    place: FileLine
     hosts: list[str] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
     variables: Variables = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class InventoryHost:
     """A host, with its variables merged as Ansible does."""
 
     name: str
-    place: Place
+    place: FileLine
     """Where it is first named."""
     variables: Variables
 
-    def place_of(self, variable: str) -> Place:
+    def place_of(self, variable: str) -> FileLine:
         """Return where a variable is set; the host's own place if it is not set."""
         value = self.variables.get(variable)
         return value.place if value else self.place
 
 
 @dataclass
-class Inventory:
+class AnsibleInventory:
     """The content of all files of an inventory."""
 
-    place: Place | None = None
+    place: FileLine | None = None
     """The inventory itself."""
     groups: dict[str, Group] = field(default_factory=dict)
-    hosts: dict[str, Host] = field(default_factory=dict)
+    hosts: dict[str, InventoryHost] = field(default_factory=dict)
     """With the variables that are set beside their names alone."""
     group_vars: dict[str, Variables] = field(default_factory=dict)
     """From files beside the inventory; they override the group's variables in the inventory itself."""
     host_vars: dict[str, Variables] = field(default_factory=dict)
 
-    def group(self, name: str, place: Place) -> Group:
+    def group(self, name: str, place: FileLine) -> Group:
         """Return a group, made at its first mention."""
         return self.groups.setdefault(name, Group(place))
 
-    def add(self, group: Group, pattern: str, place: Place, variables: Variables) -> None:
+    def add(self, group: Group, pattern: str, place: FileLine, variables: Variables) -> None:
         """Add the hosts that a pattern stands for to a group.
 
         :raises ValueError: as :func:`expand` does.
         """
         for name in expand(pattern):
-            self.hosts.setdefault(name, Host(name, place, {})).variables.update(variables)
+            self.hosts.setdefault(name, InventoryHost(name, place, {})).variables.update(variables)
             group.hosts += [] if name in group.hosts else [name]
 
     def members(self, *groups: str) -> list[str]:
@@ -83,7 +83,7 @@ class Inventory:
         ending = re.compile(rf"(^|[_-]){ROLES[role]}$")
         return self.members(*filter(ending.search, self.groups))
 
-    def resolved(self, name: str) -> Host:
+    def resolved(self, name: str) -> InventoryHost:
         """Return a host with its variables."""
         return replace(self.hosts[name], variables=self.variables(name))
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fabric_direct.migration import cloud
-from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Host, Inventory
-from fabric_direct.migration.values import Place, as_bool, as_list, as_text
+from fabric_direct.migration.draft import SiteDraft
+from fabric_direct.migration.inventory import AnsibleInventory, InventoryHost
+from fabric_direct.migration.values import FileLine, as_bool, as_list, as_text
 
 PASSWORD_FILE = Path("/etc/fabric-direct/nso-password")
 """Where the operator writes the password."""
@@ -16,7 +16,7 @@ _YOURSELF = "write services.nso in site.yaml yourself: url, user, password_file,
 _JSONRPC = "/jsonrpc"
 
 
-def translate(inventory: Inventory, draft: Draft) -> None:
+def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     """Put the NSO into the draft; report it as missing if a resource type needs it."""
     found = inventory.of_role("nso")
     if found:
@@ -26,7 +26,7 @@ def translate(inventory: Inventory, draft: Draft) -> None:
         draft.skip(inventory.place, "NSO", "has no group whose name ends with 'nso'", _YOURSELF)
 
 
-def _controller(host: Host, draft: Draft) -> None:
+def _controller(host: InventoryHost, draft: SiteDraft) -> None:
     url = draft.read("url", host, _restconf, _YOURSELF)
     user = draft.read("username", host, as_text, _YOURSELF)
     if url and user:
@@ -51,7 +51,7 @@ def _restconf(content: object) -> str:
     return f"{url.removesuffix(_JSONRPC)}/restconf"
 
 
-def _differences(place: Place, draft: Draft) -> None:
+def _differences(place: FileLine, draft: SiteDraft) -> None:
     why = "RESTCONF is spoken there instead of JSON-RPC"
     draft.to_do(place, "services.nso.url", why, "enable restconf in NSO's ncs.conf if it is not")
     why = "NSO gets the numbers of FIM's burst_size as from fabric_am; no file says what they count"
@@ -62,7 +62,7 @@ def _differences(place: Place, draft: Draft) -> None:
     draft.to_do(place, "services.nso.burst_unit", why, remedy)
 
 
-def _verified(host: Host) -> bool:
+def _verified(host: InventoryHost) -> bool:
     value = host.variables.get("validate_certs")
     try:
         return value is not None and as_bool(value.content)

@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from fabric_direct.migration.draft import Draft
+from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.values import Fields, Value, as_text
 from fabric_direct.model.services import SERVICES
 
@@ -50,7 +50,7 @@ _WITHIN = {
 }
 
 
-def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
+def translate(name: str, value: Value, fields: Fields, draft: SiteDraft) -> None:
     """Put the driver of a resource type into the draft, and report playbooks without a counterpart.
 
     :raises Refused: if a section of playbooks is not a mapping.
@@ -62,7 +62,7 @@ def translate(name: str, value: Value, fields: Fields, draft: Draft) -> None:
         _type(name, value, draft)
 
 
-def _type(name: str, value: Value, draft: Draft) -> None:
+def _type(name: str, value: Value, draft: SiteDraft) -> None:
     label, playbook = f"playbooks.{name}", _file(value)
     kind, _, model = name.partition("_")
     types = _SERVICES if playbook in (_NSO, _AL2S) else _TYPES
@@ -82,7 +82,7 @@ def _type(name: str, value: Value, draft: Draft) -> None:
         _own(label, value, f"{'.'.join(path)}: {usual} does what fabric_am's playbook does", draft)
 
 
-def _within(label: str, value: Value, usual: str | None, draft: Draft) -> None:
+def _within(label: str, value: Value, usual: str | None, draft: SiteDraft) -> None:
     if not draft.usable(label, value, "decide what is meant") or _file(value) == usual:
         return
     if usual is None:
@@ -91,12 +91,12 @@ def _within(label: str, value: Value, usual: str | None, draft: Draft) -> None:
         _own(label, value, f"the handler does what fabric_am's {usual} does", draft)
 
 
-def _own(label: str, value: Value, instead: str, draft: Draft) -> None:
+def _own(label: str, value: Value, instead: str, draft: SiteDraft) -> None:
     why = f"{_file(value)} is not the playbook that fabric_am brings for it; {instead}"
     draft.skip(value.place, label, why, "check what your playbook does beyond that")
 
 
-def _not_served(label: str, value: Value, draft: Draft) -> None:
+def _not_served(label: str, value: Value, draft: SiteDraft) -> None:
     why = "is not served here"
     remedy = "leave the handler of this type as it is in the actor's configuration"
     draft.skip(value.place, label, why, remedy)

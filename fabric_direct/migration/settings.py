@@ -3,7 +3,7 @@
 from typing import Any
 
 from fabric_direct.migration import playbooks
-from fabric_direct.migration.draft import Convert, Draft
+from fabric_direct.migration.draft import Convert, SiteDraft
 from fabric_direct.migration.values import Fields, Value, as_bool, as_path, as_text
 
 _TAKEN: dict[str, tuple[tuple[str, ...], Convert[Any]]] = {
@@ -23,7 +23,7 @@ _NOT_NEEDED = {
 _SECTIONS = ("ansible", "runtime", "playbooks", "network")
 
 
-def translate(document: Fields, draft: Draft) -> None:
+def translate(document: Fields, draft: SiteDraft) -> None:
     """Put a handler's configuration into the draft.
 
     :raises Refused: if a section is not a mapping.
@@ -36,7 +36,7 @@ def translate(document: Fields, draft: Draft) -> None:
             _field(section, name, value, document, draft)
 
 
-def _field(section: str, name: str, value: Value, document: Fields, draft: Draft) -> None:
+def _field(section: str, name: str, value: Value, document: Fields, draft: SiteDraft) -> None:
     label = f"{section}.{name}"
     if label in _NOT_NEEDED:
         draft.not_needed(value.place, label, _NOT_NEEDED[label])
@@ -53,7 +53,7 @@ def _field(section: str, name: str, value: Value, document: Fields, draft: Draft
         _unknown(label, value, draft)
 
 
-def _images(images: Fields, draft: Draft) -> None:
+def _images(images: Fields, draft: SiteDraft) -> None:
     for name, user in images.values().items():
         draft.take(("images", name), f"runtime.images.{name}", user, _image)
 
@@ -62,6 +62,6 @@ def _image(user: object) -> dict[str, str]:
     return {"user": as_text(user)}
 
 
-def _unknown(label: str, value: Value, draft: Draft) -> None:
+def _unknown(label: str, value: Value, draft: SiteDraft) -> None:
     why = "is not read by fabric_am's VM, vNIC and network handlers"
     draft.skip(value.place, label, why, "check whether something of yours relies on it")

@@ -7,9 +7,9 @@ from pathlib import Path
 from fabric_direct.documents import read_text
 from fabric_direct.errors import Refused
 from fabric_direct.migration import ini, tree
-from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import Inventory, Variables
-from fabric_direct.migration.values import VAULT, Place, parse_document
+from fabric_direct.migration.draft import SiteDraft
+from fabric_direct.migration.inventory import AnsibleInventory, Variables
+from fabric_direct.migration.values import VAULT, FileLine, parse_document
 
 _YAML = (".yml", ".yaml", ".json")
 # Ansible ignores these in an inventory's directory.
@@ -18,7 +18,7 @@ _PASSED_TOO = (".retry", ".ini~", ".sample")
 _VARIABLES = ("group_vars", "host_vars")
 
 
-def read_inventory(path: Path, draft: Draft) -> Inventory:
+def read_inventory(path: Path, draft: SiteDraft) -> AnsibleInventory:
     """Return the content of all files of an inventory.
 
     Vaults and programs cannot be read; they are reported to the draft.
@@ -27,7 +27,7 @@ def read_inventory(path: Path, draft: Draft) -> Inventory:
     """
     if not path.exists():
         raise Refused(f"cannot read {path}", why="No such file or directory")
-    found = Inventory(Place(str(path)))
+    found = AnsibleInventory(FileLine(str(path)))
     for file in _files(path):
         _read(file, draft, found)
     base = path if path.is_dir() else path.parent
@@ -49,7 +49,7 @@ def _passed(path: Path) -> bool:
     return path.name.startswith(".") or path.name.endswith((*_PASSED, *_PASSED_TOO))
 
 
-def _read(path: Path, draft: Draft, into: Inventory) -> None:
+def _read(path: Path, draft: SiteDraft, into: AnsibleInventory) -> None:
     text = _text(path, draft)
     if not path.name.endswith(_YAML):
         ini.read(text, str(path), into)
@@ -66,20 +66,22 @@ def _read(path: Path, draft: Draft, into: Inventory) -> None:
 _INSTEAD = "write what `ansible-inventory --list --yaml` prints into a file, and give that instead"
 
 
-def _text(path: Path, draft: Draft) -> str:
+def _text(path: Path, draft: SiteDraft) -> str:
     """Return the text of a file; empty, and reported, if it is a vault or a program."""
     text = read_text(path, Refused)
     if text.startswith(VAULT):
         why = "is encrypted with ansible-vault: nothing of it was read"
-        draft.skip(Place(str(path)), "the file", why, f"read it with `ansible-vault view {path}`")
+        draft.skip(
+            FileLine(str(path)), "the file", why, f"read it with `ansible-vault view {path}`"
+        )
         return ""
     if text.startswith("#!") and os.access(path, os.X_OK):
-        draft.skip(Place(str(path)), "the file", "is a program, which is not run", _INSTEAD)
+        draft.skip(FileLine(str(path)), "the file", "is a program, which is not run", _INSTEAD)
         return ""
     return text
 
 
-def _beside(folder: Path, draft: Draft) -> dict[str, Variables]:
+def _beside(folder: Path, draft: SiteDraft) -> dict[str, Variables]:
     """Return the variables by group or host: of ``NAME``, ``NAME.yml``, or all files in ``NAME/``."""
     found: dict[str, Variables] = {}
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from fabric_direct.migration import cloud, workers
-from fabric_direct.migration.draft import Convert, Draft
-from fabric_direct.migration.inventory import Host, Inventory
+from fabric_direct.migration.draft import Convert, SiteDraft
+from fabric_direct.migration.inventory import AnsibleInventory, InventoryHost
 from fabric_direct.migration.values import as_list, as_text
 
 _PATH = "p4_switches"
 _YOURSELF = "write p4_switches in site.yaml yourself: ssh, ssh_key, user"
 
 
-def translate(inventory: Inventory, draft: Draft) -> None:
+def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     """Put the switches into the draft."""
     for name in inventory.of_role("p4_switch"):
         _switch(inventory.resolved(name), draft)
 
 
-def _switch(host: Host, draft: Draft) -> None:
+def _switch(host: InventoryHost, draft: SiteDraft) -> None:
     name, place = host.name, host.place
     user = draft.read("new_user", host, as_text, _YOURSELF)
     where = workers.login(f"{_PATH}.{name}", host, draft)
@@ -42,7 +42,7 @@ def _switch(host: Host, draft: Draft) -> None:
     cloud.others(host, {"new_user", *_GUARD}, "the login is in site.yaml", draft)
 
 
-def _guard(host: Host, draft: Draft) -> None:
+def _guard(host: InventoryHost, draft: SiteDraft) -> None:
     """Take what the firewall is to let in."""
     for variable, (field, convert) in _GUARD.items():
         draft.take((_PATH, host.name, field), variable, host.variables.get(variable), convert)

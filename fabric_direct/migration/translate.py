@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric_direct.migration import actor, al2s, cloud, nso, render, settings, switches, workers
-from fabric_direct.migration.draft import Draft, Finding, settle
-from fabric_direct.migration.inventory import Inventory
+from fabric_direct.migration.draft import Notice, SiteDraft, settle
+from fabric_direct.migration.inventory import AnsibleInventory
 from fabric_direct.migration.sources import read_inventory
 from fabric_direct.migration.values import Fields, read_document
 
@@ -38,7 +38,7 @@ class Migration:
     """The text of ``site.yaml``, valid for :func:`fabric_direct.site.config.load_site`."""
     clouds: str
     """The text of ``clouds.yaml``, without a password; empty if no cloud was found."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Notice, ...]
 
 
 def migrate(sources: Sources, secure: Path) -> Migration:
@@ -49,9 +49,11 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     :param secure: the ``secure.yaml`` in which the operator will write the cloud's password.
     :raises Refused: if a file cannot be read or is invalid; the message names file and line.
     """
-    draft = Draft(secure)
+    draft = SiteDraft(secure)
     config = read_document(sources.actor_config) if sources.actor_config else None
-    inventory = read_inventory(sources.inventory, draft) if sources.inventory else Inventory()
+    inventory = (
+        read_inventory(sources.inventory, draft) if sources.inventory else AnsibleInventory()
+    )
     draft.name = _name(config, inventory)
     for path in (sources.vm, sources.vnic, sources.net, sources.al2s, sources.switch):
         if path:
@@ -69,7 +71,7 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     return Migration(site, clouds, draft.told())
 
 
-def _name(config: Fields | None, inventory: Inventory) -> str:
+def _name(config: Fields | None, inventory: AnsibleInventory) -> str:
     """Return a name for the site: the actor's, or the common prefix of its heads and workers."""
     hosts = (*inventory.of_role("worker"), *inventory.of_role("head"))
     found = actor.name(config) if config else None

@@ -1,10 +1,10 @@
 """Read an inventory's file in YAML form: groups with ``hosts``, ``vars`` and ``children``."""
 
-from fabric_direct.migration.inventory import Group, Inventory
+from fabric_direct.migration.inventory import AnsibleInventory, Group
 from fabric_direct.migration.values import Fields
 
 
-def read(document: Fields, into: Inventory) -> None:
+def read(document: Fields, into: AnsibleInventory) -> None:
     """Add the content of a document to an inventory.
 
     :raises Refused: if it has another form; the message names the line.
@@ -13,7 +13,7 @@ def read(document: Fields, into: Inventory) -> None:
         _group(name, document.get(name), into)
 
 
-def _group(name: str, fields: Fields, into: Inventory) -> None:
+def _group(name: str, fields: Fields, into: AnsibleInventory) -> None:
     group = into.group(name, fields.place())
     unknown = fields.values().keys() - {"hosts", "vars", "children"}
     if unknown:
@@ -26,7 +26,7 @@ def _group(name: str, fields: Fields, into: Inventory) -> None:
         _group(child, fields.get("children", child), into)
 
 
-def _hosts(pattern: str, fields: Fields, group: Group, into: Inventory) -> None:
+def _hosts(pattern: str, fields: Fields, group: Group, into: AnsibleInventory) -> None:
     try:
         into.add(group, pattern, fields.place(), fields.values())
     except ValueError as error:

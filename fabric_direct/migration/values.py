@@ -18,7 +18,7 @@ _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class FileLine:
     """A line of a file."""
 
     file: str
@@ -34,7 +34,7 @@ class Value:
     """A value and its place; ``repr`` omits the content, which may be a secret."""
 
     content: Any = field(repr=False)
-    place: Place
+    place: FileLine
 
     @property
     def empty(self) -> bool:
@@ -144,9 +144,9 @@ class Fields:
             raise self.refusal("must be a list")
         return [Fields(self.tree, self.file, (*self.path, n)) for n in range(len(content or ()))]
 
-    def place(self, *names: str) -> Place:
+    def place(self, *names: str) -> FileLine:
         """Return where a field stands."""
-        return Place(self.file, self.tree.line((*self.path, *names)))
+        return FileLine(self.file, self.tree.line((*self.path, *names)))
 
     def refusal(self, what: str) -> Refused:
         """Return the error that says what is wrong here."""

@@ -5,8 +5,8 @@ from itertools import chain
 from urllib.parse import quote
 
 from fabric_direct.migration import al2s, cloud
-from fabric_direct.migration.draft import Draft
-from fabric_direct.migration.inventory import ROLES, Host, Inventory
+from fabric_direct.migration.draft import SiteDraft
+from fabric_direct.migration.inventory import ROLES, AnsibleInventory, InventoryHost
 from fabric_direct.migration.values import Value, as_path, as_text
 
 Names = tuple[str, ...]
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:]+(%[A-Za-z0-9._-]
 _HOST_KEYS = re.compile(r"\s*(-o\s*(StrictHostKeyChecking|UserKnownHostsFile)=\S+(\s+|$))*")
 
 
-def translate(inventory: Inventory, draft: Draft) -> None:
+def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     """Put the workers into the draft, and report groups of other hosts."""
     found = inventory.of_role("worker")
     for name in found:
@@ -39,7 +39,7 @@ def translate(inventory: Inventory, draft: Draft) -> None:
     _others(inventory, draft)
 
 
-def _worker(host: Host, draft: Draft) -> None:
+def _worker(host: InventoryHost, draft: SiteDraft) -> None:
     name, local = host.name, host.variables.get("ansible_connection")
     if local and local.content == "local":
         draft.put(("hosts", name), {"libvirt": "qemu:///system"}, host.place)
@@ -52,7 +52,7 @@ def _worker(host: Host, draft: Draft) -> None:
         _other(variable, value, draft)
 
 
-def _remote(host: Host, draft: Draft) -> None:
+def _remote(host: InventoryHost, draft: SiteDraft) -> None:
     label = f"hosts.{host.name}"
     where = login(label, host, draft)
     key = _plain(_KEY, label, host, draft)
@@ -69,7 +69,7 @@ def _remote(host: Host, draft: Draft) -> None:
         draft.to_do(host.place_of(user), "ansible_user", why, remedy)
 
 
-def login(label: str, host: Host, draft: Draft) -> str:
+def login(label: str, host: InventoryHost, draft: SiteDraft) -> str:
     """Return ``user@host:port`` of a host; empty, and reported, if it cannot be known.
 
     :param label: what it becomes in site.yaml: ``hosts.w1``.
@@ -84,7 +84,7 @@ def login(label: str, host: Host, draft: Draft) -> str:
     return where
 
 
-def _plain(names: Names, label: str, host: Host, draft: Draft) -> str | None:
+def _plain(names: Names, label: str, host: InventoryHost, draft: SiteDraft) -> str | None:
     """Return the value of a variable as text; empty if it is not set, None if it cannot be known."""
     variable = next((name for name in reversed(names) if name in host.variables), None)
     if not variable:
@@ -105,7 +105,7 @@ def _where(address: str, user: str, port: str) -> str:
     return f"{quote(user, safe='')}@{host}" + (f":{port}" if port else "")
 
 
-def _other(name: str, value: Value, draft: Draft) -> None:
+def _other(name: str, value: Value, draft: SiteDraft) -> None:
     """Report a variable that is not translated."""
     if name in _NOT_NEEDED:
         draft.not_needed(value.place, name, _NOT_NEEDED[name])
@@ -122,7 +122,7 @@ def _other(name: str, value: Value, draft: Draft) -> None:
         cloud.unread(name, value, draft)
 
 
-def _arguments(name: str, value: Value, draft: Draft) -> None:
+def _arguments(name: str, value: Value, draft: SiteDraft) -> None:
     if isinstance(value.content, str) and _HOST_KEYS.fullmatch(value.content):
         why = "host keys are checked, always"
         remedy = "name each worker's key in site.yaml: hosts: host_key, or confirm it by ssh"
@@ -132,7 +132,7 @@ def _arguments(name: str, value: Value, draft: Draft) -> None:
         draft.skip(value.place, name, "options of ssh are not taken over", remedy)
 
 
-def _others(inventory: Inventory, draft: Draft) -> None:
+def _others(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     """Report groups without workers, heads, NSO, AL2S and switches."""
     known = {*chain(*map(inventory.of_role, ROLES)), *al2s.hosts(inventory)}
     for name, group in inventory.groups.items():

@@ -72,7 +72,7 @@ class Known:
     """Hosts that have something of it."""
 
 
-class Placing:
+class SliverLocator:
     """The placement of one operation's sliver."""
 
     def __init__(self, site: Site, journal: Journal, claims: Claims, drivers_of: DriversOf) -> None:

@@ -53,14 +53,14 @@ from fabric_direct.model.services import SERVICES
 from fabric_direct.operations.late_calls import in_effect, named
 from fabric_direct.operations.locate import (
     Answer,
-    Placing,
     Share,
+    SliverLocator,
     named_host,
     none_named,
     refuse_elsewhere,
     refuse_unknown,
 )
-from fabric_direct.operations.outcomes import Refusals, failed, joined, reconciled, report
+from fabric_direct.operations.outcomes import HostRefusals, failed, joined, reconciled, report
 from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
 from fabric_direct.operations.stitches import SiteStitches
@@ -74,10 +74,10 @@ from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
 from fabric_direct.upkeep.drift import SiteDrift, site_drift
 from fabric_direct.upkeep.services import SiteServices, site_services
-from fabric_direct.upkeep.sweep.books import Books
+from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.sweeper import Sweeper
-from fabric_direct.upkeep.watch import Source
+from fabric_direct.upkeep.watch import WatchedSource
 
 log = logging.getLogger(__name__)
 _Around = Callable[[Flow, SliverRef, Deadline], Flow]
@@ -167,7 +167,7 @@ class Operations:
 
         A saved plan has one host: no other is tried.
         """
-        refusals = Refusals(0 if expected else self._site.placement.retries)
+        refusals = HostRefusals(0 if expected else self._site.placement.retries)
         chosen = expected.host if expected else None
         others = {host for host in self._site.hosts if chosen not in {None, host}}
         while True:
@@ -259,11 +259,11 @@ class Operations:
             raise outcome
         return _with_warnings(outcome, warnings)
 
-    def _placing(self, deadline: Deadline) -> Placing:
+    def _placing(self, deadline: Deadline) -> SliverLocator:
         def drivers_of(host: str) -> HostDrivers:
             return self._bounded(host, deadline)
 
-        return Placing(self._site, self._journal, self._claims, drivers_of)
+        return SliverLocator(self._site, self._journal, self._claims, drivers_of)
 
     def modify(
         self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver | None = None
@@ -932,7 +932,7 @@ class Operations:
     def sweeper(self, dry_runs: DryRuns) -> Sweeper:
         """Return what finds the things of slivers that nobody expects, as bounded as :meth:`placer`."""
         deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
-        books = Books(self._site, self._journal, self._claims)
+        books = LocalRecords(self._site, self._journal, self._claims)
         return Sweeper(self._site, books, dry_runs, lambda host: self._bounded(host, deadline))
 
     # --- what there is
@@ -956,17 +956,21 @@ class Operations:
 
         return site_drift(self._site, drivers_of, hosts)
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[WatchedSource, ...]:
         """Return what tells of changes: the cloud, each host's libvirt, and uplinks in VEPA mode."""
         cloud = [""] if self._cloud() else []
         hosts = {host: self._drivers_of(host) for host in self._site.hosts}
-        found = [Source("servers of the cloud", "", self._drivers_of(c).compute) for c in cloud]
+        found = [
+            WatchedSource("servers of the cloud", "", self._drivers_of(c).compute) for c in cloud
+        ]
         for host, drivers in hosts.items():
             domains = drivers.compute if not cloud else next(iter(drivers.devices.values()), None)
             if domains and (not cloud or self._site.passes_devices(host)):
-                found.append(Source(f"domains of {host}", host, domains))
+                found.append(WatchedSource(f"domains of {host}", host, domains))
             if drivers.uplink and any(entry.vepa for entry in self._site.hosts[host].devices):
-                found.append(Source(f"uplinks of {host}", host, drivers.uplink, uplinks=True))
+                found.append(
+                    WatchedSource(f"uplinks of {host}", host, drivers.uplink, uplinks=True)
+                )
         return tuple(found)
 
     def servers(self) -> tuple[Server, ...]:

@@ -109,7 +109,7 @@ def reconciled(
     return outcome.model_copy(update={"status": status, "error": report(error)})
 
 
-class Refusals:
+class HostRefusals:
     """The hosts that refused a sliver, one after the other."""
 
     def __init__(self, retries: int) -> None:

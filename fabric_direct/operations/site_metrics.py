@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from fabric_direct.calls import forks, metrics
-from fabric_direct.calls.metrics import Reading
+from fabric_direct.calls.metrics import Measurement
 from fabric_direct.drivers.contract import HostDevice
 from fabric_direct.engine.run import Event
 from fabric_direct.handlers import registry
@@ -54,14 +54,14 @@ class Load:
         self._known: set[tuple[str, str]] = set()
         """Operation and type; what was there once is there with 0 afterwards."""
 
-    def readings(self, asked: Iterable[Asked]) -> Iterator[Reading]:
+    def readings(self, asked: Iterable[Asked]) -> Iterator[Measurement]:
         """Yield the counts of what was asked for and has not ended."""
         now = Counter(((o.value, _type_of(sliver)), begun) for o, sliver, begun in asked)
         self._known.update(about for about, _ in now)
         for about in sorted(self._known):
             attributes = dict(zip(("operation", "type"), about, strict=True))
-            yield Reading(metrics.OPERATION_ACTIVE, now[about, True], attributes)
-            yield Reading(metrics.OPERATION_WAITING, now[about, False], attributes)
+            yield Measurement(metrics.OPERATION_ACTIVE, now[about, True], attributes)
+            yield Measurement(metrics.OPERATION_WAITING, now[about, False], attributes)
 
 
 class Survey:
@@ -78,9 +78,9 @@ class Survey:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._begun, self._looking = float("-inf"), False
-        self._last: tuple[Reading, ...] = ()
+        self._last: tuple[Measurement, ...] = ()
 
-    def readings(self, look: Callable[[], Iterable[Reading]]) -> tuple[Reading, ...]:
+    def readings(self, look: Callable[[], Iterable[Measurement]]) -> tuple[Measurement, ...]:
         """Return the last readings; begin to take new ones if these are old.
 
         :param look: takes them, in a thread of its own.
@@ -98,36 +98,36 @@ class Survey:
                 self._begun, self._looking = now, True
         return due
 
-    def _take(self, look: Callable[[], Iterable[Reading]]) -> None:
+    def _take(self, look: Callable[[], Iterable[Measurement]]) -> None:
         try:
             self._last = tuple(look())
         finally:
             self._looking = False
 
 
-def of_journal(unfinished: Sequence[Unfinished], now: datetime) -> Iterator[Reading]:
+def of_journal(unfinished: Sequence[Unfinished], now: datetime) -> Iterator[Measurement]:
     """Yield how many operations are unfinished, also where none is, and the age of the oldest."""
     ages = ((now - datetime.fromisoformat(entry.since)).total_seconds() for entry in unfinished)
-    yield Reading(metrics.OPERATION_OLDEST, max(ages, default=0.0))
+    yield Measurement(metrics.OPERATION_OLDEST, max(ages, default=0.0))
     counts = Counter(entry.operation for entry in unfinished)
     for operation in Operation:
         if operation not in {Operation.PLAN, Operation.PROBE, Operation.POA}:
             about = {"operation": operation.value}
-            yield Reading(metrics.OPERATION_UNFINISHED, counts[operation], about)
+            yield Measurement(metrics.OPERATION_UNFINISHED, counts[operation], about)
 
 
-def of_devices(found: Mapping[str, Devices]) -> Iterator[Reading]:
+def of_devices(found: Mapping[str, Devices]) -> Iterator[Measurement]:
     """Yield how many devices each host has, by type and state; of none for a host that is silent."""
     for host, devices in found.items():
         silent = isinstance(devices, Exception)
-        yield Reading(metrics.DEVICE_READABLE, int(not silent), {"host": host})
+        yield Measurement(metrics.DEVICE_READABLE, int(not silent), {"host": host})
         if not isinstance(devices, Exception):
             yield from _of_host(host, devices)
 
 
-def _of_host(host: str, devices: Iterable[HostDevice]) -> Iterator[Reading]:
+def _of_host(host: str, devices: Iterable[HostDevice]) -> Iterator[Measurement]:
     counts = Counter((each.type, each.state) for each in devices if each.type)
     for kind in sorted({kind for kind, _ in counts if kind}):
         for state in _STATES:
             about = {"host": host, "type": kind, "state": state.value}
-            yield Reading(metrics.DEVICE_COUNT, counts[kind, state], about)
+            yield Measurement(metrics.DEVICE_COUNT, counts[kind, state], about)

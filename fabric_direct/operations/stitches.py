@@ -13,7 +13,7 @@ from fabric_direct.handlers.vm.steps.stitches import HoldStitches, ReleaseStitch
 from fabric_direct.model import Operation, SliverRef
 from fabric_direct.model.references import Needs
 from fabric_direct.model.services import SERVICES
-from fabric_direct.operations.stitching import Node, Stitched, Stitching
+from fabric_direct.operations.stitching import Stitched, StitchedNode, Stitching
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.stitches import Stitch, Stitches
@@ -106,13 +106,13 @@ class SiteStitches:
             cache(lambda host: self._drivers_of(host, deadline)),
         )
 
-    def _node(self, sliver_id: str, deadline: Deadline) -> Node | None:
+    def _node(self, sliver_id: str, deadline: Deadline) -> StitchedNode | None:
         host = self._host_of(SliverRef(id=sliver_id), deadline)
         drivers = self._drivers_of(host, deadline)
         server = drivers.compute.find(sliver_id)
         if server is None or server.unfinished or self._begun(sliver_id):
             return None
-        return Node(server, drivers)
+        return StitchedNode(server, drivers)
 
     def _service(self, sliver_id: str, deadline: Deadline) -> Service | None:
         drivers = self._drivers_of(next(iter(self._site.hosts), ""), deadline)

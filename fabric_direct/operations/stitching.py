@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class StitchedNode:
     """A node that is there."""
 
     server: Server
@@ -121,7 +121,7 @@ class Stitching:
     def __init__(
         self,
         site: Site,
-        node: Callable[[str], Node | None],
+        node: Callable[[str], StitchedNode | None],
         service: Callable[[str], Service | None],
         drivers_of: Callable[[str], HostDrivers],
     ) -> None:
@@ -280,7 +280,7 @@ class Stitching:
             end = self._device_end(node, found, attach.interface, interfaces[attach.interface])
         return replace(end, users=named_by(node.server.stamp.sliver))
 
-    def _vnic_end(self, node: Node, vnic: VNic) -> _NodeEnd:
+    def _vnic_end(self, node: StitchedNode, vnic: VNic) -> _NodeEnd:
         ports = {port.component: port for port in node.drivers.network.ports(node.server.sliver)}
         if vnic.id not in ports:
             raise _absent(f"port of {vnic.id}", "component")
@@ -293,7 +293,9 @@ class Stitching:
         why = f"network {port.network} is no switch, and no VLAN of an uplink"
         raise InvalidSliver("is at no port of a switch", field="component", why=why)
 
-    def _device_end(self, node: Node, component: Any, index: int, interface: Interface) -> _NodeEnd:
+    def _device_end(
+        self, node: StitchedNode, component: Any, index: int, interface: Interface
+    ) -> _NodeEnd:
         if index >= len(component.bdf):
             raise InvalidSliver("has no function of its own", field="interface")
         address = component.bdf[index]
@@ -419,7 +421,7 @@ def _uplink(drivers: HostDrivers, address: PciAddress | None) -> str | None:
     return next((d.uplink for d in drivers.functions() if d.address == address), None)
 
 
-def _mac(node: Node, component: PciComponent, address: PciAddress) -> str | None:
+def _mac(node: StitchedNode, component: PciComponent, address: PciAddress) -> str | None:
     plugged = node.drivers.device(component).plugged(tenant_of(node.drivers, node.server))
     return next((device.mac for device in plugged if device.host_address == address), None)
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from fabric_direct.page.watching import Books, UnderWay, Watching
+from fabric_direct.page.watching import OperationUnderWay, StateView, Watching
 
 _TICK = 1.0
 """Seconds between two looks at what is known."""
@@ -61,7 +61,7 @@ class Events:
 
 
 def _events(watching: Watching) -> tuple[str, ...]:
-    books = watching.books.latest.value or Books()
+    books = watching.books.latest.value or StateView()
     operations = [_data(each) for each in books.under_way]
     return (
         f"event: operations\ndata: {json.dumps(operations)}\n\n",
@@ -69,7 +69,7 @@ def _events(watching: Watching) -> tuple[str, ...]:
     )
 
 
-def _data(each: UnderWay) -> dict[str, Any]:
+def _data(each: OperationUnderWay) -> dict[str, Any]:
     """Return an operation that is under way, for programs."""
     return {
         "sliver": each.record.subject,

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from fabric_direct.drivers.contract import HostDevice, Server
 from fabric_direct.model import DeviceState, State
-from fabric_direct.page.readings import Reading
-from fabric_direct.page.watching import Books, Look, UnderWay, Watching
+from fabric_direct.page.readings import CachedReading
+from fabric_direct.page.watching import Look, OperationUnderWay, StateView, Watching
 from fabric_direct.upkeep.services import SiteServices
 
 SLIVER_STATES = tuple(state.value for state in State if state is not State.ABSENT)
@@ -107,7 +107,7 @@ class Overview:
     slivers: tuple[SliverRow, ...]
     """Those that need attention first, then by id."""
     devices: tuple[DeviceRow, ...]
-    books: Books
+    books: StateView
     concerns: tuple[Concern, ...]
     waiting: bool
     """Whether something has never been read: what is shown is not all there is."""
@@ -162,8 +162,8 @@ def overview(watching: Watching) -> Overview:
         for host, reading in known.items()
         for device in _look(reading).devices
     )
-    books = watching.books.latest.value or Books()
-    several: list[Reading[Any]] = [
+    books = watching.books.latest.value or StateView()
+    several: list[CachedReading[Any]] = [
         *known.values(),
         watching.services.latest,
         *([cloud] if cloud else []),
@@ -173,11 +173,11 @@ def overview(watching: Watching) -> Overview:
     return Overview(rows, slivers, devices, books, concerns, waiting)
 
 
-def _look(reading: Reading[Look]) -> Look:
+def _look(reading: CachedReading[Look]) -> Look:
     return reading.value or Look()
 
 
-def _cloud(watching: Watching) -> Reading[Look] | None:
+def _cloud(watching: Watching) -> CachedReading[Look] | None:
     """Return what is known of a cloud's servers; None where there is no cloud."""
     if not (watching.cloud and watching.compared):
         return None
@@ -196,7 +196,7 @@ def _counted(states: Iterator[str], order: Collection[str]) -> dict[str, int]:
 
 
 def _host_rows(
-    watching: Watching, known: Mapping[str, Reading[Look]], cloud: Reading[Look] | None
+    watching: Watching, known: Mapping[str, CachedReading[Look]], cloud: CachedReading[Look] | None
 ) -> Iterator[HostRow]:
     on = Counter(server.host for server in _look(cloud).servers) if cloud else None
     for name, reading in known.items():
@@ -216,7 +216,7 @@ def _host_rows(
         yield HostRow(name, NOT_ASKED, "", "", (on or Counter())[name], {}, None)
 
 
-def _state(reading: Reading[Look], now: float) -> str:
+def _state(reading: CachedReading[Look], now: float) -> str:
     if reading.error:
         return SILENT
     late = reading.asked is not None and now - reading.asked > _SLOW
@@ -227,7 +227,7 @@ def _state(reading: Reading[Look], now: float) -> str:
 
 
 def _sliver_rows(
-    watching: Watching, known: Mapping[str, Reading[Look]], cloud: Reading[Look] | None
+    watching: Watching, known: Mapping[str, CachedReading[Look]], cloud: CachedReading[Look] | None
 ) -> Iterator[SliverRow]:
     looks = [("", cloud)] if cloud else list(known.items())
     compared = watching.compared is None or watching.compared.latest.value is not None
@@ -241,7 +241,7 @@ def _sliver_rows(
     yield from sorted(rows, key=lambda row: (not row.wrong, row.id))
 
 
-def _of_look(host: str, reading: Reading[Look]) -> Iterator[SliverRow]:
+def _of_look(host: str, reading: CachedReading[Look]) -> Iterator[SliverRow]:
     unlike = dict(_look(reading).differences)
     for server in _look(reading).servers:
         stamped = server.stamp.sliver
@@ -271,7 +271,7 @@ def _concerns(
     slivers: Collection[SliverRow],
     devices: Collection[DeviceRow],
     watching: Watching,
-    cloud: Reading[Look] | None,
+    cloud: CachedReading[Look] | None,
 ) -> Iterator[Concern]:
     if cloud and cloud.error:
         yield Concern(f"The cloud does not answer: {cloud.error}")
@@ -282,7 +282,7 @@ def _concerns(
         yield Concern(f"The state directory cannot be read: {error}")
     for host in hosts:
         yield from _of_host(host)
-    yield from _of_operations(watching.books.latest.value or Books())
+    yield from _of_operations(watching.books.latest.value or StateView())
     for sliver in (row for row in slivers if row.wrong):
         unlike = "; ".join(sliver.differences)
         state = f"is in state {sliver.state}" if sliver.state == State.ERROR else "differs"
@@ -293,7 +293,7 @@ def _concerns(
         yield Concern(text, host_link(row.host))
 
 
-def _of_services(reading: Reading[SiteServices]) -> Iterator[Concern]:
+def _of_services(reading: CachedReading[SiteServices]) -> Iterator[Concern]:
     if reading.error:
         yield Concern(f"Network services cannot be read: {reading.error}")
     for types, error in reading.value.silent.items() if reading.value else ():
@@ -307,7 +307,7 @@ def _of_host(host: HostRow) -> Iterator[Concern]:
         yield Concern(f"Host {host.name} answers in part: {host.why}", host.link)
 
 
-def _of_operations(books: Books) -> Iterator[Concern]:
+def _of_operations(books: StateView) -> Iterator[Concern]:
     works = {each.record.subject for each in books.under_way if each.works}
     for entry in books.unfinished:
         sliver = str(entry.sliver["id"])
@@ -319,6 +319,6 @@ def _of_operations(books: Books) -> Iterator[Concern]:
 # --- one host, one sliver
 
 
-def under_way(books: Books, sliver: str) -> UnderWay | None:
+def under_way(books: StateView, sliver: str) -> OperationUnderWay | None:
     """Return the operation that is under way on a sliver, if any."""
     return next((each for each in books.under_way if each.record.subject == sliver), None)

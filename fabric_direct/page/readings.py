@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class CachedReading(Generic[T]):
     """What is known of the answers to a question."""
 
     value: T | None = None
@@ -51,7 +51,7 @@ class SharedReading(Generic[T]):
         self._ask, self._every, self._limiter, self._clock = ask, every, limiter, clock
         self._due = float("-inf")
         self._task: asyncio.Task[None] | None = None
-        self.latest: Reading[T] = Reading()
+        self.latest: CachedReading[T] = CachedReading()
         self.version = 0
         """Counts the answers that were other ones than those before."""
 
@@ -81,9 +81,9 @@ class SharedReading(Generic[T]):
         before = self.latest
         if isinstance(answer, Exception):
             said = str(answer) or type(answer).__name__
-            self.latest = Reading(before.value, before.at, said)
+            self.latest = CachedReading(before.value, before.at, said)
         else:
-            self.latest = Reading(answer, self._clock())
+            self.latest = CachedReading(answer, self._clock())
         same = (before.value, before.error) == (self.latest.value, self.latest.error)
         self.version += not same
 

@@ -16,7 +16,7 @@ from fabric_direct.page.sessions import accepted_tokens
 from fabric_direct.page.watching import Watching, limited
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving.access import refuse_open
-from fabric_direct.serving.listening import Server, address, base_url, bound, configured
+from fabric_direct.serving.listening import UvicornServer, address, base_url, bound, configured
 from fabric_direct.site.config import Site, TlsSettings
 
 _CONNECTIONS = 300
@@ -100,7 +100,7 @@ class PageServer:
         self._server.end()
 
 
-class _Server(Server):
+class _Server(UvicornServer):
     """A server whose streams of events end when it does."""
 
     def __init__(self, config: uvicorn.Config, events: Events) -> None:

@@ -43,7 +43,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class OperationUnderWay:
     """An operation that has begun and not ended."""
 
     record: Record
@@ -63,10 +63,10 @@ class UnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class StateView:
     """What the state directory says: in the order of time, the oldest first."""
 
-    under_way: tuple[UnderWay, ...] = ()
+    under_way: tuple[OperationUnderWay, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     """Operations that left something, or whose process was killed."""
     history: tuple[Record, ...] = ()
@@ -100,7 +100,7 @@ class Watching:
         self._some: dict[tuple[str, str], SharedReading[Any]] = {}
         self._trail = AuditTrail(self.site.state_dir, self.site.history * 1024)
         self._repairs = History(self.site.state_dir, self.site.watch.history * 1024)
-        self._read = Books()
+        self._read = StateView()
         self._marks: tuple[tuple[int, int], ...] = ()
 
     def _shared(self, ask: Callable[[], T]) -> SharedReading[T]:
@@ -182,23 +182,23 @@ class Watching:
             raise DriverError(outcome.error.message)
         return outcome.observed
 
-    def _read_books(self) -> Books:
+    def _read_books(self) -> StateView:
         marks = (self._trail.mark(), self._repairs.mark())
         if marks != self._marks:  # the files may be long
             notes = tuple(self._repairs.notes())
-            self._read = Books(history=self._trail.records(), repairs=notes)
+            self._read = StateView(history=self._trail.records(), repairs=notes)
             self._marks = marks
         begun = map(self._under_way, _not_ended(self._read.history))
         unfinished = self._processor.unfinished()
         return replace(self._read, under_way=tuple(filter(None, begun)), unfinished=unfinished)
 
-    def _under_way(self, record: Record) -> UnderWay | None:
+    def _under_way(self, record: Record) -> OperationUnderWay | None:
         """Return an operation on a sliver that has not ended; what is about devices is short."""
         if not record.type:
             return None
         works = is_held(sliver_lock(self.site.state_dir, record.subject))
         steps = self._processor.steps_under_way(record.subject) if works else ()
-        return UnderWay(record, works, steps)
+        return OperationUnderWay(record, works, steps)
 
 
 def limited(site: Site) -> Site:

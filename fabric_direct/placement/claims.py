@@ -45,7 +45,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class HostClaim:
     """The capacity that a sliver will use on a host."""
 
     sliver: str
@@ -66,14 +66,14 @@ class Book:
         """Use the connection of a transaction."""
         self._db, self._lifetime, self._clock = db, lifetime, clock
 
-    def since(self, moment: float) -> tuple[Claim, ...]:
+    def since(self, moment: float) -> tuple[HostClaim, ...]:
         """Return the claims that a reading of the hosts that began at ``moment`` may have missed.
 
         :param moment: seconds since the epoch.
         """
         return tuple(map(_claim, self._db.execute(_SINCE, (moment,))))
 
-    def take(self, claims: Iterable[Claim]) -> None:
+    def take(self, claims: Iterable[HostClaim]) -> None:
         """Store claims; they replace earlier claims of the same slivers."""
         until = self._clock() + self._lifetime
         for claim in claims:
@@ -109,7 +109,7 @@ class Claims:
         with self._database.changing() as db:
             yield Book(db, self._lifetime, self._clock)
 
-    def since(self, moment: float) -> tuple[Claim, ...]:
+    def since(self, moment: float) -> tuple[HostClaim, ...]:
         """Return what :meth:`Book.since` does, without a lock."""
         return tuple(map(_claim, self._database.rows(_SINCE, moment)))
 
@@ -128,7 +128,7 @@ class Claims:
 
     def remember(self, sliver: str, host: str) -> None:
         """Remember the host of a sliver that names it; nothing is claimed there."""
-        nothing = Claim(sliver, host, 0, 0, 0)
+        nothing = HostClaim(sliver, host, 0, 0, 0)
         with self._database.changing() as db:
             Book(db, lifetime=0, clock=lambda: 0.0).take([nothing])
 
@@ -147,36 +147,36 @@ class Claims:
         return str(rows[0][0]) if rows else None
 
 
-def claim_of(request: Request, choice: Choice) -> Claim:
+def claim_of(request: Request, choice: Choice) -> HostClaim:
     """Return the claim of an instance on the host that was chosen for it."""
     size = request.needs.capacities
     devices = tuple(address for chosen in choice.devices.values() for address in chosen)
-    return Claim(
+    return HostClaim(
         *(request.id, choice.host, size.core, size.ram, size.disk),
         devices=devices,
         owner=request.needs.owner,
     )
 
 
-def _claim(row: tuple[Any, ...]) -> Claim:
+def _claim(row: tuple[Any, ...]) -> HostClaim:
     sliver, host, owner, cores, ram, disk, devices, _until = row
     addresses = tuple(map(PciAddress.parse, json.loads(devices)))
-    return Claim(sliver, host, cores, ram, disk, addresses, owner)
+    return HostClaim(sliver, host, cores, ram, disk, addresses, owner)
 
 
-def depleted(hosts: Sequence[HostState], claims: Iterable[Claim]) -> tuple[HostState, ...]:
+def depleted(hosts: Sequence[HostState], claims: Iterable[HostClaim]) -> tuple[HostState, ...]:
     """Return the hosts without what is claimed.
 
     The size of a sliver that is visible on its host is not subtracted again. Its claimed devices are
     always removed: they may be attached after the server becomes visible.
     """
-    by_host: dict[str, list[Claim]] = defaultdict(list)
+    by_host: dict[str, list[HostClaim]] = defaultdict(list)
     for claim in claims:
         by_host[claim.host].append(claim)
     return tuple(_without(host, by_host[host.name]) for host in hosts)
 
 
-def _without(host: HostState, claims: Sequence[Claim]) -> HostState:
+def _without(host: HostState, claims: Sequence[HostClaim]) -> HostState:
     if not claims:
         return host
     unseen = [claim for claim in claims if claim.sliver not in host.slivers]

@@ -24,7 +24,7 @@ LOCAL, REMOTE = 10, 20
 Devices = tuple[DeviceNeed, ...]
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """A kind of devices."""
 
     type: str
@@ -205,11 +205,11 @@ def _places(ids: Sequence[int], devices: Iterable[FreeDevice]) -> list[int]:
 
 def _kinds(
     devices: Iterable[FreeDevice], needs: Sequence[DeviceNeed]
-) -> tuple[tuple[Kind, ...], NDArray[np.int64]]:
+) -> tuple[tuple[DeviceKind, ...], NDArray[np.int64]]:
     uplinks = {need.uplink for need in needs if need.uplink is not None}
     vepa = any(need.vepa for need in needs)
     each = [
-        Kind(
+        DeviceKind(
             device.type,
             device.model or "",
             device.uplink if device.uplink in uplinks else "",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fabric_direct.drivers.contract import HostDevice, HostDrivers, HostInventory
 from fabric_direct.errors import FabricDirectError, NotFound
 from fabric_direct.model import DeviceState, NodeSliver
-from fabric_direct.placement.claims import Claim, depleted
+from fabric_direct.placement.claims import HostClaim, depleted
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
 from fabric_direct.site.config import Host, Site
 
@@ -41,7 +41,7 @@ class Inventory:
         return {sliver: host.name for host in self.hosts for sliver in host.slivers}
 
     def depleted(
-        self, claims: Iterable[Claim], but: Iterable[NodeSliver] = ()
+        self, claims: Iterable[HostClaim], but: Iterable[NodeSliver] = ()
     ) -> tuple[HostState, ...]:
         """Return the hosts without what is claimed, ignoring the claims of the slivers ``but``."""
         own = {sliver.id for sliver in but}

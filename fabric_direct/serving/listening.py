@@ -15,7 +15,7 @@ GRACE = 30
 """Seconds to finish running requests at shutdown."""
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn's server with other signal handling.
 
     Any second signal ends it at once, and captured signals are not raised again after the end.

@@ -34,7 +34,7 @@ from fabric_direct.model import (
     Trait,
 )
 from fabric_direct.model.networks import SiteNetwork
-from fabric_direct.site.services import BurstUnit, ServiceSettings, Switch, SwitchPort
+from fabric_direct.site.services import BurstUnit, ServiceSettings, SwitchPort, SwitchSettings
 
 DriverName = Name
 M = TypeVar("M", bound=BaseModel)
@@ -349,7 +349,7 @@ class MetricsSettings(Frozen):
     while nobody collects."""
 
 
-class FakeHost(Frozen):
+class FakeHostSettings(Frozen):
     """A host in memory."""
 
     cores: Annotated[int, Field(ge=1)] = 64
@@ -371,7 +371,7 @@ class FakeSettings(Frozen):
     """Seconds that each call takes."""
     keep: bool = False
     """Whether what is made stays when the process ends, in ``<state_dir>/fake.sqlite``."""
-    hosts: dict[Name, FakeHost] = {}
+    hosts: dict[Name, FakeHostSettings] = {}
     """The hosts by name; others have the defaults."""
 
 
@@ -405,7 +405,7 @@ class Site(Frozen):
     """Workers by name. If absent, this machine; with a cloud, none: only the cloud knows them then."""
     images: dict[ImageName, ImageSettings] = {}
     networks: dict[Name, SiteNetwork] = {}
-    switches: dict[Name, Switch] = {}
+    switches: dict[Name, SwitchSettings] = {}
     """The switches of network services, by name."""
     p4_switches: dict[Name, P4Switch] = {}
     """The switches that are given away whole, by name."""
@@ -452,7 +452,7 @@ class Site(Frozen):
         switch = self.switches.get(device or "")
         return switch.ports.get(port or "") if switch else None
 
-    def switches_of(self, driver: str | None = None) -> dict[str, Switch]:
+    def switches_of(self, driver: str | None = None) -> dict[str, SwitchSettings]:
         """Return the switches that a driver serves, by name; all if none is given."""
         return {n: s for n, s in self.switches.items() if driver in {None, s.driver}}
 
@@ -499,7 +499,7 @@ class Site(Frozen):
 
     def passes_devices(self, name: str) -> bool:
         """Return whether a worker has devices for passthrough: allowed ones, or in-memory ones."""
-        fake = self.fake.hosts.get(name, FakeHost())
+        fake = self.fake.hosts.get(name, FakeHostSettings())
         return bool(self.host(name).devices or fake.gpus or fake.vfs)
 
 

@@ -81,7 +81,7 @@ class Routing(Frozen):
     """The gateway of all ``FABNetv4Ext``, with prefix length."""
 
 
-class Switch(Frozen):
+class SwitchSettings(Frozen):
     """A switch whose ports services are connected to."""
 
     driver: Name = "ovs"

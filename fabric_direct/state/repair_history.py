@@ -7,7 +7,7 @@ from fabric_direct.model import Frozen
 from fabric_direct.state.line_file import LineFile
 
 
-class Did(StrEnum):
+class RepairResult(StrEnum):
     """What a watcher did, or noticed."""
 
     REPAIRED = "repaired"
@@ -25,7 +25,7 @@ class Note(Frozen):
 
     at: str
     """In UTC, ISO 8601."""
-    did: Did
+    did: RepairResult
     subject: str
     """The sliver, the uplink (``host/link``), or the host or cloud that is listened to."""
     cause: str = ""

@@ -14,7 +14,7 @@ Subnet = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ServiceClaim:
     """One thing that a service holds."""
 
     kind: str
@@ -34,7 +34,7 @@ class Claim:
         """The device of a VLAN; empty of what is on none."""
         return self.key.rpartition(" of ")[2] if self.kind == "VLAN" else ""
 
-    def clashes(self, other: "Claim") -> bool:
+    def clashes(self, other: "ServiceClaim") -> bool:
         """Return whether both cannot be held at once by different services."""
         if self.kind != other.kind:
             return False
@@ -48,7 +48,7 @@ class Claim:
         return f"{self.kind} {self.key}"
 
 
-def resolved(site: Site, service: NetworkService, held: Sequence[Claim]) -> NetworkService:
+def resolved(site: Site, service: NetworkService, held: Sequence[ServiceClaim]) -> NetworkService:
     """Return the service with what it leaves open: what it holds already, or what is free.
 
     :param held: what all services hold.
@@ -59,17 +59,19 @@ def resolved(site: Site, service: NetworkService, held: Sequence[Claim]) -> Netw
     return _Choice(site, service, held).made()
 
 
-def claims_of(service: NetworkService) -> Iterator[Claim]:
+def claims_of(service: NetworkService) -> Iterator[ServiceClaim]:
     """Yield what a service needs, as far as it is chosen."""
     if isinstance(service, FabNet) and service.own_subnet and service.gateway:
-        yield Claim("subnet", str(service.gateway.address.network), service.id, "")
+        yield ServiceClaim("subnet", str(service.gateway.address.network), service.id, "")
     for address in getattr(service, "public", ()):
-        yield Claim("address", str(address), service.id, "")
+        yield ServiceClaim("address", str(address), service.id, "")
     for interface in service.interfaces:
         if interface.device and interface.vlan != "auto":
-            yield Claim("VLAN", _vlan_key(interface, interface.tag), service.id, interface.id)
+            yield ServiceClaim(
+                "VLAN", _vlan_key(interface, interface.tag), service.id, interface.id
+            )
         if interface.address and interface.address.ip not in getattr(service, "public", ()):
-            yield Claim("address", str(interface.address.ip), service.id, interface.id)
+            yield ServiceClaim("address", str(interface.address.ip), service.id, interface.id)
 
 
 def _vlan_key(interface: ServiceInterface, vlan: int) -> str:
@@ -80,7 +82,7 @@ def _vlan_key(interface: ServiceInterface, vlan: int) -> str:
 class _Choice:
     """The choice of what one service leaves open."""
 
-    def __init__(self, site: Site, service: NetworkService, held: Sequence[Claim]) -> None:
+    def __init__(self, site: Site, service: NetworkService, held: Sequence[ServiceClaim]) -> None:
         self._site, self._service, self._held = site, service, held
         self._own = [c for c in held if c.sliver == service.id]
 
@@ -209,7 +211,7 @@ class _Choice:
                     field, why = self._field(claim, made), f"it is in use by sliver {held.sliver}"
                     raise Conflict(f"{claim} is taken", field=field, why=why)
 
-    def _field(self, claim: Claim, made: NetworkService) -> str:
+    def _field(self, claim: ServiceClaim, made: NetworkService) -> str:
         if not claim.part:
             return "gateway.address" if claim.kind == "subnet" else "public"
         ids = [interface.id for interface in made.interfaces]

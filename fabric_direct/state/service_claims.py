@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from fabric_direct.model.services import NetworkService
 from fabric_direct.site.config import Site
 from fabric_direct.state.database import Database
-from fabric_direct.state.service_choice import Claim, claims_of, resolved
+from fabric_direct.state.service_choice import ServiceClaim, claims_of, resolved
 
 S = TypeVar("S", bound=NetworkService)
 _TABLE = """
@@ -58,19 +58,19 @@ class ServiceClaims:
         self._changed()
         return made
 
-    def missing(self, service: NetworkService) -> tuple[Claim, ...]:
+    def missing(self, service: NetworkService) -> tuple[ServiceClaim, ...]:
         """Return what the service, once resolved, needs and does not hold."""
         held = self._all(*_near(service))
         needed = claims_of(resolved(self._site, service, held))
         return tuple(claim for claim in needed if claim not in held)
 
-    def surplus(self, service: NetworkService) -> tuple[Claim, ...]:
+    def surplus(self, service: NetworkService) -> tuple[ServiceClaim, ...]:
         """Return what the service holds and does not need."""
         held = self._all(*_near(service))
         needed = set(claims_of(resolved(self._site, service, held)))
         return tuple(c for c in held if c.sliver == service.id and c not in needed)
 
-    def of(self, sliver_id: str) -> tuple[Claim, ...]:
+    def of(self, sliver_id: str) -> tuple[ServiceClaim, ...]:
         """Return what a service holds."""
         return self._all("WHERE sliver = ?", sliver_id)
 
@@ -85,7 +85,7 @@ class ServiceClaims:
         """Return the services that hold anything."""
         return frozenset(claim.sliver for claim in self._all())
 
-    def release(self, claims: tuple[Claim, ...]) -> None:
+    def release(self, claims: tuple[ServiceClaim, ...]) -> None:
         """Release claims, as far as they are held."""
         with self._database.changing() as db:
             rows = [(c.kind, c.key, c.sliver) for c in claims]
@@ -94,7 +94,7 @@ class ServiceClaims:
             )
         self._changed()
 
-    def _all(self, *which: str) -> tuple[Claim, ...]:
+    def _all(self, *which: str) -> tuple[ServiceClaim, ...]:
         if not self._database.exists():
             return ()
         with self._database.reading() as db:
@@ -112,7 +112,7 @@ def _near(service: NetworkService) -> tuple[str, ...]:
     return where, service.id, *places
 
 
-def _select(db: sqlite3.Connection, where: str = "", *values: str) -> tuple[Claim, ...]:
+def _select(db: sqlite3.Connection, where: str = "", *values: str) -> tuple[ServiceClaim, ...]:
     columns = "SELECT kind, key, sliver, part FROM service_claim"
     rows = db.execute(f"{columns} {where} ORDER BY kind, key", values)
-    return tuple(Claim(*row) for row in rows)
+    return tuple(ServiceClaim(*row) for row in rows)

@@ -14,7 +14,7 @@ from fabric_direct.topology.values import (
     Bus,
     Function,
     HostTopology,
-    NumaNode,
+    NumaBuses,
     Slot,
 )
 
@@ -53,7 +53,7 @@ def _is_shown(device: HostDevice) -> bool:
     return bool(device.type or device.owner or not kind or kind.startswith(_WORTH))
 
 
-def _nodes(devices: Iterable[HostDevice]) -> Iterator[NumaNode]:
+def _nodes(devices: Iterable[HostDevice]) -> Iterator[NumaBuses]:
     """Yield the NUMA nodes by number; the devices on none come last."""
     by_address = {device.address: device for device in devices}
     vfs = {a for device in by_address.values() for a in device.function.virtual} & by_address.keys()
@@ -61,7 +61,7 @@ def _nodes(devices: Iterable[HostDevice]) -> Iterator[NumaNode]:
     for number, there in sorted(_by(alone, _numa).items()):
         buses = _by(there, lambda device: (device.address.domain, device.address.bus))
         of_node = tuple(_bus(those, by_address) for _, those in sorted(buses.items()))
-        yield NumaNode(number=None if number == _NOWHERE else number, buses=of_node)
+        yield NumaBuses(number=None if number == _NOWHERE else number, buses=of_node)
 
 
 _NOWHERE = 1 << 31

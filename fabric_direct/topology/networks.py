@@ -8,7 +8,7 @@ from fabric_direct.model import ObservedInterface
 from fabric_direct.model.references import interfaces_of
 from fabric_direct.model.services import NetworkService, ServiceInterface
 from fabric_direct.site.config import Site
-from fabric_direct.topology.values import Interface, Join, Network
+from fabric_direct.topology.values import Join, Network, ServiceConnection
 from fabric_direct.upkeep.services import SiteService, SiteServices
 
 NETWORK = "network"
@@ -168,7 +168,9 @@ def _network(
     )
 
 
-def _interfaces(service: Service, ends: Mapping[str, tuple[str, str]]) -> Iterator[Interface]:
+def _interfaces(
+    service: Service, ends: Mapping[str, tuple[str, str]]
+) -> Iterator[ServiceConnection]:
     """Yield the interfaces as observed, with what the stamp says of their addresses."""
     seen = {interface.component: interface for interface in service.interfaces}
     wanted = {interface.id: interface for interface in _wanted(service)}
@@ -180,9 +182,9 @@ def _interfaces(service: Service, ends: Mapping[str, tuple[str, str]]) -> Iterat
 
 def _interface(
     name: str, seen: ObservedInterface | None, wanted: ServiceInterface | None
-) -> Interface:
+) -> ServiceConnection:
     values = {field: getattr(seen, field) for field in _OBSERVED} if seen else {}
-    return Interface(
+    return ServiceConnection(
         id=name,
         **values,
         mac=(seen.mac if seen else "") or None,

@@ -23,7 +23,7 @@ from fabric_direct.model.references import interfaces_of
 from fabric_direct.site.config import Site
 from fabric_direct.topology.networks import Joins, is_plain, joins, networks
 from fabric_direct.topology.reader import SiteReader
-from fabric_direct.topology.values import Device, Network, Nic, SliverTopology, Vm, Volume
+from fabric_direct.topology.values import AttachedVolume, Device, Network, Nic, SliverTopology, Vm
 from fabric_direct.upkeep.services import SiteServices
 
 UNKNOWN = "unknown"
@@ -247,10 +247,10 @@ def _device_of(component: PciComponent, seen: Observed | None) -> Device:
     )
 
 
-def _volume(storage: Storage, seen: Observed | None) -> Volume:
+def _volume(storage: Storage, seen: Observed | None) -> AttachedVolume:
     there = seen.volumes if seen else ()
     disk = next((each for each in there if each.component == storage.id), None)
-    return Volume(
+    return AttachedVolume(
         component=storage.id,
         size=(disk.size if disk else None) or storage.size,
         source=disk.source if disk else storage.volume or "",

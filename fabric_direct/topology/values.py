@@ -34,7 +34,7 @@ class Bus(Frozen):
     slots: tuple[Slot, ...]
 
 
-class NumaNode(Frozen):
+class NumaBuses(Frozen):
     """The buses whose devices are on one NUMA node."""
 
     number: int | None
@@ -61,7 +61,7 @@ class HostTopology(Frozen):
     maintenance: str | None = None
     silent: str = ""
     """Why its devices are not known; empty if they are."""
-    nodes: tuple[NumaNode, ...] = ()
+    nodes: tuple[NumaBuses, ...] = ()
     belongings: tuple[Belonging, ...] = ()
     states: dict[str, int] = {}
     """How many of the functions that are shown are in which state."""
@@ -118,7 +118,7 @@ class Device(Frozen):
     guest_name: str | None = None
 
 
-class Volume(Frozen):
+class AttachedVolume(Frozen):
     """A data volume of a VM."""
 
     component: str
@@ -146,12 +146,12 @@ class Vm(Frozen):
     """Whether it is shown whole; of one that is only stitched to what is shown, only that NIC is."""
     nics: tuple[Nic, ...] = ()
     devices: tuple[Device, ...] = ()
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[AttachedVolume, ...] = ()
     notes: tuple[str, ...] = ()
     """Differences from what is wanted, or why it could not be read; a sentence each."""
 
 
-class Interface(Frozen):
+class ServiceConnection(Frozen):
     """Where a network service is connected."""
 
     id: str
@@ -186,7 +186,7 @@ class Network(Frozen):
     gateway: str | None = None
     """Its own address, with prefix length."""
     vlan: int | None = None
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[ServiceConnection, ...] = ()
     notes: tuple[str, ...] = ()
 
 

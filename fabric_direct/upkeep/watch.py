@@ -21,7 +21,7 @@ from functools import partial
 from typing import Protocol, Self
 
 from fabric_direct.calls import forks, metrics
-from fabric_direct.calls.metrics import Reading
+from fabric_direct.calls.metrics import Measurement
 from fabric_direct.drivers.contract import Server
 from fabric_direct.drivers.contract.changes import Change, ChangeSource, Hearing
 from fabric_direct.engine.run import attempt
@@ -30,7 +30,7 @@ from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.audit_trail import asked_by
 from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.line_file import now
-from fabric_direct.state.repair_history import Did, History, Note
+from fabric_direct.state.repair_history import History, Note, RepairResult
 from fabric_direct.upkeep.drift import SiteDrift
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _VEPA = "vepa"
 _BUSY, _GONE = "SliverBusy", "NotFound"
 # These do not pass by themselves: an unfinished operation, a sliver that is gone or of another type.
 _FINAL = frozenset({"Conflict", _GONE, "NotOurs", "Unsupported"})
-_REPAIRS = frozenset({Did.REPAIRED, Did.REPORTED, Did.FAILED})
+_REPAIRS = frozenset({RepairResult.REPAIRED, RepairResult.REPORTED, RepairResult.FAILED})
 Later = Callable[[float, Callable[[], None]], None]
 """Calls a function after some seconds."""
 
@@ -72,7 +72,7 @@ class Desk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WatchedSource:
     """Something that is listened to."""
 
     name: str
@@ -108,7 +108,7 @@ def _by_name(servers: Iterable[Server]) -> dict[str, NodeSliver]:
     return {name: server.stamp.sliver for name, server in names}
 
 
-class Limits:
+class RepairBudget:
     """How many repairs an hour a subject, and the site, may still have."""
 
     def __init__(self, settings: WatchSettings, clock: Callable[[], float]) -> None:
@@ -154,7 +154,7 @@ class Watcher:
         self,
         site: Site,
         desk: Desk,
-        sources: Iterable[Source],
+        sources: Iterable[WatchedSource],
         *,
         on_note: Callable[[Note], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -164,7 +164,7 @@ class Watcher:
         self._settings, self._on_note = site.watch, on_note
         self._clock, self._later = clock, later
         self._history = History(site.state_dir, site.watch.history * 1024)
-        self._limits = Limits(site.watch, clock)
+        self._limits = RepairBudget(site.watch, clock)
         self._begin()
         forks.in_child(self._forked)
         metrics.observe(self._readings)
@@ -213,7 +213,7 @@ class Watcher:
 
     # --- hearing
 
-    def _listen(self, source: Source) -> None:
+    def _listen(self, source: WatchedSource) -> None:
         """Listen to a source for as long as the watcher runs."""
         pause = _FIRST_PAUSE
         while not self._stopped.is_set():
@@ -227,7 +227,7 @@ class Watcher:
             self._stopped.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _hear(self, source: Source) -> None:
+    def _hear(self, source: WatchedSource) -> None:
         hearing = Hearing()
         with self._lock:
             self._hearings[source.name] = hearing
@@ -235,14 +235,14 @@ class Watcher:
             hearing.end()
         source.source.listen(partial(self._heard, source), hearing)
 
-    def _tell_deaf(self, source: Source, why: str) -> None:
+    def _tell_deaf(self, source: WatchedSource, why: str) -> None:
         with self._lock:
             known = source.name in self._deaf
             self._deaf.add(source.name)
         if not known:
-            self._note(Did.DEAF, source.name, why=why)
+            self._note(RepairResult.DEAF, source.name, why=why)
 
-    def _heard(self, source: Source, change: Change) -> None:
+    def _heard(self, source: WatchedSource, change: Change) -> None:
         """Take a change; what was heard already and is not handled yet is handled once."""
         key = (change.kind, *change.names, source.uplinks and source.host)
         with self._lock:
@@ -251,7 +251,7 @@ class Watcher:
             new = key not in self._asked and not self._stopped.is_set()
             self._asked.add(key)
         if again:
-            self._note(Did.HEARS, source.name)
+            self._note(RepairResult.HEARS, source.name)
         if new:
             heard = self._clock()
             self._submit(lambda: self._handle(key, source, change, heard))
@@ -268,7 +268,7 @@ class Watcher:
             self._later(_growing(tries), lambda: self._submit(work, tries + 1))
 
     def _handle(
-        self, key: tuple[object, ...], source: Source, change: Change, heard: float
+        self, key: tuple[object, ...], source: WatchedSource, change: Change, heard: float
     ) -> None:
         with self._lock:
             self._asked.discard(key)
@@ -281,12 +281,14 @@ class Watcher:
         else:
             self._look_at_all(before, heard)
 
-    def _readings(self) -> list[Reading]:
+    def _readings(self) -> list[Measurement]:
         """Return where it hears, for metrics; nothing any more once it is stopped."""
         with self._lock:
             deaf, sources = set(self._deaf), () if self._stopped.is_set() else self._sources
         hears = metrics.WATCH_HEARS
-        return [Reading(hears, int(s.name not in deaf), {"watch.source": s.name}) for s in sources]
+        return [
+            Measurement(hears, int(s.name not in deaf), {"watch.source": s.name}) for s in sources
+        ]
 
     # --- repairing slivers
 
@@ -376,7 +378,11 @@ class Watcher:
             return
         if repaired:
             self._note(
-                Did.REPAIRED, ref.id, cause=case.cause, differences=repaired, seconds=seconds
+                RepairResult.REPAIRED,
+                ref.id,
+                cause=case.cause,
+                differences=repaired,
+                seconds=seconds,
             )
         why = error.message if error else "" if allowed else "the limit of repairs is reached"
         if not (error or (still and not allowed)):
@@ -384,7 +390,11 @@ class Watcher:
             return
         if self._said.get(ref.id) != (why, *still):
             self._said[ref.id] = (why, *still)
-            did = Did.FAILED if outcome.steps and allowed and not repaired else Did.REPORTED
+            did = (
+                RepairResult.FAILED
+                if outcome.steps and allowed and not repaired
+                else RepairResult.REPORTED
+            )
             self._note(did, ref.id, cause=case.cause, differences=still, why=why)
 
     # --- repairing uplinks
@@ -404,21 +414,21 @@ class Watcher:
         subject = f"{host}/{link}"
         tell = partial(self._note, subject=subject, cause=cause, differences=(said,))
         if not self._limits.allow(subject):
-            tell(Did.REPORTED, why="the limit of repairs is reached")
+            tell(RepairResult.REPORTED, why="the limit of repairs is reached")
             return
         self._limits.count(subject)
         with asked_by(_NAME):
             error = attempt(self._desk.bridge_mode, host, link, _VEPA)
         if isinstance(error, Exception):
-            tell(Did.FAILED, why=str(error))
+            tell(RepairResult.FAILED, why=str(error))
         else:
-            tell(Did.REPAIRED, seconds=self._clock() - heard)
+            tell(RepairResult.REPAIRED, seconds=self._clock() - heard)
 
     # --- telling
 
     def _note(
         self,
-        did: Did,
+        did: RepairResult,
         subject: str,
         *,
         cause: str = "",

@@ -11,7 +11,7 @@ from fabric_direct.calls.deadline import Deadline
 from fabric_direct.errors import Conflict
 from fabric_direct.zones.fan_out import ask_all, left_out
 from fabric_direct.zones.source import Source
-from fabric_direct.zones.store import Part, PartState, Store
+from fabric_direct.zones.store import PartState, ReservationStore, SourceInstances
 from fabric_direct.zones.wire import (
     BootRequest,
     KindSliver,
@@ -85,7 +85,7 @@ class _Kind:
 class _PartRequest:
     """A part, and the request for it to its source."""
 
-    part: Part
+    part: SourceInstances
     kind: _Kind
     numbers: Collection[int]
     request: BootRequest
@@ -100,7 +100,7 @@ class Booting:
         offers: Iterable[Offer],
         select: Select,
         sources: Mapping[str, Source],
-        store: Store,
+        store: ReservationStore,
     ) -> None:
         """Send nothing yet.
 
@@ -181,7 +181,7 @@ class Booting:
                 offers=tuple(offers.values()),
                 deadline=seconds,
             )
-            part = Part(
+            part = SourceInstances(
                 id=request.request_id,
                 reservation=self._reservation,
                 source=source,

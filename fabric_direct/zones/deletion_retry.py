@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 from fabric_direct.errors import FabricDirectError, NotFound, Unreachable
 from fabric_direct.zones.fan_out import ask_one
 from fabric_direct.zones.source import Source
-from fabric_direct.zones.store import Part, Store
+from fabric_direct.zones.store import ReservationStore, SourceInstances
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 """Seconds before a deletion is retried; the wait doubles from the first to the longest."""
@@ -19,7 +19,9 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 class DeletionRetry:
     """Deletes at the sources of a zone what the store says must go."""
 
-    def __init__(self, sources: Mapping[str, Source], store: Store, seconds: float) -> None:
+    def __init__(
+        self, sources: Mapping[str, Source], store: ReservationStore, seconds: float
+    ) -> None:
         """Send nothing yet.
 
         :param seconds: time limit of one attempt.
@@ -45,7 +47,7 @@ class DeletionRetry:
         for task in self._running.values():
             task.cancel()
 
-    async def _delete(self, part: Part) -> None:
+    async def _delete(self, part: SourceInstances) -> None:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(FabricDirectError),
             wait=wait_exponential(_FIRST_WAIT, max=_LONGEST_WAIT),
@@ -53,7 +55,7 @@ class DeletionRetry:
         await retrying(self._delete_once, part)
         await run_sync(self._store.gone, part.id)
 
-    async def _delete_once(self, part: Part) -> None:
+    async def _delete_once(self, part: SourceInstances) -> None:
         """Ask the source to delete a part; a source that has no such part has deleted it."""
         call = self._sources[part.source].delete(part.theirs, deadline=self._seconds)
         answer = await ask_one(call, self._seconds)

@@ -37,7 +37,7 @@ from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.wire import (
     BootRequest,
     Capabilities,
-    DeviceCount,
+    FreeDevices,
     Instance,
     InstanceStatus,
     KindNeeds,
@@ -374,7 +374,7 @@ def _of_host(host: HostState) -> Capabilities:
         ram=max(0.0, host.ram * host.ram_ratio - host.ram_used),
         disk=max(0.0, host.disk * host.disk_ratio - host.disk_used),
         devices=tuple(
-            DeviceCount(type=kind, model=model, free=free)
+            FreeDevices(type=kind, model=model, free=free)
             for (kind, model), free in devices.items()
         ),
         traits=tuple(host.traits),

@@ -6,7 +6,7 @@ from itertools import chain
 
 from fabric_direct.zones.wire import (
     Capabilities,
-    DeviceCount,
+    FreeDevices,
     KindNeeds,
     Offer,
     Selection,
@@ -75,7 +75,7 @@ def total(parts: Iterable[Capabilities]) -> Capabilities:
         ram=sum(part.ram for part in parts),
         disk=sum(part.disk for part in parts),
         devices=tuple(
-            DeviceCount(type=kind, model=model, free=free)
+            FreeDevices(type=kind, model=model, free=free)
             for (kind, model), free in sorted(
                 devices.items(), key=lambda d: (d[0][0], d[0][1] or "")
             )

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving.access import read_tokens, refuse_open
-from fabric_direct.serving.listening import Server, address, base_url, bound, configured
+from fabric_direct.serving.listening import UvicornServer, address, base_url, bound, configured
 from fabric_direct.site.config import Site
 from fabric_direct.state.locks import exclusive
 from fabric_direct.zones.app import application
@@ -44,7 +44,7 @@ class ZoneServer:
         refuse_open(self._host, {"zone.tls": site.zone.tls, "zone.token_file": file})
         self._processor = HandlerProcessor(site) if site.zone.own_hosts else None
         self._ended = self._processor is None
-        self._server = Server(self._config())
+        self._server = UvicornServer(self._config())
         self._socket = bound(self._host, port, "zone.listen")
         self.port = int(self._socket.getsockname()[1])
         """The port that it listens on; the one chosen by the system if the site says 0."""

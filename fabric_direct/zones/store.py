@@ -61,7 +61,7 @@ class PartState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourceInstances:
     """The instances of one kind at one source."""
 
     id: str
@@ -75,7 +75,7 @@ class Part:
     """The source's own reservation id."""
 
 
-class Store:
+class ReservationStore:
     """The reservations of a zone."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -178,7 +178,7 @@ class Store:
 
     # --- parts
 
-    def add_parts(self, parts: Iterable[Part]) -> None:
+    def add_parts(self, parts: Iterable[SourceInstances]) -> None:
         """Record parts that are about to be requested."""
         rows = [asdict(part) | {"names": json.dumps(part.names)} for part in parts]
         columns = ":id, :reservation, :source, :kind, :names, :state, :theirs"
@@ -208,19 +208,21 @@ class Store:
                 (PartState.DELETED, part, PartState.DELETING),
             )
 
-    def parts(self, reservation: str) -> tuple[Part, ...]:
+    def parts(self, reservation: str) -> tuple[SourceInstances, ...]:
         """Return the parts of a reservation, except dropped ones."""
         where = "WHERE reservation = ? AND state != ?"
         return self._parts(where, reservation, PartState.DROPPED)
 
-    def to_delete(self) -> tuple[Part, ...]:
+    def to_delete(self) -> tuple[SourceInstances, ...]:
         """Return the parts whose deletion their sources have not confirmed yet."""
         return self._parts("WHERE state IN (?, ?)", PartState.DROPPED, PartState.DELETING)
 
-    def _parts(self, where: str, *values: str) -> tuple[Part, ...]:
+    def _parts(self, where: str, *values: str) -> tuple[SourceInstances, ...]:
         rows = self._database.rows(f"SELECT * FROM part {where} ORDER BY rowid", *values)  # noqa: S608
         return tuple(
-            Part(id_, whole, source, kind, tuple(json.loads(names)), PartState(state), theirs)
+            SourceInstances(
+                id_, whole, source, kind, tuple(json.loads(names)), PartState(state), theirs
+            )
             for id_, whole, source, kind, names, state, theirs in rows
         )
 

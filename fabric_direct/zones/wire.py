@@ -247,7 +247,7 @@ class Reservation(Frozen):
     """Children that do not answer now."""
 
 
-class DeviceCount(Frozen):
+class FreeDevices(Frozen):
     """Free devices of one type and model."""
 
     type: Name
@@ -267,7 +267,7 @@ class Capabilities(Frozen):
     """Free GiB, with the allocation ratio applied."""
     disk: Amount = 0
     """Free GiB, with the allocation ratio applied."""
-    devices: tuple[DeviceCount, ...] = ()
+    devices: tuple[FreeDevices, ...] = ()
     traits: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     images: tuple[str, ...] = ()

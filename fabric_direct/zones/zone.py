@@ -21,7 +21,7 @@ from fabric_direct.zones.merging import merge, total
 from fabric_direct.zones.sealing import seal_of
 from fabric_direct.zones.source import Source
 from fabric_direct.zones.source_health import SourceHealth
-from fabric_direct.zones.store import Part, PartState, ReservationState, Store
+from fabric_direct.zones.store import PartState, ReservationState, ReservationStore, SourceInstances
 from fabric_direct.zones.wire import (
     BootRequest,
     Capabilities,
@@ -57,7 +57,7 @@ class Zone:
         self._sources = {source.name: source for source in sources}
         self._health = [SourceHealth(source, site.zone.refresh) for source in sources]
         self._seal = seal_of(site.state_dir)
-        self._store = Store(site.state_dir)
+        self._store = ReservationStore(site.state_dir)
         self._deletions = DeletionRetry(self._sources, self._store, site.zone.deadline)
         self._handling: set[str] = set()
         self._booting: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -264,7 +264,9 @@ def _no_reservation() -> NotFound:
     return NotFound("there is no such reservation")
 
 
-def _instances(part: Part, answer: tuple[Instance, ...] | Exception) -> Iterator[Instance]:
+def _instances(
+    part: SourceInstances, answer: tuple[Instance, ...] | Exception
+) -> Iterator[Instance]:
     """Yield the instances of a part as its source reports them; others are unknown."""
     answered = () if isinstance(answer, Exception) else answer
     reported = {each.name: (each.status, each.error) for each in answered}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fabric_direct.drivers.fake import substrate
-from fabric_direct.drivers.ovs.layout import Layout, PortRow, layout
+from fabric_direct.drivers.ovs.layout import OvsLayout, PortRow, layout
 from fabric_direct.model import Outcome, Status
 from fabric_direct.model.services import L2Bridge
 from fabric_direct.processor import HandlerProcessor
@@ -78,7 +78,7 @@ def _bare(site: Site) -> tuple[float, float]:
     return made, changed
 
 
-def _rows(wanted: Layout) -> Iterator[str]:
+def _rows(wanted: OvsLayout) -> Iterator[str]:
     for bridge in wanted.bridges:
         yield from ("--", "add-br", bridge.name)
         yield from ("--", "set", "Bridge", bridge.name, "datapath_type=netdev")
@@ -94,7 +94,7 @@ def _columns(port: PortRow) -> Iterator[str]:
         yield from ("--", "set", "Interface", port.name, f"type={port.kind}", *options)
 
 
-def _limit(wanted: Layout, verb: str, rate: int) -> None:
+def _limit(wanted: OvsLayout, verb: str, rate: int) -> None:
     (limit,) = wanted.limits
     for meter in (1, 2):
         band = (

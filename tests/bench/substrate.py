@@ -16,7 +16,7 @@ import libvirt
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.networks.strategies import network_name
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
@@ -91,7 +91,7 @@ def _done(outcome: Outcome) -> None:
 
 
 def _remove_pool(site: Site) -> None:
-    pool = Store.of(site, "localhost").pool()
+    pool = OwnPool.of(site, "localhost").pool()
     pool.destroy()
     pool.undefine()
 
@@ -102,7 +102,7 @@ class _Reads:
     def __init__(self, connection: libvirt.virConnect, site: Site, node: NodeSliver) -> None:
         self._connection, self._uuid = connection, domain_uuid(node.id)
         self._networks = [network_name(site.site, vnic.network) for vnic in node.vnics()]
-        self._pool = Store.of(site, "localhost").name
+        self._pool = OwnPool.of(site, "localhost").name
         self._volume = f"{node.id}.volume.data"
         self._sliver, self._places = node.id, site.state_dir / "pools.sqlite"
 

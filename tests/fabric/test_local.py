@@ -17,7 +17,7 @@ import pytest
 from fim.slivers.capacities_labels import Capacities, CapacityHints
 
 from fabric_direct.drivers.libvirt.connection.connections import connect
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.errors import Unreachable
 from fabric_direct.site.config import load_site
 from tests.fabric import slivers
@@ -72,7 +72,7 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
     volume = room / "volumes" / f"{PROJECT}-data"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", volume, "64M"], check=True)
     yield room
-    pool = Store.of(load_site(room / "site.yaml"), "localhost").pool()
+    pool = OwnPool.of(load_site(room / "site.yaml"), "localhost").pool()
     pool.destroy()
     pool.undefine()
     shutil.rmtree(room)

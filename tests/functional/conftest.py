@@ -11,7 +11,7 @@ import libvirt
 import pytest
 
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool
 from fabric_direct.errors import Unreachable
 from fabric_direct.site.config import ImageSettings, Site
 from tests.absent import absent
@@ -62,7 +62,7 @@ def room(connection: libvirt.virConnect) -> Iterator[Path]:
 
 def with_empty_image(site: Site) -> Site:
     """The same site with the image ``empty``, which boots nothing."""
-    store = Store.of(site, "localhost")
+    store = OwnPool.of(site, "localhost")
     store.create("empty.qcow2", GIB // 2)
     images = {"empty": ImageSettings(path=Path(store.file("empty.qcow2")))}
     return site.model_copy(update={"images": images})

@@ -12,7 +12,7 @@ import pytest
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.site.config import Site
 from fabric_direct.testing import NetworkContract, ServerContract, VolumeContract
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
@@ -80,7 +80,7 @@ class TestVolumes(VolumeContract):
 
     @pytest.fixture
     def foreign(self, site: Site) -> Iterator[str]:
-        path = Store.of(site, HOST).path / "archive"
+        path = OwnPool.of(site, HOST).path / "archive"
         subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "1G"], check=True)
         yield path.name
         path.unlink()

@@ -13,15 +13,15 @@ import pytest
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
-from fabric_direct.drivers.guests.configure.network import Link, Manager
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink, Manager
 from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.drivers.ssh.known_hosts import pin
 from fabric_direct.handlers.vm.guest.nics import has_addresses, manager
 from fabric_direct.model import NodeSliver, Observed, Outcome, Status
@@ -125,7 +125,7 @@ class Inside:
 
     def __init__(self, site: Site, of: NodeSliver) -> None:
         address = GuestAddress(of.id, f"{of.id}-{of.name}", "root")
-        self.root = Root(Guest(AgentGuest(site, "localhost"), address))
+        self.root = GuestRoot(Guest(AgentGuest(site, "localhost"), address))
 
     def __call__(self, *argv: str) -> str:
         return self.root.do(*argv)
@@ -186,13 +186,13 @@ class TestATinyGuest:
         assert observed(processor.probe(self.wanted).result()).differences == ()
 
 
-def link(number: int, mac: str, vlan: int | None = None) -> Link:
+def link(number: int, mac: str, vlan: int | None = None) -> ConfiguredLink:
     addresses = (f"10.224.{number}.5/24", f"fd24:{number}::5/64")
     given = tuple(map(ip_interface, addresses))
-    return Link(f"way{number}", f"eth{number}", mac, vlan, given)
+    return ConfiguredLink(f"way{number}", f"eth{number}", mac, vlan, given)
 
 
-WAYS: dict[str, tuple[Manager, Link]] = {
+WAYS: dict[str, tuple[Manager, ConfiguredLink]] = {
     "networkd": (Networkd(), link(2, "52:54:00:0f:d2:02", 102)),
     "ifupdown": (Ifupdown(), link(3, "52:54:00:0f:d2:03", 103)),
     "NetworkManager": (NetworkManager(), link(4, "52:54:00:0f:d2:04")),
@@ -228,7 +228,7 @@ class TestDebian:
     def volumes(cls, site: Site, room: Path) -> dict[str, str]:
         """Two volumes that are there, one of them with a file system."""
         sources = {}
-        pool = Store.of(site, "localhost").pool()
+        pool = OwnPool.of(site, "localhost").pool()
         for name in ("stored", "bare"):
             raw, path = room / name, site.volume_pool / f"{name}"
             raw.write_bytes(b"")
@@ -261,7 +261,7 @@ class TestDebian:
     @classmethod
     def ways(
         cls, connection: libvirt.virConnect, modified: Outcome, inside: Inside
-    ) -> dict[str, tuple[Manager, Link]]:
+    ) -> dict[str, tuple[Manager, ConfiguredLink]]:
         """NICs that nobody knows of, each given its addresses in one of the ways.
 
         One comes after the other: the guest names them in the order that it sees them.
@@ -333,7 +333,7 @@ class TestDebian:
         by_ssh = GuestAddress(self.whole.id, "debian", "debian", (address,))
         driver = SshGuest(site, "localhost")
         inside.root.write("/home/debian/.ssh/authorized_keys", f"{driver.keys[0]}\n")
-        root = Root(Guest(driver, by_ssh))
+        root = GuestRoot(Guest(driver, by_ssh))
 
         root.write("/etc/by $(hostname)", "root\n", "0600")
 
@@ -342,7 +342,7 @@ class TestDebian:
 
     @pytest.mark.parametrize("way", WAYS)
     def test_keeps_what_it_was_given(
-        self, ways: dict[str, tuple[Manager, Link]], inside: Inside, way: str
+        self, ways: dict[str, tuple[Manager, ConfiguredLink]], inside: Inside, way: str
     ) -> None:
         by, nic = ways[way]
 
@@ -351,7 +351,10 @@ class TestDebian:
     @pytest.fixture(scope="class")
     @classmethod
     def restarted(
-        cls, processor: HandlerProcessor, ways: dict[str, tuple[Manager, Link]], inside: Inside
+        cls,
+        processor: HandlerProcessor,
+        ways: dict[str, tuple[Manager, ConfiguredLink]],
+        inside: Inside,
     ) -> Restarted:
         """The guest after a reboot; what the other tests see of it is as before."""
         inside("touch", "/data/kept")

@@ -18,7 +18,7 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.drivers.libvirt.domains.claims import Reading, address_in
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, address_in
 from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough import attached, device_host, node_devices, records
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG
@@ -438,12 +438,12 @@ def test_a_vf_is_defined_with_another_vlan_in_the_slot_that_it_has(
     vf = PluggedDevice("vf", alias(SLIVER, "vf"), ABSENT, mac="52:54:00:0f:d0:77", vlan=304)
     interface = render("interface-hostdev.xml.j2", device=vf, slot=None)
     domain = define(f"{TAG}-vlan", uuid4(), devices=ROOT_PORTS + interface)
-    (former,) = Reading(domain).takers()
+    (former,) = DomainReading(domain).takers()
 
     for vlan in (305, None, 7):
-        (there,) = Reading(domain).takers()
+        (there,) = DomainReading(domain).takers()
         domain.updateDeviceFlags(attached.with_vlan(there.element, vlan), CONFIG)
-        (now,) = Reading(domain).takers()
+        (now,) = DomainReading(domain).takers()
 
         assert attribute(now.element, "vlan/tag", "id") == (str(vlan) if vlan else None)
         assert attribute(now.element, "mac", "address") == vf.mac

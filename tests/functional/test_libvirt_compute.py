@@ -20,7 +20,7 @@ from fabric_direct.drivers.libvirt.domains.lookup import definitions, find_domai
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.servers.tuning import LibvirtTuning
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool
 from fabric_direct.errors import DriverError, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import Interface, NodeSliver, State
 from fabric_direct.site.config import Site
@@ -51,7 +51,7 @@ def site(connection: libvirt.virConnect) -> Iterator[Site]:
     directory.chmod(0o711)
     site = Site(site=SITE, volume_pool=directory / "volumes", limits=PATIENT)
     yield site
-    pool = Store.of(site, "localhost").pool()
+    pool = OwnPool.of(site, "localhost").pool()
     pool.destroy()
     pool.undefine()
     shutil.rmtree(directory)
@@ -68,15 +68,15 @@ def volumes(site: Site) -> LibvirtVolume:
 
 
 @pytest.fixture
-def store(site: Site) -> Store:
-    return Store.of(site, "localhost")
+def store(site: Site) -> OwnPool:
+    return OwnPool.of(site, "localhost")
 
 
 @pytest.fixture(scope="module")
 def empty_image(site: Site) -> Image:
     """An image that boots nothing: enough where the guest has no part."""
-    Store.of(site, "localhost").create("empty.qcow2", GIB // 2)
-    return Image("empty", "root", Store.of(site, "localhost").file("empty.qcow2"))
+    OwnPool.of(site, "localhost").create("empty.qcow2", GIB // 2)
+    return Image("empty", "root", OwnPool.of(site, "localhost").file("empty.qcow2"))
 
 
 def port(component: str = "nic1", last: int = 1, sliver: str = SLIVER) -> Port:
@@ -247,7 +247,7 @@ def test_creation_twice_is_the_same_as_once(
 
 
 def test_deletion_leaves_nothing_and_may_be_repeated(
-    compute: LibvirtCompute, blank: ServerSpec, store: Store
+    compute: LibvirtCompute, blank: ServerSpec, store: OwnPool
 ) -> None:
     left = compute.leftovers(SLIVER)
 
@@ -268,7 +268,7 @@ def test_deletion_leaves_nothing_and_may_be_repeated(
 
 @pytest.mark.usefixtures("clean")
 def test_disks_without_a_domain_are_made_again(
-    compute: LibvirtCompute, empty_image: Image, store: Store
+    compute: LibvirtCompute, empty_image: Image, store: OwnPool
 ) -> None:
     store.create(f"{SLIVER}.root", 7 * GIB)
     store.upload(f"{SLIVER}.seed", b"half a se")
@@ -281,7 +281,7 @@ def test_disks_without_a_domain_are_made_again(
 
 @pytest.mark.usefixtures("clean")
 def test_a_domain_that_was_only_defined_is_started_with_its_disk(
-    compute: LibvirtCompute, empty_image: Image, store: Store
+    compute: LibvirtCompute, empty_image: Image, store: OwnPool
 ) -> None:
     wanted = spec(empty_image, port())
     compute._define(wanted)
@@ -328,7 +328,7 @@ def test_a_foreign_domain_of_that_name_stays_untouched(
 
 @pytest.mark.usefixtures("clean")
 def test_a_disk_smaller_than_the_image_is_refused_and_nothing_is_made(
-    compute: LibvirtCompute, store: Store
+    compute: LibvirtCompute, store: OwnPool
 ) -> None:
     store.create("big.qcow2", 2 * GIB)
 

@@ -14,7 +14,7 @@ import pytest
 
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs
 from fabric_direct.site.config import Site
 from tests.limits import PATIENT
@@ -29,7 +29,7 @@ def site(connection: libvirt.virConnect) -> Iterator[Site]:
     directory.chmod(0o711)
     site = Site(site="TEST", volume_pool=directory / "volumes", limits=PATIENT)
     yield site
-    remove_pool(connection, Store.of(site, "localhost").name)
+    remove_pool(connection, OwnPool.of(site, "localhost").name)
     shutil.rmtree(directory)
 
 
@@ -42,8 +42,8 @@ def remove_pool(connection: libvirt.virConnect, name: str) -> None:
 
 
 @pytest.fixture
-def store(site: Site) -> Store:
-    return Store.of(site, "localhost")
+def store(site: Site) -> OwnPool:
+    return OwnPool.of(site, "localhost")
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def make_volume(site: Site, component: str) -> Volume:
     return LibvirtVolume(site, "localhost").create(SLIVER, component, 1)
 
 
-def test_looking_makes_no_pool(volumes: LibvirtVolume, store: Store) -> None:
+def test_looking_makes_no_pool(volumes: LibvirtVolume, store: OwnPool) -> None:
     assert volumes.find(SLIVER, "data") is None
     assert volumes.leftovers(SLIVER) == ()
 
     assert not store.path.exists()
 
 
-def test_the_pool_starts_with_the_host(store: Store) -> None:
+def test_the_pool_starts_with_the_host(store: OwnPool) -> None:
     pool = store.pool()
 
     assert pool.isActive()
@@ -71,13 +71,13 @@ def test_the_pool_starts_with_the_host(store: Store) -> None:
     assert pool.UUIDString() == str(store.uuid)
 
 
-def test_a_pool_that_is_only_defined_is_started(store: Store) -> None:
+def test_a_pool_that_is_only_defined_is_started(store: OwnPool) -> None:
     store._define_pool()
 
     assert store.pool().isActive()
 
 
-def test_a_stopped_pool_does_not_hide_what_is_in_it(volumes: LibvirtVolume, store: Store) -> None:
+def test_a_stopped_pool_does_not_hide_what_is_in_it(volumes: LibvirtVolume, store: OwnPool) -> None:
     volumes.create(SLIVER, "data", 1)
     store.pool().destroy()
 
@@ -106,7 +106,7 @@ def test_processes_that_make_the_pool_at_once_all_get_it(site: Site) -> None:
 
 
 def test_a_foreign_pool_of_our_name_stays_untouched(
-    connection: libvirt.virConnect, store: Store, volumes: LibvirtVolume, tmp_path: Path
+    connection: libvirt.virConnect, store: OwnPool, volumes: LibvirtVolume, tmp_path: Path
 ) -> None:
     foreign = connection.storagePoolDefineXML(
         f"<pool type='dir'><name>{store.name}</name><target><path>{tmp_path}</path></target></pool>"
@@ -122,7 +122,7 @@ def test_a_foreign_pool_of_our_name_stays_untouched(
 
 
 def test_a_foreign_pool_of_our_directory_stays_untouched(
-    connection: libvirt.virConnect, store: Store, volumes: LibvirtVolume
+    connection: libvirt.virConnect, store: OwnPool, volumes: LibvirtVolume
 ) -> None:
     name = f"fdtest-{store.name}"
     foreign = connection.storagePoolDefineXML(
@@ -169,7 +169,7 @@ def put(path: Path, kind: str) -> None:
 
 
 def test_a_file_that_the_operator_puts_there_is_a_present_volume(
-    volumes: LibvirtVolume, store: Store
+    volumes: LibvirtVolume, store: OwnPool
 ) -> None:
     store.pool()
     put(store.path / "archive", "qcow2")
@@ -180,7 +180,7 @@ def test_a_file_that_the_operator_puts_there_is_a_present_volume(
     assert found == Volume("", "", str(store.path / "archive"), 1)
 
 
-def test_a_raw_file_is_no_present_volume(volumes: LibvirtVolume, store: Store) -> None:
+def test_a_raw_file_is_no_present_volume(volumes: LibvirtVolume, store: OwnPool) -> None:
     store.pool()
     put(store.path / "archive", "raw")
 
@@ -188,7 +188,7 @@ def test_a_raw_file_is_no_present_volume(volumes: LibvirtVolume, store: Store) -
         volumes.check("archive")
 
 
-def test_a_present_volume_stays_when_slivers_go(volumes: LibvirtVolume, store: Store) -> None:
+def test_a_present_volume_stays_when_slivers_go(volumes: LibvirtVolume, store: OwnPool) -> None:
     store.pool()
     put(store.path / "archive", "qcow2")
 
@@ -207,7 +207,7 @@ def test_a_slivers_disk_cannot_be_had_as_a_present_volume(volumes: LibvirtVolume
         volumes.check("nobody-put-it-there")
 
 
-def test_uploaded_bytes_are_in_the_file(store: Store) -> None:
+def test_uploaded_bytes_are_in_the_file(store: OwnPool) -> None:
     for content in (b"first" * 100_000, b"second"):
         volume = store.upload(f"{SLIVER}.seed", content)
 
@@ -215,7 +215,7 @@ def test_uploaded_bytes_are_in_the_file(store: Store) -> None:
 
 
 @pytest.fixture
-def console(store: Store, connection: libvirt.virConnect) -> Iterator[Store]:
+def console(store: OwnPool, connection: libvirt.virConnect) -> Iterator[OwnPool]:
     store.pool()
     console = store.console(SLIVER)
     console.pool()
@@ -223,7 +223,7 @@ def console(store: Store, connection: libvirt.virConnect) -> Iterator[Store]:
     remove_pool(connection, console.name)
 
 
-def test_the_tail_of_a_growing_file_is_read(console: Store) -> None:
+def test_the_tail_of_a_growing_file_is_read(console: OwnPool) -> None:
     log = console.path / "log"
 
     log.write_bytes(b"x" * 1000)
@@ -236,7 +236,7 @@ def test_the_tail_of_a_growing_file_is_read(console: Store) -> None:
 
 
 def test_a_header_that_a_guest_forged_in_its_console_harms_no_other_volume(
-    console: Store, store: Store, volumes: LibvirtVolume
+    console: OwnPool, store: OwnPool, volumes: LibvirtVolume
 ) -> None:
     made = volumes.create(SLIVER, "data", 1)
     forged = b"QFI\xfb" + bytes(3) + b"\x03" + bytes(16) + b"\x00\x00\x40" + bytes(60)
@@ -249,7 +249,7 @@ def test_a_header_that_a_guest_forged_in_its_console_harms_no_other_volume(
     assert volumes.find(SLIVER, "data") == made
 
 
-def test_a_pool_is_removed_with_its_files_and_directory(console: Store) -> None:
+def test_a_pool_is_removed_with_its_files_and_directory(console: OwnPool) -> None:
     (console.path / "log").write_bytes(b"text")
 
     for _ in range(2):
@@ -260,7 +260,7 @@ def test_a_pool_is_removed_with_its_files_and_directory(console: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])
-def test_an_image_is_looked_at_and_nothing_is_left(store: Store, kind: str, site: Site) -> None:
+def test_an_image_is_looked_at_and_nothing_is_left(store: OwnPool, kind: str, site: Site) -> None:
     store.create("image", 3 * GIB, kind=kind)
 
     found = store.backing(store.file("image"))
@@ -269,7 +269,7 @@ def test_an_image_is_looked_at_and_nothing_is_left(store: Store, kind: str, site
     assert store.names() == ("image",)
 
 
-def test_what_is_no_image_is_refused(store: Store, tmp_path: Path) -> None:
+def test_what_is_no_image_is_refused(store: OwnPool, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(InvalidSliver) as refused:
             store.backing(str(path))

@@ -11,8 +11,8 @@ from pyroute2 import netns
 from fabric_direct.doctor.diagnosis import Verdict
 from fabric_direct.doctor.switches import check_switches
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.drivers.linuxbridge.layout import Limit, Link, Tunnel
-from fabric_direct.drivers.linuxbridge.links import Switch, differences
+from fabric_direct.drivers.linuxbridge.layout import BridgeLink, HtbClass, Tunnel
+from fabric_direct.drivers.linuxbridge.links import KernelBridges, differences
 from fabric_direct.drivers.linuxbridge.service import LinuxBridgeService
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model.services import SERVICES
@@ -22,21 +22,21 @@ from tests.functional.apart import TAG
 NAMESPACE = f"fdlb{TAG}"
 NEWBORN = ("fdn-1", "fdm-1")
 PAIR = tuple(
-    Link(name, "veth", f"stamp {name}", shaped=True, limit=Limit.of(8, 400))
+    BridgeLink(name, "veth", f"stamp {name}", shaped=True, limit=HtbClass.of(8, 400))
     for name in ("fda-1", "fdb-1")
 )
 FAR = Tunnel(77, ip_address("192.0.2.1"), ip_address("192.0.2.2"))
-TUNNEL = Link("fdx-1", "vxlan", "stamp vxlan", tunnel=FAR)
+TUNNEL = BridgeLink("fdx-1", "vxlan", "stamp vxlan", tunnel=FAR)
 
 
 @pytest.fixture
-def switch() -> Iterator[Switch]:
+def switch() -> Iterator[KernelBridges]:
     netns.create(NAMESPACE)
-    yield Switch("sw1", LocalHost(), NAMESPACE)
+    yield KernelBridges("sw1", LocalHost(), NAMESPACE)
     netns.remove(NAMESPACE)
 
 
-def test_links_are_made_changed_in_place_and_deleted(switch: Switch) -> None:
+def test_links_are_made_changed_in_place_and_deleted(switch: KernelBridges) -> None:
     wanted = (*PAIR, TUNNEL)
     with switch.changing() as editor:
         for link in wanted:
@@ -44,7 +44,7 @@ def test_links_are_made_changed_in_place_and_deleted(switch: Switch) -> None:
     made = switch.links()
     assert [words for link in wanted for words in differences(link, made.get(link.name))] == []
 
-    for limit in (Limit.of(100_000, 100_000), None):
+    for limit in (HtbClass.of(100_000, 100_000), None):
         changed = replace(PAIR[0], limit=limit, alias=f"{PAIR[0].alias} changed")
         with switch.changing() as editor:
             editor.ensure(changed, switch.links()[changed.name], NEWBORN)
@@ -57,7 +57,7 @@ def test_links_are_made_changed_in_place_and_deleted(switch: Switch) -> None:
     assert not switch.links().keys() & {link.name for link in wanted}
 
 
-def test_a_tunnel_to_an_ipv6_address_is_read_as_it_was_made(switch: Switch) -> None:
+def test_a_tunnel_to_an_ipv6_address_is_read_as_it_was_made(switch: KernelBridges) -> None:
     far = Tunnel(78, ip_address("2001:db8::1"), ip_address("2001:db8::2"))
     with switch.changing() as editor:
         editor.ensure(replace(TUNNEL, tunnel=far), None, NEWBORN)

@@ -14,7 +14,7 @@ import libvirt
 import pytest
 
 from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.errors import Refused
 from fabric_direct.model import NodeSliver, SliverRef, Status
 from fabric_direct.model.networks import VNicPortsSliver
@@ -128,7 +128,7 @@ def test_what_nobody_expects_is_found_whole_and_deleted(
     found, statuses = sweep(processor, KEPT)
 
     volumes = site.volume_pool
-    console = f"{Store.of(site, HOST).name}.{GHOST}.console"
+    console = f"{OwnPool.of(site, HOST).name}.{GHOST}.console"
     assert set(of(found, GHOST)) == {
         f"domain {GHOST}-node",
         f"disk {volumes}/{GHOST}.root",

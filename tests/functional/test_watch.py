@@ -11,7 +11,7 @@ from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, WatchSettings
-from fabric_direct.state.repair_history import Did, Note
+from fabric_direct.state.repair_history import Note, RepairResult
 from tests.conftest import KEY
 from tests.functional.apart import TAG
 from tests.outcomes import done
@@ -77,7 +77,7 @@ def test_what_a_hard_reboot_takes_away_is_back_while_the_domain_runs(
     repaired: set[str] = set()
     while not repaired >= LOST:
         note = notes.get(timeout=60)
-        if note.did is Did.REPAIRED:
+        if note.did is RepairResult.REPAIRED:
             assert note.subject == SLIVER.id
             repaired |= set(note.differences)
 

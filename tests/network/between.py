@@ -17,8 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 from fabric_direct.drivers.gateways.namespaces import Namespaces
-from fabric_direct.drivers.ovs.database import Database
-from fabric_direct.drivers.ovs.switch import Switch
+from fabric_direct.drivers.ovs.database import SwitchDatabase
+from fabric_direct.drivers.ovs.switch import OvsSwitch
 from fabric_direct.model.services import AnyService
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -38,12 +38,12 @@ def at_changes(before: Callable[[int], None]) -> Iterator[None]:
 
         return call
 
-    commit = counting(Database._committed, lambda *_: True)
-    flow = counting(Switch._flow, lambda *_: True)
+    commit = counting(SwitchDatabase._committed, lambda *_: True)
+    flow = counting(OvsSwitch._flow, lambda *_: True)
     run = counting(Namespaces._run, _changes_host)
     with (
-        patch.object(Database, "_committed", commit),
-        patch.object(Switch, "_flow", flow),
+        patch.object(SwitchDatabase, "_committed", commit),
+        patch.object(OvsSwitch, "_flow", flow),
         patch.object(Namespaces, "_run", run),
     ):
         yield

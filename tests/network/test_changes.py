@@ -160,7 +160,7 @@ def test_what_was_begun_is_found_and_removed(
     change = OvsService._change
     with monkeypatch.context() as patched:
         if last == "enforce":
-            patched.setattr("fabric_direct.drivers.ovs.switch.Switch.enforce", dies)
+            patched.setattr("fabric_direct.drivers.ovs.switch.OvsSwitch.enforce", dies)
         else:
             patched.setattr(
                 OvsService, "_change", lambda s, d, *a: dies() if d == "sw2" else change(s, d, *a)

@@ -18,7 +18,7 @@ from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import DeviceState, NodeSliver, Outcome, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
-from fabric_direct.state.repair_history import Did, Note
+from fabric_direct.state.repair_history import Note, RepairResult
 from tests.outcomes import done
 from tests.site.conftest import (
     DRIVE,
@@ -136,7 +136,7 @@ class TestAWatcher:
         repaired = ""
         while not ("nic1" in repaired and "drive1" in repaired):
             note = notes.get(timeout=300)
-            if note.did is Did.REPAIRED:
+            if note.did is RepairResult.REPAIRED:
                 repaired += " ".join(note.differences)
         assert hostdevs(domain_of(worker, processor, with_devices.id)) == 2
         probed = processor.probe(with_devices).result().observed
@@ -149,7 +149,7 @@ class TestAWatcher:
         worker.run("bridge", "link", "set", "dev", UPLINK, "hwmode", "veb")
         while (note := notes.get(timeout=60)).subject != f"{HOST}/{UPLINK}":
             pass
-        assert note.did is Did.REPAIRED, note
+        assert note.did is RepairResult.REPAIRED, note
         assert processor.bridge_mode(HOST, UPLINK) == "vepa"
 
 

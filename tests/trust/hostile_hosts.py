@@ -19,7 +19,7 @@ from fabric_direct.drivers.guests import qemu_agent
 from fabric_direct.drivers.guests import ssh as guest_ssh
 from fabric_direct.drivers.guests.authorized_keys import keys_in, missing
 from fabric_direct.drivers.guests.configure import netplan
-from fabric_direct.drivers.guests.configure.network import Link
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.hosts.agent import frames
 from fabric_direct.drivers.hosts.functions import HostFunctions
@@ -27,7 +27,7 @@ from fabric_direct.drivers.hosts.relay import _greeted, _numbered
 from fabric_direct.drivers.hosts.remote_iproute import iproute
 from fabric_direct.drivers.libvirt.connection.connections import translated
 from fabric_direct.drivers.libvirt.domains import lookup
-from fabric_direct.drivers.libvirt.domains.claims import Reading, claims
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, claims
 from fabric_direct.drivers.libvirt.networks import dnsmasq
 from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.attached import plugged_in
@@ -159,7 +159,7 @@ def _domain(text: str) -> None:
         list(domain_xml.read_plugs(domain, "sliver-1", "TEST"))
         domain_xml.targets_of(domain)
         lookup.has_alias(text, "ua-sliver-1-nic1-0")
-        reading = Reading(domain)
+        reading = DomainReading(domain)
         [claim.owner for claim in claims([reading])]
         plugged_in(reading, "sliver-1")
         list(usb.hostdevs(reading))
@@ -359,7 +359,7 @@ _BOMB = "a0: &a0 {k: v}\n" + "".join(
 
 
 def _netplan(text: str) -> None:
-    link = Link("nic1", "eth0", "52:54:00:00:00:01", None, ())
+    link = ConfiguredLink("nic1", "eth0", "52:54:00:00:00:01", None, ())
     netplan._name_of(link, text)
 
 

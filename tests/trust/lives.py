@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.model import NodeSliver, Outcome
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -171,7 +171,7 @@ def _room(parent: str | None) -> Iterator[Path]:
 
 
 def _forget_pool(site: Site) -> None:
-    pool = Store.of(site, "localhost").pool()
+    pool = OwnPool.of(site, "localhost").pool()
     pool.destroy()
     pool.undefine()
 

@@ -10,7 +10,7 @@ from typing import Any
 import openstack
 
 from fabric_direct.drivers.libvirt.connection.connections import connect
-from fabric_direct.drivers.libvirt.storage.pool import Store
+from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.model import DeviceState, NodeSliver
 from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
@@ -108,7 +108,7 @@ def _in_journal(site: Site) -> set[str]:
 
 
 def _remove_pool(site: Site) -> None:
-    pool = Store.of(site, "localhost").pool()
+    pool = OwnPool.of(site, "localhost").pool()
     pool.destroy()
     pool.undefine()
 

@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.model import NodeSliver, PciAddress, SliverRef, State
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import AllowedDevice, FakeHost, Host, Site
+from fabric_direct.site.config import AllowedDevice, FakeHostSettings, Host, Site
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]
@@ -26,7 +26,7 @@ def fake_site(fake_site: Site) -> Site:
         AllowedDevice(type="SharedNIC", uplink=UPLINK, vepa=True),
         AllowedDevice(type="GPU", model="A30", bdf=PciAddress.parse("0000:21:00.0")),
     )
-    has = FakeHost(gpus=1, vfs=2)
+    has = FakeHostSettings(gpus=1, vfs=2)
     return fake_site.model_copy(
         update={
             "hosts": {"localhost": Host(devices=entries), "other": Host(devices=entries)},

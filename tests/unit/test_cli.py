@@ -778,10 +778,10 @@ class TestExitCodes:
         ],
     )
     def test_the_outcomes_together_make_one_code(self, statuses: list[Status], code: int) -> None:
-        assert running.exit_code(running.Answers([outcome(status) for status in statuses])) == code
+        assert running.exit_code(running.Results([outcome(status) for status in statuses])) == code
 
     def test_an_interrupt_has_a_code_of_its_own(self) -> None:
-        assert running.exit_code(running.Answers([outcome(Status.DONE)], interrupted=True)) == 130
+        assert running.exit_code(running.Results([outcome(Status.DONE)], interrupted=True)) == 130
 
     def test_a_probe_that_found_differences_is_a_failure(self) -> None:
         observed = Observed(state=State.RUNNING, differences=("vNIC x is missing",))
@@ -791,7 +791,7 @@ class TestExitCodes:
             status=Status.DONE,
             observed=observed,
         )
-        assert running.exit_code(running.Answers([probed])) == 1
+        assert running.exit_code(running.Results([probed])) == 1
 
 
 def test_a_device_is_shown_with_what_the_guest_has_of_it() -> None:

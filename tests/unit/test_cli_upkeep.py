@@ -11,7 +11,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import State
 from fabric_direct.site.config import Site
-from fabric_direct.state.repair_history import Did, History, Note
+from fabric_direct.state.repair_history import History, Note, RepairResult
 from fabric_direct.upkeep.watch import Watcher
 from tests.outcomes import outcomes_of, result_of
 from tests.unit.test_cli import Run, Write, run, site, site_path, write
@@ -143,7 +143,7 @@ class TestReconcile:
 class TestWatch:
     NOTE = Note(
         at="2026-01-01T00:00:00.000+00:00",
-        did=Did.REPAIRED,
+        did=RepairResult.REPAIRED,
         subject="vm1",
         cause="the domain was started",
         differences=("GPU gpu is missing",),
@@ -171,7 +171,7 @@ class TestWatch:
         unplug(fakes)
         noted = Watcher._note
 
-        def note(watcher: Watcher, did: Did, subject: str, **said: object) -> None:
+        def note(watcher: Watcher, did: RepairResult, subject: str, **said: object) -> None:
             noted(watcher, did, subject, **said)  # type: ignore[arg-type]
             watcher.stop()
 

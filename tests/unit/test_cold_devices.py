@@ -15,8 +15,8 @@ from fabric_direct.model import Fpga, PciAddress
 from fabric_direct.site.config import AllowedDevice, Host, Site, UsbId, UsbPort
 from tests.unit.pci_host import CONFIG, LIVE, Worker, plugged
 
-JTAG = usb.Device(1, "1", 5, "0403", "6011")
-ONE, OTHER = (usb.Device(2, f"1.{n}", n, "46f4", "0001") for n in (3, 4))
+JTAG = usb.UsbDevice(1, "1", 5, "0403", "6011")
+ONE, OTHER = (usb.UsbDevice(2, f"1.{n}", n, "46f4", "0001") for n in (3, 4))
 DEVICES = (JTAG, ONE, OTHER)
 JTAG_ID, TWIN_ID = (UsbId(vendor=d.vendor, product=d.product) for d in (JTAG, ONE))
 PORT = UsbPort(bus=2, port="1.3")
@@ -36,7 +36,7 @@ class Tree:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def add(self, name: str, device: usb.Device, kind: str = "00") -> Path:
+    def add(self, name: str, device: usb.UsbDevice, kind: str = "00") -> Path:
         directory = self.sys / "devices/pci0000:00/0000:00:06.0/usb2" / name
         attributes = {
             "busnum": device.bus,
@@ -68,7 +68,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return made
 
 
-def survey() -> tuple[usb.Device, ...]:
+def survey() -> tuple[usb.UsbDevice, ...]:
     return usb.devices(LocalHost(), timeout=60)
 
 
@@ -82,8 +82,8 @@ class TestTheDevicesOfAHost:
         assert survey() == (JTAG, ONE)
 
     def test_hubs_are_left_out(self, tree: Tree) -> None:
-        tree.add("usb2", usb.Device(2, "0", 1, "1d6b", "0003"), kind="09")
-        tree.add("2-1", usb.Device(2, "1", 2, "05e3", "0608"), kind="09")
+        tree.add("usb2", usb.UsbDevice(2, "0", 1, "1d6b", "0003"), kind="09")
+        tree.add("2-1", usb.UsbDevice(2, "1", 2, "05e3", "0608"), kind="09")
         assert survey() == ()
 
     def test_one_that_is_just_leaving_is_left_out(self, tree: Tree) -> None:
@@ -115,7 +115,7 @@ class TestTheDevicesOfAHost:
 class TestWhatTheAllowListMeans:
     @pytest.mark.parametrize(("name", "device"), [(JTAG_ID, JTAG), (PORT, ONE)], ids=str)
     def test_the_device_with_the_ids_or_at_the_port(
-        self, name: UsbId | UsbPort, device: usb.Device
+        self, name: UsbId | UsbPort, device: usb.UsbDevice
     ) -> None:
         assert usb.the_one(name, DEVICES, "w1") == device
 
@@ -135,14 +135,14 @@ class TestWhatADomainNames:
     @pytest.mark.parametrize(
         ("source", "chosen"),
         [
-            (usb.Source("0403", "6011"), JTAG),
-            (usb.Source("46f4", "0001"), None),
-            (usb.Source("dead", "beef"), None),
-            (usb.Source(bus=2, device=3), ONE),
-            (usb.Source(bus=2, device=9), None),
-            (usb.Source("46f4", "0001", 2, 4), OTHER),
-            (usb.Source("0403", "6011", 1, 9), None),
-            (usb.Source("46f4", "0001", 1, 5), None),
+            (usb.UsbSource("0403", "6011"), JTAG),
+            (usb.UsbSource("46f4", "0001"), None),
+            (usb.UsbSource("dead", "beef"), None),
+            (usb.UsbSource(bus=2, device=3), ONE),
+            (usb.UsbSource(bus=2, device=9), None),
+            (usb.UsbSource("46f4", "0001", 2, 4), OTHER),
+            (usb.UsbSource("0403", "6011", 1, 9), None),
+            (usb.UsbSource("46f4", "0001", 1, 5), None),
         ],
         ids=[
             "the only one with the ids",
@@ -155,17 +155,21 @@ class TestWhatADomainNames:
             "a number that is now another device's",
         ],
     )
-    def test_the_device_that_it_gets(self, source: usb.Source, chosen: usb.Device | None) -> None:
+    def test_the_device_that_it_gets(
+        self, source: usb.UsbSource, chosen: usb.UsbDevice | None
+    ) -> None:
         assert source.chosen(DEVICES) == chosen
 
     def test_it_may_get_any_with_the_ids_alone(self) -> None:
-        assert usb.Source("46f4", "0001").candidates(DEVICES) == [ONE, OTHER]
+        assert usb.UsbSource("46f4", "0001").candidates(DEVICES) == [ONE, OTHER]
 
     def test_what_is_named_by_its_port_is_pinned_to_its_ids_and_its_number(self) -> None:
-        by_port = usb.Part.of("sliver", "fpga", 1, PORT, ONE)
+        by_port = usb.UsbPart.of("sliver", "fpga", 1, PORT, ONE)
         assert by_port.alias == "ua-sliver-fpga-usb1"
-        assert by_port.source == usb.Source("46f4", "0001", 2, 3)
-        assert usb.Part.of("sliver", "fpga", 0, JTAG_ID, JTAG).source == usb.Source("0403", "6011")
+        assert by_port.source == usb.UsbSource("46f4", "0001", 2, 3)
+        assert usb.UsbPart.of("sliver", "fpga", 0, JTAG_ID, JTAG).source == usb.UsbSource(
+            "0403", "6011"
+        )
 
 
 class TestOwners:
@@ -177,7 +181,7 @@ class TestOwners:
             usb.refuse([JTAG, ONE], {ONE: "other"}, "w1")
 
     def test_a_device_that_the_host_uses_is_refused(self) -> None:
-        used = usb.Device(2, "1.3", 3, "46f4", "0001", uses=("sda is mounted on /srv",))
+        used = usb.UsbDevice(2, "1.3", 3, "46f4", "0001", uses=("sda is mounted on /srv",))
         with pytest.raises(DeviceInUse, match="sda is mounted on /srv"):
             usb.refuse([used], {}, "w1")
 

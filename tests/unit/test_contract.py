@@ -25,7 +25,7 @@ from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.model import Gpu, NodeSliver, PciAddress
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.services import L3VPN, NetworkService
-from fabric_direct.site.config import FakeHost, FakeSettings, Host, Site
+from fabric_direct.site.config import FakeHostSettings, FakeSettings, Host, Site
 from fabric_direct.testing import (
     CloudNetworkContract,
     DeviceContract,
@@ -54,7 +54,7 @@ def site(fake_site: Site) -> Site:
             **fake_site.model_dump(),
             "networks": {"red": red},
             "hosts": {HOST: Host(devices=({"type": "GPU", "bdf": GPU},))},
-            "fake": FakeSettings(hosts={HOST: FakeHost(gpus=1)}),
+            "fake": FakeSettings(hosts={HOST: FakeHostSettings(gpus=1)}),
         }
     )
 

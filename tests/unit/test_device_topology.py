@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
-from fabric_direct.drivers.libvirt.domains.claims import Claim
+from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
 from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.errors import (
@@ -80,7 +80,7 @@ def with_function(address: PciAddress, **values: Any) -> Topology:
 
 
 def claimed(*addresses: PciAddress, uuid: str = FOREIGN, label: str = "") -> Topology:
-    claims = tuple(Claim(address, "foreign", uuid, label) for address in addresses)
+    claims = tuple(FunctionClaim(address, "foreign", uuid, label) for address in addresses)
     return replace(TOPOLOGY, claims=claims)
 
 
@@ -391,9 +391,9 @@ class TestTheInventory:
         assert (found.state, found.owner) == (DeviceState.USED, "sliver/gpu")
 
     def test_names_the_domains_that_have_it_and_whether_now(self) -> None:
-        now = Claim(GPU, "node", OWN, "", live=True)
-        later = Claim(GPU, "node", OWN, "", live=False)
-        stopped = Claim(GPU, "other", FOREIGN, "")
+        now = FunctionClaim(GPU, "node", OWN, "", live=True)
+        later = FunctionClaim(GPU, "node", OWN, "", live=False)
+        stopped = FunctionClaim(GPU, "other", FOREIGN, "")
 
         assert device(replace(TOPOLOGY, claims=(later, now, later, stopped)), GPU).domains == (
             Holder("node", OWN, live=True),

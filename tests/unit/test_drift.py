@@ -8,7 +8,7 @@ import pytest
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.model import NodeSliver, State
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import AllowedDevice, FakeHost, Host, Site
+from fabric_direct.site.config import AllowedDevice, FakeHostSettings, Host, Site
 from fabric_direct.upkeep.drift import Drift
 from tests.outcomes import done
 from tests.unit.test_behind_our_back import (
@@ -113,7 +113,7 @@ class TestTheCalls:
     def fake_site(self, fake_site: Site) -> Site:
         vfs = (AllowedDevice(type="SharedNIC", uplink="ens1", vepa=True),)
         names = [f"w{number}" for number in range(10)]
-        has = dict.fromkeys(names, FakeHost(vfs=20))
+        has = dict.fromkeys(names, FakeHostSettings(vfs=20))
         return fake_site.model_copy(
             update={
                 "hosts": dict.fromkeys(names, Host(devices=vfs)),

@@ -30,21 +30,21 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
 from fabric_direct.drivers.guests.configure.iproute import IpRoute
 from fabric_direct.drivers.guests.configure.netplan import Netplan
-from fabric_direct.drivers.guests.configure.network import Link, Manager, vlan_name
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink, Manager, vlan_name
 from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest, GuestDisk, GuestLink
 from fabric_direct.errors import DriverError, NotFound, NotVerified
 from fabric_direct.handlers.vm.guest import nics
 from fabric_direct.handlers.vm.guest.nics import link_of, manager
-from fabric_direct.handlers.vm.guest.settings import Nic
+from fabric_direct.handlers.vm.guest.settings import GuestNic
 from fabric_direct.model import (
     DeviceState,
     Finding,
@@ -74,9 +74,9 @@ HEAD = "# Written by fabric-direct; it is replaced and removed with the NIC.\n"
 
 def link(
     *addresses: str, mac: str | None = None, vlan: int | None = None, dhcp: bool = False
-) -> Link:
+) -> ConfiguredLink:
     given = tuple(map(ip_interface, addresses or (V4, V6)))
-    return Link("nic1", "eth1", mac, vlan, given, dhcp=dhcp)
+    return ConfiguredLink("nic1", "eth1", mac, vlan, given, dhcp=dhcp)
 
 
 class ScriptedGuest:
@@ -123,13 +123,13 @@ def told() -> ScriptedGuest:
 
 
 @pytest.fixture
-def root(told: ScriptedGuest) -> Root:
+def root(told: ScriptedGuest) -> GuestRoot:
     return root_of(told)
 
 
-def root_of(told: ScriptedGuest, user: str = "root") -> Root:
+def root_of(told: ScriptedGuest, user: str = "root") -> GuestRoot:
     driver: Any = told
-    return Root(Guest(driver, GuestAddress("s", "s-node", user)))
+    return GuestRoot(Guest(driver, GuestAddress("s", "s-node", user)))
 
 
 class TestRoot:
@@ -154,7 +154,7 @@ class TestRoot:
 
         assert told.commands == [("ip", "link")]
 
-    def test_fails_in_the_guests_words(self, told: ScriptedGuest, root: Root) -> None:
+    def test_fails_in_the_guests_words(self, told: ScriptedGuest, root: GuestRoot) -> None:
         told.answers["ifup",] = CommandResult(1, b"", b"ifup: unknown\n interface eth9\n")
 
         with pytest.raises(DriverError, match=r"ifup eth9 failed.*unknown interface eth9"):
@@ -168,7 +168,7 @@ class TestRoot:
         ],
     )
     def test_names_the_file_that_could_not_be_written(
-        self, act: Callable[[Root], None], said: str
+        self, act: Callable[[GuestRoot], None], said: str
     ) -> None:
         class Full(ScriptedGuest):
             def run(self, *_: Any, timeout: float, **__: Any) -> CommandResult:
@@ -180,7 +180,7 @@ class TestRoot:
 
 class TestNetworkManager:
     def test_makes_a_profile_for_the_mac_address_and_brings_it_up(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         told.answers["nmcli", "-g"] = CommandResult(10)
 
@@ -197,7 +197,7 @@ class TestNetworkManager:
         assert told.commands[1:] == [add, up]
 
     def test_tags_a_vlan_and_gives_no_address_of_a_version_that_is_not_wanted(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         told.answers["nmcli", "-g"] = CommandResult(10)
 
@@ -211,7 +211,7 @@ class TestNetworkManager:
         )
 
     def test_leaves_ipv4_to_a_network_that_hands_it_out(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         told.answers["nmcli", "-g"] = CommandResult(10)
 
@@ -228,7 +228,7 @@ class TestNetworkManager:
         ],
     )
     def test_keeps_the_addresses_of_the_profile(
-        self, told: ScriptedGuest, root: Root, answer: CommandResult, kept: bool
+        self, told: ScriptedGuest, root: GuestRoot, answer: CommandResult, kept: bool
     ) -> None:
         told.answers["nmcli", "-g"] = answer
 
@@ -240,7 +240,9 @@ def plan_of(told: ScriptedGuest, path: str = "/etc/netplan/90-fabric-direct-nic1
 
 
 class TestNetplan:
-    def test_defines_a_nic_that_nothing_else_defines(self, told: ScriptedGuest, root: Root) -> None:
+    def test_defines_a_nic_that_nothing_else_defines(
+        self, told: ScriptedGuest, root: GuestRoot
+    ) -> None:
         Netplan().keep(root, link(mac=MAC))
 
         assert plan_of(told) == {
@@ -268,7 +270,7 @@ class TestNetplan:
         ],
     )
     def test_adds_to_the_definition_that_the_image_has_by_its_name(
-        self, told: ScriptedGuest, root: Root, name: str, definition: dict[str, Any]
+        self, told: ScriptedGuest, root: GuestRoot, name: str, definition: dict[str, Any]
     ) -> None:
         others = {"version": 2, "ethernets": {"eth0": {"dhcp4": True}}}
         files = [{"network": others}, {"network": {"ethernets": {name: definition}}}]
@@ -278,7 +280,7 @@ class TestNetplan:
 
         assert plan_of(told)["ethernets"] == {name: {"addresses": [V4, V6]}}
 
-    def test_puts_a_vlan_on_top(self, told: ScriptedGuest, root: Root) -> None:
+    def test_puts_a_vlan_on_top(self, told: ScriptedGuest, root: GuestRoot) -> None:
         Netplan().keep(root, link(vlan=100))
 
         nic = {"renderer": "networkd", "dhcp4": False, "optional": True}
@@ -288,7 +290,7 @@ class TestNetplan:
         }
 
     @pytest.mark.parametrize("vlan", [None, 100])
-    def test_keeps_what_its_file_says(self, root: Root, vlan: int | None) -> None:
+    def test_keeps_what_its_file_says(self, root: GuestRoot, vlan: int | None) -> None:
         assert not Netplan().keeps(root, link(vlan=vlan))
 
         Netplan().keep(root, link(vlan=vlan))
@@ -302,7 +304,7 @@ class TestNetplan:
         ids=["deep", "long", "control"],
     )
     def test_a_configuration_of_the_guest_that_cannot_be_read_is_an_error_of_ours(
-        self, told: ScriptedGuest, root: Root, content: bytes
+        self, told: ScriptedGuest, root: GuestRoot, content: bytes
     ) -> None:
         told.scripts[scripts.NETPLAN] = content
 
@@ -310,7 +312,7 @@ class TestNetplan:
             Netplan().keep(root, link())
 
     def test_merges_in_the_guests_configuration_do_not_multiply(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         doubled = [f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 64)]
         lines = ["a0: &a0 {k: v}", *doubled, "network: {ethernets: {nic: {set-name: eth1}}}"]
@@ -321,7 +323,7 @@ class TestNetplan:
         assert list(plan_of(told)["ethernets"]) == ["nic"]
 
     def test_a_date_in_the_guests_configuration_is_text(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         told.scripts[scripts.NETPLAN] = b"network: {version: 2001-99-99}"
 
@@ -330,7 +332,7 @@ class TestNetplan:
         assert "eth1" in plan_of(told)["ethernets"]
 
     def test_that_is_no_yaml_is_an_error_of_the_guest(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         told.scripts[scripts.NETPLAN] = b"network: {"
 
@@ -344,7 +346,7 @@ EASY = "[Link]\nRequiredForOnline=no\n\n[Network]\nConfigureWithoutCarrier=yes\n
 
 class TestNetworkd:
     def test_writes_a_file_that_comes_before_the_images(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         Networkd().keep(root, link(mac=MAC))
 
@@ -355,7 +357,7 @@ class TestNetworkd:
         reload, configure = ("networkctl", "reload"), ("networkctl", "reconfigure", "eth1")
         assert told.commands == [reload, configure]
 
-    def test_puts_a_vlan_on_top(self, told: ScriptedGuest, root: Root) -> None:
+    def test_puts_a_vlan_on_top(self, told: ScriptedGuest, root: GuestRoot) -> None:
         Networkd().keep(root, link(vlan=100))
 
         kind = "[NetDev]\nName=eth1.100\nKind=vlan\n\n[VLAN]\nId=100\n"
@@ -368,13 +370,13 @@ class TestNetworkd:
         }
 
     def test_leaves_ipv4_to_a_network_that_hands_it_out(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         Networkd().keep(root, link(V6, dhcp=True))
 
         assert f"DHCP=ipv4\nAddress={V6}\n" in told.files[f"{NETWORKD}.network"]
 
-    def test_forgets_all_of_its_files(self, told: ScriptedGuest, root: Root) -> None:
+    def test_forgets_all_of_its_files(self, told: ScriptedGuest, root: GuestRoot) -> None:
         Networkd().keep(root, link(vlan=100))
 
         Networkd().forget(root, "nic1")
@@ -386,7 +388,7 @@ class TestNetworkd:
 class TestIfupdown:
     path = "/etc/network/interfaces.d/fabric-direct-nic1"
 
-    def test_writes_a_stanza_for_each_version(self, told: ScriptedGuest, root: Root) -> None:
+    def test_writes_a_stanza_for_each_version(self, told: ScriptedGuest, root: GuestRoot) -> None:
         Ifupdown().keep(root, link())
 
         assert told.files[self.path] == (
@@ -396,7 +398,7 @@ class TestIfupdown:
         )
         assert told.commands == [("ifdown", "--force", "eth1"), ("ifup", "eth1")]
 
-    def test_has_a_vlan_interface_made_at_boot(self, told: ScriptedGuest, root: Root) -> None:
+    def test_has_a_vlan_interface_made_at_boot(self, told: ScriptedGuest, root: GuestRoot) -> None:
         Ifupdown().keep(root, link(V4, vlan=100))
 
         assert told.files[self.path] == (
@@ -404,7 +406,7 @@ class TestIfupdown:
             f"iface eth1.100 inet static\n    address {V4}\n    vlan-raw-device eth1\n"
         )
 
-    def test_forgets_its_file(self, told: ScriptedGuest, root: Root) -> None:
+    def test_forgets_its_file(self, told: ScriptedGuest, root: GuestRoot) -> None:
         Ifupdown().keep(root, link())
 
         Ifupdown().forget(root, "nic1")
@@ -416,7 +418,7 @@ class TestFreeBsd:
     """Written after rc.conf(5); no real one has been asked."""
 
     def test_sets_variables_and_the_addresses_at_once(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         FreeBsd().keep(root, link())
 
@@ -428,7 +430,7 @@ class TestFreeBsd:
             ("ifconfig", "eth1", "inet6", V6, "alias"),
         ]
 
-    def test_makes_a_vlan_interface(self, told: ScriptedGuest, root: Root) -> None:
+    def test_makes_a_vlan_interface(self, told: ScriptedGuest, root: GuestRoot) -> None:
         told.answers["ifconfig", "eth1.100"] = CommandResult(0)
         told.answers = {("ifconfig", "eth1.100", "create"): CommandResult(0)} | {
             ("ifconfig", "eth1.100", "inet"): CommandResult(0),
@@ -447,7 +449,7 @@ class TestFreeBsd:
             ("ifconfig", "eth1.100", "inet", V4, "alias"),
         ]
 
-    def test_forgets_its_variables(self, told: ScriptedGuest, root: Root) -> None:
+    def test_forgets_its_variables(self, told: ScriptedGuest, root: GuestRoot) -> None:
         FreeBsd().keep(root, link(V4))
         told.commands.clear()
 
@@ -458,7 +460,7 @@ class TestFreeBsd:
 
 
 class TestIpAlone:
-    def test_sets_what_is_not_there_and_warns(self, told: ScriptedGuest, root: Root) -> None:
+    def test_sets_what_is_not_there_and_warns(self, told: ScriptedGuest, root: GuestRoot) -> None:
         told.links = (GuestInterface("eth1", MAC, (V4,)),)
         reads = ReadCache()
 
@@ -469,7 +471,7 @@ class TestIpAlone:
         assert ("ip", "addr", "add", V4, "dev", "eth1") not in told.commands
         assert "go with its next boot" in reads.warnings[0]
 
-    def test_makes_a_vlan_interface_once(self, told: ScriptedGuest, root: Root) -> None:
+    def test_makes_a_vlan_interface_once(self, told: ScriptedGuest, root: GuestRoot) -> None:
         make = (
             "ip",
             "link",
@@ -504,7 +506,7 @@ class TestChoice:
         ],
     )
     def test_is_what_the_guest_uses_for_the_interface(
-        self, told: ScriptedGuest, root: Root, words: bytes, chosen: type[Manager]
+        self, told: ScriptedGuest, root: GuestRoot, words: bytes, chosen: type[Manager]
     ) -> None:
         told.scripts[scripts.MANAGERS] = words
 
@@ -552,7 +554,7 @@ class Seen:
         return {a: SimpleNamespace(interfaces=n) for a, n in names.items() if n is not None}
 
 
-def found(guest: Any, plugged: Plugged, nic: Nic) -> Link:
+def found(guest: Any, plugged: Plugged, nic: GuestNic) -> ConfiguredLink:
     return link_of(guest, plugged.drivers, Tenant("s"), nic)
 
 
@@ -571,22 +573,22 @@ class TestFinding:
         nic = VNic(id="nic1", network="red", interface={"ipv4": V4, "ipv6": V6})
         port = Port("s", "nic1", "red", "red", MAC, dhcp=False)
 
-        assert found(Seen(self.links), Plugged(port=port), Nic(nic, nic.interface)) == Link(
-            "nic1", "eth0", MAC, None, (ip_interface(V4), ip_interface(V6))
-        )
+        assert found(
+            Seen(self.links), Plugged(port=port), GuestNic(nic, nic.interface)
+        ) == ConfiguredLink("nic1", "eth0", MAC, None, (ip_interface(V4), ip_interface(V6)))
 
     def test_a_vnic_is_not_given_what_its_network_hands_out(self) -> None:
         nic = VNic(id="nic1", network="red", interface={"ipv4": V4, "ipv6": V6})
         port = Port("s", "nic1", "red", "red", MAC, dhcp=True)
 
-        link = found(Seen(self.links), Plugged(port=port), Nic(nic, nic.interface))
+        link = found(Seen(self.links), Plugged(port=port), GuestNic(nic, nic.interface))
 
         assert (link.addresses, link.dhcp) == ((ip_interface(V6),), True)
 
     def test_a_vf_is_found_by_its_mac_address_and_not_tagged_in_the_guest(self) -> None:
         nic = SharedNic(id="smart", bdf=FUNCTIONS[:1], interface=Interface(ipv4=V4, vlan=304))
 
-        link = found(Seen(self.links), Plugged(function(0, MAC)), Nic(nic, nic.interface))
+        link = found(Seen(self.links), Plugged(function(0, MAC)), GuestNic(nic, nic.interface))
 
         assert (link.name, link.vlan) == ("eth0", None)
 
@@ -594,7 +596,7 @@ class TestFinding:
         nic = smart({"ipv4": V4}, {"ipv4": V4, "vlan": 100})
         guest = Seen(self.links, f0=("eth1",), f1=("eth0",))
 
-        link = found(guest, Plugged(function(1), function(0)), Nic(nic, nic.interfaces[1], 1))
+        link = found(guest, Plugged(function(1), function(0)), GuestNic(nic, nic.interfaces[1], 1))
 
         assert (link.label, link.name, link.mac) == ("smart.1", "eth0.100", None)
 
@@ -602,7 +604,7 @@ class TestFinding:
         nic = smart({"ipv4": V4, "mac": MAC})
         guest = Seen(self.links, f0=("eth1",))
 
-        assert found(guest, Plugged(function(0)), Nic(nic, nic.interfaces[0])).name == "eth0"
+        assert found(guest, Plugged(function(0)), GuestNic(nic, nic.interfaces[0])).name == "eth0"
 
     @pytest.mark.parametrize("names", [(), ("eth0", "eth1")])
     def test_a_function_with_no_interface_or_several_is_an_error(
@@ -611,7 +613,9 @@ class TestFinding:
         nic = smart({"ipv4": V4})
 
         with pytest.raises(NotFound, match=r"no interface for smart.0"):
-            found(Seen(self.links, f0=names), Plugged(function(0)), Nic(nic, nic.interfaces[0]))
+            found(
+                Seen(self.links, f0=names), Plugged(function(0)), GuestNic(nic, nic.interfaces[0])
+            )
 
 
 # --- on the fakes
@@ -734,7 +738,7 @@ class TestANic:
     ) -> None:
         done(processor.create(vm(components=[])).result())
         line = b"LABEL=mine /data ext4 defaults 0 1\n"
-        fakes.inside.setdefault("sliver-1", Inside()).files["/etc/fstab"] = line
+        fakes.inside.setdefault("sliver-1", GuestState()).files["/etc/fstab"] = line
 
         outcome = processor.modify(vm(components=[shared(), volume()])).result()
 
@@ -879,7 +883,7 @@ class TestAVolume:
         done(processor.create(vm(components=[])).result())
         done(processor.probe(vm(components=[])).result())
         other = b"# a comment\nLABEL=root / ext4 defaults 0 1\n"
-        fakes.inside.setdefault("sliver-1", Inside()).files["/etc/fstab"] = other
+        fakes.inside.setdefault("sliver-1", GuestState()).files["/etc/fstab"] = other
 
         done(processor.modify(vm(components=[volume()])).result())
         done(processor.modify(vm(components=[])).result())
@@ -891,7 +895,7 @@ class TestAVolume:
     ) -> None:
         done(processor.create(vm(components=[])).result())
         line = b"LABEL=mine /data ext4 defaults 0 1\n"
-        fakes.inside.setdefault("sliver-1", Inside()).files["/etc/fstab"] = line
+        fakes.inside.setdefault("sliver-1", GuestState()).files["/etc/fstab"] = line
 
         outcome = processor.modify(vm(components=[volume()])).result()
 
@@ -959,7 +963,7 @@ class TestRefusal:
 
 class TestDisks:
     def test_are_told_by_serial_number_with_what_is_mounted(
-        self, told: ScriptedGuest, root: Root
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         told.scripts[scripts.DISKS] = (
             b"disk vda 254:0 \ndisk vdb 254:16 data\ndisk vdc 254:32 more\n"
@@ -975,7 +979,7 @@ class TestDisks:
 
 
 def test_a_nic_is_not_taken_for_the_vlan_interface_on_top_of_it(
-    told: ScriptedGuest, root: Root
+    told: ScriptedGuest, root: GuestRoot
 ) -> None:
     told.links = (GuestInterface("eth1", MAC, (V4,)), GuestInterface("eth1.100", MAC, (V6,)))
 

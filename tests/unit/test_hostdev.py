@@ -18,7 +18,7 @@ from fabric_direct.drivers.contract import (
     Tenant,
 )
 from fabric_direct.drivers.fake import FakeHost
-from fabric_direct.drivers.libvirt.domains.claims import Claim
+from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
 from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
@@ -1200,4 +1200,4 @@ def test_the_inventory_says_what_a_function_is_and_whose(
 def test_an_owner_is_told_by_the_uuid_that_its_sliver_gives(
     sliver: str, alias: str, owner: str
 ) -> None:
-    assert Claim(GPU, "its-name", str(domain_uuid(sliver)), alias).owner == owner
+    assert FunctionClaim(GPU, "its-name", str(domain_uuid(sliver)), alias).owner == owner

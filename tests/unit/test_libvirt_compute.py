@@ -30,7 +30,7 @@ from fabric_direct.drivers.libvirt.servers.domain_xml import (
     volume_xml,
 )
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, OwnPool
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DriverError,
@@ -92,8 +92,8 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def store(site: Site) -> Store:
-    return Store.of(site, "w1")
+def store(site: Site) -> OwnPool:
+    return OwnPool.of(site, "w1")
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ class FakeDomain(MagicMock):
 
 
 @pytest.fixture
-def domain(connection: MagicMock, store: Store) -> FakeDomain:
+def domain(connection: MagicMock, store: OwnPool) -> FakeDomain:
     """The sliver's domain, running, with one NIC and one volume."""
     domain = FakeDomain()
     domain.runs(definition(spec(port(), volumes=(volume(),)), SITE, store, "qemu"))
@@ -219,12 +219,12 @@ def text(document: etree._Element, path: str) -> list[str]:
     ids=["bare", "nics", "volumes", "hostile", "devices", "long"],
 )
 def test_a_definition_is_valid_libvirt_xml(
-    store: Store, wanted: ServerSpec, virt_type: str, nodes: list[int]
+    store: OwnPool, wanted: ServerSpec, virt_type: str, nodes: list[int]
 ) -> None:
     valid(definition(wanted, SITE, store, virt_type, nodes))
 
 
-def test_a_definition_says_what_the_sliver_wants(store: Store) -> None:
+def test_a_definition_says_what_the_sliver_wants(store: OwnPool) -> None:
     document = etree.fromstring(definition(spec(), SITE, store, "qemu"))
 
     assert document.get("type") == "qemu"
@@ -234,7 +234,7 @@ def test_a_definition_says_what_the_sliver_wants(store: Store) -> None:
     assert (document.findtext("memory"), document.find("memory").get("unit")) == ("3", "GiB")
 
 
-def test_the_stamp_comes_back_unharmed_from_hostile_text(store: Store) -> None:
+def test_the_stamp_comes_back_unharmed_from_hostile_text(store: OwnPool) -> None:
     wanted = spec(ssh_keys=[f"{KEY} {HOSTILE}"], boot_script="secret <&>")
 
     xml = definition(wanted, SITE, store, "qemu")
@@ -244,7 +244,7 @@ def test_the_stamp_comes_back_unharmed_from_hostile_text(store: Store) -> None:
     assert "secret" not in xml
 
 
-def test_a_guest_with_kvm_has_the_hosts_cpu(store: Store) -> None:
+def test_a_guest_with_kvm_has_the_hosts_cpu(store: OwnPool) -> None:
     modes = [
         etree.fromstring(definition(spec(), SITE, store, kind)).find("cpu").get("mode")
         for kind in ("kvm", "qemu")
@@ -253,7 +253,7 @@ def test_a_guest_with_kvm_has_the_hosts_cpu(store: Store) -> None:
     assert modes == ["host-passthrough", "maximum"]
 
 
-def test_the_disks_are_root_then_data_then_seed(store: Store) -> None:
+def test_the_disks_are_root_then_data_then_seed(store: OwnPool) -> None:
     wanted = spec(volumes=(volume(), volume("more", "/pool/archive")))
 
     document = etree.fromstring(definition(wanted, SITE, store, "qemu"))
@@ -271,7 +271,7 @@ def test_the_disks_are_root_then_data_then_seed(store: Store) -> None:
     assert text(document, "//disk/alias/@name") == ["ua-s-1-data-0", "ua-s-1-more-0"]
 
 
-def test_a_present_volume_is_known_by_the_component_that_names_it(store: Store) -> None:
+def test_a_present_volume_is_known_by_the_component_that_names_it(store: OwnPool) -> None:
     present = Volume(sliver="", component="", source="/pool/archive", size=1)
     components = [{"type": "Storage", "id": "old", "volume": "archive"}]
 
@@ -282,7 +282,7 @@ def test_a_present_volume_is_known_by_the_component_that_names_it(store: Store) 
     assert text(document, "//disk/alias/@name") == ["ua-s-1-old-0"]
 
 
-def test_ten_slots_are_free_for_hot_plug(store: Store) -> None:
+def test_ten_slots_are_free_for_hot_plug(store: OwnPool) -> None:
     components = [{"type": "GPU", "id": "gpu", "bdf": ["0000:25:00.0", "0000:25:00.1"]}]
 
     document = etree.fromstring(
@@ -377,7 +377,9 @@ def test_a_server_is_read_from_its_domain(compute: LibvirtCompute, domain: FakeD
     assert server.domain == server.instance
 
 
-def test_a_limit_is_read_in_mbit(compute: LibvirtCompute, domain: FakeDomain, store: Store) -> None:
+def test_a_limit_is_read_in_mbit(
+    compute: LibvirtCompute, domain: FakeDomain, store: OwnPool
+) -> None:
     components = [{"type": "vNIC", "id": "nic1", "network": "red", "interface": {"bandwidth": 100}}]
     domain.runs(definition(spec(port(), components=components), SITE, store, "qemu"))
 
@@ -421,7 +423,7 @@ def test_only_stamped_domains_are_servers(
 
 
 def test_a_domain_of_another_site_is_none_of_ours(
-    compute: LibvirtCompute, connection: MagicMock, domain: FakeDomain, store: Store
+    compute: LibvirtCompute, connection: MagicMock, domain: FakeDomain, store: OwnPool
 ) -> None:
     domain.runs(definition(spec(), "ELSEWHERE", store, "qemu"))
     connection.listAllDomains.return_value = [domain]
@@ -466,7 +468,7 @@ def test_what_is_larger_than_the_host_is_refused(
 
 
 def test_creation_makes_disks_then_defines_then_starts(
-    compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock, store: Store
+    compute: LibvirtCompute, connection: MagicMock, fake_store: MagicMock, store: OwnPool
 ) -> None:
     made = FakeDomain()
     made.runs(definition(spec(), SITE, store, "qemu"))
@@ -620,7 +622,7 @@ CPUS = "<domainCapabilities><cpu><mode name='custom'>{}</mode></cpu></domainCapa
     ids=["offered", "another architecture", "without a 64-bit CPU", "not offered"],
 )
 def test_kvm_is_taken_where_it_is_good(
-    connection: MagicMock, offer: str | Exception, virt_type: str, store: Store
+    connection: MagicMock, offer: str | Exception, virt_type: str, store: OwnPool
 ) -> None:
     module._offers_kvm.cache_clear()
     connection.getDomainCapabilities.side_effect = [offer]

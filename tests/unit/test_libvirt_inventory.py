@@ -12,7 +12,7 @@ from fabric_direct.drivers.contract import HostInventory, HostNode, Image, Image
 from fabric_direct.drivers.libvirt.servers import driver as module
 from fabric_direct.drivers.libvirt.servers.domain_xml import definition
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool
 from fabric_direct.errors import InvalidSliver, Unreachable
 from fabric_direct.model import NodeSliver
 from fabric_direct.site.config import Host, Site
@@ -115,7 +115,7 @@ def connection(mocker: MockerFixture, pool: MagicMock) -> MagicMock:
     connection.baselineHypervisorCPU.return_value = WHOLE_CPU
     connection.listAllDomains.return_value = []
     mocker.patch.object(module, "connect", return_value=connection)
-    mocker.patch.object(Store, "pool", return_value=pool)
+    mocker.patch.object(OwnPool, "pool", return_value=pool)
     return connection
 
 
@@ -149,7 +149,7 @@ def test_every_domain_counts_with_all_that_it_may_take_and_ours_are_told(
     compute: LibvirtCompute, connection: MagicMock, site: Site
 ) -> None:
     spec = ServerSpec(sliver(), Image("tiny", "root"))
-    ours = definition(spec, SITE, Store.of(site, "w1"), "qemu").replace("GiB'>3", "KiB'>3145728")
+    ours = definition(spec, SITE, OwnPool.of(site, "w1"), "qemu").replace("GiB'>3", "KiB'>3145728")
     elsewhere = ours.replace("site='TEST'", "site='OTHER'").replace("s-1", "s-2")
     connection.listAllDomains.return_value = [domain(ours), domain(FOREIGN), domain(elsewhere)]
 
@@ -164,7 +164,7 @@ def test_a_domain_whose_stamp_cannot_be_read_counts_for_no_sliver(
     compute: LibvirtCompute, connection: MagicMock, site: Site
 ) -> None:
     spec = ServerSpec(sliver(), Image("tiny", "root"))
-    known = definition(spec, SITE, Store.of(site, "w1"), "qemu")
+    known = definition(spec, SITE, OwnPool.of(site, "w1"), "qemu")
     newer = known.replace("&#34;sliver&#34;: {", "&#34;sliver&#34;: {&#34;newer&#34;: 1, ")
     connection.listAllDomains.return_value = [domain(newer)]
 

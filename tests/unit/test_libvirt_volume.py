@@ -10,7 +10,7 @@ from lxml import etree
 from pytest_mock import MockerFixture
 
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, Store, owner
+from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, OwnPool, owner
 from fabric_direct.drivers.libvirt.xml import render
 from fabric_direct.errors import InvalidSliver, NotFound, NotOurs, NotVerified
 from fabric_direct.site.config import Site
@@ -30,8 +30,8 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def store(site: Site) -> Store:
-    return Store.of(site, "localhost")
+def store(site: Site) -> OwnPool:
+    return OwnPool.of(site, "localhost")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def connection(mocker: MockerFixture) -> MagicMock:
 
 
 @pytest.fixture
-def pool(connection: MagicMock, store: Store) -> MagicMock:
+def pool(connection: MagicMock, store: OwnPool) -> MagicMock:
     """Our pool, active."""
     pool = connection.storagePoolLookupByName.return_value
     pool.UUIDString.return_value = str(store.uuid)
@@ -72,7 +72,7 @@ def schema_of(name: str) -> etree.RelaxNG:
     return etree.RelaxNG(etree.parse(path))
 
 
-def test_the_pool_is_valid_libvirt_xml(store: Store) -> None:
+def test_the_pool_is_valid_libvirt_xml(store: OwnPool) -> None:
     xml = render("pool.xml.j2", name=store.name, uuid=store.uuid, path="/x/a & <b>")
 
     document = etree.fromstring(xml)
@@ -120,12 +120,12 @@ def test_a_name_says_whose_it_is(name: str, sliver: str | None) -> None:
 def test_the_default_directory_has_the_plain_name() -> None:
     site = Site(site="TEST", state_dir=Path("/var/lib/fabric-direct"))
 
-    assert Store.of(site, "localhost").name == "fabric-direct"
+    assert OwnPool.of(site, "localhost").name == "fabric-direct"
 
 
 def test_another_directory_has_a_name_and_uuid_of_its_own() -> None:
     one, other = (
-        Store.of(Site(site="TEST", volume_pool=Path(path)), "localhost") for path in ("/a", "/b")
+        OwnPool.of(Site(site="TEST", volume_pool=Path(path)), "localhost") for path in ("/a", "/b")
     )
 
     assert one.name != other.name
@@ -134,7 +134,7 @@ def test_another_directory_has_a_name_and_uuid_of_its_own() -> None:
 
 
 def test_the_pool_is_made_on_first_use(
-    connection: MagicMock, store: Store, mocker: MockerFixture
+    connection: MagicMock, store: OwnPool, mocker: MockerFixture
 ) -> None:
     connection.storagePoolLookupByName.side_effect = native(libvirt.VIR_ERR_NO_STORAGE_POOL)
     made = connection.storagePoolDefineXML.return_value
@@ -152,7 +152,7 @@ def test_the_pool_is_made_on_first_use(
 
 
 def test_a_pool_that_another_thread_starts_meanwhile_is_taken(
-    store: Store, pool: MagicMock
+    store: OwnPool, pool: MagicMock
 ) -> None:
     pool.isActive.side_effect = [False, False, True]
     pool.create.side_effect = native(libvirt.VIR_ERR_OPERATION_INVALID, "already active")
@@ -160,7 +160,7 @@ def test_a_pool_that_another_thread_starts_meanwhile_is_taken(
     assert store.pool() is pool
 
 
-def test_a_pool_that_cannot_be_started_is_an_error(store: Store, pool: MagicMock) -> None:
+def test_a_pool_that_cannot_be_started_is_an_error(store: OwnPool, pool: MagicMock) -> None:
     pool.isActive.return_value = False
     pool.create.side_effect = native(libvirt.VIR_ERR_OPERATION_INVALID)
 
@@ -168,7 +168,9 @@ def test_a_pool_that_cannot_be_started_is_an_error(store: Store, pool: MagicMock
         store.pool()
 
 
-def test_a_pool_of_our_name_with_another_uuid_is_left_alone(store: Store, pool: MagicMock) -> None:
+def test_a_pool_of_our_name_with_another_uuid_is_left_alone(
+    store: OwnPool, pool: MagicMock
+) -> None:
     pool.UUIDString.return_value = "11111111-2222-3333-4444-555555555555"
 
     with pytest.raises(NotOurs):
@@ -179,7 +181,7 @@ def test_a_pool_of_our_name_with_another_uuid_is_left_alone(store: Store, pool: 
 
 
 def test_a_pool_of_our_name_with_another_directory_is_left_alone(
-    store: Store, pool: MagicMock
+    store: OwnPool, pool: MagicMock
 ) -> None:
     pool.XMLDesc.return_value = "<pool><target><path>/elsewhere</path></target></pool>"
 
@@ -188,7 +190,7 @@ def test_a_pool_of_our_name_with_another_directory_is_left_alone(
 
 
 def test_a_directory_that_another_pool_has_is_left_alone(
-    connection: MagicMock, store: Store
+    connection: MagicMock, store: OwnPool
 ) -> None:
     connection.storagePoolLookupByName.side_effect = native(libvirt.VIR_ERR_NO_STORAGE_POOL)
     connection.storagePoolDefineXML.side_effect = native(
@@ -199,7 +201,7 @@ def test_a_directory_that_another_pool_has_is_left_alone(
         store.pool()
 
 
-def test_a_console_log_has_a_pool_of_its_own(store: Store) -> None:
+def test_a_console_log_has_a_pool_of_its_own(store: OwnPool) -> None:
     console = store.console("s-1")
 
     assert console.path == store.path / "s-1.console"
@@ -207,7 +209,7 @@ def test_a_console_log_has_a_pool_of_its_own(store: Store) -> None:
     assert console.uuid != store.uuid
 
 
-def test_a_pool_is_removed_with_its_files(store: Store, pool: MagicMock) -> None:
+def test_a_pool_is_removed_with_its_files(store: OwnPool, pool: MagicMock) -> None:
     pool.listVolumes.return_value = ["log"]
 
     store.remove()
@@ -217,7 +219,9 @@ def test_a_pool_is_removed_with_its_files(store: Store, pool: MagicMock) -> None
     assert pool.mock_calls[-3:] == [call.destroy(), call.delete(0), call.undefine()]
 
 
-def test_looking_makes_no_pool(connection: MagicMock, store: Store, volumes: LibvirtVolume) -> None:
+def test_looking_makes_no_pool(
+    connection: MagicMock, store: OwnPool, volumes: LibvirtVolume
+) -> None:
     connection.storagePoolLookupByName.side_effect = native(libvirt.VIR_ERR_NO_STORAGE_POOL)
 
     assert volumes.find("s-1", "data") is None
@@ -325,7 +329,7 @@ def test_a_missing_volume_is_refused_with_its_field(
     assert refused.value.field == "volume"
 
 
-def test_uploaded_bytes_replace_what_was_there(store: Store, pool: MagicMock) -> None:
+def test_uploaded_bytes_replace_what_was_there(store: OwnPool, pool: MagicMock) -> None:
     old, new = pool.storageVolLookupByName.return_value, pool.createXML.return_value
     stream = new.connect.return_value.newStream.return_value
     stream.send.side_effect = [3, 2]
@@ -337,7 +341,7 @@ def test_uploaded_bytes_replace_what_was_there(store: Store, pool: MagicMock) ->
     assert stream.mock_calls == [call.send(b"12345"), call.send(b"45"), call.finish()]
 
 
-def test_an_upload_that_breaks_is_aborted(store: Store, pool: MagicMock) -> None:
+def test_an_upload_that_breaks_is_aborted(store: OwnPool, pool: MagicMock) -> None:
     stream = pool.createXML.return_value.connect.return_value.newStream.return_value
     stream.send.side_effect = native(libvirt.VIR_ERR_RPC)
 
@@ -348,7 +352,7 @@ def test_an_upload_that_breaks_is_aborted(store: Store, pool: MagicMock) -> None
 
 
 def test_an_image_is_looked_at_through_an_overlay_that_goes_again(
-    store: Store, pool: MagicMock
+    store: OwnPool, pool: MagicMock
 ) -> None:
     pool.createXML.return_value.info.return_value = [0, 7 * GIB, 0]
 
@@ -357,14 +361,14 @@ def test_an_image_is_looked_at_through_an_overlay_that_goes_again(
     pool.createXML.return_value.delete.assert_called_once_with(0)
 
 
-def test_an_image_that_is_not_qcow2_is_raw(store: Store, pool: MagicMock) -> None:
+def test_an_image_that_is_not_qcow2_is_raw(store: OwnPool, pool: MagicMock) -> None:
     found = volume("probe", GIB)
     pool.createXML.side_effect = [native(libvirt.VIR_ERR_INTERNAL_ERROR), found]
 
     assert store.backing("/images/x") == Backing("/images/x", "raw", GIB)
 
 
-def test_a_missing_image_is_refused_with_its_field(store: Store, pool: MagicMock) -> None:
+def test_a_missing_image_is_refused_with_its_field(store: OwnPool, pool: MagicMock) -> None:
     pool.createXML.side_effect = native(libvirt.VIR_ERR_SYSTEM_ERROR, "No such file")
 
     with pytest.raises(InvalidSliver, match="No such file") as refused:
@@ -373,7 +377,7 @@ def test_a_missing_image_is_refused_with_its_field(store: Store, pool: MagicMock
     assert refused.value.field == "image"
 
 
-def test_a_lost_connection_is_not_taken_for_a_bad_image(store: Store, pool: MagicMock) -> None:
+def test_a_lost_connection_is_not_taken_for_a_bad_image(store: OwnPool, pool: MagicMock) -> None:
     error = native(libvirt.VIR_ERR_INTERNAL_ERROR, "client socket is closed")
     error.err = (libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_FROM_RPC, *error.err[2:])
     pool.createXML.side_effect = error

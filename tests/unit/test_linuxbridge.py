@@ -12,7 +12,7 @@ from fabric_direct.drivers.contract.vnis import VNIS, choose_vni
 from fabric_direct.drivers.gateways.gateway import gateway_port
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.linuxbridge import layout as names
-from fabric_direct.drivers.linuxbridge.layout import Layout, Limit, Link
+from fabric_direct.drivers.linuxbridge.layout import BridgeLayout, BridgeLink, HtbClass
 from fabric_direct.drivers.linuxbridge.links import differences
 from fabric_direct.drivers.linuxbridge.service import LinuxBridgeService
 from fabric_direct.drivers.linuxbridge.support import Need, missing
@@ -50,12 +50,12 @@ def two_hosts(vlan: int = 100) -> NetworkService:
     return service("L2STS", ("sw1", "p1", vlan), ("sw2", "p2", 200), bandwidth=10)
 
 
-def stamps(*parts: Layout) -> set[str]:
+def stamps(*parts: BridgeLayout) -> set[str]:
     """The aliases of a service's bridges when all is done."""
     return {alias for part in parts for alias in part.stamps.values()}
 
 
-def link(made: Layout, name: str) -> Link:
+def link(made: BridgeLayout, name: str) -> BridgeLink:
     return next(each for each in made.links if each.name == name)
 
 
@@ -160,11 +160,11 @@ def test_the_stamp_of_a_fabnet_is_whole_with_that_of_its_gateway(site: Site, los
 
 def test_a_limit_is_sent_as_it_is_read() -> None:
     for bandwidth, burst in ((1, 16), (8, 400), (100_000, 5_000_000), (333, 777)):
-        limit = Limit.of(bandwidth, burst)
+        limit = HtbClass.of(bandwidth, burst)
 
-        again = Limit.of(bandwidth, 0)
+        again = HtbClass.of(bandwidth, 0)
         assert limit.bandwidth == again.bandwidth == bandwidth
-        assert Limit(limit.rate, limit.buffer).burst == pytest.approx(
+        assert HtbClass(limit.rate, limit.buffer).burst == pytest.approx(
             burst * 125, abs=limit.rate / 1e6
         )
 
@@ -172,7 +172,7 @@ def test_a_limit_is_sent_as_it_is_read() -> None:
 def test_what_a_link_differs_in_is_said(site: Site) -> None:
     wanted = link(names.layout(site, two_hosts(), "sw1", 7), names.ends(site, "net-1", "i0")[0])
 
-    found = Link(wanted.name, "veth", "of another", up=False)
+    found = BridgeLink(wanted.name, "veth", "of another", up=False)
 
     assert len([*differences(wanted, found)]) == 5
     assert [*differences(wanted, None)] == [f"link {wanted.name} is missing"]
@@ -182,7 +182,7 @@ def test_what_a_link_differs_in_is_said(site: Site) -> None:
 def test_a_port_may_have_vlans_of_other_services(site: Site) -> None:
     wanted = link(names.layout(site, two_hosts(), "sw1", 7), "p1")
 
-    found = Link("p1", "veth", bridge=wanted.bridge, vlans={100: 0, 300: 0})
+    found = BridgeLink("p1", "veth", bridge=wanted.bridge, vlans={100: 0, 300: 0})
 
     assert [*differences(wanted, found)] == []
 

@@ -30,7 +30,7 @@ from fabric_direct.model import (
     Status,
 )
 from fabric_direct.operations.operations import Progress
-from fabric_direct.operations.outcomes import Refusals, failed
+from fabric_direct.operations.outcomes import HostRefusals, failed
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.processor import HandlerProcessor
@@ -372,15 +372,15 @@ class TestRefusals:
     def test_what_no_other_host_does_better_is_not_tried_elsewhere(
         self, vm: MakeVm, error: Exception
     ) -> None:
-        assert not Refusals(retries=2).take("w1", failed(Operation.CREATE, vm(), error))
+        assert not HostRefusals(retries=2).take("w1", failed(Operation.CREATE, vm(), error))
 
     def test_a_host_that_is_chosen_again_is_the_last_one(self, vm: MakeVm) -> None:
-        refusals, said = Refusals(retries=5), failed(Operation.CREATE, vm(), Conflict("no"))
+        refusals, said = HostRefusals(retries=5), failed(Operation.CREATE, vm(), Conflict("no"))
         assert refusals.take("w1", said)
         assert not refusals.take("w1", said)
 
     def test_says_what_the_only_host_said_and_no_more(self, vm: MakeVm) -> None:
-        refusals = Refusals(retries=2)
+        refusals = HostRefusals(retries=2)
         refusals.take("w1", failed(Operation.CREATE, vm(), Conflict("no")))
 
         error = refusals.none_left(NoHost("no host is left")).error

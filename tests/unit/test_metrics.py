@@ -14,7 +14,7 @@ import pytest
 
 from fabric_direct.calls import metrics
 from fabric_direct.calls.deadline import Deadline, bounded, trying_again
-from fabric_direct.calls.metrics import METRICS, Reading
+from fabric_direct.calls.metrics import METRICS, Measurement
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.operations.operations import Progress
@@ -274,7 +274,7 @@ class TestDevices:
         assert {r.metric for r in readings} == {metrics.DEVICE_READABLE}
 
 
-def counted(readings: Iterator[Reading]) -> dict[tuple[str, ...], float]:
+def counted(readings: Iterator[Measurement]) -> dict[tuple[str, ...], float]:
     mine = (r for r in readings if r.metric is metrics.DEVICE_COUNT)
     return {tuple(r.attributes.values()): r.value for r in mine}
 
@@ -284,10 +284,10 @@ class TestSurvey:
         times, goes_on, taken = SimpleNamespace(now=0.0), threading.Event(), SimpleQueue[int]()
         survey = Survey(60.0, lambda: times.now)
 
-        def look() -> Iterator[Reading]:
+        def look() -> Iterator[Measurement]:
             taken.put(1)
             assert goes_on.wait(SOON)
-            yield Reading(metrics.CALL_LATE, 1)
+            yield Measurement(metrics.CALL_LATE, 1)
 
         assert survey.readings(look) == ()
         taken.get(timeout=SOON)
@@ -303,7 +303,7 @@ class TestSurvey:
         assert Survey(0).readings(lambda: pytest.fail("looked")) == ()
 
 
-def ended_look(survey: Survey, goes_on: threading.Event) -> tuple[Reading, ...]:
+def ended_look(survey: Survey, goes_on: threading.Event) -> tuple[Measurement, ...]:
     """Let the look that is under way end, and return what it took."""
     goes_on.set()
     for thread in threading.enumerate():

@@ -21,8 +21,8 @@ from fabric_direct.cli import main
 from fabric_direct.errors import Refused
 from fabric_direct.migration import ini
 from fabric_direct.migration.cloud import command, typed_in
-from fabric_direct.migration.draft import Finding, Kind
-from fabric_direct.migration.inventory import Inventory, expand
+from fabric_direct.migration.draft import Notice, NoticeKind
+from fabric_direct.migration.inventory import AnsibleInventory, expand
 from fabric_direct.migration.translate import Migration, Sources, migrate
 from fabric_direct.migration.values import parse_document
 from fabric_direct.site.config import Site, load_site
@@ -80,14 +80,14 @@ def site(done: Migration, tmp_path: Path) -> Site:
     return load_site(path)
 
 
-def said(done: Migration, what: str) -> Finding:
+def said(done: Migration, what: str) -> Notice:
     """Return the one finding about a field or variable."""
     (found,) = [finding for finding in done.findings if finding.what == what]
     return found
 
 
 def skipped(done: Migration) -> list[str]:
-    return [finding.what for finding in done.findings if finding.kind is Kind.NOT_TRANSLATED]
+    return [finding.what for finding in done.findings if finding.kind is NoticeKind.NOT_TRANSLATED]
 
 
 class TestTheExample:
@@ -178,7 +178,7 @@ class TestTheExample:
         found = {
             (f.what, f.place.line if f.place else 0)
             for f in done.findings
-            if f.kind is Kind.NOT_TRANSLATED
+            if f.kind is NoticeKind.NOT_TRANSLATED
         }
         assert found == {
             ("playbooks.GPU", 17),
@@ -190,11 +190,11 @@ class TestTheExample:
         self, done: Migration
     ) -> None:
         module = said(done, "module of VM")
-        assert (module.kind, str(module.place)) == (Kind.TO_DO, f"{EXAMPLES}/config.yml:10")
+        assert (module.kind, str(module.place)) == (NoticeKind.TO_DO, f"{EXAMPLES}/config.yml:10")
         assert module.remedy == "module: fabric_direct.actor"
         assert said(done, "config.properties.file of L2Bridge").remedy.endswith("site.yaml")
         of_nso = said(done, "class of L2STS, FABNetv4, FABNetv4Ext")
-        assert (of_nso.kind, of_nso.remedy) == (Kind.TO_DO, "class: NetworkServiceHandler")
+        assert (of_nso.kind, of_nso.remedy) == (NoticeKind.TO_DO, "class: NetworkServiceHandler")
         assert str(of_nso.place) == f"{EXAMPLES}/config.yml:35"
 
     def test_al2s_is_served_by_the_handler_of_network_services(self, done: Migration) -> None:
@@ -202,12 +202,12 @@ class TestTheExample:
         assert "here it is refused" in said(done, "playbooks.L2PTP").why
 
     def test_a_switch_gets_a_key_and_no_password(self, done: Migration) -> None:
-        assert said(done, "module of Switch").kind is Kind.TO_DO
+        assert said(done, "module of Switch").kind is NoticeKind.TO_DO
         for field in ("ssh_key", "host_key", "sudo"):
-            assert said(done, f"p4_switches.p4.localhost.{field}").kind is Kind.TO_DO
+            assert said(done, f"p4_switches.p4.localhost.{field}").kind is NoticeKind.TO_DO
 
     def test_what_is_not_needed_is_said_in_a_line_each(self, done: Migration) -> None:
-        idle = {f.what for f in done.findings if f.kind is Kind.NOT_NEEDED}
+        idle = {f.what for f in done.findings if f.kind is NoticeKind.NOT_NEEDED}
         assert {"ansible.ansible_python_interpreter", "runtime.ssh_retries"} <= idle
         assert "runtime.delete_retries" in idle
 
@@ -215,7 +215,7 @@ class TestTheExample:
         self, done: Migration, tmp_path: Path
     ) -> None:
         assert done.site.count("#   fabric-direct devices worker1 --all\n") == 1
-        assert said(done, "hosts.worker1.devices").kind is Kind.TO_DO
+        assert said(done, "hosts.worker1.devices").kind is NoticeKind.TO_DO
         filled = re.sub(r"^(    )#(devices:|  - \{)", r"\1\2", done.site, flags=re.MULTILINE)
         path = tmp_path / "filled.yaml"
         path.write_text(filled)
@@ -241,7 +241,7 @@ class TestTheSettings:
     ) -> None:
         done = self.of("runtime:\n  max_flavor: large\n  network_name_prefix: dp", write)
         found = said(done, "actor.max_flavor")
-        assert (found.kind, str(found.place)) == (Kind.NOT_TRANSLATED, f"{tmp_path}/vm.yml:2")
+        assert (found.kind, str(found.place)) == (NoticeKind.NOT_TRANSLATED, f"{tmp_path}/vm.yml:2")
         assert "'large'" in found.why
         assert site(done, tmp_path).actor.network_prefix == "dp"
 
@@ -530,16 +530,16 @@ class TestWorkers:
     @pytest.mark.parametrize(
         ("variable", "kind"),
         [
-            ("ansible_python_interpreter=/usr/bin/python3", Kind.NOT_NEEDED),
-            ("ansible_become=true", Kind.NOT_TRANSLATED),
-            ("ansible_ssh_pass=x", Kind.NOT_TRANSLATED),
-            ("ansible_ssh_common_args='-o StrictHostKeyChecking=no'", Kind.TO_DO),
-            ("ansible_ssh_common_args='-o ProxyJump=j'", Kind.NOT_TRANSLATED),
-            (f"ansible_ssh_args='{'-oUserKnownHostsFile=x' * 60} -v'", Kind.NOT_TRANSLATED),
-            ("fpga_src_usb_bus=3", Kind.NOT_TRANSLATED),
+            ("ansible_python_interpreter=/usr/bin/python3", NoticeKind.NOT_NEEDED),
+            ("ansible_become=true", NoticeKind.NOT_TRANSLATED),
+            ("ansible_ssh_pass=x", NoticeKind.NOT_TRANSLATED),
+            ("ansible_ssh_common_args='-o StrictHostKeyChecking=no'", NoticeKind.TO_DO),
+            ("ansible_ssh_common_args='-o ProxyJump=j'", NoticeKind.NOT_TRANSLATED),
+            (f"ansible_ssh_args='{'-oUserKnownHostsFile=x' * 60} -v'", NoticeKind.NOT_TRANSLATED),
+            ("fpga_src_usb_bus=3", NoticeKind.NOT_TRANSLATED),
         ],
     )
-    def test_other_variables_are_named(self, variable: str, kind: Kind, write: Write) -> None:
+    def test_other_variables_are_named(self, variable: str, kind: NoticeKind, write: Write) -> None:
         done = self.of(f"w1 {variable}", write)
         assert said(done, variable.split("=", maxsplit=1)[0]).kind is kind
 
@@ -575,7 +575,7 @@ class TestTheNso:
         nso = site(done, tmp_path).services.nso
         assert nso
         found = said(done, "password of NSO")
-        assert (found.kind, f"> {nso.password_file})" in found.remedy) == (Kind.TO_DO, True)
+        assert (found.kind, f"> {nso.password_file})" in found.remedy) == (NoticeKind.TO_DO, True)
 
     def test_the_command_writes_the_first_line_of_that_file(self, run: Run) -> None:
         _type_in(typed_in("print(getpass.getpass())", Path("new/nso-password")), UNTOLD)
@@ -587,7 +587,7 @@ class TestTheNso:
         loaded = site(done, tmp_path)
         assert loaded.services.nso
         assert loaded.services.nso.burst_unit == loaded.actor.burst_unit
-        assert said(done, "services.nso.burst_unit").kind is Kind.TO_DO
+        assert said(done, "services.nso.burst_unit").kind is NoticeKind.TO_DO
 
     @pytest.mark.parametrize(
         ("variable", "told"),
@@ -623,7 +623,7 @@ class TestTheNso:
     ) -> None:
         done = self.of(f"[fabric_site_nso]\nnso {line}\n", write)
         found = said(done, what)
-        assert (found.kind, why in found.why) == (Kind.NOT_TRANSLATED, True)
+        assert (found.kind, why in found.why) == (NoticeKind.NOT_TRANSLATED, True)
         assert site(done, tmp_path).services.nso is None
 
     @pytest.mark.parametrize("routers", ["{a: b}", "'a b'", "", "'{{ x }}'"])
@@ -647,8 +647,8 @@ class TestTheNso:
 
     def test_other_variables_are_named(self, write: Write) -> None:
         done = self.of(f"{NSO.rstrip()} ansible_host=x teapot=1", write)
-        assert said(done, "ansible_host").kind is Kind.NOT_NEEDED
-        assert said(done, "teapot").kind is Kind.NOT_TRANSLATED
+        assert said(done, "ansible_host").kind is NoticeKind.NOT_NEEDED
+        assert said(done, "teapot").kind is NoticeKind.NOT_TRANSLATED
 
 
 class TestAl2s:
@@ -683,7 +683,7 @@ class TestAl2s:
     ) -> None:
         done = self.of(f"[localhost]\nlocalhost {line}\n", write)
         found = said(done, what)
-        assert (found.kind, why in found.why) == (Kind.NOT_TRANSLATED, True)
+        assert (found.kind, why in found.why) == (NoticeKind.NOT_TRANSLATED, True)
         assert site(done, tmp_path).services.al2s is None
 
     def test_that_is_needed_and_not_there_is_named(self, write: Write) -> None:
@@ -708,7 +708,7 @@ class TestASwitch:
         self, line: str, what: str, why: str, write: Write, tmp_path: Path
     ) -> None:
         done = migrated(inventory=write("inventory", f"[fabric_p4_switch]\np4 {line}\n"))
-        missed = [f for f in done.findings if f.kind is Kind.NOT_TRANSLATED]
+        missed = [f for f in done.findings if f.kind is NoticeKind.NOT_TRANSLATED]
         assert [why in f.why for f in missed if f.what.startswith(what)] == [True]
         assert site(done, tmp_path).p4_switches == {}
 
@@ -727,8 +727,8 @@ class TestASwitch:
 class TestInventories:
     """What is expected here was compared with what `ansible-inventory --list` says of the same text."""
 
-    def read(self, text: str) -> Inventory:
-        found = Inventory()
+    def read(self, text: str) -> AnsibleInventory:
+        found = AnsibleInventory()
         ini.read(text, "inventory", found)
         return found
 
@@ -884,7 +884,7 @@ class TestInventories:
         from fabric_direct.migration import tree  # noqa: PLC0415 - the name is short elsewhere
 
         with pytest.raises(Refused, match=rf"^i\.yml:{line}: "):
-            tree.read(parse_document(text, "i.yml"), Inventory())
+            tree.read(parse_document(text, "i.yml"), AnsibleInventory())
 
 
 class TestTheGuide:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fabric_direct.calls.metrics import METRICS, Kind, Metric
+from fabric_direct.calls.metrics import METRICS, InstrumentKind, Metric
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples/monitoring"
@@ -33,9 +33,9 @@ def in_prometheus(metric: Metric) -> set[str]:
     """Return the names that the exporter gives to a metric."""
     name = f"fabric_direct_{metric.name.replace('.', '_')}"
     name += "_seconds" if metric.unit == "s" else ""
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is InstrumentKind.HISTOGRAM:
         return {f"{name}_{part}" for part in ("bucket", "count", "sum")}
-    return {f"{name}_total" if metric.kind is Kind.COUNTER else name}
+    return {f"{name}_total" if metric.kind is InstrumentKind.COUNTER else name}
 
 
 def labels() -> set[str]:

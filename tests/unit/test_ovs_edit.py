@@ -6,7 +6,7 @@ import pytest
 
 from fabric_direct.drivers.contract.link_names import port_bridge
 from fabric_direct.drivers.ovs.edit import Edit, Found
-from fabric_direct.drivers.ovs.layout import SITE, SLIVER, Layout
+from fabric_direct.drivers.ovs.layout import SITE, SLIVER, OvsLayout
 from fabric_direct.drivers.ovs.ovsdb import Ref, unchanged
 from fabric_direct.site.config import Site
 
@@ -33,7 +33,7 @@ def found(tmp_path: Path) -> Found:
 
 
 def test_a_bridge_goes_only_with_the_ports_that_it_was_seen_to_have(found: Found) -> None:
-    made = Edit("sw1", "system", found, "TEST", "net-1").operations(Layout())
+    made = Edit("sw1", "system", found, "TEST", "net-1").operations(OvsLayout())
 
     assert unchanged("Bridge", Ref("b1"), {"ports": [Ref("p1"), Ref("patch")]}) in made
     (change,) = [operation for operation in made if operation["op"] != "wait"]
@@ -41,6 +41,6 @@ def test_a_bridge_goes_only_with_the_ports_that_it_was_seen_to_have(found: Found
 
 
 def test_what_is_of_others_is_neither_changed_nor_watched(found: Found) -> None:
-    made = Edit("sw1", "system", found, "OTHER", "net-1").operations(Layout())
+    made = Edit("sw1", "system", found, "OTHER", "net-1").operations(OvsLayout())
 
     assert made == []

@@ -12,13 +12,13 @@ from fabric_direct.calls.deadline import Deadline, bounded
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.ovs import openflow
-from fabric_direct.drivers.ovs.layout import Limit
+from fabric_direct.drivers.ovs.layout import InterfaceLimit
 from fabric_direct.drivers.ovs.openflow import Meter
-from fabric_direct.drivers.ovs.switch import Limits, Switch
+from fabric_direct.drivers.ovs.switch import MetersAndFlows, OvsSwitch
 from fabric_direct.errors import DriverError, NotVerified, TimedOut, Unreachable
 
 Serve = Callable[..., list[bytes]]
-LIMIT = Limit("fdp-1", "p1", "a1", tag=100, rate=10, burst=2000)
+LIMIT = InterfaceLimit("fdp-1", "p1", "a1", tag=100, rate=10, burst=2000)
 NUMBERS = {"p1": 65000, "a1": 2}
 HELLO, BARRIER = "0400000800000000", "0415000800000009"
 # As `ovs-ofctl -O OpenFlow13 ofp-print` reads them.
@@ -43,8 +43,8 @@ def rundir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def switch(rundir: Path) -> Switch:
-    return Switch("sw1", LocalHost(), str(rundir), 5)
+def switch(rundir: Path) -> OvsSwitch:
+    return OvsSwitch("sw1", LocalHost(), str(rundir), 5)
 
 
 @pytest.fixture
@@ -89,11 +89,11 @@ def sent(message: openflow.Message) -> str:
     return openflow.request(message)[8:-8].hex()
 
 
-def limits(meter: Meter) -> Limits:
+def limits(meter: Meter) -> MetersAndFlows:
     """Return what a bridge has whose port and patch are limited by such meters."""
     into = openflow.through_meter(1000, 201, 65000, 100)
     out = openflow.through_meter(1000, 202, 2)
-    return Limits({201: meter, 202: meter}, frozenset({into, out}))
+    return MetersAndFlows({201: meter, 202: meter}, frozenset({into, out}))
 
 
 # --- OpenFlow
@@ -107,7 +107,7 @@ def test_messages_are_those_of_the_specification() -> None:
     assert sent(openflow.add_flow(flow)) == ADD_FLOW
 
 
-def test_limits_are_read_back_as_they_were_made(switch: Switch, serve: Serve) -> None:
+def test_limits_are_read_back_as_they_were_made(switch: OvsSwitch, serve: Serve) -> None:
     answer = openflow_answer(FLOWS, METERS)
     serve("fdp-1.mgmt", answer[:11], answer[11:50], answer[50:])
 
@@ -119,7 +119,7 @@ def test_limits_are_read_back_as_they_were_made(switch: Switch, serve: Serve) ->
 
 
 def test_a_limit_is_in_force_once_what_was_missing_is_there() -> None:
-    nothing, whole = Limits({}, frozenset()), limits(Meter(10_000, 2000))
+    nothing, whole = MetersAndFlows({}, frozenset()), limits(Meter(10_000, 2000))
 
     assert len([*nothing.missing(LIMIT, NUMBERS)]) == 4
     assert whole.enforces(LIMIT, NUMBERS)
@@ -139,14 +139,14 @@ def test_of_another_bandwidth_only_the_meters_change() -> None:
     ("kind", "other"), [("00180005", "00180006"), ("c900010010", "c900020010")]
 )
 def test_a_meter_of_another_kind_enforces_nothing(
-    switch: Switch, serve: Serve, kind: str, other: str
+    switch: OvsSwitch, serve: Serve, kind: str, other: str
 ) -> None:
     serve("fdp-1.mgmt", openflow_answer(METERS.replace(kind, other)))
 
     assert switch.limits("fdp-1").meters == {201: Meter(0, 0)}
 
 
-def test_what_the_bridge_refuses_is_an_error(switch: Switch, serve: Serve) -> None:
+def test_what_the_bridge_refuses_is_an_error(switch: OvsSwitch, serve: Serve) -> None:
     serve("fdp-1.mgmt", openflow_answer("0401001000000001000c000300000000"))
 
     with pytest.raises(DriverError, match="OpenFlow error 12, code 3"):
@@ -162,7 +162,7 @@ def test_what_the_bridge_refuses_is_an_error(switch: Switch, serve: Serve) -> No
         "0401000a00000001000c",
     ],
 )
-def test_an_answer_that_is_none_is_an_error(switch: Switch, serve: Serve, wrong: str) -> None:
+def test_an_answer_that_is_none_is_an_error(switch: OvsSwitch, serve: Serve, wrong: str) -> None:
     serve("fdp-1.mgmt", openflow_answer(wrong))
 
     with pytest.raises(DriverError, match="invalid answer"):
@@ -170,7 +170,7 @@ def test_an_answer_that_is_none_is_an_error(switch: Switch, serve: Serve, wrong:
 
 
 def test_a_bridge_that_is_not_there_or_hangs_up_is_unreachable(
-    switch: Switch, serve: Serve
+    switch: OvsSwitch, serve: Serve
 ) -> None:
     with pytest.raises(Unreachable):
         switch.limits("fdp-1")
@@ -179,7 +179,7 @@ def test_a_bridge_that_is_not_there_or_hangs_up_is_unreachable(
         switch.limits("fdp-1")
 
 
-def test_a_limit_needs_the_services_port(switch: Switch, serve: Serve) -> None:
+def test_a_limit_needs_the_services_port(switch: OvsSwitch, serve: Serve) -> None:
     serve("ovs-vswitchd.7.ctl", told(result=PORTS.replace("a1", "a2")))
 
     with pytest.raises(NotVerified, match="a1 is not in the datapath"):
@@ -188,7 +188,7 @@ def test_a_limit_needs_the_services_port(switch: Switch, serve: Serve) -> None:
 
 def test_a_change_without_an_answer_may_still_come(rundir: Path) -> None:
     deadline = Deadline.within(5, unanswered=0)
-    impatient = Switch("sw1", LocalHost(), str(rundir), 0.01)
+    impatient = OvsSwitch("sw1", LocalHost(), str(rundir), 0.01)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(rundir / "fdp-1.mgmt"))
         silent.listen()
@@ -198,7 +198,7 @@ def test_a_change_without_an_answer_may_still_come(rundir: Path) -> None:
     assert [call.what for call in deadline.given_up] == ["the limits of fdp-1 on sw1"]
 
 
-def test_of_a_change_only_its_bridge_is_asked_again(switch: Switch, serve: Serve) -> None:
+def test_of_a_change_only_its_bridge_is_asked_again(switch: OvsSwitch, serve: Serve) -> None:
     for bridge in ("fdp-1", "fdp-2"):  # each answers once
         serve(f"{bridge}.mgmt", openflow_answer(FLOWS, METERS))
 
@@ -216,7 +216,7 @@ def test_of_a_change_only_its_bridge_is_asked_again(switch: Switch, serve: Serve
 # --- what ovs-appctl would be told
 
 
-def test_ports_are_those_of_the_datapath(switch: Switch, serve: Serve) -> None:
+def test_ports_are_those_of_the_datapath(switch: OvsSwitch, serve: Serve) -> None:
     answer = told(result=PORTS)
     received = serve("ovs-vswitchd.7.ctl", answer[:30], answer[30:])
 
@@ -225,7 +225,7 @@ def test_ports_are_those_of_the_datapath(switch: Switch, serve: Serve) -> None:
 
 
 def test_a_command_that_is_refused_is_an_error_in_the_daemons_words(
-    switch: Switch, serve: Serve
+    switch: OvsSwitch, serve: Serve
 ) -> None:
     serve("ovs-vswitchd.7.ctl", told(error="no such bridge"))
 
@@ -233,7 +233,7 @@ def test_a_command_that_is_refused_is_an_error_in_the_daemons_words(
         switch.outputs("fdp-1", "p1", 100)
 
 
-def test_a_daemon_that_was_killed_is_unreachable(switch: Switch, serve: Serve) -> None:
+def test_a_daemon_that_was_killed_is_unreachable(switch: OvsSwitch, serve: Serve) -> None:
     with pytest.raises(Unreachable):
         switch.ports()
     serve("ovs-vswitchd.7.ctl", told(result="")[:10])

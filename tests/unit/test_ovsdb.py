@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from fabric_direct.drivers.ovs import ovsdb
-from fabric_direct.drivers.ovs.ovsdb import Changed, Connection, Ref
+from fabric_direct.drivers.ovs.ovsdb import Changed, OvsdbConnection, Ref
 from fabric_direct.errors import DriverError, Unreachable
 
 Serve = Callable[..., str]
@@ -47,7 +47,7 @@ def reply(*results: object, number: int = 1, **values: object) -> bytes:
 
 
 def asked(remote: str) -> list[object]:
-    with Connection(remote, "the database of sw1", 5) as connection:
+    with OvsdbConnection(remote, "the database of sw1", 5) as connection:
         return connection.transact(READ)
 
 
@@ -107,7 +107,7 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
         listening.listen()
-        connection = Connection(f"unix:{tmp_path / 's'}", "it", 0.01)
+        connection = OvsdbConnection(f"unix:{tmp_path / 's'}", "it", 0.01)
         with connection, pytest.raises(Unreachable):
             connection.transact(READ)
 
@@ -115,7 +115,7 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("remote", ["unix:/nowhere/db.sock", "tcp:127.0.0.1:1", "tcp:[::1]:1"])
 def test_nobody_who_listens_is_unreachable(remote: str) -> None:
     with pytest.raises(Unreachable):
-        Connection(remote, "it", 5)
+        OvsdbConnection(remote, "it", 5)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from fabric_direct.serving import access
 from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import AuditTrail, asked_by
 from fabric_direct.state.line_file import now
-from fabric_direct.state.repair_history import Did, History, Note
+from fabric_direct.state.repair_history import History, Note, RepairResult
 from tests.conftest import FAKE_DRIVERS
 
 pytestmark = pytest.mark.anyio
@@ -408,7 +408,7 @@ class TestHostileText:
             record = trail.begin("create", "vm-1", kind="VM")
         error = ErrorReport(kind="DriverError", message=HOSTILE)
         trail.end(record, Status.FAILED, 1.0, error, (HOSTILE,))
-        note = Note(at=now(), did=Did.FAILED, subject="vm-1", cause=HOSTILE, why=HOSTILE)
+        note = Note(at=now(), did=RepairResult.FAILED, subject="vm-1", cause=HOSTILE, why=HOSTILE)
         History(site.state_dir, 2**20).add(note)
 
         for path in ("/", "/history", "/slivers/vm-1", f"/history?subject={quote(HOSTILE)}"):
@@ -552,7 +552,9 @@ class TestOtherPages:
         with asked_by("portal for alice@example.org"):
             make("vm-1")
         make("vm-2")
-        note = Note(at=now(), did=Did.REPAIRED, subject="vm-1", differences=("nic1 is missing",))
+        note = Note(
+            at=now(), did=RepairResult.REPAIRED, subject="vm-1", differences=("nic1 is missing",)
+        )
         History(site.state_dir, 2**20).add(note)
 
         said = await shown(viewer, "/history?subject=vm-1")

@@ -13,7 +13,7 @@ from fabric_direct.calls.deadline import Deadline
 from fabric_direct.errors import DriverError, NoHost, TimedOut
 from fabric_direct.handlers.registry import host_drivers
 from fabric_direct.model import NodeSliver, PciAddress
-from fabric_direct.placement.claims import Claim, Claims, depleted
+from fabric_direct.placement.claims import Claims, HostClaim, depleted
 from fabric_direct.placement.placer import Placer
 from fabric_direct.placement.state import FreeDevice, HostState
 from fabric_direct.site.config import Site
@@ -28,11 +28,11 @@ def claims(tmp_path: Path) -> Claims:
     return Claims(tmp_path / "state", lifetime=60, timeout=60)
 
 
-def claim(sliver: str = "a", host: str = "w1", **values: Any) -> Claim:
-    return Claim(sliver, host, **({"cores": 2, "ram": 4.0, "disk": 8.0} | values))
+def claim(sliver: str = "a", host: str = "w1", **values: Any) -> HostClaim:
+    return HostClaim(sliver, host, **({"cores": 2, "ram": 4.0, "disk": 8.0} | values))
 
 
-def take(claims: Claims, *taken: Claim) -> None:
+def take(claims: Claims, *taken: HostClaim) -> None:
     with claims.changing() as book:
         book.take(taken)
 

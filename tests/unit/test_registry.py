@@ -9,13 +9,13 @@ from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.errors import InvalidSite, InvalidSliver, Unsupported
 from fabric_direct.handlers import registry
-from fabric_direct.handlers.vm.handler import VMHandler
+from fabric_direct.handlers.vm.handler import VMSliverHandler
 from fabric_direct.model import Fpga, NodeSliver, PciAddress
 from fabric_direct.site.config import Site
 
 
 def test_a_type_has_its_handler() -> None:
-    assert registry.handler_for("VM") is VMHandler
+    assert registry.handler_for("VM") is VMSliverHandler
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones() -> None:

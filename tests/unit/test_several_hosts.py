@@ -10,7 +10,7 @@ from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
-from fabric_direct.operations.locate import Placing
+from fabric_direct.operations.locate import SliverLocator
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -359,12 +359,12 @@ class TestDeletion:
         monkeypatch: pytest.MonkeyPatch,
         last_first: bool,
     ) -> None:
-        ask = Placing.everywhere
+        ask = SliverLocator.everywhere
 
-        def everywhere(self: Placing, sliver: SliverRef) -> Any:
+        def everywhere(self: SliverLocator, sliver: SliverRef) -> Any:
             return sorted(ask(self, sliver), key=lambda answer: answer[0], reverse=last_first)
 
-        monkeypatch.setattr(Placing, "everywhere", everywhere)
+        monkeypatch.setattr(SliverLocator, "everywhere", everywhere)
         done(soon(processor.create(vm(host="w1"))))
         leave_volume(w2, w1)
         for host in w1, w2:

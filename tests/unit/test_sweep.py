@@ -21,12 +21,12 @@ from fabric_direct.drivers.fake import FakeCompute, FakeService, Substrate, subs
 from fabric_direct.errors import DriverError, NotOurs, Refused, SliverBusy
 from fabric_direct.model import DeviceState, NodeSliver, Operation, PciAddress, SliverRef, Status
 from fabric_direct.model.networks import NetworkSliver, ServerPort, VNicPortsSliver
-from fabric_direct.placement.claims import Claim, Claims
+from fabric_direct.placement.claims import Claims, HostClaim
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Host, Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.locks import exclusive, sliver_lock
-from fabric_direct.upkeep.sweep.books import Books
+from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.expected import ExpectedSlivers, parse_expected
 from fabric_direct.upkeep.sweep.findings import Findings, Thing
@@ -307,7 +307,7 @@ class TestWhatIsLeftAlone:
         self, site: Site, processor: HandlerProcessor, ten: frozenset[str]
     ) -> None:
         with Claims(site.state_dir, lifetime=60, timeout=1).changing() as book:
-            book.take([Claim("ghost", "w1", 1, 1, 1)])
+            book.take([HostClaim("ghost", "w1", 1, 1, 1)])
 
         found = processor.find_unexpected(ten)
 
@@ -659,7 +659,7 @@ class TestAToken:
             return {}
 
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(Books, "busy", none_by_now)
+            meanwhile.setattr(LocalRecords, "busy", none_by_now)
             token = processor.find_unexpected(ten).token
 
         assert [f.result().status for f in processor.sweep(ten, token).deletions] == [

@@ -22,7 +22,7 @@ from fabric_direct.topology import (
     site_topology,
     sliver_topology,
 )
-from fabric_direct.topology.values import Function, Interface, Join, Network, Nic, Vm
+from fabric_direct.topology.values import Function, Join, Network, Nic, ServiceConnection, Vm
 from tests.outcomes import done
 from tests.trust.clock import skipping_faults
 from tests.unit.several_hosts import processor, w1, w2
@@ -318,11 +318,11 @@ class TestAService:
         at_left = {"device": "sw1", "port": "t1", "mac": "52:54:00:77:00:01"}
         assert segment.asked
         assert segment.interfaces == (
-            Interface(id="left", **at_left, sliver="left", component="data"),
-            Interface(id="right", device="sw2", port="nic", vlan=102, bandwidth=16).model_copy(
-                update={"sliver": "right", "component": "card"}
-            ),
-            Interface(id="cable", device="sw1", port="p4"),
+            ServiceConnection(id="left", **at_left, sliver="left", component="data"),
+            ServiceConnection(
+                id="right", device="sw2", port="nic", vlan=102, bandwidth=16
+            ).model_copy(update={"sliver": "right", "component": "card"}),
+            ServiceConnection(id="cable", device="sw1", port="p4"),
         )
 
     def test_that_routes_has_its_gateway(self, shown: Shown) -> None:

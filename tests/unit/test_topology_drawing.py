@@ -11,21 +11,21 @@ from fabric_direct.model import DeviceState, PciAddress
 from fabric_direct.topology import HostTopology, SiteTopology, SliverTopology, Topology, svg
 from fabric_direct.topology.drawing.text import clipped, clipped_owner, width, wrapped
 from fabric_direct.topology.values import (
+    AttachedVolume,
     Belonging,
     Bus,
     Device,
     DeviceCount,
     Function,
     HostSliver,
-    Interface,
     Join,
     Network,
     Nic,
-    NumaNode,
+    NumaBuses,
+    ServiceConnection,
     SiteHost,
     Slot,
     Vm,
-    Volume,
 )
 from tests.unit.pictures import Picture
 
@@ -84,7 +84,7 @@ def large_host(nodes: tuple[int | None, ...] = (0, 1), vfs: int = 16) -> HostTop
         host=LONG,
         maintenance=WHY,
         nodes=tuple(
-            NumaNode(
+            NumaBuses(
                 number=number,
                 buses=(*map(others, DeviceState), *(nic(0xA0 + 2 * n, vfs) for n in range(4))),
             )
@@ -101,7 +101,7 @@ def large_host(nodes: tuple[int | None, ...] = (0, 1), vfs: int = 16) -> HostTop
 
 def network(number: int, *ends: str, **values: Any) -> Network:
     interfaces = tuple(
-        Interface(id=end, device="sw1", port=LONG, vlan=100 + number) for end in ends
+        ServiceConnection(id=end, device="sw1", port=LONG, vlan=100 + number) for end in ends
     )
     key = f"net{number}"
     return Network(key=key, id=key, type="L2STS", name=LONG, interfaces=interfaces, **values)
@@ -124,7 +124,7 @@ PARTS: dict[str, Any] = {
     "devices": (
         Device(component=LONG[:31], type="GPU", model=LONG, pci=(PciAddress(0, 1, 2, 3),) * 9),
     ),
-    "volumes": (Volume(component=LONG[:31], size=5, source=f"/{LONG}" * 4, target="vdb"),),
+    "volumes": (AttachedVolume(component=LONG[:31], size=5, source=f"/{LONG}" * 4, target="vdb"),),
     "notes": (WHY, WHY),
 }
 
@@ -238,7 +238,7 @@ class TestHostileNames:
     def test_of_devices_are_shown_as_they_are(self) -> None:
         bad = function("25:00.0", type=HOSTILE, label=HOSTILE, owner=HOSTILE, why=HOSTILE)
         bus = Bus(name="0000:25", slots=(slot(Function(device=bad, vfs=(bad,))),))
-        of = HostTopology(site=HOSTILE, host="w1", nodes=(NumaNode(number=0, buses=(bus,)),))
+        of = HostTopology(site=HOSTILE, host="w1", nodes=(NumaBuses(number=0, buses=(bus,)),))
 
         self.harmless(of)
 
@@ -279,7 +279,7 @@ class TestAHost:
 
     def test_has_few_vfs_one_by_one(self) -> None:
         bus = nic(0xA0, 4)
-        of = HostTopology(site="TEST", host="w1", nodes=(NumaNode(number=0, buses=(bus,)),))
+        of = HostTopology(site="TEST", host="w1", nodes=(NumaBuses(number=0, buses=(bus,)),))
 
         texts = Picture(svg(of)).texts
 
@@ -287,7 +287,7 @@ class TestAHost:
 
     def test_has_equal_neighbours_of_many_vfs_together(self) -> None:
         bus = nic(0xA0, 16)
-        of = HostTopology(site="TEST", host="w1", nodes=(NumaNode(number=0, buses=(bus,)),))
+        of = HostTopology(site="TEST", host="w1", nodes=(NumaBuses(number=0, buses=(bus,)),))
 
         texts = Picture(svg(of)).texts
 
@@ -305,7 +305,9 @@ class TestWires:
         assert drawn("a slice").lines("gap") == 5 * 4 + 3
 
     def test_say_interface_port_vlan_and_limit(self) -> None:
-        end = Interface(id="left", device="sw1", port="p1", vlan=7, inner_vlan=8, bandwidth=16)
+        end = ServiceConnection(
+            id="left", device="sw1", port="p1", vlan=7, inner_vlan=8, bandwidth=16
+        )
         met = Network(key="x", id="x", type="L2STS", name="seg", interfaces=(end,))
         bare = Nic(component="nic", type="vNIC", joins=(Join(network="x", interface="left"),))
         vms = (Vm(id="vm", state="running", nics=(bare,)),)
@@ -330,7 +332,7 @@ class TestWires:
             id="x",
             type="L2STS",
             name="seg",
-            interfaces=(Interface(id="cable", device="sw1", port="p4"),),
+            interfaces=(ServiceConnection(id="cable", device="sw1", port="p4"),),
         )
 
         texts = Picture(svg(SliverTopology(site="TEST", asked=("x",), networks=(alone,)))).texts

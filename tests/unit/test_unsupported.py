@@ -18,7 +18,7 @@ from fabric_direct.errors import Unsupported
 from fabric_direct.handlers.registry import driver
 from fabric_direct.model import NodeSliver, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import FakeHost, FakeSettings, Site
+from fabric_direct.site.config import FakeHostSettings, FakeSettings, Site
 from tests.outcomes import done
 
 PAGE = (Path(__file__).parents[2] / "docs/writing-a-driver.md").read_text()
@@ -40,7 +40,7 @@ LINK = "ens1"
 
 @pytest.fixture
 def fake_site(fake_site: Site) -> Site:
-    hosts = FakeSettings(hosts={"localhost": FakeHost(gpus=1, vfs=1)})
+    hosts = FakeSettings(hosts={"localhost": FakeHostSettings(gpus=1, vfs=1)})
     return fake_site.model_copy(update={"fake": hosts})
 
 

@@ -18,9 +18,9 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.locks import exclusive, sliver_lock
-from fabric_direct.state.repair_history import Did, History, Note
+from fabric_direct.state.repair_history import History, Note, RepairResult
 from fabric_direct.upkeep.drift import SiteDrift
-from fabric_direct.upkeep.watch import Limits, Source, Watcher
+from fabric_direct.upkeep.watch import RepairBudget, WatchedSource, Watcher
 from tests.outcomes import done
 from tests.unit.test_behind_our_back import (
     CHANGES,
@@ -204,7 +204,7 @@ class TestADomainThatStarts:
         fakes.listeners.fire(STARTED)
 
         note = listening.note()
-        assert (note.did, note.subject) == (Did.REPAIRED, "sliver-1")
+        assert (note.did, note.subject) == (RepairResult.REPAIRED, "sliver-1")
         assert (note.cause, note.differences) == (STARTED.what, ("GPU gpu is missing",))
         assert has(fakes) == {"vf", "gpu"}
 
@@ -266,7 +266,7 @@ class TestAnUplink:
         fakes.uplink_listeners.fire(self.VEB)
 
         note = listening.note()
-        assert (note.did, note.subject) == (Did.REPAIRED, f"localhost/{UPLINK}")
+        assert (note.did, note.subject) == (RepairResult.REPAIRED, f"localhost/{UPLINK}")
         assert note.differences == ("it is in mode veb, not vepa",)
         assert fakes.uplinks[UPLINK] == "vepa"
 
@@ -285,7 +285,9 @@ class TestAnUplink:
     ) -> None:
         begun: list[Callable[[], None]] = []
         monkeypatch.setattr(watched.watcher, "_submit", begun.append)
-        one, other = (Source(h, h, fakes.uplink_listeners, uplinks=True) for h in ("w1", "w2"))
+        one, other = (
+            WatchedSource(h, h, fakes.uplink_listeners, uplinks=True) for h in ("w1", "w2")
+        )
 
         for source in (one, other, one):
             watched.watcher._heard(source, self.VEB)
@@ -300,7 +302,7 @@ class TestAnUplink:
 
         note = listening.note()
         assert (note.did, note.why.split(" (")[0]) == (
-            Did.FAILED,
+            RepairResult.FAILED,
             "uplink.set_bridge_mode failed: it was told to, at call 1",
         )
 
@@ -313,7 +315,7 @@ class TestAnUplink:
             fakes.uplink_listeners.fire(self.VEB)
             said.append(listening.note().did)
 
-        assert said == [Did.REPAIRED, Did.REPAIRED, Did.REPORTED]
+        assert said == [RepairResult.REPAIRED, RepairResult.REPAIRED, RepairResult.REPORTED]
         assert fakes.uplinks[UPLINK] == "veb"
 
 
@@ -324,7 +326,7 @@ class TestWhatWasChangedBefore:
         watched.watcher.start()
 
         note = watched.note()
-        assert (note.did, note.subject) == (Did.REPAIRED, "sliver-1")
+        assert (note.did, note.subject) == (RepairResult.REPAIRED, "sliver-1")
         assert note.cause == "domains of localhost: what was changed before"
 
     def test_is_an_uplink_too(self, watched: Watched, fakes: Substrate) -> None:
@@ -356,7 +358,7 @@ class TestWhatWasChangedBefore:
         seconds, again = watched.times.later.get(timeout=SOON)
         again()
 
-        assert watched.note().did is Did.REPAIRED
+        assert watched.note().did is RepairResult.REPAIRED
         assert seconds == 15.0
 
 
@@ -374,7 +376,7 @@ class TestAHostThatDoesNotAnswer:
 
         watched.watcher.start()
 
-        assert watched.note().did is Did.REPAIRED
+        assert watched.note().did is RepairResult.REPAIRED
         assert has(fakes) == {"vf", "gpu"}
         assert watched.times.later.get(timeout=SOON)[0] == 15.0
 
@@ -391,20 +393,20 @@ class TestASourceThatHearsNothing:
         fakes.listeners.deaf = Unreachable("libvirt does not answer")
         watched.watcher.start()
         note = watched.note()
-        assert (note.did, note.subject) == (Did.DEAF, "domains of localhost")
+        assert (note.did, note.subject) == (RepairResult.DEAF, "domains of localhost")
         assert note.why == "libvirt does not answer"
         without_device("gpu")(fakes)
 
         fakes.listeners.deaf = None
 
-        assert watched.note().did is Did.HEARS
-        assert watched.note().did is Did.REPAIRED
+        assert watched.note().did is RepairResult.HEARS
+        assert watched.note().did is RepairResult.REPAIRED
 
     def test_keeps_no_other_from_being_heard(self, watched: Watched, fakes: Substrate) -> None:
         fakes.listeners.deaf = Unreachable("libvirt does not answer")
         told = _heard(fakes.uplink_listeners)
         watched.watcher.start()
-        assert watched.note().did is Did.DEAF
+        assert watched.note().did is RepairResult.DEAF
         told.get(timeout=SOON)
         fakes.uplinks[UPLINK] = "veb"
 
@@ -420,7 +422,11 @@ class TestASourceThatHearsNothing:
         fakes.listeners.lose(Unreachable("the connection to libvirt was lost"))
 
         said = [listening.note() for _ in range(3)]
-        assert [note.did for note in said] == [Did.DEAF, Did.HEARS, Did.REPAIRED]
+        assert [note.did for note in said] == [
+            RepairResult.DEAF,
+            RepairResult.HEARS,
+            RepairResult.REPAIRED,
+        ]
         assert said[0].why == "the connection to libvirt was lost"
 
 
@@ -433,7 +439,7 @@ class TestWhatCannotBeRepaired:
             listening.desk.ended.get(timeout=SOON)
 
         note = listening.note()
-        assert note.did is Did.REPORTED
+        assert note.did is RepairResult.REPORTED
         assert note.differences == (CHANGES["somebody passed a function through"][1],)
         assert listening.quiet()
 
@@ -445,7 +451,10 @@ class TestWhatCannotBeRepaired:
             fakes.listeners.fire(STARTED)
             listening.work.wait()
 
-        assert [listening.note().did for _ in range(2)] == [Did.REPORTED, Did.REPORTED]
+        assert [listening.note().did for _ in range(2)] == [
+            RepairResult.REPORTED,
+            RepairResult.REPORTED,
+        ]
 
     def test_before_a_person_has_done_something_is_not_tried_again(
         self, listening: Watched, fakes: Substrate, living: NodeSliver
@@ -456,7 +465,7 @@ class TestWhatCannotBeRepaired:
 
         fakes.listeners.fire(STARTED)
 
-        assert listening.note().did is Did.REPORTED
+        assert listening.note().did is RepairResult.REPORTED
         assert listening.quiet()
         assert listening.times.later.empty()
 
@@ -468,10 +477,10 @@ class TestWhatCannotBeRepaired:
 
         fakes.listeners.fire(STARTED)
 
-        assert listening.note().did is Did.FAILED
+        assert listening.note().did is RepairResult.FAILED
         seconds, again = listening.times.later.get(timeout=SOON)
         again()
-        assert listening.note().did is Did.REPAIRED
+        assert listening.note().did is RepairResult.REPAIRED
         assert seconds == 15.0
 
     def test_is_not_tried_at_once_when_its_own_undoing_is_heard(
@@ -503,7 +512,10 @@ class TestWhatCannotBeRepaired:
         _, again = listening.times.later.get(timeout=SOON)
         fakes.mend()
         again()
-        assert {listening.note().did, listening.note().did} == {Did.REPORTED, Did.REPAIRED}
+        assert {listening.note().did, listening.note().did} == {
+            RepairResult.REPORTED,
+            RepairResult.REPAIRED,
+        }
 
     def test_because_another_process_works_on_it_is_tried_again(
         self, listening: Watched, fakes: Substrate
@@ -517,7 +529,7 @@ class TestWhatCannotBeRepaired:
 
         again()
 
-        assert listening.note().did is Did.REPAIRED
+        assert listening.note().did is RepairResult.REPAIRED
 
 
 class TestTheLimits:
@@ -531,7 +543,11 @@ class TestTheLimits:
     ) -> None:
         said = [self.break_and_tell(listening, fakes) for _ in range(3)]
 
-        assert [note.did for note in said] == [Did.REPAIRED, Did.REPAIRED, Did.REPORTED]
+        assert [note.did for note in said] == [
+            RepairResult.REPAIRED,
+            RepairResult.REPAIRED,
+            RepairResult.REPORTED,
+        ]
         assert said[-1].why == "the limit of repairs is reached"
         assert said[-1].differences == ("GPU gpu is missing",)
         assert has(fakes) == {"vf"}
@@ -543,10 +559,10 @@ class TestTheLimits:
 
         listening.times.now = 3601.0
 
-        assert self.break_and_tell(listening, fakes).did is Did.REPAIRED
+        assert self.break_and_tell(listening, fakes).did is RepairResult.REPAIRED
 
     def test_of_a_site_count_all_of_it(self) -> None:
-        limits = Limits(WatchSettings(per_sliver=2, per_site=3), lambda: 0.0)
+        limits = RepairBudget(WatchSettings(per_sliver=2, per_site=3), lambda: 0.0)
         for subject in ("s1", "s1", "s2"):
             assert limits.allow(subject)
             limits.count(subject)
@@ -558,7 +574,7 @@ class TestTheLimits:
             fakes.listeners.fire(STARTED)
             listening.desk.ended.get(timeout=SOON)
 
-        assert self.break_and_tell(listening, fakes).did is Did.REPAIRED
+        assert self.break_and_tell(listening, fakes).did is RepairResult.REPAIRED
 
 
 class TestWhoAsks:
@@ -666,7 +682,7 @@ class TestAServerThatSomebodyStopped:
 
 
 class TestTheHistory:
-    NOTE = Note(at="2026-01-01T00:00:00.000+00:00", did=Did.REPAIRED, subject="s1")
+    NOTE = Note(at="2026-01-01T00:00:00.000+00:00", did=RepairResult.REPAIRED, subject="s1")
 
     def test_can_be_read(self, listening: Watched, fakes: Substrate) -> None:
         without_device("gpu")(fakes)
@@ -712,4 +728,4 @@ class TestTheHistory:
 
         fakes.listeners.fire(STARTED)
 
-        assert listening.note().did is Did.REPAIRED
+        assert listening.note().did is RepairResult.REPAIRED

@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.drivers.hosts.agent import nvme, samples
-from fabric_direct.drivers.hosts.agent.nvme_commands import Device, Namespace, NvmeError, Secondary
+from fabric_direct.drivers.hosts.agent.nvme_commands import (
+    NvmeDevice,
+    NvmeError,
+    NvmeNamespace,
+    Secondary,
+)
 
 MIB = 1024**2
 LATER = time.monotonic() + 3600
 SANITIZE, FORMAT = 0x84, 0x80
 
 
-class Scripted(Device):
+class Scripted(NvmeDevice):
     """A controller that no lab has: what it can do is given, what it is asked is written down."""
 
     def __init__(self, *, oacs: int = 0, fna: int = 0, sanicap: int = 0) -> None:
@@ -56,7 +61,7 @@ def file(tmp_path: Path) -> Iterator[int]:
 def a_disk(file: int, number: int = 1, *, ones: bool = False) -> nvme._Disk:
     places = samples.places(2 * MIB)
     before = samples.fingerprints(file, places, LATER)
-    return nvme._Disk(Namespace(number, 2 * MIB, 0, ones), "nvme9n1", file, places, before)
+    return nvme._Disk(NvmeNamespace(number, 2 * MIB, 0, ones), "nvme9n1", file, places, before)
 
 
 # -- which way
@@ -169,7 +174,7 @@ def test_a_namespace_is_formatted_as_it_is() -> None:
 
     (namespace,) = device.namespaces()
 
-    assert namespace == Namespace(5, 1000 << 12, 0x13 | 0b1001 << 5 | 1 << 12, True)
+    assert namespace == NvmeNamespace(5, 1000 << 12, 0x13 | 0b1001 << 5 | 1 << 12, True)
 
 
 def test_secondary_controllers_are_told_with_their_vfs() -> None:
@@ -182,7 +187,7 @@ def test_secondary_controllers_are_told_with_their_vfs() -> None:
 
 def test_a_command_is_not_begun_without_time(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match="is spent"):
-        Device(-1, time.monotonic() - 1).controller()
+        NvmeDevice(-1, time.monotonic() - 1).controller()
 
 
 # -- what counts as a proof

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fabric_direct.zones.merging import merge, total
 from fabric_direct.zones.wire import (
     Capabilities,
-    DeviceCount,
+    FreeDevices,
     KindNeeds,
     Offer,
     Selection,
@@ -127,7 +127,7 @@ def test_the_order_of_the_answers_does_not_matter(
 
 
 def test_capabilities_are_added_up() -> None:
-    gpu, nic = DeviceCount(type="GPU", model="A30", free=1), DeviceCount(type="SharedNIC", free=8)
+    gpu, nic = FreeDevices(type="GPU", model="A30", free=1), FreeDevices(type="SharedNIC", free=8)
     one = Capabilities(hosts=1, cores=4, ram=8.5, disk=10, devices=(gpu, nic), traits=("B", "A"))
     two = Capabilities(hosts=2, cores=1, ram=1, disk=1, devices=(gpu,), images=("tiny",))
 

@@ -19,7 +19,7 @@ from fabric_direct.drivers.contract import PluggedDevice, Tenant
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.domains.lookup import domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import ColdDevice, FpgaDevice, Sn1022Device
-from fabric_direct.drivers.libvirt.passthrough.usb import Device
+from fabric_direct.drivers.libvirt.passthrough.usb import UsbDevice
 from fabric_direct.drivers.libvirt.passthrough.usb import devices as usb_devices
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
@@ -177,7 +177,7 @@ def seen_by_qemu(worker: Any) -> str:
     return worker.run("virsh", "qemu-monitor-command", f"{SLIVER}-node", "--hmp", "info usb")
 
 
-def usb(worker: Any, make_site: Callable[..., Site], bus: int, port: str) -> Device:
+def usb(worker: Any, make_site: Callable[..., Site], bus: int, port: str) -> UsbDevice:
     there = usb_devices(host_driver(make_site(), "worker1"), timeout=300)
     (found,) = (d for d in there if (d.bus, d.port) == (bus, port))
     return found

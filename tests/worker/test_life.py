@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.drivers.libvirt.passthrough.attach import Attachment
+from fabric_direct.drivers.libvirt.passthrough.attach import DeviceAttachment
 from fabric_direct.drivers.libvirt.passthrough.vf_settings import VirtualFunctions
 from fabric_direct.model import DeviceState, NodeSliver, PciAddress, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
@@ -119,7 +119,7 @@ def _die(*_: object) -> None:
 
 def _create_and_die(site: Site, wanted: NodeSliver) -> None:
     """Create in this process, which is killed when the device is written down and unbound."""
-    Attachment._attach_missing = _die  # type: ignore[method-assign]
+    DeviceAttachment._attach_missing = _die  # type: ignore[method-assign]
     with HandlerProcessor(site) as processor:
         done(processor.create(wanted).result())
 

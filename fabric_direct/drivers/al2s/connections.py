@@ -133,7 +133,7 @@ def _addresses(peer: Peer) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class L3Connection:
     """An L3 connection as it is."""
 
     id: str
@@ -192,7 +192,7 @@ def _another(found: Any, wanted: Json | None) -> bool:
     )
 
 
-def interface_values(connection: Connection, name: str, port: tuple[str, str]) -> Json:
+def interface_values(connection: L3Connection, name: str, port: tuple[str, str]) -> Json:
     """Return a connection as the interface of a sliver, without its secrets.
 
     :param port: its device, and the port's name.
@@ -222,7 +222,7 @@ def _peer(values: Json) -> Json:
     }
 
 
-def names(connections: list[Connection]) -> Iterator[tuple[str, Connection]]:
+def names(connections: list[L3Connection]) -> Iterator[tuple[str, L3Connection]]:
     """Yield connections with the ids of their interfaces; those without our stamp are numbered."""
     for number, connection in enumerate(connections, 1):
         notes = connection.notes

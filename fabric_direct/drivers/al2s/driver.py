@@ -15,7 +15,7 @@ from fabric_direct.calls.deadline import time_left, trying_again, wait_until
 from fabric_direct.drivers.al2s.connections import (
     FAILED,
     PROVISIONED,
-    Connection,
+    L3Connection,
     Notes,
     document,
     interface_values,
@@ -71,7 +71,7 @@ class _Wanted:
     def where(self) -> tuple[str, int]:
         return str(self.document["interfaceId"]), int(self.document["vlanOuterId"])
 
-    def differs(self, connection: Connection) -> tuple[str, ...]:
+    def differs(self, connection: L3Connection) -> tuple[str, ...]:
         peer = self.interface.peer
         return connection.differences(self.document, secrets=not (peer and peer.secret))
 
@@ -131,7 +131,7 @@ class Al2sService:
             return None
         return self._read(sliver_id, spaces[0], connections)
 
-    def _read(self, sliver_id: str, space: _Space, connections: list[Connection]) -> Service:
+    def _read(self, sliver_id: str, space: _Space, connections: list[L3Connection]) -> Service:
         with self._api.reading(space.title):
             interfaces = [
                 interface_values(c, name, self._footprint.port(c.where[0]))
@@ -154,7 +154,7 @@ class Al2sService:
             return (several,)
         return tuple(self._differing(sliver, self._connections(spaces[0])))
 
-    def _differing(self, sliver: NetworkService, there: list[Connection]) -> Iterator[str]:
+    def _differing(self, sliver: NetworkService, there: list[L3Connection]) -> Iterator[str]:
         pairs, surplus = _matched(self._wanted(sliver), there)
         for wanted, connection in pairs:
             name = wanted.interface.id
@@ -228,7 +228,7 @@ class Al2sService:
         routers = self._known(space.id).routers
         return routers[0] if routers else self._missing(f"router of {space.title}")
 
-    def _make(self, router: str, wanted: _Wanted, there: Connection | None, notes: Notes) -> None:
+    def _make(self, router: str, wanted: _Wanted, there: L3Connection | None, notes: Notes) -> None:
         """Make a connection as its document says, unless it is so.
 
         :param notes: its stamp; one that marks the service as whole already keeps its mark.
@@ -285,7 +285,7 @@ class Al2sService:
         what, limit = f"AL2S to empty {space.title}", time_left(self._site.limits.delete) * _WAITING
         wait_until(what, partial(self._is_empty, space.id, connections), timeout=limit)
 
-    def _is_empty(self, space_id: str, had: list[Connection]) -> bool:
+    def _is_empty(self, space_id: str, had: list[L3Connection]) -> bool:
         """Return whether a space has no routers, and no connection that it had is in use."""
         space = self._space(space_id, "")
         now = filter(None, (self._connection(connection.id) for connection in had))
@@ -361,18 +361,18 @@ class Al2sService:
     def _known(self, space_id: str) -> _Space:
         return self._space(space_id, "") or self._missing(f"space {space_id}")
 
-    def _connections(self, space: _Space) -> list[Connection]:
+    def _connections(self, space: _Space) -> list[L3Connection]:
         return [c for router in space.routers for c in self._of_router(router)]
 
-    def _of_router(self, router_id: str) -> list[Connection]:
+    def _of_router(self, router_id: str) -> list[L3Connection]:
         answer = self._api.read(f"{_ROUTERS}/{quoted(router_id)}")
         with self._api.reading(f"router {router_id}"):
             found = map(str, answer["virtualL3ConnectionIds"] or ()) if answer else ()
             return [c for c in map(self._connection, found) if c]
 
-    def _connection(self, connection_id: str) -> Connection | None:
+    def _connection(self, connection_id: str) -> L3Connection | None:
         answer = self._api.read(f"{_CONNECTIONS}/{quoted(connection_id)}")
-        return Connection(connection_id, answer) if answer else None
+        return L3Connection(connection_id, answer) if answer else None
 
 
 def _refuse_change(sliver: NetworkService, space: _Space) -> None:
@@ -392,16 +392,16 @@ def _several(spaces: list[_Space]) -> str:
     return f"space {spaces[0].title} has {len(routers)} routers" if len(routers) > 1 else ""
 
 
-def _complete(space: _Space, connections: list[Connection]) -> bool:
+def _complete(space: _Space, connections: list[L3Connection]) -> bool:
     """Return whether a creation came to its end; what is not ours is taken as it is."""
     marked = any(c.notes and c.notes.last for c in connections)
     return marked if space.notes else bool(connections)
 
 
-_Pairs = list[tuple[_Wanted, Connection | None]]
+_Pairs = list[tuple[_Wanted, L3Connection | None]]
 
 
-def _matched(wanted: list[_Wanted], there: list[Connection]) -> tuple[_Pairs, list[Connection]]:
+def _matched(wanted: list[_Wanted], there: list[L3Connection]) -> tuple[_Pairs, list[L3Connection]]:
     """Return each interface with its connection, and the connections that are of none.
 
     They are known by the interface in their notes, without our stamp by port and VLAN.

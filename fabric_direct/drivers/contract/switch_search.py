@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answers(Generic[T]):
+class SwitchAnswers(Generic[T]):
     """What switches said of a service."""
 
     sliver_id: str
@@ -97,7 +97,7 @@ class SwitchSearch(Generic[T]):
     places: Callable[[str, T, str], Iterable[str]]
     """Returns the switches of a service, by what a switch has of it."""
 
-    def ask(self, sliver_id: str, named: Collection[str] = ()) -> Answers[T]:
+    def ask(self, sliver_id: str, named: Collection[str] = ()) -> SwitchAnswers[T]:
         """Return what the switches have that may have anything of a service.
 
         :param named: those that its sliver names.
@@ -107,7 +107,7 @@ class SwitchSearch(Generic[T]):
         there, silent = self._asked(asked, known | {*named})
         for device, found in there.items():
             known.update(self.places(device, found, sliver_id))
-        return Answers(sliver_id, there, frozenset(known | {*named}), silent)
+        return SwitchAnswers(sliver_id, there, frozenset(known | {*named}), silent)
 
     def all(self, devices: Collection[str] = ()) -> Mapping[str, T]:
         """Return what switches have, or all of the site.
@@ -116,7 +116,7 @@ class SwitchSearch(Generic[T]):
         """
         devices = frozenset(devices or self.site.switches_of(self.driver))
         there, silent = self._asked(devices, devices)
-        return Answers("", there, devices, silent).sure()
+        return SwitchAnswers("", there, devices, silent).sure()
 
     def _known(self, sliver_id: str) -> set[str]:
         """Return where a service is by its claims, now or earlier in this operation."""

@@ -26,7 +26,7 @@ from fabric_direct.drivers.fake.hardware import given
 from fabric_direct.drivers.fake.substrate import Fake, Hears, the
 from fabric_direct.errors import DeviceClaimed, DeviceUnclean
 from fabric_direct.model import DeviceState, PciAddress, PciComponent, SharedNic, SmartNic, State
-from fabric_direct.site.config import AllowedDevice, FakeHost
+from fabric_direct.site.config import AllowedDevice, FakeHostSettings
 
 
 class FakeDevice(Hears, Fake):
@@ -84,7 +84,7 @@ class FakeDevice(Hears, Fake):
     def _allow_list(self) -> tuple[AllowedDevice, ...]:
         """Return the site's list or, where it has none, what ``fake.hosts`` gives the host."""
         listed = self.site.hosts[self.host].devices if self.host in self.site.hosts else ()
-        return listed or given(self.site.fake.hosts.get(self.host, FakeHost()))
+        return listed or given(self.site.fake.hosts.get(self.host, FakeHostSettings()))
 
     def _entry(self, device: HostDevice) -> AllowedDevice | None:
         """Return the entry of the allow-list that names a device, if one does."""

@@ -9,7 +9,7 @@ from fabric_direct.drivers.contract import (
     GuestInterface,
     Server,
 )
-from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.fake.substrate import Fake, public_key
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import State
@@ -79,8 +79,8 @@ class FakeGuest(Fake):
             if port
         ]
 
-    def _inside(self, guest: GuestAddress) -> Inside:
-        return self.substrate.inside.setdefault(guest.sliver, Inside())
+    def _inside(self, guest: GuestAddress) -> GuestState:
+        return self.substrate.inside.setdefault(guest.sliver, GuestState())
 
     def run(
         self,

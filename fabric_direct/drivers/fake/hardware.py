@@ -11,7 +11,7 @@ from fabric_direct.drivers.contract import (
     PciFunction,
 )
 from fabric_direct.model import DeviceState, PciAddress
-from fabric_direct.site.config import AllowedDevice, FakeHost
+from fabric_direct.site.config import AllowedDevice, FakeHostSettings
 
 UPLINK = "ens1"
 """The uplink of a host that site.yaml gives VFs."""
@@ -28,7 +28,7 @@ _IDS = {
 """Vendor, product and class of devices by resource type."""
 
 
-class Uplink(NamedTuple):
+class VfUplink(NamedTuple):
     """A NIC of the host whose VFs are passed through."""
 
     vfs: int
@@ -37,12 +37,14 @@ class Uplink(NamedTuple):
     model: str | None = None
 
 
-def capacity(host: FakeHost) -> HostCapacity:
+def capacity(host: FakeHostSettings) -> HostCapacity:
     """Return the host's total capacity."""
     return HostCapacity(host.cores, host.ram * 1024, host.disk)
 
 
-def devices(host: FakeHost, allowed: Sequence[AllowedDevice] = ()) -> dict[PciAddress, HostDevice]:
+def devices(
+    host: FakeHostSettings, allowed: Sequence[AllowedDevice] = ()
+) -> dict[PciAddress, HostDevice]:
     """Return the host's GPUs, and its uplinks with their VFs, on NUMA nodes 0 and 1 in turn.
 
     :param allowed: the allow-list of the host: it has the functions and uplinks that this names, too.
@@ -67,11 +69,11 @@ def _grouped(found: dict[PciAddress, HostDevice]) -> dict[PciAddress, HostDevice
     return found
 
 
-def uplinks(host: FakeHost, allowed: Sequence[AllowedDevice] = ()) -> dict[str, Uplink]:
+def uplinks(host: FakeHostSettings, allowed: Sequence[AllowedDevice] = ()) -> dict[str, VfUplink]:
     """Return the host's uplinks by name: the one that it is given, and those that the list names."""
-    own = {UPLINK: Uplink(host.vfs, "vepa")} if host.vfs else {}
+    own = {UPLINK: VfUplink(host.vfs, "vepa")} if host.vfs else {}
     listed = {
-        entry.uplink: Uplink(
+        entry.uplink: VfUplink(
             vfs=host.vfs or _LISTED_VFS,
             mode="vepa" if entry.vepa or entry.uplink in own else "veb",
             model=entry.model,
@@ -96,7 +98,7 @@ def _gpus(number: int) -> Iterator[HostDevice]:
         yield HostDevice(function, DeviceState.FREE, type="GPU", model="A30")
 
 
-def _nic(name: str, uplink: Uplink, n: int) -> Iterator[HostDevice]:
+def _nic(name: str, uplink: VfUplink, n: int) -> Iterator[HostDevice]:
     """Yield an uplink, which the host keeps, and its VFs, which are on the next bus."""
     bus = _NIC_BUS + 2 * n
     pf = _function(PciAddress(0, bus, 0, 0), "SmartNIC", n % 2)
@@ -115,7 +117,7 @@ def _function(address: PciAddress, kind: str, node: int) -> PciFunction:
     return PciFunction(address, *_IDS[kind], numa_node=node, bridge=bridge)
 
 
-def given(host: FakeHost) -> tuple[AllowedDevice, ...]:
+def given(host: FakeHostSettings) -> tuple[AllowedDevice, ...]:
     """Return what a host is given, as entries of an allow-list."""
     gpus = (AllowedDevice(type="GPU", model=d.model, bdf=d.address) for d in _gpus(host.gpus))
     uplinks = (AllowedDevice(type="SharedNIC", uplink=UPLINK),) if host.vfs else ()

@@ -15,7 +15,7 @@ _ADDRESS = "Address="
 
 
 @dataclass
-class Inside:
+class GuestState:
     """The state of one guest."""
 
     files: dict[str, bytes] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from fabric_direct.drivers.contract import (
     VfSettings,
     Volume,
 )
-from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.fake.state import Key, SubstrateState
 from fabric_direct.errors import DriverError
 from fabric_direct.model import PciAddress
@@ -66,7 +66,7 @@ class _State(BaseModel):
     pending: set[str] = set()
     uplinks: dict[str, str] = {}
     vfs: dict[str, list[VfSettings]] = {}
-    inside: dict[str, Inside] = {}
+    inside: dict[str, GuestState] = {}
     keys: dict[str, dict[str, str]] = {}
     pins: dict[str, dict[int, int]] = {}
     nodes: dict[str, frozenset[int]] = {}

@@ -15,12 +15,12 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.fake import hardware
 from fabric_direct.drivers.fake.changes import Listeners
-from fabric_direct.drivers.fake.inside import Inside
+from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.model import PciAddress
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.model.services import NetworkService
-from fabric_direct.site.config import FakeHost
+from fabric_direct.site.config import FakeHostSettings
 
 Key = tuple[str, str]
 """Sliver and component."""
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 class SubstrateState:
     """The things of one host in memory."""
 
-    capacity: HostCapacity = field(default_factory=lambda: hardware.capacity(FakeHost()))
+    capacity: HostCapacity = field(default_factory=lambda: hardware.capacity(FakeHostSettings()))
     traits: frozenset[str] = frozenset()
     images: set[str] | None = None
     """Names of the images that are there; None has those of the site."""
@@ -77,7 +77,7 @@ class SubstrateState:
     uplink_listeners: Listeners = field(default_factory=Listeners)
     """Who listens for changes of uplinks."""
     files: dict[str, bytes] = field(default_factory=dict)
-    inside: dict[str, Inside] = field(default_factory=dict)
+    inside: dict[str, GuestState] = field(default_factory=dict)
     """What guests have, by sliver."""
     keys: dict[str, dict[str, str]] = field(default_factory=dict)
     """Authorized keys of each sliver's guest: the whole line by the key itself."""

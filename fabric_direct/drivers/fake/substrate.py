@@ -21,7 +21,7 @@ from fabric_direct.drivers.fake.kept import Kept
 from fabric_direct.drivers.fake.state import Key, SubstrateState
 from fabric_direct.errors import DriverError, NotFound, NotOurs, Unsupported
 from fabric_direct.model import PciAddress
-from fabric_direct.site.config import FakeHost, Site
+from fabric_direct.site.config import FakeHostSettings, Site
 
 T = TypeVar("T")
 Kind = Literal["fail", "unsupported", "after", "late", "hang", "lie"]
@@ -165,7 +165,7 @@ def substrate(site: Site, host: str) -> Substrate:
 
 
 def _equipped(site: Site, host: str) -> Substrate:
-    has = site.fake.hosts.get(host, FakeHost())
+    has = site.fake.hosts.get(host, FakeHostSettings())
     allowed = site.hosts[host].devices if host in site.hosts else ()
     uplinks = hardware.uplinks(has, allowed)
     return Substrate(

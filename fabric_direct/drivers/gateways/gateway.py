@@ -47,7 +47,7 @@ UPLINK = "uplink"
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class ServiceGateway:
     """An own address of a service, on a port."""
 
     link: str
@@ -56,7 +56,7 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Uplink:
+class RouterUplink:
     """The way from a namespace to the site's router."""
 
     router: str
@@ -92,14 +92,14 @@ class Bgp:
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
+class ServiceNamespace:
     """A service's namespace on a device."""
 
     name: str
     stamp: str
     """The alias of its links."""
-    gateways: tuple[Gateway, ...]
-    uplink: Uplink | None = None
+    gateways: tuple[ServiceGateway, ...]
+    uplink: RouterUplink | None = None
     public: frozenset[Address] | None = None
     """The only addresses that packets come from and go to; all may if None."""
     bgp: Bgp | None = None
@@ -132,7 +132,7 @@ def segment(interface: ServiceInterface) -> str:
     return interface.id if interface.peer else ""
 
 
-def namespace(site: Site, service: NetworkService, device: str) -> Namespace | None:
+def namespace(site: Site, service: NetworkService, device: str) -> ServiceNamespace | None:
     """Return the namespace of a service on a device; None if it needs none there."""
     if isinstance(service, L3VPN) and device in service.devices():
         return _vpn(site, service, device)
@@ -141,11 +141,11 @@ def namespace(site: Site, service: NetworkService, device: str) -> Namespace | N
         return None
     port, public = gateway_port(site, service.id, device), getattr(service, "public", None)
     open_to = None if public is None else frozenset(public)
-    return Namespace(
+    return ServiceNamespace(
         namespace_name(site, service.id, device),
         stamp(site, service.id),
-        (Gateway(port, frozenset({address}), _mac(service) or own_mac(port)),),
-        Uplink(router, short("u", site.site, service.id, device), _subnets(address, open_to)),
+        (ServiceGateway(port, frozenset({address}), _mac(service) or own_mac(port)),),
+        RouterUplink(router, short("u", site.site, service.id, device), _subnets(address, open_to)),
         open_to,
     )
 
@@ -154,14 +154,14 @@ def _subnets(address: WithPrefix, public: frozenset[Address] | None) -> frozense
     return frozenset([address.network] if public is None else map(ip_network, public))
 
 
-def _vpn(site: Site, service: L3VPN, device: str) -> Namespace:
+def _vpn(site: Site, service: L3VPN, device: str) -> ServiceNamespace:
     name = namespace_name(site, service.id, device)
     here = [interface for interface in service.interfaces if interface.device == device]
     neighbors = (*_inner(site, service, device), *_outer(here))
     direct, learned = _direct(here), _direct(service.interfaces)
     bgp = Bgp(service.asn, _router_id(name), neighbors, direct, learned - direct)
     gateways = tuple(_vpn_gateways(site, service, device, here))
-    return Namespace(name, stamp(site, service.id), gateways, bgp=bgp)
+    return ServiceNamespace(name, stamp(site, service.id), gateways, bgp=bgp)
 
 
 def _direct(interfaces: Iterable[ServiceInterface]) -> frozenset[Subnet]:
@@ -170,16 +170,16 @@ def _direct(interfaces: Iterable[ServiceInterface]) -> frozenset[Subnet]:
 
 def _vpn_gateways(
     site: Site, service: L3VPN, device: str, here: list[ServiceInterface]
-) -> Iterator[Gateway]:
+) -> Iterator[ServiceGateway]:
     if len(service.devices()) > 1:
         link = gateway_port(site, service.id, device, TRANSIT)
-        yield Gateway(link, frozenset(_transit(site, device)), own_mac(link))
+        yield ServiceGateway(link, frozenset(_transit(site, device)), own_mac(link))
     for key, interface in {segment(interface): interface for interface in here}.items():
         link = gateway_port(site, service.id, device, key)
         own = interface.gateway.address if interface.gateway else None
         mac = interface.gateway.mac if interface.gateway else None
         local = interface.peer.local if interface.peer else None
-        yield Gateway(link, frozenset(filter(None, [own, local])), mac or own_mac(link))
+        yield ServiceGateway(link, frozenset(filter(None, [own, local])), mac or own_mac(link))
 
 
 def _transit(site: Site, device: str) -> tuple[WithPrefix, ...]:

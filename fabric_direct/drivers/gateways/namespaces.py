@@ -20,7 +20,7 @@ _ALL = {4: "0.0.0.0/0", 6: "::/0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NamespaceLink:
     """A link as the kernel has it."""
 
     mac: str
@@ -34,7 +34,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class NamespaceRoute:
     """A route of the main table."""
 
     subnet: Subnet
@@ -55,12 +55,12 @@ class Namespaces:
         """Return the names of all that are there."""
         return frozenset(found["name"] for found in self._ip(None, "netns", "list"))
 
-    def links(self, netns: str | None) -> Mapping[str, Link]:
+    def links(self, netns: str | None) -> Mapping[str, NamespaceLink]:
         """Return all links of a namespace by name; None is the host's own."""
         found = self._ip(netns, "-d", "address", "show")
         return {link["ifname"]: _link(link) for link in found}
 
-    def routes(self, netns: str, version: int) -> frozenset[Route]:
+    def routes(self, netns: str, version: int) -> frozenset[NamespaceRoute]:
         """Return the routes of a version of IP that were not made by the kernel for an address."""
         found = self._ip(netns, f"-{version}", "route", "show")
         named = (route for route in found if route.get("protocol") != "kernel" and "dev" in route)
@@ -139,9 +139,9 @@ def _in(netns: str | None) -> tuple[str, ...]:
     return ("ip",) if netns is None else ("ip", "-netns", netns)
 
 
-def _link(found: Mapping[str, Any]) -> Link:
+def _link(found: Mapping[str, Any]) -> NamespaceLink:
     infos = [(info["scope"], f"{info['local']}/{info['prefixlen']}") for info in found["addr_info"]]
-    return Link(
+    return NamespaceLink(
         found.get("address", ""),
         found.get("ifalias", ""),
         {"UP", "LOWER_UP"} <= set(found["flags"]),
@@ -150,7 +150,7 @@ def _link(found: Mapping[str, Any]) -> Link:
     )
 
 
-def _route(found: Mapping[str, Any], version: int) -> Route:
+def _route(found: Mapping[str, Any], version: int) -> NamespaceRoute:
     subnet = _ALL[version] if found["dst"] == "default" else found["dst"]
     via = found.get("gateway") or found.get("via", {}).get("host")
-    return Route(ip_network(subnet), found["dev"], ip_address(via) if via else None)
+    return NamespaceRoute(ip_network(subnet), found["dev"], ip_address(via) if via else None)

@@ -2,7 +2,7 @@
 
 from fabric_direct.drivers.gateways.gateway import namespace, namespace_name, refuse_unrouted, stamp
 from fabric_direct.drivers.gateways.namespaces import Namespaces
-from fabric_direct.drivers.gateways.routing import Routing
+from fabric_direct.drivers.gateways.routing import NamespaceRouting
 from fabric_direct.drivers.hosts.choice import switch_host
 from fabric_direct.model import ObservedGateway
 from fabric_direct.model.services import NetworkService
@@ -67,7 +67,7 @@ class Routers:
             name = namespace_name(self._site, sliver_id, device)
             self._routing(device).remove(name, stamp(self._site, sliver_id))
 
-    def _routing(self, device: str) -> Routing:
+    def _routing(self, device: str) -> NamespaceRouting:
         settings, limit = self._site.switches[device], self._site.limits.call / 2
         host = Namespaces(switch_host(self._site, device), device, limit)
-        return Routing(device, host, settings.netns, bgp=self._bgp)
+        return NamespaceRouting(device, host, settings.netns, bgp=self._bgp)

@@ -5,8 +5,14 @@ from ipaddress import ip_address, ip_network
 
 from fabric_direct.drivers.gateways.bgp import Speaker
 from fabric_direct.drivers.gateways.firewall import enforce, enforced
-from fabric_direct.drivers.gateways.gateway import UPLINK, Gateway, Namespace, Subnet, Uplink
-from fabric_direct.drivers.gateways.namespaces import Link, Namespaces, Route
+from fabric_direct.drivers.gateways.gateway import (
+    UPLINK,
+    RouterUplink,
+    ServiceGateway,
+    ServiceNamespace,
+    Subnet,
+)
+from fabric_direct.drivers.gateways.namespaces import NamespaceLink, NamespaceRoute, Namespaces
 from fabric_direct.errors import InvalidSliver, NotOurs, NotVerified
 from fabric_direct.model import ObservedGateway
 
@@ -15,7 +21,7 @@ _ROUTER, _SERVICE = "fe80::1", "fe80::2"
 _EVERYTHING: dict[int, Subnet] = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
 
-class Routing:
+class NamespaceRouting:
     """The namespaces of services on the host of a switch.
 
     :param netns: the namespace of the switch's links; None is the host's own.
@@ -27,7 +33,7 @@ class Routing:
 
     # --- reading
 
-    def refuse_without_bgp(self, wanted: Namespace) -> None:
+    def refuse_without_bgp(self, wanted: ServiceNamespace) -> None:
         """Raise InvalidSliver if the namespace is to have BGP, and the host has no FRR."""
         if wanted.bgp and not Speaker(self._host, wanted.name).installed():
             why = f"FRR is not installed on the host of {self._device}"
@@ -44,7 +50,7 @@ class Routing:
             raise NotOurs(f"namespace {name} is there without the stamp", where=self._device)
         return True
 
-    def observed(self, wanted: Namespace) -> ObservedGateway | None:
+    def observed(self, wanted: ServiceNamespace) -> ObservedGateway | None:
         """Return the first gateway of a service as the kernel has it."""
         if not self.there(wanted.name, wanted.stamp):
             return None
@@ -53,13 +59,13 @@ class Routing:
         addresses = sorted(map(str, link.addresses)) if link else []
         return ObservedGateway(address=addresses[0], mac=link.mac) if link and addresses else None
 
-    def differences(self, wanted: Namespace) -> tuple[str, ...]:
+    def differences(self, wanted: ServiceNamespace) -> tuple[str, ...]:
         """Return what the kernel has that is not as wanted, a sentence each."""
         if not self.there(wanted.name, wanted.stamp):
             return (f"namespace {wanted.name} is missing",)
         return tuple(self._differences(wanted))
 
-    def _differences(self, wanted: Namespace) -> Iterator[str]:
+    def _differences(self, wanted: ServiceNamespace) -> Iterator[str]:
         links, elsewhere = self._host.links(wanted.name), self._host.links(self._netns)
         if links["lo"].alias != wanted.stamp:
             yield f"namespace {wanted.name} has no stamp"
@@ -76,14 +82,14 @@ class Routing:
         if wanted.bgp:
             yield from Speaker(self._host, wanted.name).differences(wanted.bgp)
 
-    def _filtered(self, wanted: Namespace) -> bool:
+    def _filtered(self, wanted: ServiceNamespace) -> bool:
         if wanted.public is None:
             return True
         (version,) = wanted.versions
         return enforced(self._host, wanted.name, version, wanted.public)
 
     def _uplink_differences(
-        self, wanted: Namespace, uplink: Uplink, links: Mapping[str, Link]
+        self, wanted: ServiceNamespace, uplink: RouterUplink, links: Mapping[str, NamespaceLink]
     ) -> Iterator[str]:
         there = self._host.links(uplink.router)
         for link, local in ((links.get(UPLINK), _SERVICE), (there.get(uplink.link), _ROUTER)):
@@ -96,19 +102,23 @@ class Routing:
         if not self._host.forwards(uplink.router, wanted.versions):
             yield f"namespace {uplink.router} does not forward"
 
-    def _routes(self, netns: str, versions: tuple[int, ...], link: str) -> frozenset[Route]:
+    def _routes(
+        self, netns: str, versions: tuple[int, ...], link: str
+    ) -> frozenset[NamespaceRoute]:
         found = (route for version in versions for route in self._host.routes(netns, version))
         return frozenset(route for route in found if route.link == link)
 
-    def _outward(self, wanted: Namespace) -> frozenset[Route]:
+    def _outward(self, wanted: ServiceNamespace) -> frozenset[NamespaceRoute]:
         router = ip_address(_ROUTER)
-        return frozenset(Route(_EVERYTHING[version], UPLINK, router) for version in wanted.versions)
+        return frozenset(
+            NamespaceRoute(_EVERYTHING[version], UPLINK, router) for version in wanted.versions
+        )
 
-    def _inward(self, uplink: Uplink) -> frozenset[Route]:
+    def _inward(self, uplink: RouterUplink) -> frozenset[NamespaceRoute]:
         service = ip_address(_SERVICE)
-        return frozenset(Route(subnet, uplink.link, service) for subnet in uplink.subnets)
+        return frozenset(NamespaceRoute(subnet, uplink.link, service) for subnet in uplink.subnets)
 
-    def lost(self, wanted: Namespace) -> frozenset[str]:
+    def lost(self, wanted: ServiceNamespace) -> frozenset[str]:
         """Return the ports that are neither in the namespace nor where the switch makes them."""
         links = {gateway.link for gateway in wanted.gateways} - self._host.links(self._netns).keys()
         if links and self.there(wanted.name, wanted.stamp):
@@ -117,7 +127,7 @@ class Routing:
 
     # --- changing
 
-    def apply(self, wanted: Namespace) -> None:
+    def apply(self, wanted: ServiceNamespace) -> None:
         """Make the namespace what is wanted; what is as wanted is not touched.
 
         :raises NotOurs: if one of its name bears another stamp, or a link of a name is there.
@@ -137,7 +147,7 @@ class Routing:
         if wanted.bgp:
             Speaker(self._host, wanted.name).apply(wanted.bgp)
 
-    def settle(self, wanted: Namespace) -> None:
+    def settle(self, wanted: ServiceNamespace) -> None:
         """Block until BGP has its sessions.
 
         :raises NotVerified: if a neighbor that answers is not established.
@@ -153,7 +163,7 @@ class Routing:
             self._host.change(name, f"link delete {link}")
         self._host.change(self._netns, f"link set {link} netns {name}")
 
-    def _set_links(self, wanted: Namespace) -> None:
+    def _set_links(self, wanted: ServiceNamespace) -> None:
         while surplus := sorted((links := self._host.links(wanted.name)).keys() - _names(wanted)):
             self._host.change(wanted.name, f"link delete {surplus[0]}")  # a pair goes as one
         for gateway in (gateway for gateway in wanted.gateways if gateway.link not in links):
@@ -161,12 +171,12 @@ class Routing:
         for gateway in wanted.gateways:
             self._host.change(wanted.name, *_set_link(gateway, links[gateway.link]))
 
-    def _filter(self, wanted: Namespace) -> None:
+    def _filter(self, wanted: ServiceNamespace) -> None:
         if wanted.public is not None and not self._filtered(wanted):
             (version,) = wanted.versions
             enforce(self._host, wanted.name, version, wanted.public)
 
-    def _connect(self, wanted: Namespace, uplink: Uplink) -> None:
+    def _connect(self, wanted: ServiceNamespace, uplink: RouterUplink) -> None:
         name, router = wanted.name, uplink.router
         if UPLINK not in self._host.links(name) or not self._paired(uplink, wanted.stamp):
             self._pair(name, uplink)
@@ -176,11 +186,11 @@ class Routing:
         self._reroute(name, wanted.versions, UPLINK, self._outward(wanted))
         self._reroute(router, wanted.versions, uplink.link, self._inward(uplink))
 
-    def _paired(self, uplink: Uplink, stamp: str) -> bool:
+    def _paired(self, uplink: RouterUplink, stamp: str) -> bool:
         link = self._host.links(uplink.router).get(uplink.link)
         return link is not None and link.alias in {stamp, ""}
 
-    def _pair(self, name: str, uplink: Uplink) -> None:
+    def _pair(self, name: str, uplink: RouterUplink) -> None:
         """Make the pair; one that led to another router goes."""
         if UPLINK in self._host.links(name):
             self._host.change(name, f"link delete {UPLINK}")
@@ -190,7 +200,7 @@ class Routing:
         self._host.change(name, f"link add {UPLINK} {pair}")
 
     def _reroute(
-        self, netns: str, versions: tuple[int, ...], link: str, wanted: frozenset[Route]
+        self, netns: str, versions: tuple[int, ...], link: str, wanted: frozenset[NamespaceRoute]
     ) -> None:
         there = self._routes(netns, versions, link)
         surplus = [f"route delete {_said(route)}" for route in there - wanted]
@@ -215,12 +225,14 @@ class Routing:
         self._host.change(None, f"netns delete {name}")
 
 
-def _names(wanted: Namespace) -> set[str]:
+def _names(wanted: ServiceNamespace) -> set[str]:
     uplink = {UPLINK} if wanted.uplink else set()
     return {"lo", *uplink, *(gateway.link for gateway in wanted.gateways)}
 
 
-def _gateway_differences(gateway: Gateway, links: Mapping[str, Link], anew: bool) -> Iterator[str]:
+def _gateway_differences(
+    gateway: ServiceGateway, links: Mapping[str, NamespaceLink], anew: bool
+) -> Iterator[str]:
     link = links.get(gateway.link)
     if link is None or anew or not link.carries:
         yield f"port {gateway.link} is not connected to the service"
@@ -231,7 +243,7 @@ def _gateway_differences(gateway: Gateway, links: Mapping[str, Link], anew: bool
         yield f"its gateway is {has}, not {', '.join(sorted(map(str, gateway.addresses)))}"
 
 
-def _set_link(gateway: Gateway, link: Link) -> Iterator[str]:
+def _set_link(gateway: ServiceGateway, link: NamespaceLink) -> Iterator[str]:
     name = gateway.link
     for other in sorted(link.addresses - gateway.addresses, key=str):
         yield f"address delete {other} dev {name}"
@@ -247,6 +259,6 @@ def _local(link: str, address: str) -> tuple[str, ...]:
     return f"link set {link} addrgenmode none", own, f"link set {link} up"
 
 
-def _said(route: Route) -> str:
+def _said(route: NamespaceRoute) -> str:
     via = f"inet6 {route.via}" if route.subnet.version == 4 else str(route.via)
     return f"{route.subnet} via {via} dev {route.link}"

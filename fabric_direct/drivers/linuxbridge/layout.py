@@ -36,7 +36,7 @@ _BURST = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class HtbClass:
     """A class of HTB as the kernel has it."""
 
     rate: int
@@ -45,7 +45,7 @@ class Limit:
     """The burst, as the time that it takes: ticks of 64 ns."""
 
     @classmethod
-    def of(cls, bandwidth: int, burst: int) -> "Limit":
+    def of(cls, bandwidth: int, burst: int) -> "HtbClass":
         """Return the limit of Mbit/s with a burst of kbit."""
         rate = bandwidth * 125_000
         return cls(rate, calc_xmittime(rate, burst * 125))
@@ -71,7 +71,7 @@ class Tunnel:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class BridgeLink:
     """A link as it should be, or is."""
 
     name: str
@@ -89,7 +89,7 @@ class Link:
     """The other end of a pair, which goes elsewhere."""
     shaped: bool = False
     """Whether what it sends goes through HTB, which a limit can be added to without losing a frame."""
-    limit: Limit | None = None
+    limit: HtbClass | None = None
     mirrors: frozenset[tuple[str, str]] = frozenset()
     """Of which frames (``rx``, ``tx``) another link sends a copy, and which link that is."""
     hooked: bool = False
@@ -100,10 +100,10 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BridgeLayout:
     """All of a service that is on one switch: what others are ports of, and pairs' first ends, first."""
 
-    links: tuple[Link, ...] = ()
+    links: tuple[BridgeLink, ...] = ()
     stamps: Mapping[str, str] = field(default_factory=dict)
     """The aliases that links get when all is done, the service's bridge last."""
 
@@ -118,12 +118,12 @@ def port_owner(site: Site, port: str) -> str:
     return f"{_PORT} {site.site} {port}"
 
 
-def belongs(link: Link, alias: str) -> bool:
+def belongs(link: BridgeLink, alias: str) -> bool:
     """Return whether a link's alias is this one, or begins with it; none is asked of a port."""
     return not alias or f"{link.alias} ".startswith(f"{alias} ")
 
 
-def ports_of(bridge: str | None, links: Iterable[Link]) -> list[Link]:
+def ports_of(bridge: str | None, links: Iterable[BridgeLink]) -> list[BridgeLink]:
     """Return the ports of the switch that are in a bridge of ours: all that bears no stamp."""
     inside = (link for link in links if bridge and link.bridge == bridge)
     return [link for link in inside if not link.alias.startswith(f"{OURS} ")]
@@ -140,7 +140,7 @@ def unstamped(site: Site, sliver_id: str) -> set[str]:
     return {service_bridge(site, sliver_id), *newborn(site, sliver_id), *gateways}
 
 
-def layout(site: Site, sliver: NetworkService, device: str, vni: int) -> Layout:
+def layout(site: Site, sliver: NetworkService, device: str, vni: int) -> BridgeLayout:
     """Return all of a service that is on a device.
 
     :param vni: of its tunnel to its other device, if it has one.
@@ -158,25 +158,25 @@ def layout(site: Site, sliver: NetworkService, device: str, vni: int) -> Layout:
         *_gateway(site, sliver, device),
     )
     rest = _document(sliver, {"id", "type", "interfaces", *_ROUTED})
-    return Layout(links, {**_routed(site, sliver), bridge.name: f"{bridge.alias} {rest}"})
+    return BridgeLayout(links, {**_routed(site, sliver), bridge.name: f"{bridge.alias} {rest}"})
 
 
-def _bridge(site: Site, sliver: NetworkService) -> Link:
+def _bridge(site: Site, sliver: NetworkService) -> BridgeLink:
     alias = f"{owner(site, sliver.id)} {getattr(sliver, 'type', '')}"
-    return Link(service_bridge(site, sliver.id), "bridge", alias, filters=True)
+    return BridgeLink(service_bridge(site, sliver.id), "bridge", alias, filters=True)
 
 
-def _mirror(site: Site, sliver: PortMirror, device: str) -> Layout:
+def _mirror(site: Site, sliver: PortMirror, device: str) -> BridgeLayout:
     """Return all of a mirror: its receiver is alone in a bridge, which lets nothing in from there."""
     (receiver,) = sliver.interfaces
     if receiver.device != device:
-        return Layout()
+        return BridgeLayout()
     bridge, wanted = _bridge(site, sliver), sliver.mirror
     ways = ("rx", "tx") if wanted.direction == "both" else (wanted.direction,)
     copies = frozenset((way, str(receiver.port)) for way in ways)
-    port = Link(str(receiver.port), "", bridge=bridge.name)
-    links = (bridge, port, Link(wanted.port, "", bridge=None, mirrors=copies))
-    return Layout(links, {bridge.name: f"{bridge.alias} {_document(sliver, {'id', 'type'})}"})
+    port = BridgeLink(str(receiver.port), "", bridge=bridge.name)
+    links = (bridge, port, BridgeLink(wanted.port, "", bridge=None, mirrors=copies))
+    return BridgeLayout(links, {bridge.name: f"{bridge.alias} {_document(sliver, {'id', 'type'})}"})
 
 
 def _document(model: Any, without: set[str]) -> str:
@@ -184,11 +184,11 @@ def _document(model: Any, without: set[str]) -> str:
     return text
 
 
-def _port(site: Site, port: str, here: list[ServiceInterface]) -> Iterator[Link]:
+def _port(site: Site, port: str, here: list[ServiceInterface]) -> Iterator[BridgeLink]:
     bridge = port_bridge(site, port)
-    yield Link(bridge, "bridge", port_owner(site, port), filters=True)
+    yield BridgeLink(bridge, "bridge", port_owner(site, port), filters=True)
     vlans = dict(_on_port(vid(i)) for i in here if i.port == port)
-    yield Link(port, "", bridge=bridge, vlans=vlans)
+    yield BridgeLink(port, "", bridge=bridge, vlans=vlans)
 
 
 def vid(interface: ServiceInterface) -> int:
@@ -200,17 +200,17 @@ def _on_port(number: int) -> tuple[int, int]:
     return number, ACCESS if number == UNTAGGED else TAGGED
 
 
-def port_vlans(pairs: list[Link]) -> dict[int, int]:
+def port_vlans(pairs: list[BridgeLink]) -> dict[int, int]:
     """Return all VLANs of a port, by the ends that are in its bridge."""
     return dict(_on_port(number) for link in pairs for number in link.vlans)
 
 
 def _pair(
     site: Site, sliver: NetworkService, number: int, interface: ServiceInterface
-) -> Iterator[Link]:
+) -> Iterator[BridgeLink]:
     alias, limit = owner(site, sliver.id), _limit(interface)
     outer, inner = ends(site, sliver.id, interface.id)
-    first = Link(outer, "veth", f"{alias} {interface.id}", shaped=True, limit=limit)
+    first = BridgeLink(outer, "veth", f"{alias} {interface.id}", shaped=True, limit=limit)
     bridge = port_bridge(site, str(interface.port))
     yield replace(first, bridge=bridge, vlans={vid(interface): ACCESS})
     stamp = f"{alias} {number}/{len(sliver.interfaces)} {_document(interface, set())}"
@@ -233,13 +233,13 @@ def burst(interface: ServiceInterface) -> int:
     return interface.burst or max(16, (interface.bandwidth or 0) * _BURST)
 
 
-def _limit(interface: ServiceInterface) -> Limit | None:
+def _limit(interface: ServiceInterface) -> HtbClass | None:
     if interface.bandwidth is None:
         return None
-    return Limit.of(interface.bandwidth, burst(interface))
+    return HtbClass.of(interface.bandwidth, burst(interface))
 
 
-def _tunnels(site: Site, sliver: NetworkService, device: str, vni: int) -> Iterator[Link]:
+def _tunnels(site: Site, sliver: NetworkService, device: str, vni: int) -> Iterator[BridgeLink]:
     here = site.switches[device].tunnel
     for other in sliver.devices():
         there = site.switches[other].tunnel
@@ -247,7 +247,7 @@ def _tunnels(site: Site, sliver: NetworkService, device: str, vni: int) -> Itera
             name, alias = short("x", site.site, sliver.id), f"{owner(site, sliver.id)} vxlan"
             bridge, vlans = service_bridge(site, sliver.id), {_SEGMENT: ACCESS}
             far = Tunnel(vni, here, there)
-            yield Link(name, "vxlan", alias, bridge=bridge, vlans=vlans, tunnel=far)
+            yield BridgeLink(name, "vxlan", alias, bridge=bridge, vlans=vlans, tunnel=far)
 
 
 def gateway_end(site: Site, sliver_id: str) -> str:
@@ -255,11 +255,11 @@ def gateway_end(site: Site, sliver_id: str) -> str:
     return short("h", site.site, sliver_id)
 
 
-def _gateway(site: Site, sliver: NetworkService, device: str) -> Iterator[Link]:
+def _gateway(site: Site, sliver: NetworkService, device: str) -> Iterator[BridgeLink]:
     if isinstance(sliver, FABNETS):
         name, alias = gateway_end(site, sliver.id), f"{owner(site, sliver.id)} {_GATEWAY}"
         bridge, peer = service_bridge(site, sliver.id), gateway_port(site, sliver.id, device)
-        yield Link(name, "veth", alias, bridge=bridge, vlans={_SEGMENT: ACCESS}, peer=peer)
+        yield BridgeLink(name, "veth", alias, bridge=bridge, vlans={_SEGMENT: ACCESS}, peer=peer)
 
 
 def _routed(site: Site, sliver: NetworkService) -> dict[str, str]:

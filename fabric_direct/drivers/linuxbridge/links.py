@@ -11,7 +11,14 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from fabric_direct.calls.deadline import took_effect
 from fabric_direct.drivers.contract import HostDriver
-from fabric_direct.drivers.linuxbridge.layout import ACCESS, Limit, Link, Tunnel, belongs, ports_of
+from fabric_direct.drivers.linuxbridge.layout import (
+    ACCESS,
+    BridgeLink,
+    HtbClass,
+    Tunnel,
+    belongs,
+    ports_of,
+)
 from fabric_direct.drivers.netlink.uplink import link_index, session
 from fabric_direct.errors import NotFound, NotOurs
 
@@ -28,10 +35,10 @@ _QUANTUM = 1 << 16
 _NO_ADDRESS = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
 """So that the kernel sends nothing of its own into a service: no IPv6 address by itself."""
 
-Links = Mapping[str, Link]
+Links = Mapping[str, BridgeLink]
 
 
-class Switch:
+class KernelBridges:
     """The kernel of a switch.
 
     :param where: the switch, for messages.
@@ -40,7 +47,7 @@ class Switch:
     def __init__(self, where: str, host: HostDriver, netns: str | None) -> None:
         self._where, self._host, self._netns = where, host, netns
 
-    def links(self) -> dict[str, Link]:
+    def links(self) -> dict[str, BridgeLink]:
         """Return all links, by name."""
         with self._session("read the links") as ip:
             return _links(ip)
@@ -67,7 +74,7 @@ class Switch:
 # --- reading
 
 
-def _links(ip: Any) -> dict[str, Link]:
+def _links(ip: Any) -> dict[str, BridgeLink]:
     messages = list(ip.get_links())
     names = {m["index"]: m.get("ifname") for m in messages}
     vlans = {names.get(m["index"]): dict(_vlans(m)) for m in ip.get_vlans()}
@@ -92,10 +99,10 @@ def _is_ours(qdisc: Any) -> bool:
     return bool(qdisc.get("kind") == "htb" and qdisc["handle"] == _ROOT)
 
 
-def _link(message: Any, names: Mapping[int, str]) -> Link:
+def _link(message: Any, names: Mapping[int, str]) -> BridgeLink:
     data = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_DATA")
     kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or ""
-    return Link(
+    return BridgeLink(
         name=message.get("ifname"),
         kind=kind,
         alias=message.get("ifalias") or "",
@@ -120,12 +127,12 @@ def _tunnel(data: Any) -> Tunnel | None:
     return Tunnel(data.get("vxlan_id"), *(ip_address(end) for end in ends))
 
 
-def _limit(ip: Any, index: int) -> Limit | None:
+def _limit(ip: Any, index: int) -> HtbClass | None:
     for message in ip.get_classes(index=index):
         if message["handle"] == _CLASS:
             options = message.get_attr("TCA_OPTIONS")
             parms, rate = options.get_attr("TCA_HTB_PARMS"), options.get_attr("TCA_HTB_RATE64")
-            return Limit(rate or parms["rate"], parms["buffer"])
+            return HtbClass(rate or parms["rate"], parms["buffer"])
     return None
 
 
@@ -154,7 +161,7 @@ def _target(message: Any) -> int:
 # --- comparing
 
 
-def differences(wanted: Link, found: Link | None) -> Iterator[str]:
+def differences(wanted: BridgeLink, found: BridgeLink | None) -> Iterator[str]:
     """Yield what a link that is there differs in from what it should be, a sentence each."""
     if found is None:
         yield f"link {wanted.name} is missing"
@@ -174,19 +181,19 @@ def differences(wanted: Link, found: Link | None) -> Iterator[str]:
     yield from (f"link {wanted.name} {what}" for what, so in wrong.items() if so)
 
 
-def surplus(wanted: Link, found: Link) -> tuple[int, ...]:
+def surplus(wanted: BridgeLink, found: BridgeLink) -> tuple[int, ...]:
     """Return the VLANs that a link has and should not; a port has those of other services, too."""
     strange = () if not wanted.kind else found.vlans.keys() - wanted.vlans.keys()
     return (*strange, *(v for v, f in wanted.vlans.items() if found.vlans.get(v, f) != f))
 
 
-def _aimed(found: Link, wanted: Link) -> frozenset[tuple[str, str]]:
+def _aimed(found: BridgeLink, wanted: BridgeLink) -> frozenset[tuple[str, str]]:
     """Return what is mirrored of a link to where it should be, also what should not be."""
     targets = {target for _, target in wanted.mirrors}
     return frozenset((way, target) for way, target in found.mirrors if target in targets)
 
 
-def _missing(wanted: Link, found: Link) -> dict[int, int]:
+def _missing(wanted: BridgeLink, found: BridgeLink) -> dict[int, int]:
     return {v: flags for v, flags in wanted.vlans.items() if found.vlans.get(v) != flags}
 
 
@@ -204,11 +211,11 @@ class Editor:
     where: str
     ip: Any
 
-    def links(self) -> dict[str, Link]:
+    def links(self) -> dict[str, BridgeLink]:
         """Return all links, by name."""
         return _links(self.ip)
 
-    def refuse_others(self, wanted: Iterable[Link], links: Links, owner: str) -> None:
+    def refuse_others(self, wanted: Iterable[BridgeLink], links: Links, owner: str) -> None:
         """Raise NotOurs if a name is taken, or a port in somebody's bridge."""
         for link in wanted:
             found = links.get(link.name)
@@ -235,14 +242,14 @@ class Editor:
             if error.code != ENODEV:
                 raise
 
-    def part(self, wanted: Iterable[Link], links: Links) -> None:
+    def part(self, wanted: Iterable[BridgeLink], links: Links) -> None:
         """Take VLANs away that links should not have, before others get them."""
         for link in wanted:
             if found := links.get(link.name):
                 moved = link.kind and found.bridge != link.bridge
                 self._part(found, found.vlans if moved else surplus(link, found))
 
-    def ensure(self, link: Link, there: Link | None, newborn: tuple[str, str]) -> None:
+    def ensure(self, link: BridgeLink, there: BridgeLink | None, newborn: tuple[str, str]) -> None:
         """Make a link as it should be.
 
         :param newborn: the names of links that have no alias yet.
@@ -274,7 +281,7 @@ class Editor:
         elif port in links:
             self._part(links[port], links[port].vlans.keys() - vlans.keys())
 
-    def release(self, bridge: str, wanted: Iterable[Link], links: Links) -> None:
+    def release(self, bridge: str, wanted: Iterable[BridgeLink], links: Links) -> None:
         """End copies to ports of a bridge that are not wanted; ports that are not wanted leave it."""
         kept = {link.name: link.mirrors for link in wanted}
         ports = {port.name for port in ports_of(bridge, links.values())}
@@ -284,7 +291,7 @@ class Editor:
         for name in ports - kept.keys():
             self._set(index=links[name].index, master=0)
 
-    def _mirror(self, link: Link, found: Link) -> None:
+    def _mirror(self, link: BridgeLink, found: BridgeLink) -> None:
         missing = link.mirrors - found.mirrors
         if missing and not found.hooked:
             self.ip.tc("add", "clsact", found.index)
@@ -294,7 +301,7 @@ class Editor:
             self.ip.tc("add-filter", "matchall", found.index, parent=_WAYS[way], action=action)
             took_effect()
 
-    def _unmirror(self, link: Link, copies: Collection[tuple[str, str]]) -> None:
+    def _unmirror(self, link: BridgeLink, copies: Collection[tuple[str, str]]) -> None:
         """End copies, and remove what filters are attached to if there are no others."""
         for way, target in copies:
             index = link_index(self.ip, target)
@@ -309,7 +316,7 @@ class Editor:
         if copies and not list(filters):
             self.ip.tc("del", "clsact", link.index)
 
-    def _part(self, found: Link, numbers: Iterable[int]) -> None:
+    def _part(self, found: BridgeLink, numbers: Iterable[int]) -> None:
         for number in numbers:
             self.ip.vlan_filter("del", index=found.index, vlan_info={"vid": number})
             took_effect()
@@ -318,7 +325,7 @@ class Editor:
         self.ip.link("set", **values)
         took_effect()
 
-    def _made(self, link: Link, newborn: tuple[str, str]) -> Link:
+    def _made(self, link: BridgeLink, newborn: tuple[str, str]) -> BridgeLink:
         """Make a link, and return it as it is then; of a pair both ends come with the first."""
         name, peer = link.name if link.kind == "bridge" else newborn[0], link.peer or newborn[1]
         second = link.kind == "veth" and self.ip.link_lookup(ifname=newborn[1])
@@ -326,9 +333,9 @@ class Editor:
             self.ip.link("add", ifname=name, kind=link.kind, **_settings(link, peer))
             took_effect()
         index = link_index(self.ip, newborn[1] if second else name)
-        return Link(link.name, link.kind, filters=link.filters, up=False, index=index)
+        return BridgeLink(link.name, link.kind, filters=link.filters, up=False, index=index)
 
-    def _shape(self, link: Link, found: Link) -> None:
+    def _shape(self, link: BridgeLink, found: BridgeLink) -> None:
         index = found.index
         if link.shaped and not found.shaped:
             self.ip.tc("add", "htb", index, _ROOT, default=1)
@@ -344,7 +351,7 @@ class Editor:
         took_effect()
 
 
-def _settings(link: Link, peer: str) -> dict[str, Any]:
+def _settings(link: BridgeLink, peer: str) -> dict[str, Any]:
     if link.kind == "bridge":
         return {"br_vlan_filtering": 1, "br_vlan_default_pvid": 0, "br_mcast_snooping": 0}
     if link.tunnel:
@@ -352,7 +359,7 @@ def _settings(link: Link, peer: str) -> dict[str, Any]:
     return {"mtu": _MTU, "peer": {"ifname": peer, "mtu": _MTU}}
 
 
-def _may_be(found: Link, wanted: Link, owner: str) -> bool:
+def _may_be(found: BridgeLink, wanted: BridgeLink, owner: str) -> bool:
     return belongs(found, wanted.alias) or belongs(found, owner)
 
 

@@ -23,8 +23,8 @@ from fabric_direct.drivers.gateways.routers import Routers
 from fabric_direct.drivers.hosts.choice import switch_host
 from fabric_direct.drivers.linuxbridge import DRIVER
 from fabric_direct.drivers.linuxbridge import layout as names
-from fabric_direct.drivers.linuxbridge.layout import Layout, Link, belongs
-from fabric_direct.drivers.linuxbridge.links import Editor, Links, Switch, differences
+from fabric_direct.drivers.linuxbridge.layout import BridgeLayout, BridgeLink, belongs
+from fabric_direct.drivers.linuxbridge.links import Editor, KernelBridges, Links, differences
 from fabric_direct.drivers.linuxbridge.support import Need, missing
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 from fabric_direct.model import ObservedInterface
@@ -124,7 +124,7 @@ class LinuxBridgeService:
                 if link.tunnel and link.tunnel.remote == switch.tunnel:
                     yield other
 
-    def _of(self, links: Links, sliver_id: str) -> list[Link]:
+    def _of(self, links: Links, sliver_id: str) -> list[BridgeLink]:
         """Return what is a service's: by its alias, or by a name that follows from it."""
         alias, named = names.owner(self._site, sliver_id), names.unstamped(self._site, sliver_id)
         return [
@@ -164,7 +164,7 @@ class LinuxBridgeService:
             yield ObservedInterface(component=component, device=device, port=port.name)
 
     def _interface(
-        self, device: str, component: str, outer: Link, links: Links
+        self, device: str, component: str, outer: BridgeLink, links: Links
     ) -> ObservedInterface:
         ports = names.ports_of(outer.bridge, links.values())
         tags = [v for v, flags in outer.vlans.items() if flags]
@@ -193,7 +193,9 @@ class LinuxBridgeService:
             sentences += (f"{device}: {words}" for words in said)
         return tuple(dict.fromkeys(sentences))
 
-    def _device_differences(self, links: Links, sliver_id: str, wanted: Layout) -> Iterator[str]:
+    def _device_differences(
+        self, links: Links, sliver_id: str, wanted: BridgeLayout
+    ) -> Iterator[str]:
         for link in wanted.links:
             yield from differences(link, links.get(link.name))
         bridge, asked = service_bridge(self._site, sliver_id), {w.name for w in wanted.links}
@@ -249,7 +251,9 @@ class LinuxBridgeService:
             raise NotVerified(f"service {sliver.id} was made, and is not all there")
         return found
 
-    def _make(self, device: str, sliver: NetworkService, there: Links, wanted: Layout) -> None:
+    def _make(
+        self, device: str, sliver: NetworkService, there: Links, wanted: BridgeLayout
+    ) -> None:
         """Make what is on a device, or remove it: its links first, which go last."""
         if not wanted.links:
             self._routers.remove(device, sliver.id)
@@ -257,12 +261,12 @@ class LinuxBridgeService:
             self._change(device, sliver.id, wanted, self._routers.lost(device, sliver))
         self._routers.apply(device, sliver)
 
-    def _wanted(self, sliver: NetworkService, device: str, vni: int) -> Layout:
+    def _wanted(self, sliver: NetworkService, device: str, vni: int) -> BridgeLayout:
         here = device in sliver.devices()
-        return names.layout(self._site, sliver, device, vni) if here else Layout()
+        return names.layout(self._site, sliver, device, vni) if here else BridgeLayout()
 
     def _change(
-        self, device: str, sliver_id: str, wanted: Layout, lost: Collection[str] = ()
+        self, device: str, sliver_id: str, wanted: BridgeLayout, lost: Collection[str] = ()
     ) -> None:
         """Make the links of a service on a device what they should be.
 
@@ -322,7 +326,7 @@ class LinuxBridgeService:
 
         def remove(device: str, _: Links) -> None:
             self._routers.remove(device, sliver_id)
-            self._change(device, sliver_id, Layout())
+            self._change(device, sliver_id, BridgeLayout())
 
         self._search.ask(sliver_id).remove(remove)
 
@@ -347,8 +351,10 @@ class LinuxBridgeService:
         }
         return choose_vni(self._site.site, sliver.id, held, lambda vni: vni not in used)
 
-    def _switch(self, device: str) -> Switch:
-        return Switch(device, switch_host(self._site, device), self._site.switches[device].netns)
+    def _switch(self, device: str) -> KernelBridges:
+        return KernelBridges(
+            device, switch_host(self._site, device), self._site.switches[device].netns
+        )
 
 
 def _needs(sliver: NetworkService) -> dict[Need, bool]:
@@ -360,7 +366,7 @@ def _needs(sliver: NetworkService) -> dict[Need, bool]:
     }
 
 
-def _stays(link: Link, wanted: Layout, lost: Collection[str]) -> bool:
+def _stays(link: BridgeLink, wanted: BridgeLayout, lost: Collection[str]) -> bool:
     """Return whether a link of the service is wanted, and can be changed into that."""
     target = next((each for each in wanted.links if each.name == link.name), None)
     return target is not None and target.tunnel == link.tunnel and target.peer not in lost

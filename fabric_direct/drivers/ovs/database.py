@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fabric_direct.calls.deadline import took_effect, unanswered
 from fabric_direct.drivers.ovs import ovsdb
 from fabric_direct.drivers.ovs.edit import Edit, Found, stamp_of
-from fabric_direct.drivers.ovs.layout import BridgeRow, Layout, MirrorRow, PortRow
-from fabric_direct.drivers.ovs.ovsdb import Changed, Connection
+from fabric_direct.drivers.ovs.layout import BridgeRow, MirrorRow, OvsLayout, PortRow
+from fabric_direct.drivers.ovs.ovsdb import Changed, OvsdbConnection
 from fabric_direct.drivers.ovs.switch import forget
 from fabric_direct.errors import Unreachable
 
@@ -25,13 +25,13 @@ class Rows:
     one_tag: bool
     """Whether it reads only the outer one of two tags (``vlan-limit``)."""
 
-    def of(self, site: str, sliver_id: str) -> Layout:
+    def of(self, site: str, sliver_id: str) -> OvsLayout:
         """Return what bears a sliver's stamp."""
         stamp = (site, sliver_id)
         bridges = tuple(row for row in self.bridges.values() if stamp_of(row.ids) == stamp)
         ports = tuple(row for row in self.ports.values() if stamp_of(row.ids) == stamp)
         mirrors = tuple(row for row in self.mirrors.values() if stamp_of(row.ids) == stamp)
-        return Layout(bridges, ports, mirrors=mirrors)
+        return OvsLayout(bridges, ports, mirrors=mirrors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Datapaths:
     """The type of each bridge, whoever made it."""
 
 
-class Database:
+class SwitchDatabase:
     """The database of a switch.
 
     :param device: the switch's name, for messages.
@@ -69,7 +69,7 @@ class Database:
         types = frozenset(kind for root in roots for kind in ovsdb.many(root["datapath_types"]))
         return Datapaths(types, {b["name"]: b["datapath_type"] or "system" for b in bridges})
 
-    def change(self, site: str, sliver_id: str, wanted: Layout) -> None:
+    def change(self, site: str, sliver_id: str, wanted: OvsLayout) -> None:
         """Make what bears a sliver's stamp that which is wanted, in one transaction.
 
         It is computed again if the database changes meanwhile. Bridges of ports of which no service is
@@ -89,11 +89,11 @@ class Database:
                     self._wait_for_daemon(connection, number)
                 return
 
-    def _connected(self) -> Connection:
-        return Connection(self._remote, f"the database of {self._device}", self._limit)
+    def _connected(self) -> OvsdbConnection:
+        return OvsdbConnection(self._remote, f"the database of {self._device}", self._limit)
 
     def _committed(
-        self, connection: Connection, operations: list[ovsdb.Operation], sliver_id: str
+        self, connection: OvsdbConnection, operations: list[ovsdb.Operation], sliver_id: str
     ) -> int:
         """Make a transaction, and return its number, by which the daemon says that it has done it."""
         try:
@@ -116,7 +116,7 @@ class Database:
         closed = isinstance(error.__cause__, ConnectionError)
         return not (closed and self._remote.startswith("unix:"))
 
-    def _wait_for_daemon(self, connection: Connection, number: int) -> None:
+    def _wait_for_daemon(self, connection: OvsdbConnection, number: int) -> None:
         timeout = int(self._limit * 1000)
         while (done := _done(connection)) < number:
             try:
@@ -143,7 +143,7 @@ def _is_a_note(operations: list[ovsdb.Operation]) -> bool:
     )
 
 
-def _done(connection: Connection) -> int:
+def _done(connection: OvsdbConnection) -> int:
     """Return the number of the last transaction that the daemon has done."""
     (row,) = ovsdb.rows_of(connection.transact(ovsdb.select("Open_vSwitch", "cur_cfg"))[0])
     return int(row["cur_cfg"])

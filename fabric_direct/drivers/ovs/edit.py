@@ -9,14 +9,14 @@ from fabric_direct.drivers.ovs.layout import (
     SITE,
     SLIVER,
     BridgeRow,
-    Layout,
     MirrorRow,
+    OvsLayout,
     PortRow,
 )
 from fabric_direct.drivers.ovs.ovsdb import (
-    Connection,
     NewRef,
     Operation,
+    OvsdbConnection,
     Ref,
     insert,
     many,
@@ -54,7 +54,7 @@ class Found:
     mirrors: Mapping[Ref, Raw]
 
     @classmethod
-    def by(cls, connection: Connection) -> "Found":
+    def by(cls, connection: OvsdbConnection) -> "Found":
         """Read all in one transaction."""
         (root,), *tables = (rows_of(result) for result in connection.transact(*_READ))
         return cls(root, *({row["_uuid"]: row for row in table} for table in tables))
@@ -110,7 +110,7 @@ class Edit:
         self._new: dict[NewRef, Raw] = {}
         self._made: list[Operation] = []
 
-    def operations(self, wanted: Layout) -> list[Operation]:
+    def operations(self, wanted: OvsLayout) -> list[Operation]:
         """Return the operations; none if all is as wanted.
 
         :raises NotOurs: if something of a wanted name is there without the stamp.
@@ -145,11 +145,11 @@ class Edit:
 
     # --- what is not wanted
 
-    def _drop(self, wanted: Layout) -> None:
+    def _drop(self, wanted: OvsLayout) -> None:
         there = self._found.bridges
         self._stay = [ref for ref in self._stay if self._stays(there[ref], wanted)]
 
-    def _stays(self, bridge: Raw, wanted: Layout) -> bool:
+    def _stays(self, bridge: Raw, wanted: OvsLayout) -> bool:
         """Drop what a bridge has of the sliver that is not wanted; return whether the bridge stays."""
         ours, name = stamp_of(bridge["external_ids"]), bridge["name"]
         if ours[0] != self._site:

@@ -51,7 +51,7 @@ class PortRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class InterfaceLimit:
     """The bandwidth of an interface, in each direction."""
 
     bridge: str
@@ -82,12 +82,12 @@ class MirrorRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class OvsLayout:
     """All of a service that is on one switch."""
 
     bridges: tuple[BridgeRow, ...] = ()
     ports: tuple[PortRow, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[InterfaceLimit, ...] = ()
     mirrors: tuple[MirrorRow, ...] = ()
 
 
@@ -101,32 +101,32 @@ def tunnel(vni: int) -> str:
     return f"fdx-{vni}"
 
 
-def layout(site: Site, sliver: NetworkService, device: str, vni: int) -> Layout:
+def layout(site: Site, sliver: NetworkService, device: str, vni: int) -> OvsLayout:
     """Return all of a service that is on a device.
 
     :param vni: of its tunnels to its other devices, if it has any.
     """
     here = [interface for interface in sliver.interfaces if interface.device == device]
-    return Layout(
+    return OvsLayout(
         tuple(_bridges(site, sliver, here)),
         (*_ports(site, sliver, here), *_tunnels(site, sliver, device, vni)),
         tuple(_limits(site, sliver, here)),
     )
 
 
-def begun(wanted: Layout) -> Layout:
+def begun(wanted: OvsLayout) -> OvsLayout:
     """Return a layout without the mark that all is made which the rows do not say: limits, gateways."""
     ids = ({k: v for k, v in row.ids.items() if k != MADE} for row in wanted.bridges)
     bridges = (replace(row, ids=kept) for row, kept in zip(wanted.bridges, ids, strict=True))
     return replace(wanted, bridges=tuple(bridges))
 
 
-def without(wanted: Layout, ports: Collection[str]) -> Layout:
+def without(wanted: OvsLayout, ports: Collection[str]) -> OvsLayout:
     """Return a layout without ports of these names."""
     return replace(wanted, ports=tuple(row for row in wanted.ports if row.name not in ports))
 
 
-def made(found: Layout) -> bool:
+def made(found: OvsLayout) -> bool:
     """Return whether what was found bears the mark."""
     return any(MADE in row.ids for row in found.bridges)
 
@@ -228,13 +228,15 @@ def _tunnels(site: Site, sliver: NetworkService, device: str, vni: int) -> Itera
             yield PortRow(bridge, tunnel(vni), _ids(site, sliver), "vxlan", options)
 
 
-def _limits(site: Site, sliver: NetworkService, here: list[ServiceInterface]) -> Iterator[Limit]:
+def _limits(
+    site: Site, sliver: NetworkService, here: list[ServiceInterface]
+) -> Iterator[InterfaceLimit]:
     for interface in here:
         if interface.bandwidth is not None:
             bridge, port, patch = _limited(site, sliver, interface)
             tag = interface.inner_vlan or interface.tag
             burst = interface.burst or interface.bandwidth * _BURST
-            yield Limit(bridge, port, patch, tag, interface.bandwidth, burst)
+            yield InterfaceLimit(bridge, port, patch, tag, interface.bandwidth, burst)
 
 
 def _limited(

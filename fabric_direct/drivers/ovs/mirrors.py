@@ -11,8 +11,8 @@ from fabric_direct.drivers.contract.link_names import port_bridge, short
 from fabric_direct.drivers.contract.switch_checks import refuse_mirrored_port, refuse_receiver
 from fabric_direct.drivers.ovs import layout as names
 from fabric_direct.drivers.ovs.database import Rows
-from fabric_direct.drivers.ovs.layout import SITE, SLIVER, Layout, MirrorRow, PortRow
-from fabric_direct.drivers.ovs.switch import Switch
+from fabric_direct.drivers.ovs.layout import SITE, SLIVER, MirrorRow, OvsLayout, PortRow
+from fabric_direct.drivers.ovs.switch import OvsSwitch
 from fabric_direct.errors import Conflict
 from fabric_direct.model.services import NetworkService, PortMirror
 from fabric_direct.site.config import Site
@@ -20,11 +20,11 @@ from fabric_direct.site.config import Site
 _FIELDS = ("inner_vlan", "bandwidth", "burst")
 
 
-def mirror_layout(site: Site, sliver: PortMirror, device: str) -> Layout:
+def mirror_layout(site: Site, sliver: PortMirror, device: str) -> OvsLayout:
     """Return all of a mirror that is on a device."""
     (receiver,) = sliver.interfaces
     if receiver.device != device:
-        return Layout()
+        return OvsLayout()
     bridge, port = port_bridge(site, sliver.mirror.port), str(receiver.port)
     shared, own = {SITE: site.site}, {SITE: site.site, SLIVER: sliver.id}
     ports = (
@@ -32,7 +32,7 @@ def mirror_layout(site: Site, sliver: PortMirror, device: str) -> Layout:
         PortRow(bridge, port, {**own, names.INTERFACE: receiver.id}),
     )
     bridges = names.service_bridge_row(site, sliver), names.BridgeRow(bridge, shared)
-    return Layout(bridges, ports, mirrors=(_row(site, sliver, bridge, port, own),))
+    return OvsLayout(bridges, ports, mirrors=(_row(site, sliver, bridge, port, own),))
 
 
 def _row(
@@ -90,7 +90,7 @@ def _patches(rows: Rows, bridge: str, vlan: int | None) -> list[PortRow]:
     return [port for port in ports if vlan in {None, port.tag}]
 
 
-def not_mirrored(switch: Switch, rows: Rows, mirror: MirrorRow) -> Iterator[str]:
+def not_mirrored(switch: OvsSwitch, rows: Rows, mirror: MirrorRow) -> Iterator[str]:
     """Yield a sentence for each direction whose frames the switch does not give to the receiver.
 
     It is asked what it would do with a frame; that of each direction which its services have there.

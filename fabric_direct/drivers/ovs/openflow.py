@@ -24,7 +24,7 @@ _NORMAL = 0xFFFFFFFA
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowEntry:
     """What happens to frames of a priority, as the protocol writes it."""
 
     priority: int
@@ -52,7 +52,7 @@ FEATURES: Message = (_ASK, _ABOUT.pack(_METER_FEATURES))
 """Asks what meters a bridge can have."""
 
 
-def through_meter(priority: int, meter: int, port: int, vlan: int | None = None) -> Flow:
+def through_meter(priority: int, meter: int, port: int, vlan: int | None = None) -> FlowEntry:
     """Return the flow that passes what is received on a port through a meter.
 
     :param vlan: of its frames; 0 for those without one. All if absent.
@@ -63,10 +63,10 @@ def through_meter(priority: int, meter: int, port: int, vlan: int | None = None)
     match = struct.pack("!HH", 1, 4 + len(fields)) + fields
     metered = struct.pack("!HHI", 6, 8, meter)
     switched = struct.pack("!HH4x", 4, 24) + struct.pack("!HHIH6x", 0, 16, _NORMAL, 0)
-    return Flow(priority, match + bytes(-len(match) % 8) + metered + switched)
+    return FlowEntry(priority, match + bytes(-len(match) % 8) + metered + switched)
 
 
-def add_flow(flow: Flow) -> Message:
+def add_flow(flow: FlowEntry) -> Message:
     """Return the message that adds a flow, in place of one of the same match and priority."""
     head = struct.pack("!QQBBHHHIIIH2x", 0, 0, 0, 0, 0, 0, flow.priority, _NONE, _NONE, _NONE, 0)
     return _FLOW_MOD, head + flow.rule
@@ -92,18 +92,18 @@ def request(*messages: Message) -> bytes:
     )
 
 
-class Refused(Exception):
+class OpenFlowError(Exception):
     """The bridge answers by an error."""
 
 
-def flows(answer: bytes) -> frozenset[Flow]:
+def flows(answer: bytes) -> frozenset[FlowEntry]:
     """Return the flows that a bridge has told.
 
     :raises ValueError: if it is no answer.
     """
     parts = [part for body in _told(answer, _FLOWS) for part in _parts(body, _FLOW_STATS)]
     return frozenset(
-        Flow(_FLOW_STATS.unpack_from(part)[1], part[_FLOW_STATS.size :]) for part in parts
+        FlowEntry(_FLOW_STATS.unpack_from(part)[1], part[_FLOW_STATS.size :]) for part in parts
     )
 
 
@@ -143,7 +143,9 @@ def check(answer: bytes) -> None:
         if kind == _ERROR:
             if len(body) < 4:
                 raise ValueError("an error without a code")
-            raise Refused("OpenFlow error {}, code {}".format(*struct.unpack_from("!HH", body)))
+            raise OpenFlowError(
+                "OpenFlow error {}, code {}".format(*struct.unpack_from("!HH", body))
+            )
 
 
 def _told(answer: bytes, about: int) -> Iterator[bytes]:

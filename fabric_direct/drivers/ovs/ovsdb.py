@@ -33,7 +33,7 @@ class Changed(DriverError):
     """The database is not as a transaction waited for it to be; it was not made."""
 
 
-class Connection(AbstractContextManager["Connection"]):
+class OvsdbConnection(AbstractContextManager["OvsdbConnection"]):
     """A connection to a server, for one block.
 
     :param what: whose it is, for messages.

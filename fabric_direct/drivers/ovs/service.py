@@ -17,7 +17,7 @@ from fabric_direct.drivers.gateways.gateway import FABNET_TYPES
 from fabric_direct.drivers.gateways.routers import Routers
 from fabric_direct.drivers.ovs import layout as names
 from fabric_direct.drivers.ovs.database import Rows
-from fabric_direct.drivers.ovs.layout import SITE, SLIVER, STAMP, Layout, PortRow
+from fabric_direct.drivers.ovs.layout import SITE, SLIVER, STAMP, OvsLayout, PortRow
 from fabric_direct.drivers.ovs.mirrors import (
     mirror_layout,
     not_mirrored,
@@ -26,7 +26,7 @@ from fabric_direct.drivers.ovs.mirrors import (
     refuse_unused,
     unused,
 )
-from fabric_direct.drivers.ovs.switch import Switch
+from fabric_direct.drivers.ovs.switch import OvsSwitch
 from fabric_direct.drivers.ovs.switches import DRIVER, Switches, stamp_of
 from fabric_direct.errors import InvalidSliver, NotVerified
 from fabric_direct.model import ObservedInterface
@@ -139,7 +139,7 @@ class OvsService:
         return tuple(dict.fromkeys(sentences))
 
     def _device_differences(
-        self, device: str, sliver: NetworkService, there: Rows, wanted: Layout
+        self, device: str, sliver: NetworkService, there: Rows, wanted: OvsLayout
     ) -> Iterator[str]:
         yield from _row_differences(there, wanted)
         yield from self._not_enforced(device, there, wanted)
@@ -151,7 +151,7 @@ class OvsService:
             for name in _names(rows[device].of(self._site.site, sliver.id)):
                 yield f"{device}: {name} is there and not asked for"
 
-    def _not_enforced(self, device: str, there: Rows, wanted: Layout) -> Iterator[str]:
+    def _not_enforced(self, device: str, there: Rows, wanted: OvsLayout) -> Iterator[str]:
         switch = self._switches.daemon(device)
         ports = switch.ports()
         for port in wanted.ports:
@@ -166,7 +166,7 @@ class OvsService:
                 yield f"the limit of VLAN {limit.tag} on {limit.port} is not in force"
 
     def _not_mirrored(
-        self, device: str, sliver: NetworkService, there: Rows, wanted: Layout
+        self, device: str, sliver: NetworkService, there: Rows, wanted: OvsLayout
     ) -> Iterator[str]:
         if isinstance(sliver, PortMirror):
             yield from unused(self._site, sliver, there)
@@ -208,9 +208,9 @@ class OvsService:
             raise NotVerified(f"service {sliver.id} was made, and is not all there")
         return found
 
-    def _make(self, device: str, there: Rows, sliver: NetworkService, wanted: Layout) -> None:
+    def _make(self, device: str, there: Rows, sliver: NetworkService, wanted: OvsLayout) -> None:
         """Make what is on a device; its rows say that all is made once its gateways are."""
-        if wanted == Layout():
+        if wanted == OvsLayout():
             self._routers.remove(device, sliver.id)
         if lost := self._routers.lost(device, sliver) & there.ports.keys():
             there = self._without(device, sliver.id, names.without(wanted, lost))
@@ -220,19 +220,19 @@ class OvsService:
         if first != wanted:
             self._switches.database(device).change(self._site.site, sliver.id, wanted)
 
-    def _without(self, device: str, sliver_id: str, wanted: Layout) -> Rows:
+    def _without(self, device: str, sliver_id: str, wanted: OvsLayout) -> Rows:
         """Drop ports whose links are gone: the switch makes no other while their rows are there."""
         database = self._switches.database(device)
         database.change(self._site.site, sliver_id, wanted)
         return database.rows()
 
-    def _wanted(self, sliver: NetworkService, device: str, vni: int) -> Layout:
+    def _wanted(self, sliver: NetworkService, device: str, vni: int) -> OvsLayout:
         here = device in sliver.devices()
-        return _layout(self._site, sliver, device, vni) if here else Layout()
+        return _layout(self._site, sliver, device, vni) if here else OvsLayout()
 
-    def _change(self, device: str, there: Rows, sliver_id: str, wanted: Layout) -> None:
+    def _change(self, device: str, there: Rows, sliver_id: str, wanted: OvsLayout) -> None:
         was = there.of(self._site.site, sliver_id)
-        if wanted == was == Layout():
+        if wanted == was == OvsLayout():
             return
         switch, site = self._switches.daemon(device), self._site.site
         limited = {(limit.bridge, limit.tag) for limit in wanted.limits}
@@ -248,7 +248,7 @@ class OvsService:
         if first != wanted:
             self._switches.database(device).change(site, sliver_id, wanted)
 
-    def _unlimit(self, switch: Switch, port: PortRow) -> None:
+    def _unlimit(self, switch: OvsSwitch, port: PortRow) -> None:
         """Take away an interface's limit, unless its bridge has gone with the daemon's memory."""
         if port.bridge in switch.ports():
             switch.unlimit(port.bridge, port.tag or 0)
@@ -261,7 +261,7 @@ class OvsService:
 
         def remove(device: str, there: Rows) -> None:
             self._routers.remove(device, sliver_id)
-            self._change(device, there, sliver_id, Layout())
+            self._change(device, there, sliver_id, OvsLayout())
 
         self._switches.search.ask(sliver_id).remove(remove)
 
@@ -290,7 +290,7 @@ class OvsService:
         )
 
 
-def _layout(site: Site, sliver: NetworkService, device: str, vni: int) -> Layout:
+def _layout(site: Site, sliver: NetworkService, device: str, vni: int) -> OvsLayout:
     """Return all of a service that is on a device; ``vni`` is that of its tunnels."""
     if isinstance(sliver, PortMirror):
         return mirror_layout(site, sliver, device)
@@ -309,7 +309,7 @@ def _refuse_two_tags(sliver: NetworkService, rows: Mapping[str, Rows]) -> None:
             )
 
 
-def _names(layout: Layout) -> list[str]:
+def _names(layout: OvsLayout) -> list[str]:
     return sorted(
         [f"bridge {b.name}" for b in layout.bridges]
         + [f"mirror {m.name}" for m in layout.mirrors]
@@ -317,7 +317,7 @@ def _names(layout: Layout) -> list[str]:
     )
 
 
-def _row_differences(there: Rows, wanted: Layout) -> Iterator[str]:
+def _row_differences(there: Rows, wanted: OvsLayout) -> Iterator[str]:
     for bridge in wanted.bridges:
         if there.bridges.get(bridge.name) != bridge:
             yield f"bridge {bridge.name} is not as it was made"

@@ -15,8 +15,8 @@ from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.hosts.functions import ANSWER
 from fabric_direct.drivers.ovs import openflow
-from fabric_direct.drivers.ovs.layout import PHYSICAL, Limit, PortRow
-from fabric_direct.drivers.ovs.openflow import Flow, Message, Meter
+from fabric_direct.drivers.ovs.layout import PHYSICAL, InterfaceLimit, PortRow
+from fabric_direct.drivers.ovs.openflow import FlowEntry, Message, Meter
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut, Unreachable
 
 _PORT = re.compile(r"^ {4}(\S+) (\d+)/(\S+): \((\w+)")
@@ -43,17 +43,17 @@ def forget(about: str | None = None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MetersAndFlows:
     """The meters of a port's bridge, by number, and its flows."""
 
     meters: Mapping[int, Meter]
-    flows: frozenset[Flow]
+    flows: frozenset[FlowEntry]
 
-    def enforces(self, limit: Limit, numbers: Mapping[str, int]) -> bool:
+    def enforces(self, limit: InterfaceLimit, numbers: Mapping[str, int]) -> bool:
         """Return whether a limit is in force in both directions."""
         return limit.patch in numbers and not [*self.missing(limit, numbers)]
 
-    def missing(self, limit: Limit, numbers: Mapping[str, int]) -> Iterator[Message]:
+    def missing(self, limit: InterfaceLimit, numbers: Mapping[str, int]) -> Iterator[Message]:
         """Yield the messages that put in force what is not of a limit."""
         wanted = Meter(limit.rate * 1000, limit.burst)
         for number in _meters(limit.tag):
@@ -69,7 +69,7 @@ def _meters(tag: int) -> tuple[int, int]:
     return 2 * tag + 1, 2 * tag + 2
 
 
-def _flows(limit: Limit, numbers: Mapping[str, int]) -> tuple[Flow, Flow]:
+def _flows(limit: InterfaceLimit, numbers: Mapping[str, int]) -> tuple[FlowEntry, FlowEntry]:
     into, out = _meters(limit.tag)
     port = numbers.get(limit.port, PHYSICAL)
     return (
@@ -90,7 +90,7 @@ def _ports(shown: str) -> dict[str, dict[str, int]]:
     return found
 
 
-class Switch:
+class OvsSwitch:
     """The daemon of a switch.
 
     :param rundir: the directory of its sockets.
@@ -131,14 +131,14 @@ class Switch:
         there = (_PORT.match(line) for line in shown)
         return frozenset(match[1] for match in there if match and match[3] in numbers)
 
-    def limits(self, bridge: str) -> Limits:
+    def limits(self, bridge: str) -> MetersAndFlows:
         """Return the meters and flows of a bridge of the datapath."""
         return self._read(bridge, lambda: self._limits(bridge), self._flows_of(bridge))
 
-    def _limits(self, bridge: str) -> Limits:
+    def _limits(self, bridge: str) -> MetersAndFlows:
         told = self._openflow(bridge, *openflow.READ)
         try:
-            return Limits(openflow.meters(told), openflow.flows(told))
+            return MetersAndFlows(openflow.meters(told), openflow.flows(told))
         except ValueError as error:
             raise self._invalid(error) from error
 
@@ -146,10 +146,10 @@ class Switch:
         """Return the Mbit/s that are enforced for a VLAN of a port; None if there is no limit."""
         there, tag = self.limits(patch.bridge), patch.tag or 0
         meter = there.meters.get(_meters(tag)[0], Meter(0, 0))
-        limit = Limit(patch.bridge, port, patch.name, tag, meter.rate // 1000, meter.burst)
+        limit = InterfaceLimit(patch.bridge, port, patch.name, tag, meter.rate // 1000, meter.burst)
         return limit.rate if there.enforces(limit, numbers) else None
 
-    def enforce(self, limit: Limit) -> None:
+    def enforce(self, limit: InterfaceLimit) -> None:
         """Put the limit of an interface in force, in place: nothing is lost meanwhile."""
         numbers = self.ports().get(limit.bridge, {})
         if limit.patch not in numbers:
@@ -188,7 +188,7 @@ class Switch:
             openflow.check(told)
         except (ValueError, TypeError) as error:
             raise self._invalid(error) from error
-        except openflow.Refused as error:
+        except openflow.OpenFlowError as error:
             what = f"bridge {bridge} of {self._device} refused a request"
             raise DriverError(what, where=self._rundir, why=str(error)) from error
         return told

@@ -6,9 +6,9 @@ from pathlib import PurePath
 from fabric_direct.drivers.contract.link_names import service_bridge
 from fabric_direct.drivers.contract.switch_search import SwitchSearch
 from fabric_direct.drivers.hosts.choice import switch_host
-from fabric_direct.drivers.ovs.database import ROWS, Database, Rows
+from fabric_direct.drivers.ovs.database import ROWS, Rows, SwitchDatabase
 from fabric_direct.drivers.ovs.layout import STAMP
-from fabric_direct.drivers.ovs.switch import Switch, asked_once
+from fabric_direct.drivers.ovs.switch import OvsSwitch, asked_once
 from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.site.config import Site
 
@@ -32,15 +32,15 @@ class Switches:
         database = self.database(device)
         return asked_once((device, self._site.switches[device].ovsdb), database.rows, ROWS)
 
-    def database(self, device: str) -> Database:
+    def database(self, device: str) -> SwitchDatabase:
         """Return the database of a switch."""
         switch = self._site.switches[device]
-        return Database(device, switch.ovsdb, switch.datapath, self._site.limits.call / 2)
+        return SwitchDatabase(device, switch.ovsdb, switch.datapath, self._site.limits.call / 2)
 
-    def daemon(self, device: str) -> Switch:
+    def daemon(self, device: str) -> OvsSwitch:
         """Return the daemon of a switch."""
         settings, limit = self._site.switches[device], self._site.limits.call / 2
-        return Switch(device, switch_host(self._site, device), _rundir(settings.ovsdb), limit)
+        return OvsSwitch(device, switch_host(self._site, device), _rundir(settings.ovsdb), limit)
 
 
 def stamp_of(rows: Rows, bridge: str) -> NetworkService | None:

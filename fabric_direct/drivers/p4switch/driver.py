@@ -13,7 +13,7 @@ from typing import Any
 
 from fabric_direct.calls.deadline import time_left, wait_until
 from fabric_direct.drivers.contract import Service, Stamped
-from fabric_direct.drivers.p4switch.records import Phase, Record, SwitchRecords
+from fabric_direct.drivers.p4switch.records import Phase, SwitchRecord, SwitchRecords
 from fabric_direct.drivers.p4switch.switch import SshSwitch, host_identity
 from fabric_direct.errors import (
     Conflict,
@@ -39,7 +39,7 @@ class P4SwitchService:
 
         :raises FabricDirectError: if it does not answer, or does not let us in.
         """
-        record = next((r for r in self._records.all() if r.name == name), Record(name))
+        record = next((r for r in self._records.all() if r.name == name), SwitchRecord(name))
         switch = self._switch(record, self._shown(record) or "")
         whose = f"sliver {record.sliver} has it" if record.sliver else "free"
         return (f"user {switch.user()}", switch.installer(), whose)
@@ -48,7 +48,7 @@ class P4SwitchService:
         """Raise NotOurs if a switch that was never given away from here has a user all the same."""
         if any(record.name == name for record in self._records.all()):
             return
-        if self._switch(Record(name)).keys():
+        if self._switch(SwitchRecord(name)).keys():
             remedy = (
                 "delete it by what gave it away, fabric_am perhaps, or take the keys away by hand"
             )
@@ -127,7 +127,7 @@ class P4SwitchService:
             raise NotVerified(f"switch {record.name} does not say whose it is")
         return found
 
-    def _installed(self, record: Record) -> Record:
+    def _installed(self, record: SwitchRecord) -> SwitchRecord:
         """Install a switch; go on with an installation that was begun."""
         shown = self._shown(record)
         if record.phase is Phase.UNCLEAN or shown == record.identity:
@@ -141,7 +141,7 @@ class P4SwitchService:
         now = self._new_identity(record)
         return self._records.note(replace(record, phase=Phase.INSTALLED, identity=now))
 
-    def _new_identity(self, record: Record) -> str:
+    def _new_identity(self, record: SwitchRecord) -> str:
         """Return the host key of the system that was installed; empty while there is none.
 
         ONIE has an SSH server of its own, which does not let us in.
@@ -155,14 +155,14 @@ class P4SwitchService:
             return ""
         return "" if marked else shown or ""
 
-    def _shown(self, record: Record) -> str | None:
+    def _shown(self, record: SwitchRecord) -> str | None:
         """Return the host key that a switch shows now, or None if it does not answer."""
         try:
             return host_identity(self._settings(record.name), time_left(self._site.limits.call))
         except Unreachable:
             return None
 
-    def _switch(self, record: Record, shown: str = "") -> SshSwitch:
+    def _switch(self, record: SwitchRecord, shown: str = "") -> SshSwitch:
         """Return a switch with the host key that is trusted: of its record, or of site.yaml."""
         pinned = self._settings(record.name).host_key or ""
         ours = record.identity or pinned
@@ -182,7 +182,7 @@ class P4SwitchService:
         # An installation that was begun goes on, and nobody was let in yet: it serves the next sliver.
         self._records.note(replace(record, sliver=""))
 
-    def _evict(self, record: Record) -> None:
+    def _evict(self, record: SwitchRecord) -> None:
         switch = self._switch(record)
         switch.evict()
         left: tuple[Any, ...] = (*switch.keys(), *switch.processes())

@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SwitchRecord:
     """What is known of a switch."""
 
     name: str
@@ -52,25 +52,25 @@ class SwitchRecords:
             path, _TABLE, what="the records of switches", timeout=site.limits.call
         )
 
-    def all(self) -> tuple[Record, ...]:
+    def all(self) -> tuple[SwitchRecord, ...]:
         """Return the records of all switches that were ever used."""
         if not self._database.exists():
             return ()
         with self._database.reading() as db:
             return _select(db)
 
-    def of(self, sliver_id: str) -> Record | None:
+    def of(self, sliver_id: str) -> SwitchRecord | None:
         """Return the record of the switch that a sliver has, or None."""
         return next((each for each in self.all() if each.sliver == sliver_id), None)
 
-    def claim(self, name: str, sliver_id: str) -> Record:
+    def claim(self, name: str, sliver_id: str) -> SwitchRecord:
         """Return the record of a switch, which is the sliver's from now on.
 
         :raises Conflict: if it is another's, or the sliver has another one.
         """
         with self._database.changing() as db:
             found = {each.name: each for each in _select(db)}
-            record = found.get(name, Record(name))
+            record = found.get(name, SwitchRecord(name))
             if record.sliver not in {"", sliver_id}:
                 what = f"switch {name} is taken"
                 raise Conflict(what, why=f"sliver {record.sliver} has it")
@@ -79,18 +79,18 @@ class SwitchRecords:
                     raise Conflict(f"sliver {sliver_id} has another switch", why=other.name)
             return _write(db, replace(record, sliver=sliver_id))
 
-    def note(self, record: Record) -> Record:
+    def note(self, record: SwitchRecord) -> SwitchRecord:
         """Write a record."""
         with self._database.changing() as db:
             return _write(db, record)
 
 
-def _select(db: sqlite3.Connection) -> tuple[Record, ...]:
+def _select(db: sqlite3.Connection) -> tuple[SwitchRecord, ...]:
     rows = db.execute("SELECT name, sliver, phase, identity FROM p4_switch ORDER BY name")
-    return tuple(Record(name, sliver, Phase(phase), key) for name, sliver, phase, key in rows)
+    return tuple(SwitchRecord(name, sliver, Phase(phase), key) for name, sliver, phase, key in rows)
 
 
-def _write(db: sqlite3.Connection, record: Record) -> Record:
+def _write(db: sqlite3.Connection, record: SwitchRecord) -> SwitchRecord:
     values = record.name, record.sliver, record.phase, record.identity
     db.execute("INSERT OR REPLACE INTO p4_switch VALUES (?, ?, ?, ?)", values)
     return record

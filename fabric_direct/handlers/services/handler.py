@@ -37,7 +37,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.service_claims import ServiceClaims
 
 
-class NetworkServiceHandler(OneModel):
+class NetworkServiceSliverHandler(OneModel):
     """Makes, changes, removes and looks at network services of one type."""
 
     sliver_model: ClassVar[type[SliverRef]] = NetworkService
@@ -196,7 +196,7 @@ class NetworkServiceHandler(OneModel):
         return [ReleaseClaims(self._claims, lambda: self._claims.surplus(sliver))]
 
 
-class L2BridgeHandler(NetworkServiceHandler):
+class L2BridgeHandler(NetworkServiceSliverHandler):
     """A segment on a switch, or a network of a cloud."""
 
     sliver_model: ClassVar[type[SliverRef]] = L2Bridge
@@ -207,10 +207,10 @@ class L2BridgeHandler(NetworkServiceHandler):
         return NetworkSliver if "network" in document else L2Bridge
 
 
-def _handler(model: type[SliverRef]) -> type[NetworkServiceHandler]:
+def _handler(model: type[SliverRef]) -> type[NetworkServiceSliverHandler]:
     """Return the handler of the slivers of one model."""
 
-    class Handler(NetworkServiceHandler):
+    class Handler(NetworkServiceSliverHandler):
         sliver_model: ClassVar[type[SliverRef]] = model
 
     return Handler

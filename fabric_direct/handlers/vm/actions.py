@@ -61,7 +61,7 @@ class Resize(Frozen):
         return self
 
 
-class Console(Frozen):
+class ConsoleRequest(Frozen):
     """How much of the console."""
 
     lines: Annotated[int, Field(ge=1, le=100_000)] = 100
@@ -296,13 +296,13 @@ def _stamp(target: Target, _: Nothing) -> dict[str, Any]:
     return target.server.stamp.model_dump(mode="json", exclude_none=True)
 
 
-def _console(target: Target, data: Console) -> dict[str, Any]:
+def _console(target: Target, data: ConsoleRequest) -> dict[str, Any]:
     return {"console": target.drivers.compute.console(target.server.sliver, data.lines)}
 
 
 _ACTIONS: dict[str, tuple[type[Frozen], Callable[[Target, Any], dict[str, Any]]]] = {
     "addkey": (Keys, _addkey),
-    "console": (Console, _console),
+    "console": (ConsoleRequest, _console),
     "cpuinfo": (Nothing, _cpuinfo),
     "cpupin": (CpuPin, _cpupin),
     "numainfo": (Nothing, _numainfo),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.handlers.vm.guest.settings import Nic, nics
+from fabric_direct.handlers.vm.guest.settings import GuestNic, nics
 from fabric_direct.model import (
     AUTO,
     Component,
@@ -169,7 +169,7 @@ def _inside(wanted: NodeSliver, found: Observed) -> Iterator[str]:
             yield f"volume {storage.id} is not mounted at {storage.mount} in the guest"
 
 
-def _guest_addresses(nic: Nic, found: Observed) -> tuple[str, ...] | None:
+def _guest_addresses(nic: GuestNic, found: Observed) -> tuple[str, ...] | None:
     """Return what the guest has on all interfaces of the component; None if it is missing."""
     vnics = [i.guest_addresses for i in found.interfaces if i.component == nic.component.id]
     devices = [d.guest_addresses for d in found.devices if d.component == nic.component.id]

@@ -128,7 +128,7 @@ CONSOLE_LINES = 2000
 HOW_TO_PIN = "add it to the site's known_hosts before the sliver is modified"
 
 
-class VMHandler(OneModel):
+class VMSliverHandler(OneModel):
     """Makes, changes, removes and looks at virtual machines."""
 
     sliver_model: ClassVar[type[SliverRef]] = NodeSliver

@@ -22,7 +22,7 @@ from fabric_direct.topology.drawing.text import (
     width,
     wrapped,
 )
-from fabric_direct.topology.values import Belonging, Bus, HostTopology, NumaNode
+from fabric_direct.topology.values import Belonging, Bus, HostTopology, NumaBuses
 
 WIDTH = 1000.0
 _PAD, _TREE = 14.0, 22.0
@@ -96,7 +96,7 @@ def _legend(of: HostTopology) -> Block:
 # --- NUMA nodes and buses
 
 
-def _nodes(nodes: Sequence[NumaNode]) -> Iterator[Block]:
+def _nodes(nodes: Sequence[NumaBuses]) -> Iterator[Block]:
     """Yield rows of NUMA nodes, two in each; one that is alone has the whole width."""
     room = WIDTH - 2 * MARGIN
     if not nodes:
@@ -136,7 +136,7 @@ def _panels(blocks: Sequence[Block], room: float) -> Block:
     return beside([panel(block) for block in blocks], room + GAP)
 
 
-def _node(node: NumaNode, room: float, columns: int) -> Block:
+def _node(node: NumaBuses, room: float, columns: int) -> Block:
     """Return a NUMA node with its buses; the panel around it is drawn by :func:`_panels`."""
     inner = (room - 2 * _PAD - (columns - 1) * GAP) / columns
     buses = _balanced([_bus(bus, inner - _TREE) for bus in node.buses], columns)

@@ -15,14 +15,14 @@ from fabric_direct.topology.drawing.devices import short
 from fabric_direct.topology.drawing.text import clipped, listed, number, width, wrapped
 from fabric_direct.topology.drawing.wires import Card, Joint, Row, Wiring, letters, network_cards
 from fabric_direct.topology.values import (
+    AttachedVolume,
     Device,
-    Interface,
     Join,
     Network,
     Nic,
+    ServiceConnection,
     SliverTopology,
     Vm,
-    Volume,
 )
 
 WIDTH = 1000.0
@@ -174,7 +174,7 @@ class _Parts:
         lines = (", ".join(more), inside)
         return Row(self._part("device", device.component, kind, right, lines))
 
-    def _volume(self, volume: Volume) -> Row:
+    def _volume(self, volume: AttachedVolume) -> Row:
         size = f"volume, {volume.size} GiB" if volume.size else "volume"
         mounted = f"mounted on {', '.join(volume.mounted)}" if volume.mounted else ""
         return Row(
@@ -217,7 +217,7 @@ class _Parts:
 
         return Block(30, draw)
 
-    def _end(self, interface: Interface, network: Network) -> Row:
+    def _end(self, interface: ServiceConnection, network: Network) -> Row:
         port = f"port {interface.port}" if interface.port else interface.id
         about = listed(
             (interface.address, f"BGP with {interface.peer}" if interface.peer else None)
@@ -264,7 +264,7 @@ def _joint(join: Join, network: Network, nic: Nic) -> Joint:
     return Joint(network.key, above, listed((_where(interface) if interface else None, uplink)))
 
 
-def _where(interface: Interface) -> str:
+def _where(interface: ServiceConnection) -> str:
     return listed(
         (
             " ".join(filter(None, (interface.device, interface.port))) or None,
@@ -274,7 +274,7 @@ def _where(interface: Interface) -> str:
     )
 
 
-def _vlan(interface: Interface) -> str | None:
+def _vlan(interface: ServiceConnection) -> str | None:
     inner = f".{interface.inner_vlan}" if interface.inner_vlan else ""
     if interface.vlan:
         return f"VLAN {interface.vlan}{inner}"

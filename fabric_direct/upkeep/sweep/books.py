@@ -11,7 +11,7 @@ from fabric_direct.state.locks import is_held, remove_stale, sliver_lock, stale
 from fabric_direct.upkeep.sweep.findings import LeftAlone, Thing
 
 
-class Books:
+class LocalRecords:
     """Journal, claims and locks of a site."""
 
     def __init__(self, site: Site, journal: Journal, claims: Claims) -> None:

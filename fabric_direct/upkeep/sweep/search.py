@@ -16,7 +16,7 @@ _UNFIT = {DeviceState.UNCLEAN, DeviceState.QUARANTINED}
 
 
 @dataclass
-class Place:
+class SearchedPlace:
     """What was found on one host, or in the cloud."""
 
     stamped: list[Stamped] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Place:
     """Addresses at which a host key is pinned."""
 
 
-def search(site: Site, drivers_of: DriversOf) -> dict[str, Place]:
+def search(site: Site, drivers_of: DriversOf) -> dict[str, SearchedPlace]:
     """Return what is on each host; the cloud's name is empty.
 
     :raises Refused: if one does not answer, or not with all it has.
@@ -37,14 +37,14 @@ def search(site: Site, drivers_of: DriversOf) -> dict[str, Place]:
     with_devices = {host for host in site.hosts if site.passes_devices(host)}
     hosts = ["", *sorted(with_devices)] if cloud else list(site.hosts)
 
-    def look(host: str) -> Place:
+    def look(host: str) -> SearchedPlace:
         whole, first = not (cloud and host), host == hosts[0]
         return _look(drivers_of(host), whole=whole, first=first, devices=host in with_devices)
 
     return _all_or_nothing(attempt_each(look, hosts))
 
 
-def _all_or_nothing(answers: Mapping[str, Place | Exception]) -> dict[str, Place]:
+def _all_or_nothing(answers: Mapping[str, SearchedPlace | Exception]) -> dict[str, SearchedPlace]:
     silent = {h: error for h, error in answers.items() if isinstance(error, Exception)}
     for host, error in silent.items():
         raise Refused(
@@ -52,17 +52,17 @@ def _all_or_nothing(answers: Mapping[str, Place | Exception]) -> dict[str, Place
             why="; ".join(map(str, silent.values())),
             remedy="sweep again when it answers",
         ) from error
-    return {h: place for h, place in answers.items() if isinstance(place, Place)}
+    return {h: place for h, place in answers.items() if isinstance(place, SearchedPlace)}
 
 
-def _look(drivers: HostDrivers, *, whole: bool, first: bool, devices: bool) -> Place:
+def _look(drivers: HostDrivers, *, whole: bool, first: bool, devices: bool) -> SearchedPlace:
     """Return what is on a host.
 
     :param whole: whether its servers, ports and volumes are its own; a cloud has those of workers.
     :param first: whether network services are looked for, which are on no host.
     :param devices: whether its devices may be passed through.
     """
-    place = Place()
+    place = SearchedPlace()
     if whole:
         services = set(drivers.services.values()) if first else set()
         made = (drivers.compute, drivers.network, drivers.volume, *services)

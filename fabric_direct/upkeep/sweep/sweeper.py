@@ -10,10 +10,10 @@ from fabric_direct.errors import NotVerified, Refused
 from fabric_direct.model import SliverId, SliverRef
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
-from fabric_direct.upkeep.sweep.books import Books
+from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.findings import Findings, LeftAlone, Thing
-from fabric_direct.upkeep.sweep.search import DriversOf, Place, search
+from fabric_direct.upkeep.sweep.search import DriversOf, SearchedPlace, search
 
 AT_MOST = 10.0
 """Percent of the slivers that exist that one sweep deletes, unless it is told otherwise."""
@@ -30,7 +30,9 @@ _UNUSED = "unused network"
 class Sweeper:
     """Finds what bears the site's stamp and nobody expects; it removes nothing itself."""
 
-    def __init__(self, site: Site, books: Books, dry_runs: DryRuns, drivers_of: DriversOf) -> None:
+    def __init__(
+        self, site: Site, books: LocalRecords, dry_runs: DryRuns, drivers_of: DriversOf
+    ) -> None:
         """Read nothing yet.
 
         :param drivers_of: returns the drivers of a host, or of the cloud for an empty name; their calls
@@ -90,13 +92,13 @@ class Sweeper:
             missing=tuple(sorted(set(expected) - there.keys())),
         )
 
-    def _nobodys(self, places: Mapping[str, Place]) -> Iterator[Thing]:
+    def _nobodys(self, places: Mapping[str, SearchedPlace]) -> Iterator[Thing]:
         """Yield what belongs to no sliver: networks that nobody uses, locks that nobody holds."""
         for host, place in places.items():
             yield from _unused(place.unused, host)
         yield from self._books.stale_locks()
 
-    def _left_alone(self, places: Mapping[str, Place]) -> Iterator[LeftAlone]:
+    def _left_alone(self, places: Mapping[str, SearchedPlace]) -> Iterator[LeftAlone]:
         for host, place in places.items():
             yield from place.astray
             for thing in (t for t in place.stamped if not _is_id(t.sliver)):
@@ -105,7 +107,7 @@ class Sweeper:
         yield from self._books.foreign()
         yield from self._keys(places.values())
 
-    def _keys(self, places: Collection[Place]) -> Iterator[LeftAlone]:
+    def _keys(self, places: Collection[SearchedPlace]) -> Iterator[LeftAlone]:
         held = {a for place in places for thing in place.stamped for a in thing.addresses}
         pinned = {address for place in places for address in place.pinned}
         why = "no guest has this address: remove the line from the known hosts, if it is a guest's"
@@ -135,7 +137,7 @@ def _unused(networks: Iterable[str], host: str) -> Iterator[Thing]:
         yield Thing(kind=_UNUSED, name=name.removeprefix("network "), host=host)
 
 
-def _things(places: Mapping[str, Place]) -> Iterator[Thing]:
+def _things(places: Mapping[str, SearchedPlace]) -> Iterator[Thing]:
     for host, place in places.items():
         for each in place.stamped:
             if _is_id(each.sliver):

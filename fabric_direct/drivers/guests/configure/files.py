@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from fabric_direct.drivers.guests.configure.network import Link
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 
 
 class FileManager(ABC):
@@ -14,27 +14,27 @@ class FileManager(ABC):
     """Of the file, with ``{}`` for the interface's label."""
     mode: ClassVar[str] = "0644"
 
-    def has(self, root: Root, label: str) -> bool:
+    def has(self, root: GuestRoot, label: str) -> bool:
         """Return whether the file exists."""
         return root.read(self.path.format(label)) != ""
 
-    def keeps(self, root: Root, link: Link) -> bool:
+    def keeps(self, root: GuestRoot, link: ConfiguredLink) -> bool:
         """Return whether the file has the content that it should have."""
         return root.read(self.path.format(link.label)) == self.content(root, link)
 
-    def keep(self, root: Root, link: Link) -> None:
+    def keep(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Write the file and apply it."""
         root.write(self.path.format(link.label), self.content(root, link), self.mode)
         self.apply(root, link)
 
-    def forget(self, root: Root, label: str) -> None:
+    def forget(self, root: GuestRoot, label: str) -> None:
         """Remove the file."""
         root.remove(self.path.format(label))
 
     @abstractmethod
-    def content(self, root: Root, link: Link) -> str:
+    def content(self, root: GuestRoot, link: ConfiguredLink) -> str:
         """Return the content of the file."""
 
     @abstractmethod
-    def apply(self, root: Root, link: Link) -> None:
+    def apply(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Apply the file of this interface in the guest."""

@@ -6,8 +6,8 @@ own, so their names are written to a file.
 
 from typing import ClassVar
 
-from fabric_direct.drivers.guests.configure.network import Link, texts
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink, texts
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 
 _OURS = "/var/db/fabric-direct-{}"
 
@@ -17,11 +17,11 @@ class FreeBsd:
 
     name: ClassVar[str] = "freebsd"
 
-    def has(self, root: Root, label: str) -> bool:
+    def has(self, root: GuestRoot, label: str) -> bool:
         """Return whether there is a list of our variables."""
         return root.read(_OURS.format(label)) != ""
 
-    def keeps(self, root: Root, link: Link) -> bool:
+    def keeps(self, root: GuestRoot, link: ConfiguredLink) -> bool:
         """Return whether all variables are set as they should be."""
         listed = root.read(_OURS.format(link.label)).split()
         return listed == list(_variables(link)) and all(
@@ -29,7 +29,7 @@ class FreeBsd:
             for name, value in _variables(link).items()
         )
 
-    def keep(self, root: Root, link: Link) -> None:
+    def keep(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Set the variables, then the addresses."""
         self.forget(root, link.label)
         variables = _variables(link)
@@ -42,14 +42,14 @@ class FreeBsd:
         for address in texts(link.addresses):
             root.do("ifconfig", link.name, _family(address), address, "alias")
 
-    def forget(self, root: Root, label: str) -> None:
+    def forget(self, root: GuestRoot, label: str) -> None:
         """Remove the variables; what is set goes with the NIC."""
         for name in root.read(_OURS.format(label)).split():
             root.run("sysrc", "-x", name)
         root.remove(_OURS.format(label))
 
 
-def _variables(link: Link) -> dict[str, str]:
+def _variables(link: ConfiguredLink) -> dict[str, str]:
     """Return the variables by name; in names of interfaces what is no letter or digit becomes ``_``."""
     parent, name = _word(link.parent), _word(link.name)
     tagged = {f"vlans_{parent}": str(link.vlan), f"ifconfig_{parent}": "up"} if link.vlan else {}

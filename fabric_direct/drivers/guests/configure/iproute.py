@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from fabric_direct.calls.read_cache import warn
-from fabric_direct.drivers.guests.configure.network import Link, texts
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink, texts
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 
 
 class IpRoute:
@@ -12,15 +12,15 @@ class IpRoute:
 
     name: ClassVar[str] = "ip"
 
-    def has(self, root: Root, label: str) -> bool:  # noqa: ARG002
+    def has(self, root: GuestRoot, label: str) -> bool:  # noqa: ARG002
         """Return False: nothing is kept."""
         return False
 
-    def keeps(self, root: Root, link: Link) -> bool:  # noqa: ARG002
+    def keeps(self, root: GuestRoot, link: ConfiguredLink) -> bool:  # noqa: ARG002
         """Return True: no more can be kept."""
         return True
 
-    def keep(self, root: Root, link: Link) -> None:
+    def keep(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Set the addresses, and warn that they will not stay."""
         root.do("ip", "link", "set", link.parent, "up")
         if link.vlan and link.name not in {each.name for each in root.guest.links()}:
@@ -36,5 +36,5 @@ class IpRoute:
             "no NetworkManager, netplan, systemd-networkd or ifupdown"
         )
 
-    def forget(self, root: Root, label: str) -> None:
+    def forget(self, root: GuestRoot, label: str) -> None:
         """Do nothing."""

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import yaml
 
 from fabric_direct.drivers.guests.configure.files import FileManager
-from fabric_direct.drivers.guests.configure.network import HEAD, Link, texts
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.network import HEAD, ConfiguredLink, texts
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.scripts import NETPLAN
 from fabric_direct.errors import DriverError
 
@@ -24,14 +24,14 @@ class Netplan(FileManager):
     path: ClassVar[str] = "/etc/netplan/90-fabric-direct-{}.yaml"
     mode: ClassVar[str] = "0600"
 
-    def keeps(self, root: Root, link: Link) -> bool:
+    def keeps(self, root: GuestRoot, link: ConfiguredLink) -> bool:
         """Return whether the file has these addresses; the guest chooses the name of the definition."""
         kind, wanted = "vlans" if link.vlan else "ethernets", texts(link.addresses)
         text = root.read(self.path.format(link.label))
         ours = (definition for _, definition in _definitions(text, kind))
         return any(_mapping(definition).get("addresses") == wanted for definition in ours)
 
-    def content(self, root: Root, link: Link) -> str:
+    def content(self, root: GuestRoot, link: ConfiguredLink) -> str:
         """Return the interface's definition, or what is added to the one that the guest has of it."""
         name = _name_of(link, root.script(NETPLAN))
         nic = {} if name else _new(link)
@@ -44,24 +44,24 @@ class Netplan(FileManager):
             nic["addresses"] = texts(link.addresses)
         return HEAD + yaml.safe_dump({"network": network}, sort_keys=False)
 
-    def apply(self, root: Root, link: Link) -> None:  # noqa: ARG002 - all files at once
+    def apply(self, root: GuestRoot, link: ConfiguredLink) -> None:  # noqa: ARG002 - all files at once
         """Apply all files."""
         root.do("netplan", "apply")
 
-    def forget(self, root: Root, label: str) -> None:
+    def forget(self, root: GuestRoot, label: str) -> None:
         """Remove the file, and apply the others."""
         if self.has(root, label):
             super().forget(root, label)
             root.do("netplan", "apply")
 
 
-def _new(link: Link) -> dict[str, Any]:
+def _new(link: ConfiguredLink) -> dict[str, Any]:
     """Define a NIC that nothing else defines; a boot does not wait for it."""
     match = {"match": {"macaddress": link.mac}} if link.mac else {}
     return {"renderer": "networkd", **match, "dhcp4": link.dhcp, "optional": True}
 
 
-def _name_of(link: Link, files: str) -> str | None:
+def _name_of(link: ConfiguredLink, files: str) -> str | None:
     """Return by what name the guest defines the NIC: files are merged by name, not by NIC."""
     for name, definition in _definitions(files, "ethernets"):
         settings = _mapping(definition)

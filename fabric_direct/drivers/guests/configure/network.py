@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import ClassVar, Protocol
 
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 
 Address = IPv4Interface | IPv6Interface
 # Characters of an interface's name (IFNAMSIZ, without the zero at its end).
@@ -14,7 +14,7 @@ HEAD = "# Written by fabric-direct; it is replaced and removed with the NIC.\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ConfiguredLink:
     """One interface of a guest, and the addresses that it is given."""
 
     label: str
@@ -47,19 +47,19 @@ class Manager(Protocol):
     name: ClassVar[str]
     """As :data:`~fabric_direct.drivers.guests.scripts.MANAGERS` has it."""
 
-    def has(self, root: Root, label: str) -> bool:
+    def has(self, root: GuestRoot, label: str) -> bool:
         """Return whether the guest keeps anything of ours for an interface of the sliver."""
 
-    def keeps(self, root: Root, link: Link) -> bool:
+    def keeps(self, root: GuestRoot, link: ConfiguredLink) -> bool:
         """Return whether the guest will have these addresses after it was restarted."""
 
-    def keep(self, root: Root, link: Link) -> None:
+    def keep(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Give the addresses to the interface permanently; they may take effect a moment later.
 
         :raises DriverError: in the guest's words.
         """
 
-    def forget(self, root: Root, label: str) -> None:
+    def forget(self, root: GuestRoot, label: str) -> None:
         """Remove everything of ours for an interface."""
 
 

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from fabric_direct.drivers.guests.configure.network import Link, texts
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink, texts
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.errors import DriverError
 
 _SHOWN = "ipv4.addresses,ipv6.addresses"
@@ -14,23 +14,23 @@ class NetworkManager:
 
     name: ClassVar[str] = "networkmanager"
 
-    def has(self, root: Root, label: str) -> bool:
+    def has(self, root: GuestRoot, label: str) -> bool:
         """Return whether the profile exists."""
         return root.run(*_show(label)).code == 0
 
-    def keeps(self, root: Root, link: Link) -> bool:
+    def keeps(self, root: GuestRoot, link: ConfiguredLink) -> bool:
         """Return whether the profile has these addresses."""
         shown = root.run(*_show(link.label))
         words = shown.stdout.decode(errors="replace").replace("\\", "").replace(",", " ").split()
         return shown.code == 0 and set(words) == set(texts(link.addresses))
 
-    def keep(self, root: Root, link: Link) -> None:
+    def keep(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Create the profile again, and activate it."""
         self.forget(root, link.label)
         root.do("nmcli", "connection", "add", *_profile(link), "connection.autoconnect", "yes")
         root.do("nmcli", "--wait", "60", "connection", "up", "id", _unit(link.label))
 
-    def forget(self, root: Root, label: str) -> None:
+    def forget(self, root: GuestRoot, label: str) -> None:
         """Delete the profile."""
         if self.has(root, label):
             root.do("nmcli", "connection", "delete", "id", _unit(label))
@@ -46,7 +46,7 @@ def _show(label: str) -> tuple[str, ...]:
     return ("nmcli", "-g", _SHOWN, "connection", "show", "id", _unit(label))
 
 
-def _profile(link: Link) -> list[str]:
+def _profile(link: ConfiguredLink) -> list[str]:
     told = ["ifname", link.parent]
     if link.vlan:
         told = ["ifname", link.name, "dev", link.parent, "id", str(link.vlan)]
@@ -57,7 +57,7 @@ def _profile(link: Link) -> list[str]:
     return [*kind, *told, *_family(link, 4, without), *_family(link, 6, "auto")]
 
 
-def _family(link: Link, version: int, without: str) -> list[str]:
+def _family(link: ConfiguredLink, version: int, without: str) -> list[str]:
     addresses = ",".join(str(a) for a in link.addresses if a.version == version)
     if not addresses:
         return [f"ipv{version}.method", without]

@@ -9,7 +9,7 @@ from fabric_direct.errors import DriverError
 _WORDS = 500
 
 
-class Root:
+class GuestRoot:
     """The root of a guest: the agent itself, or by SSH its user through sudo without a password."""
 
     def __init__(self, guest: Guest) -> None:

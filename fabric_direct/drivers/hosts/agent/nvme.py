@@ -18,7 +18,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fabric_direct.drivers.hosts.agent import samples, sysfs, usage
-from fabric_direct.drivers.hosts.agent.nvme_commands import Device, Namespace, NvmeError, opened
+from fabric_direct.drivers.hosts.agent.nvme_commands import (
+    NvmeDevice,
+    NvmeError,
+    NvmeNamespace,
+    opened,
+)
 
 __all__ = ["erase"]
 
@@ -38,7 +43,7 @@ Way = tuple[str, Callable[[], None]]
 class _Disk(NamedTuple):
     """A namespace and its disk on the host, which is open exclusively (O_EXCL)."""
 
-    namespace: Namespace
+    namespace: NvmeNamespace
     name: str
     file: int
     places: list[samples.Place]
@@ -116,7 +121,7 @@ def _await_controller(address: str, deadline: float) -> None:
         time.sleep(_STEP)
 
 
-def _others(address: str, device: Device) -> set[int]:
+def _others(address: str, device: NvmeDevice) -> set[int]:
     """Return the other controllers of the subsystem that run: on this host, or as VFs of ours."""
     known = f"{sysfs.SYS}/class/nvme"
     subsystem = sysfs.value(f"{known}/{_controller(address)}/subsysnqn")
@@ -128,14 +133,14 @@ def _others(address: str, device: Device) -> set[int]:
     return (here | _running_vfs(device)) - {device.controller().id}
 
 
-def _running_vfs(device: Device) -> set[int]:
+def _running_vfs(device: NvmeDevice) -> set[int]:
     if not device.controller().has_secondaries:
         return set()
     return {secondary.id for secondary in device.secondaries() if secondary.online}
 
 
 def _refuse_shared(
-    address: str, device: Device, namespaces: list[Namespace], others: set[int]
+    address: str, device: NvmeDevice, namespaces: list[NvmeNamespace], others: set[int]
 ) -> None:
     """Refuse namespaces that another running controller has too, and those that none has.
 
@@ -181,7 +186,7 @@ def _of_idle_vf(address: str, deadline: float) -> Report:
 
 
 @contextmanager
-def _held(address: str, namespaces: list[Namespace], deadline: float) -> Iterator[list[_Disk]]:
+def _held(address: str, namespaces: list[NvmeNamespace], deadline: float) -> Iterator[list[_Disk]]:
     """Open the disks of all namespaces exclusively for the block, so that none can be mounted."""
     with ExitStack() as stack:
         disks = []
@@ -215,7 +220,7 @@ def _claim(name: str) -> int:
     return os.open(f"{usage.DEV}/{name}", flags)
 
 
-def _size(file: int, namespace: Namespace) -> int:
+def _size(file: int, namespace: NvmeNamespace) -> int:
     size = os.lseek(file, 0, os.SEEK_END)
     if size != namespace.size or not size:
         why = f"namespace {namespace.id} has {namespace.size} bytes, and its disk {size}"
@@ -249,7 +254,7 @@ def _forget_partitions(disks: list[_Disk], deadline: float) -> None:
 # -- erasing
 
 
-def _erase(device: Device, disks: list[_Disk], deadline: float, *, alone: bool) -> str:
+def _erase(device: NvmeDevice, disks: list[_Disk], deadline: float, *, alone: bool) -> str:
     """Erase in the first way that the controller does not refuse, and return its name."""
     for method, action in _ways(device, disks, alone=alone):
         with suppress(NvmeError):
@@ -260,7 +265,7 @@ def _erase(device: Device, disks: list[_Disk], deadline: float, *, alone: bool) 
     return "zeros written over all of it"
 
 
-def _ways(device: Device, disks: list[_Disk], *, alone: bool) -> Iterator[Way]:
+def _ways(device: NvmeDevice, disks: list[_Disk], *, alone: bool) -> Iterator[Way]:
     """Yield the controller's ways to erase, the best first.
 
     Those that erase the whole subsystem are left out if other controllers of it run.
@@ -275,7 +280,7 @@ def _ways(device: Device, disks: list[_Disk], *, alone: bool) -> Iterator[Way]:
         yield f"format, {kind}", lambda: _format(device, disks, crypto=can.format_crypto)
 
 
-def _format(device: Device, disks: list[_Disk], *, crypto: bool) -> None:
+def _format(device: NvmeDevice, disks: list[_Disk], *, crypto: bool) -> None:
     """Format all namespaces; the first one where that erases all of them."""
     wanted = disks[:1] if device.controller().secure_erase_of_all else disks
     for disk in wanted:

@@ -50,7 +50,7 @@ class Controller(NamedTuple):
     sanitize_block: bool
 
 
-class Namespace(NamedTuple):
+class NvmeNamespace(NamedTuple):
     """A namespace (NVM Command Set Specification 1.0, 4.1.5.1, figure 97)."""
 
     id: int
@@ -71,7 +71,7 @@ class Secondary(NamedTuple):
     """Number of its VF, from 1; 0 is none."""
 
 
-class Device:
+class NvmeDevice:
     """A controller's character device, open.
 
     :param deadline: monotonic time by which each command has ended.
@@ -97,7 +97,7 @@ class Device:
             sanitize_block=bool(sanitize & 1 << 1),
         )
 
-    def namespaces(self) -> list[Namespace]:
+    def namespaces(self) -> list[NvmeNamespace]:
         """Identify the namespaces that are attached to the controller."""
         return [self._namespace(number) for number in self._numbers(_ACTIVE)]
 
@@ -117,7 +117,7 @@ class Device:
         entries = struct.iter_unpack("<HHB3xH22x", data[32 : 32 + 32 * data[0]])
         return [Secondary(number, bool(state & 1), vf) for number, _, state, vf in entries]
 
-    def format(self, namespace: Namespace, *, crypto: bool) -> None:
+    def format(self, namespace: NvmeNamespace, *, crypto: bool) -> None:
         """Format a namespace as it is, with secure erase (5.14: SES, 2 is cryptographic)."""
         erase = 2 if crypto else 1
         self._command(_FORMAT, namespace.id, cdw10=namespace.format | erase << 9)
@@ -151,14 +151,14 @@ class Device:
         state: int = struct.unpack_from("<H", data, 2)[0]
         return state & 0b111
 
-    def _namespace(self, number: int) -> Namespace:
+    def _namespace(self, number: int) -> NvmeNamespace:
         data = self._identify(_NAMESPACE, number)
         blocks, flbas, protection = struct.unpack_from("<Q", data)[0], data[26], data[29]
         kind = flbas & 0xF | (flbas >> 5 & 0b11) << 4
         shift = data[128 + 4 * kind + 2]
         # Format NVM, CDW10: LBAF in 3:0 and 13:12, MSET 4, PI 7:5, PIL 8.
         request = flbas & 0x1F | (protection & 0xF) << 5 | (flbas >> 5 & 0b11) << 12
-        return Namespace(number, blocks << shift, request, data[33] & 0b111 == 2)
+        return NvmeNamespace(number, blocks << shift, request, data[33] & 0b111 == 2)
 
     def _numbers(self, what: int) -> list[int]:
         return [n for (n,) in struct.iter_unpack("<I", self._identify(what)) if n]
@@ -183,7 +183,7 @@ class Device:
 
 
 @contextmanager
-def opened(name: str, deadline: float) -> Iterator[Device]:
+def opened(name: str, deadline: float) -> Iterator[NvmeDevice]:
     """Open a controller by its name, ``nvme0``."""
     with Path(f"/dev/{name}").open("r+b", buffering=0) as file:
-        yield Device(file.fileno(), deadline)
+        yield NvmeDevice(file.fileno(), deadline)

@@ -23,7 +23,7 @@ _WORDS = ("hostdev", "nvme")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class FunctionClaim:
     """A PCI function that a domain has."""
 
     address: PciAddress
@@ -77,7 +77,7 @@ class _Xml:
         return lookup.stamp_in(self.roots[libvirt.VIR_DOMAIN_AFFECT_CONFIG])
 
 
-class Reading:
+class DomainReading:
     """The XML of a domain at one point in time: as defined and, if it runs, live.
 
     :param adopted: returns what was adopted of it; asked only if a device has no alias of ours.
@@ -93,18 +93,18 @@ class Reading:
         self._xml = _Xml(lookup.definitions(domain)) if xml is None else xml
         self._adopted = adopted
 
-    def knowing(self, adopted: Callable[[], Adopted]) -> "Reading":
+    def knowing(self, adopted: Callable[[], Adopted]) -> "DomainReading":
         """Return the same reading, with what was adopted of the domain."""
-        return Reading(self.domain, self._xml, adopted)
+        return DomainReading(self.domain, self._xml, adopted)
 
-    def again(self) -> "Reading":
+    def again(self) -> "DomainReading":
         """Read the same domain once more."""
-        return Reading(self.domain, adopted=self._adopted)
+        return DomainReading(self.domain, adopted=self._adopted)
 
-    def as_defined(self) -> "Reading":
+    def as_defined(self) -> "DomainReading":
         """Return the same domain without its live XML."""
         config = libvirt.VIR_DOMAIN_AFFECT_CONFIG
-        return Reading(self.domain, _Xml({config: self._xml.texts[config]}), self._adopted)
+        return DomainReading(self.domain, _Xml({config: self._xml.texts[config]}), self._adopted)
 
     @property
     def scopes(self) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ def uuid_of(tenant: Tenant) -> str:
     return tenant.domain or str(lookup.domain_uuid(tenant.sliver))
 
 
-def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
+def read_domains(connection: libvirt.virConnect) -> tuple[DomainReading, ...]:
     """Read all domains of the host: one call to list them, one for each, one more if it runs.
 
     :raises libvirt.libvirtError: if libvirt does not answer.
@@ -156,21 +156,21 @@ def read_domains(connection: libvirt.virConnect) -> tuple[Reading, ...]:
     readings = []
     for domain in connection.listAllDomains():
         with lookup.absent_domain_is_fine():
-            readings.append(Reading(domain))
+            readings.append(DomainReading(domain))
     return tuple(readings)
 
 
-def claims(readings: Iterable[Reading]) -> tuple[Claim, ...]:
+def claims(readings: Iterable[DomainReading]) -> tuple[FunctionClaim, ...]:
     """Return what these domains claim."""
     return tuple(
-        Claim(t.address, domain.name(), domain.UUIDString(), t.alias, _live(reading, t))
+        FunctionClaim(t.address, domain.name(), domain.UUIDString(), t.alias, _live(reading, t))
         for reading in readings
         for domain in (reading.domain,)
         for t in reading.takers()
     )
 
 
-def _live(reading: Reading, taker: Taker) -> bool | None:
+def _live(reading: DomainReading, taker: Taker) -> bool | None:
     live = libvirt.VIR_DOMAIN_AFFECT_LIVE
     return taker.scope == live if live in reading.scopes else None
 
@@ -182,13 +182,13 @@ def passed_through(text: str, address: PciAddress) -> ElementTree.Element | None
 
 
 def with_adopted(
-    found: Iterable[Claim], records: Mapping[PciAddress, DeviceRecord]
-) -> tuple[Claim, ...]:
+    found: Iterable[FunctionClaim], records: Mapping[PciAddress, DeviceRecord]
+) -> tuple[FunctionClaim, ...]:
     """Return the claims, those of adopted functions with the aliases of their records."""
     return tuple(_with_adopted(claim, records.get(claim.address)) for claim in found)
 
 
-def _with_adopted(claim: Claim, record: DeviceRecord | None) -> Claim:
+def _with_adopted(claim: FunctionClaim, record: DeviceRecord | None) -> FunctionClaim:
     how = record.adopted if record else None
     foreign = not claim.alias.startswith(lookup.OURS)
     theirs = how is not None and how.domain == claim.uuid and foreign

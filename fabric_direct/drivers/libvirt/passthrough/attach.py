@@ -20,7 +20,7 @@ import libvirt
 
 from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, Tenant, VfSettings
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring
-from fabric_direct.drivers.libvirt.domains.claims import Reading, Taker, address_in, uuid_of
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, Taker, address_in, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import alias
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
@@ -100,7 +100,7 @@ class Plugging:
     host: DeviceHost
     cold: bool
 
-    def of(self, domain: Reading) -> Reading:
+    def of(self, domain: DomainReading) -> DomainReading:
         """Return the part of a domain that is changed."""
         return domain.as_defined() if self.cold else domain
 
@@ -118,7 +118,7 @@ class Plugging:
 
 
 @dataclass(frozen=True)
-class Attachment:
+class DeviceAttachment:
     """Attaches the functions of one component to one domain."""
 
     functions: PlainFunctions
@@ -181,7 +181,7 @@ class Attachment:
         record = topology.record_of(address, self.component, self.tenant.sliver)
         return replace(record, baseline=self.functions.baseline(topology, address))
 
-    def _attach_missing(self, own: Reading) -> None:
+    def _attach_missing(self, own: DomainReading) -> None:
         there = {(taker.alias, taker.scope): taker for taker in own.takers()}
         by_address = sorted(self.wanted, key=lambda device: device.host_address)
         for _, slot in groupby(by_address, key=lambda d: replace(d.host_address, function=0)):
@@ -194,7 +194,7 @@ class Attachment:
 
     def _attach_slot(
         self,
-        own: Reading,
+        own: DomainReading,
         functions: list[PluggedDevice],
         there: Mapping[tuple[str, int], Taker],
     ) -> None:
@@ -210,13 +210,13 @@ class Attachment:
                 self._plug(own, device, CONFIG, slot)
 
     def _plug(
-        self, own: Reading, device: PluggedDevice, scopes: int, slot: PciAddress | None = None
+        self, own: DomainReading, device: PluggedDevice, scopes: int, slot: PciAddress | None = None
     ) -> None:
         if scopes:
             xml = render(self.functions.template, device=device, slot=slot)
             own.domain.attachDeviceFlags(xml, scopes)
 
-    def _define_vlans(self, own: Reading) -> None:
+    def _define_vlans(self, own: DomainReading) -> None:
         """Define the VLANs of functions that are there; libvirt changes none of a running domain's."""
         plugged = attached.plugged_in(own, self.tenant.sliver)
         vlans = {d.alias: d.vlan for _, d in attached.defined_otherwise(plugged, self.wanted)}
@@ -225,7 +225,7 @@ class Attachment:
                 xml = attached.with_vlan(taker.element, vlans[taker.alias])
                 own.domain.updateDeviceFlags(xml, CONFIG)
 
-    def _read_back(self, own: Reading) -> tuple[PluggedDevice, ...]:
+    def _read_back(self, own: DomainReading) -> tuple[PluggedDevice, ...]:
         """Return the functions as found: live if the domain runs, else as defined."""
         wanted, labels = self.wanted, {device.alias for device in self.wanted}
         plugged = {

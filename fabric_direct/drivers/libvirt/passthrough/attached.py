@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.drivers.contract import PluggedDevice
-from fabric_direct.drivers.libvirt.domains.claims import Reading, Taker, address_in
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, Taker, address_in
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import port_of
 from fabric_direct.drivers.libvirt.xml import attribute
@@ -16,7 +16,7 @@ from fabric_direct.drivers.libvirt.xml import attribute
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 
 
-def plugged_in(own: Reading, sliver_id: str) -> dict[int, tuple[PluggedDevice, ...]]:
+def plugged_in(own: DomainReading, sliver_id: str) -> dict[int, tuple[PluggedDevice, ...]]:
     """Return the sliver's devices by scope: as defined and, if the domain runs, live."""
     takers = [(taker, component_of(taker.alias, sliver_id)) for taker in own.takers()]
     return {
@@ -76,7 +76,7 @@ def described(device: PluggedDevice) -> str:
     )
 
 
-def _device(own: Reading, taker: Taker, component: str) -> PluggedDevice:
+def _device(own: DomainReading, taker: Taker, component: str) -> PluggedDevice:
     guest = address_in(taker.element) if taker.scope == LIVE else None
     vlan = attribute(taker.element, "vlan/tag", "id")
     return PluggedDevice(

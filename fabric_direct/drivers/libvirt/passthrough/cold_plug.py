@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
 from fabric_direct.drivers.contract import PluggedDevice, Tenant
-from fabric_direct.drivers.libvirt.domains.claims import Reading, read_domains
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, read_domains
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough import usb
 from fabric_direct.drivers.libvirt.passthrough.attach import detaching_on_error, not_attached
@@ -82,7 +82,7 @@ class ColdDevice(HostdevDevice):
 
     def _missing_usb(
         self,
-        own: Reading,
+        own: DomainReading,
         sliver_id: str,
         component: PciComponent,
         names: tuple[UsbId | UsbPort, ...],
@@ -93,12 +93,12 @@ class ColdDevice(HostdevDevice):
             if len(found) != 1:
                 yield f"needs {usb.described(name)}, and the host has {len(found)}"
                 continue
-            part = usb.Part.of(sliver_id, component.id, number, name, found[0])
+            part = usb.UsbPart.of(sliver_id, component.id, number, name, found[0])
             for scope in own.scopes:
                 if not any(h.scope == scope and part.is_had_by(h) for h in there):
                     yield f"does not have {part.device} {WHEN[scope]}"
 
-    def _labels(self, own: Reading, tenant: Tenant, component: str) -> list[str]:
+    def _labels(self, own: DomainReading, tenant: Tenant, component: str) -> list[str]:
         """Return the aliases of all parts in the definition in the order in which they can be taken out.
 
         A USB controller can go when nothing is on it; the functions go last, the first of them at the
@@ -117,7 +117,7 @@ class ColdDevice(HostdevDevice):
         with self._domain(tenant) as own:
             return own is not None and self._is_pending(own, tenant.sliver)
 
-    def _is_pending(self, own: Reading, sliver_id: str) -> bool:
+    def _is_pending(self, own: DomainReading, sliver_id: str) -> bool:
         if LIVE not in own.scopes:
             return False
         found: dict[int, set[tuple[str, object]]] = {LIVE: set(), CONFIG: set()}
@@ -183,7 +183,7 @@ class ColdDevice(HostdevDevice):
                     remedy="detach the component again",
                 )
 
-    def _refuse_adopted(self, own: Reading, tenant: Tenant, component: str) -> None:
+    def _refuse_adopted(self, own: DomainReading, tenant: Tenant, component: str) -> None:
         if _is_adopted(own, tenant, component):
             raise Conflict(
                 f"{component} was plugged in by others and cannot be taken out",
@@ -227,7 +227,7 @@ class ColdDevice(HostdevDevice):
             )
         super().rescan(tenant, component, timeout=timeout)
 
-    def _defined(self, tenant: Tenant) -> Reading:
+    def _defined(self, tenant: Tenant) -> DomainReading:
         return self._host.the_domain(tenant).as_defined()
 
     # --- the USB devices of a component
@@ -241,12 +241,12 @@ class ColdDevice(HostdevDevice):
         entries = (e for e in self._host.site.host(self._host.name).devices if e.bdf in wanted)
         return tuple(dict.fromkeys(name for entry in entries for name in entry.usb))
 
-    def _usb_devices(self) -> tuple[usb.Device, ...]:
+    def _usb_devices(self) -> tuple[usb.UsbDevice, ...]:
         return usb.devices(self._host.agent, timeout=self._host.site.limits.call)
 
     def _usb_parts(
         self, tenant: Tenant, component: str, names: tuple[UsbId | UsbPort, ...]
-    ) -> tuple[usb.Part, ...]:
+    ) -> tuple[usb.UsbPart, ...]:
         """Find the USB devices of these names, and refuse those that the sliver may not have."""
         if not names:
             return ()
@@ -255,11 +255,11 @@ class ColdDevice(HostdevDevice):
         readings = read_domains(self._host.connection)
         usb.refuse(found, usb.claims(readings, devices, tenant, component), self._host.name)
         return tuple(
-            usb.Part.of(tenant.sliver, component, number, name, device)
+            usb.UsbPart.of(tenant.sliver, component, number, name, device)
             for number, (name, device) in enumerate(zip(names, found, strict=True))
         )
 
-    def _attach_usb(self, tenant: Tenant, component: str, parts: tuple[usb.Part, ...]) -> None:
+    def _attach_usb(self, tenant: Tenant, component: str, parts: tuple[usb.UsbPart, ...]) -> None:
         """Define exactly these USB devices for the component, on a controller of its own."""
         own = self._defined(tenant)
         there = [h for h in usb.hostdevs(own) if component_of(h.alias, tenant.sliver) == component]
@@ -273,7 +273,7 @@ class ColdDevice(HostdevDevice):
                 own.domain.attachDeviceFlags(part.xml(index, port), CONFIG)
         self._verify_usb(own.again().as_defined(), parts)
 
-    def _usb_controller(self, own: Reading, label: str) -> int:
+    def _usb_controller(self, own: DomainReading, label: str) -> int:
         """Return the index of the controller with this alias, made if it is not there."""
         root = own.roots[CONFIG]
         if not usb.has_usb(root):
@@ -288,13 +288,13 @@ class ColdDevice(HostdevDevice):
             raise self._lost(own, label)
         return index
 
-    def _verify_usb(self, own: Reading, parts: tuple[usb.Part, ...]) -> None:
+    def _verify_usb(self, own: DomainReading, parts: tuple[usb.UsbPart, ...]) -> None:
         there = list(usb.hostdevs(own))
         for part in parts:
             if not any(part.is_named_by(hostdev) for hostdev in there):
                 raise self._lost(own, f"{part.alias}, {part.device}")
 
-    def _lost(self, own: Reading, what: str) -> NotVerified:
+    def _lost(self, own: DomainReading, what: str) -> NotVerified:
         return not_attached(own.domain, self._host.uri, f"{what} is not in its definition")
 
     def _usb_locked(self) -> AbstractContextManager[None]:
@@ -303,7 +303,7 @@ class ColdDevice(HostdevDevice):
         return self._host.lock("usb", what, timeout=self._host.site.limits.busy)
 
 
-def _is_adopted(own: Reading, tenant: Tenant, component: str) -> bool:
+def _is_adopted(own: DomainReading, tenant: Tenant, component: str) -> bool:
     """Return whether others plugged the component into the domain."""
     adopted = (taker.alias for taker in own.takers() if taker.adopted)
     return any(component_of(alias, tenant.sliver) == component for alias in adopted)

@@ -14,7 +14,7 @@ from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.domains.claims import (
-    Reading,
+    DomainReading,
     claims,
     read_domains,
     uuid_of,
@@ -100,7 +100,7 @@ class DeviceHost:
 
     # --- domains
 
-    def domain(self, tenant: Tenant) -> Reading | None:
+    def domain(self, tenant: Tenant) -> DomainReading | None:
         """Read the tenant's domain; return None if there is none.
 
         A cloud's domain bears no stamp of ours; its server at the cloud does.
@@ -113,13 +113,13 @@ class DeviceHost:
         adopted = partial(self._adopted, uuid_of(tenant), tenant.sliver)
         return own and own.knowing(adopted)
 
-    def _read(self, uuid: str) -> Reading | None:
+    def _read(self, uuid: str) -> DomainReading | None:
         """Read a domain; what changes nothing reads all domains once, and then none again."""
         reads = current()
         if reads is not None and reads.read_only:
             return _readings(self.uri).get(uuid)
         with lookup.absent_domain_is_fine():
-            return Reading(self.connection.lookupByUUIDString(uuid))
+            return DomainReading(self.connection.lookupByUUIDString(uuid))
         return None
 
     @read
@@ -135,7 +135,7 @@ class DeviceHost:
             if record.adopted and record.adopted.domain == domain and record.sliver == sliver
         }
 
-    def the_domain(self, tenant: Tenant) -> Reading:
+    def the_domain(self, tenant: Tenant) -> DomainReading:
         """Read the tenant's domain.
 
         :raises NotFound: if there is none.
@@ -194,6 +194,6 @@ class DeviceHost:
 
 
 @read
-def _readings(uri: str) -> dict[str, Reading]:
+def _readings(uri: str) -> dict[str, DomainReading]:
     """Read all domains of a host, by UUID."""
     return {each.domain.UUIDString(): each for each in read_domains(connect(uri))}

@@ -28,11 +28,15 @@ from fabric_direct.drivers.contract.devices import (
 )
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.libvirt.connection import domain_events
-from fabric_direct.drivers.libvirt.domains.claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.domains.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.passthrough import attached, node_devices
-from fabric_direct.drivers.libvirt.passthrough.attach import Attachment, PlainFunctions, Plugging
+from fabric_direct.drivers.libvirt.passthrough.attach import (
+    DeviceAttachment,
+    PlainFunctions,
+    Plugging,
+)
 from fabric_direct.drivers.libvirt.passthrough.attached import CONFIG, LIVE
 from fabric_direct.drivers.libvirt.passthrough.device_host import DeviceHost
 from fabric_direct.drivers.libvirt.passthrough.pcie_ports import free_ports
@@ -92,7 +96,7 @@ class HostdevDevice:
         with self._domain(tenant) as own:
             return own is not None and bool(self._labels(own, tenant, component))
 
-    def _labels(self, own: Reading, tenant: Tenant, component: str) -> list[str]:
+    def _labels(self, own: DomainReading, tenant: Tenant, component: str) -> list[str]:
         """Return the aliases of the component's functions, live and as defined."""
         takers = {taker.alias for taker in own.takers()}
         return sorted(a for a in takers if component_of(a, tenant.sliver) == component)
@@ -116,7 +120,9 @@ class HostdevDevice:
         with self._domain(tenant) as own:
             return tuple(self._differing(own, component, tenant)) if own else ()
 
-    def _differing(self, own: Reading, component: PciComponent, tenant: Tenant) -> Iterator[str]:
+    def _differing(
+        self, own: DomainReading, component: PciComponent, tenant: Tenant
+    ) -> Iterator[str]:
         """Yield the differences in a domain, and those in settings if it runs and has no others."""
         wanted, missing = self._functions.wanted(component, tenant.sliver), False
         plugged = attached.plugged_in(own, tenant.sliver)
@@ -155,7 +161,7 @@ class HostdevDevice:
             yield from self.differences(component, has.tenant)
 
     @contextmanager
-    def _domain(self, tenant: Tenant) -> Iterator[Reading | None]:
+    def _domain(self, tenant: Tenant) -> Iterator[DomainReading | None]:
         """Read the tenant's domain, for one block."""
         with self._host.translated(f"read the devices of {tenant.sliver}"):
             yield self._host.domain(tenant)
@@ -176,7 +182,7 @@ class HostdevDevice:
 
     def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through; see :meth:`Attachment.run`."""
-        return Attachment(self._functions, self._plug, tenant, component).run()
+        return DeviceAttachment(self._functions, self._plug, tenant, component).run()
 
     def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
         """Detach the component's functions; on return the guest has released them.
@@ -192,7 +198,7 @@ class HostdevDevice:
             for name in self._names(own, tenant, component):
                 self._host.unplug(own.domain, name, timeout=deadline.remaining())
 
-    def _names(self, own: Reading, tenant: Tenant, component: str) -> list[str | PciAddress]:
+    def _names(self, own: DomainReading, tenant: Tenant, component: str) -> list[str | PciAddress]:
         """Return what libvirt knows the component's functions by: addresses of those without alias."""
         labels = self._labels(own, tenant, component)
         strange = {t.alias: t.address for t in own.takers() if t.adopted and t.alias in labels}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fabric_direct.drivers.contract import AdoptedFunction, DeviceRecord, Tenant
-from fabric_direct.drivers.libvirt.domains.claims import Claim, uuid_of
+from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import OURS, component_of
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
@@ -45,10 +45,12 @@ class Takeover:
         topology.refuse_taken(self.component, uuid_of(self.tenant))
         return set(self.component.bdf) <= {c.address for c in self._own(topology.claims)}
 
-    def _own(self, claims: Iterable[Claim]) -> list[Claim]:
+    def _own(self, claims: Iterable[FunctionClaim]) -> list[FunctionClaim]:
         return [claim for claim in claims if claim.uuid == uuid_of(self.tenant)]
 
-    def _refuse_stamped(self, claims: Iterable[Claim], address: PciAddress, field: str) -> None:
+    def _refuse_stamped(
+        self, claims: Iterable[FunctionClaim], address: PciAddress, field: str
+    ) -> None:
         for claim in (c for c in self._own(claims) if c.address == address):
             ours = component_of(claim.alias, self.tenant.sliver)
             if claim.alias.startswith(OURS) and not ours:

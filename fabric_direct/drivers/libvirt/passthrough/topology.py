@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
 from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
-from fabric_direct.drivers.libvirt.domains.claims import Claim
+from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.errors import DeviceClaimed, DeviceInUse, DeviceUnclean, InvalidSliver
 from fabric_direct.model import DeviceState, PciAddress, PciComponent
@@ -25,7 +25,7 @@ class Topology:
 
     host: str
     functions: Mapping[PciAddress, PciFunction]
-    claims: tuple[Claim, ...]
+    claims: tuple[FunctionClaim, ...]
     records: Mapping[PciAddress, DeviceRecord]
     entries: tuple[AllowedDevice, ...]
     """The host's allow-list."""
@@ -172,7 +172,9 @@ class Topology:
                     remedy="allow all functions of the group, or name another device",
                 )
 
-    def _refuse_claimed(self, address: PciAddress, taken: Iterable[Claim], field: str) -> None:
+    def _refuse_claimed(
+        self, address: PciAddress, taken: Iterable[FunctionClaim], field: str
+    ) -> None:
         # A PF takes its VFs along; libvirtd hangs if the guest that has one does not release it.
         around = self._around(address)
         for claim in taken:
@@ -283,7 +285,7 @@ class Topology:
         self,
         address: PciAddress,
         allowed: Container[PciAddress],
-        claims: Mapping[PciAddress, Claim],
+        claims: Mapping[PciAddress, FunctionClaim],
     ) -> tuple[DeviceState, str]:
         """Return the state that follows from the functions bound to this one."""
         for peer in self.peers(address):
@@ -326,5 +328,5 @@ def _last(record: DeviceRecord) -> str:
     return f"{record.sliver}/{record.component}" if record.sliver else "an unknown sliver"
 
 
-def _is_own(claim: Claim, own: str, sliver_id: str, component: str) -> bool:
+def _is_own(claim: FunctionClaim, own: str, sliver_id: str, component: str) -> bool:
     return claim.uuid == own and component_of(claim.alias, sliver_id) == component

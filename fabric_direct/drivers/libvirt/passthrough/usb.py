@@ -13,7 +13,7 @@ import libvirt
 from pydantic import TypeAdapter
 
 from fabric_direct.drivers.contract import HostDriver, Tenant
-from fabric_direct.drivers.libvirt.domains.claims import Reading, uuid_of
+from fabric_direct.drivers.libvirt.domains.claims import DomainReading, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough.topology import claimed, in_use
 from fabric_direct.drivers.libvirt.xml import attribute, render
@@ -22,7 +22,7 @@ from fabric_direct.site.config import UsbId, UsbPort
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class UsbDevice:
     """A USB device as the host's kernel shows it."""
 
     bus: int
@@ -46,10 +46,10 @@ class Device:
         return (self.bus, self.port) == (name.bus, name.port)
 
 
-_FORM = TypeAdapter(tuple[Device, ...])
+_FORM = TypeAdapter(tuple[UsbDevice, ...])
 
 
-def devices(host: HostDriver, *, timeout: float) -> tuple[Device, ...]:
+def devices(host: HostDriver, *, timeout: float) -> tuple[UsbDevice, ...]:
     """Return the USB devices of a host, hubs left out.
 
     :param timeout: seconds until an answer.
@@ -59,7 +59,7 @@ def devices(host: HostDriver, *, timeout: float) -> tuple[Device, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class UsbSource:
     """How a domain names a USB device of its host: by ids, by number, or both."""
 
     vendor: str | None = None
@@ -68,24 +68,24 @@ class Source:
     device: int | None = None
 
     @classmethod
-    def of(cls, name: UsbId | UsbPort, device: Device) -> "Source":
+    def of(cls, name: UsbId | UsbPort, device: UsbDevice) -> "UsbSource":
         """Return the source for a device that the allow-list names so."""
         ids = (device.vendor, device.product)
         return cls(*ids) if isinstance(name, UsbId) else cls(*ids, device.bus, device.device)
 
-    def candidates(self, devices: Iterable[Device]) -> list[Device]:
+    def candidates(self, devices: Iterable[UsbDevice]) -> list[UsbDevice]:
         """Return the devices that match: the one with the number and the ids, or all with the ids."""
         if self.device is None:
             return [d for d in devices if self._is_alike(d)]
         at = (d for d in devices if (d.bus, d.device) == (self.bus, self.device))
         return [d for d in at if self.vendor is None or self._is_alike(d)]
 
-    def chosen(self, devices: Iterable[Device]) -> Device | None:
+    def chosen(self, devices: Iterable[UsbDevice]) -> UsbDevice | None:
         """Return the device that a domain has, or gets at its start; None if several match."""
         found = self.candidates(devices)
         return found[0] if len(found) == 1 else None
 
-    def _is_alike(self, device: Device) -> bool:
+    def _is_alike(self, device: UsbDevice) -> bool:
         return (self.vendor, self.product) == (device.vendor, device.product)
 
 
@@ -96,16 +96,16 @@ class Hostdev:
     alias: str
     scope: int
     """``VIR_DOMAIN_AFFECT_LIVE`` or ``VIR_DOMAIN_AFFECT_CONFIG``: where it was read."""
-    source: Source
+    source: UsbSource
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UsbPart:
     """A USB device that goes with a component of a sliver."""
 
     alias: str
-    device: Device
-    source: Source
+    device: UsbDevice
+    source: UsbSource
     """How the domain should name it."""
 
     @classmethod
@@ -115,11 +115,11 @@ class Part:
         component: str,
         number: int,
         name: UsbId | UsbPort,
-        device: Device,
-    ) -> "Part":
+        device: UsbDevice,
+    ) -> "UsbPart":
         """Return the part for a device that the allow-list names so, the component's ``number``-th."""
         label = f"{alias(sliver_id, component)}{number}"
-        return cls(label, device, Source.of(name, device))
+        return cls(label, device, UsbSource.of(name, device))
 
     def is_named_by(self, hostdev: Hostdev) -> bool:
         """Return whether a domain has it under its alias, named as it should be."""
@@ -154,7 +154,7 @@ def described(name: UsbId | UsbPort) -> str:
     return f"USB device at bus {name.bus}, port {name.port}"
 
 
-def the_one(name: UsbId | UsbPort, there: Iterable[Device], host: str) -> Device:
+def the_one(name: UsbId | UsbPort, there: Iterable[UsbDevice], host: str) -> UsbDevice:
     """Return the device that the allow-list names.
 
     :param there: the USB devices of the host.
@@ -173,15 +173,15 @@ def the_one(name: UsbId | UsbPort, there: Iterable[Device], host: str) -> Device
 
 
 def claims(
-    readings: Iterable[Reading], there: Iterable[Device], tenant: Tenant, component: str
-) -> dict[Device, str]:
+    readings: Iterable[DomainReading], there: Iterable[UsbDevice], tenant: Tenant, component: str
+) -> dict[UsbDevice, str]:
     """Return which domain has each USB device, or may get it at its start.
 
     :param readings: all domains of the host.
     :param there: the USB devices of the host.
     :param component: the devices of the tenant's domain for this component are left out.
     """
-    found: dict[Device, str] = {}
+    found: dict[UsbDevice, str] = {}
     for reading in readings:
         own = reading.domain.UUIDString() == uuid_of(tenant)
         for usb in hostdevs(reading):
@@ -190,7 +190,7 @@ def claims(
     return found
 
 
-def refuse(wanted: Iterable[Device], holders: Mapping[Device, str], host: str) -> None:
+def refuse(wanted: Iterable[UsbDevice], holders: Mapping[UsbDevice, str], host: str) -> None:
     """Raise DeviceClaimed or DeviceInUse if another domain or the host uses one of the devices."""
     for device in wanted:
         if device in holders:
@@ -199,7 +199,7 @@ def refuse(wanted: Iterable[Device], holders: Mapping[Device, str], host: str) -
             raise in_use(device, device.uses, "bdf[0]", host)
 
 
-def hostdevs(reading: Reading) -> Iterator[Hostdev]:
+def hostdevs(reading: DomainReading) -> Iterator[Hostdev]:
     """Yield the USB devices that a domain has of its host, live and as defined."""
     for scope, root in reading.roots.items():
         for element in root.iterfind("devices/hostdev[@type='usb']"):
@@ -207,8 +207,8 @@ def hostdevs(reading: Reading) -> Iterator[Hostdev]:
             yield Hostdev(label, scope, _source(element))
 
 
-def _source(hostdev: ElementTree.Element) -> Source:
-    return Source(
+def _source(hostdev: ElementTree.Element) -> UsbSource:
+    return UsbSource(
         _id(attribute(hostdev, "source/vendor", "id")),
         _id(attribute(hostdev, "source/product", "id")),
         _number(attribute(hostdev, "source/address", "bus")),

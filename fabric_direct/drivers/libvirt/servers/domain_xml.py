@@ -22,7 +22,7 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.libvirt.domains import lookup
-from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, Store
+from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, OwnPool
 from fabric_direct.drivers.libvirt.xml import attribute, render
 from fabric_direct.model import NodeSliver, Stamp, State
 
@@ -76,7 +76,7 @@ def serial_number(component: str) -> str:
 
 
 def definition(
-    spec: ServerSpec, site: str, store: Store, virt_type: str, nodes: Sequence[int] = ()
+    spec: ServerSpec, site: str, store: OwnPool, virt_type: str, nodes: Sequence[int] = ()
 ) -> str:
     """Return the definition of the server's domain.
 
@@ -181,7 +181,7 @@ def _stamp_json(stamp: Stamp) -> str:
     return json.dumps(stamp.model_dump(mode="json", exclude_none=True))
 
 
-def _disks(spec: ServerSpec, store: Store) -> list[_Disk]:
+def _disks(spec: ServerSpec, store: OwnPool) -> list[_Disk]:
     sliver, (root, *rest) = spec.sliver, islice(_targets(), 2 + len(spec.volumes))
     data = [
         _data_disk(sliver.id, _component(sliver, volume), volume, target)

@@ -31,7 +31,7 @@ from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.domains.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.domains.unplug import detach
 from fabric_direct.drivers.libvirt.servers import domain_xml
-from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, Store, owner
+from fabric_direct.drivers.libvirt.storage.pool import CONSOLE, GIB, Backing, OwnPool, owner
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import (
     DriverError,
@@ -75,7 +75,7 @@ class LibvirtCompute:
         self._host, self._site, self._settings = host, site.site, site
         self._uri = site.host(host).libvirt
         self._virt_type = site.host(host).virt_type
-        self._store = Store.of(site, host)
+        self._store = OwnPool.of(site, host)
 
     def capacity(self) -> HostCapacity:
         """Return the host's capacity: virNodeGetInfo, and what is free in our pool.

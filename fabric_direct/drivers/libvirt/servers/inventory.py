@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import HostInventory, HostNode
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.servers.cpu_traits import cpu_traits
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store
+from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool
 from fabric_direct.model import NodeSliver
 from fabric_direct.site.config import Site
 
@@ -31,7 +31,7 @@ def read_inventory(
     domains = list(_domains(connection))
     slivers = [sliver for domain in domains if (sliver := _sliver(domain, site.site))]
     # After the domains: the disks of each that was seen are there, and so are counted.
-    disk, disk_used = Store.of(site, host).room()
+    disk, disk_used = OwnPool.of(site, host).room()
     return HostInventory(
         host=host,
         cores=cores,

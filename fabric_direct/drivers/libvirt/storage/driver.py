@@ -9,7 +9,7 @@ from fabric_direct.drivers.contract import Stamped, Volume
 from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.domains import lookup
-from fabric_direct.drivers.libvirt.storage.pool import GIB, Store, owner
+from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool, owner
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.errors import InvalidSliver, NotFound
 from fabric_direct.site.config import Site
@@ -28,7 +28,7 @@ class LibvirtVolume:
 
     def __init__(self, site: Site, host: str) -> None:
         self._site, self._uri = site.site, site.host(host).libvirt
-        self._store = Store.of(site, host)
+        self._store = OwnPool.of(site, host)
 
     def check(self, name: str) -> None:
         """Raise InvalidSliver unless the operator has put a qcow2 volume of that name into the pool.

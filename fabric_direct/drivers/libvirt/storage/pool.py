@@ -66,7 +66,7 @@ def owner(name: str) -> str | None:
     return sliver if rest.split(".")[0] in _KINDS else None
 
 
-class Store:
+class OwnPool:
     """A storage pool of ours on one host.
 
     Native errors pass through: the caller translates them.
@@ -87,10 +87,10 @@ class Store:
         name = "fabric-direct" if path == _DEFAULT_PATH else f"fabric-direct-{_uuid(path).hex[:8]}"
         return cls(site.host(host).libvirt, path, name)
 
-    def console(self, sliver_id: str) -> "Store":
+    def console(self, sliver_id: str) -> "OwnPool":
         """Return the pool below this one that holds the console log of a sliver."""
         name = f"{sliver_id}.console"
-        return Store(self.uri, self.path / name, f"{self.name}.{name}")
+        return OwnPool(self.uri, self.path / name, f"{self.name}.{name}")
 
     def consoles(self) -> tuple[str, ...]:
         """Return the slivers that have a pool for their console log."""

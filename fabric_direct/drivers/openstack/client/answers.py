@@ -268,7 +268,7 @@ class _Attachment(Form):
     device: str | None
 
 
-class Console(Form):
+class ConsoleOutput(Form):
     """What a server wrote to its console."""
 
     output: str | None

@@ -27,7 +27,7 @@ _AUTOMATIC = {"slaac", "dhcpv6-stateless"}
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AddressBlock:
     """A subnet of a network."""
 
     network: IPv4Network | IPv6Network
@@ -36,25 +36,28 @@ class Block:
     """Whether a port's address follows from its MAC (modified EUI-64)."""
 
 
-def of_settings(settings: SiteNetwork) -> list[Block]:
+def of_settings(settings: SiteNetwork) -> list[AddressBlock]:
     """Return the blocks of a network of site.yaml, whether it exists or not."""
     return of_subnets(Subnet(**attributes) for attributes in subnets(settings))
 
 
-def of_subnets(there: Iterable[Subnet]) -> list[Block]:
+def of_subnets(there: Iterable[Subnet]) -> list[AddressBlock]:
     """Return the blocks of existing subnets."""
     return list(map(_block, there))
 
 
-def _block(subnet: Subnet) -> Block:
+def _block(subnet: Subnet) -> AddressBlock:
     network, gateway = ip_network(subnet.cidr), subnet.gateway_ip
     edges = {network[0], network[-1]} if network.version == 4 else {network[0]}
     reserved = edges | ({ip_address(gateway)} if gateway else set())
-    return Block(network, frozenset(reserved), subnet.ipv6_address_mode in _AUTOMATIC)
+    return AddressBlock(network, frozenset(reserved), subnet.ipv6_address_mode in _AUTOMATIC)
 
 
 def check_address(
-    asked: IPv4Interface | IPv6Interface, blocks: Iterable[Block], mac: str | None, field: str
+    asked: IPv4Interface | IPv6Interface,
+    blocks: Iterable[AddressBlock],
+    mac: str | None,
+    field: str,
 ) -> None:
     """Raise InvalidSliver unless a port of the network may have the address; others may hold it.
 
@@ -81,7 +84,7 @@ def check_address(
 
 
 def _check_automatic(
-    asked: IPv4Interface | IPv6Interface, block: Block, mac: str | None, field: str
+    asked: IPv4Interface | IPv6Interface, block: AddressBlock, mac: str | None, field: str
 ) -> None:
     network = block.network
     follows = next(candidates6(network, mac)) if mac and isinstance(network, IPv6Network) else None

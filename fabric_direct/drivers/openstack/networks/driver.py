@@ -26,7 +26,7 @@ from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
 from fabric_direct.drivers.openstack.networks.address_blocks import (
-    Block,
+    AddressBlock,
     check_address,
     fixed_ips,
     of_settings,
@@ -132,7 +132,7 @@ class OpenStackNetwork(CloudDriver):
         known = self._networks.memory.by_id.get(found.id)
         return known or self._networks.recall(found)
 
-    def _blocks(self, network: str, known: KnownNetwork | None) -> list[Block]:
+    def _blocks(self, network: str, known: KnownNetwork | None) -> list[AddressBlock]:
         settings = self.site.networks.get(network)
         return of_settings(settings) if settings else of_subnets(known.subnets if known else ())
 

@@ -28,7 +28,7 @@ from fabric_direct.drivers.contract import (
 from fabric_direct.drivers.contract.capacity import refuse_small_disk
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
-from fabric_direct.drivers.openstack.client.answers import Console, read
+from fabric_direct.drivers.openstack.client.answers import ConsoleOutput, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, words
 from fabric_direct.drivers.openstack.client.name_cache import Names
@@ -198,7 +198,7 @@ class OpenStackCompute(CloudDriver):
             # A POST that changes nothing: it invalidates a cache of its own, not the caller's.
             with ReadCache().active():
                 said = server.cloud.compute.get_server_console_output(found.id, length=lines)
-            written = read(Console, said, f"the console of server {found.id}").output or ""
+            written = read(ConsoleOutput, said, f"the console of server {found.id}").output or ""
         return "\n".join(written.splitlines()[-lines:] if lines > 0 else [])
 
     # --- create and delete

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fabric_direct.drivers.contract import HostDrivers, Tenant
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 
 
@@ -17,6 +17,6 @@ class Inside:
     guest: Callable[[], Guest]
     tenant: Callable[[], Tenant]
 
-    def root(self) -> Root:
+    def root(self) -> GuestRoot:
         """Return the guest, to run commands in as root."""
-        return Root(self.guest())
+        return GuestRoot(self.guest())

@@ -6,7 +6,7 @@ from contextlib import suppress
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.guests import scripts
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDisk
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
 from fabric_direct.handlers.vm.guest.inside import Inside
@@ -97,14 +97,14 @@ class MountSetting:
             )
         return disk
 
-    def _line(self, root: Root, disk: GuestDisk) -> str | None:
+    def _line(self, root: GuestRoot, disk: GuestDisk) -> str | None:
         """Return the disk's entry in the table; None if it has no file system that has a UUID."""
         values = _values(root, disk)
         if not {"UUID", "TYPE"} <= values.keys():
             return None
         return f"UUID={values['UUID']} {self._directory} {values['TYPE']} defaults,nofail 0 2"
 
-    def _formatted(self, root: Root, disk: GuestDisk) -> str | None:
+    def _formatted(self, root: GuestRoot, disk: GuestDisk) -> str | None:
         """Make a file system on a volume of ours that nobody has written to; return its entry."""
         why = self._why_not(root, disk)
         if why:
@@ -114,7 +114,7 @@ class MountSetting:
         root.do("mkfs.ext4", "-q", disk.path)
         return self._line(root, disk)
 
-    def _why_not(self, root: Root, disk: GuestDisk) -> str:
+    def _why_not(self, root: GuestRoot, disk: GuestDisk) -> str:
         if self._storage.volume is not None:
             return f"{self._storage.volume} has no file system, and is not ours to format"
         if _values(root, disk) or not _is_blank(root, disk):
@@ -123,7 +123,7 @@ class MountSetting:
             return "it is empty, and the guest has no mkfs.ext4"
         return ""
 
-    def _enter(self, root: Root, line: str | None) -> None:
+    def _enter(self, root: GuestRoot, line: str | None) -> None:
         """Replace our entry in /etc/fstab, or remove it."""
         text = root.read(FSTAB)
         wanted = _without(text, self._storage.id)
@@ -135,7 +135,7 @@ class MountSetting:
             root.script(scripts.REREAD_FSTAB)
 
 
-def _refuse_without_blkid(root: Root) -> None:
+def _refuse_without_blkid(root: GuestRoot) -> None:
     if not root.has("blkid"):
         raise Unsupported(
             "no volume can be mounted in the guest",
@@ -145,7 +145,7 @@ def _refuse_without_blkid(root: Root) -> None:
         )
 
 
-def _values(root: Root, disk: GuestDisk) -> dict[str, str]:
+def _values(root: GuestRoot, disk: GuestDisk) -> dict[str, str]:
     """Return what blkid finds on a disk: nothing on an empty one, which is an exit status of 2."""
     answer = root.run("blkid", disk.path)
     if answer.code not in {0, 2}:
@@ -156,7 +156,7 @@ def _values(root: Root, disk: GuestDisk) -> dict[str, str]:
     return dict(_VALUE.findall(answer.stdout.decode(errors="replace")))
 
 
-def _is_blank(root: Root, disk: GuestDisk) -> bool:
+def _is_blank(root: GuestRoot, disk: GuestDisk) -> bool:
     answer = root.run("sh", "-c", scripts.IS_BLANK, "sh", disk.path, str(_BEGINNING))
     return answer.code == 0
 

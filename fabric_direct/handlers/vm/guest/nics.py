@@ -10,14 +10,14 @@ from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
 from fabric_direct.drivers.guests.configure.iproute import IpRoute
 from fabric_direct.drivers.guests.configure.netplan import Netplan
-from fabric_direct.drivers.guests.configure.network import Link, Manager
+from fabric_direct.drivers.guests.configure.network import ConfiguredLink, Manager
 from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
-from fabric_direct.drivers.guests.configure.root import Root
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
 from fabric_direct.handlers.vm.guest.inside import Inside
-from fabric_direct.handlers.vm.guest.settings import Nic
+from fabric_direct.handlers.vm.guest.settings import GuestNic
 from fabric_direct.handlers.vm.observe import plugged_devices
 from fabric_direct.model import VNic
 
@@ -26,13 +26,13 @@ MANAGERS: tuple[Manager, ...] = (FreeBsd(), NetworkManager(), Netplan(), Network
 _SET = 60.0
 
 
-def manager(root: Root, interface: str) -> Manager:
+def manager(root: GuestRoot, interface: str) -> Manager:
     """Return the network manager of an interface of the guest; :class:`IpRoute` if there is none."""
     found = managers(root, interface)
     return found[0] if found else IpRoute()
 
 
-def managers(root: Root, interface: str) -> list[Manager]:
+def managers(root: GuestRoot, interface: str) -> list[Manager]:
     """Return all network managers that can configure the interface, the best first."""
     words = root.script(scripts.MANAGERS, interface).split()
     return [each for each in MANAGERS if each.name in words]
@@ -41,7 +41,7 @@ def managers(root: Root, interface: str) -> list[Manager]:
 class NicSetting:
     """An interface has its addresses in the guest, permanently."""
 
-    def __init__(self, inside: Inside, nic: Nic, was: Nic | None = None) -> None:
+    def __init__(self, inside: Inside, nic: GuestNic, was: GuestNic | None = None) -> None:
         """Make the setting of an interface that ``was`` configured so before, if it was."""
         self._inside, self._nic, self._was = inside, nic, was
 
@@ -79,14 +79,14 @@ class NicSetting:
         root, _, found = self._found()
         return not any(manager.has(root, self._nic.label) for manager in found)
 
-    def _found(self) -> tuple[Root, Link | None, list[Manager]]:
+    def _found(self) -> tuple[GuestRoot, ConfiguredLink | None, list[Manager]]:
         """Return the NIC, None if it is unplugged, and the managers that may keep something for it."""
         root, link = self._inside.root(), None
         with suppress(NotFound):
             link = self._link(root, self._nic)
         return root, link, managers(root, link.parent if link else "")
 
-    def _give(self, nic: Nic, instead_of: Nic | None) -> None:
+    def _give(self, nic: GuestNic, instead_of: GuestNic | None) -> None:
         root = self._inside.root()
         link = self._link(root, nic)
         by = manager(root, link.parent)
@@ -104,11 +104,11 @@ class NicSetting:
         if instead_of and by.name != FreeBsd.name:
             _take(root, self._link(root, instead_of), but=link)
 
-    def _link(self, root: Root, nic: Nic) -> Link:
+    def _link(self, root: GuestRoot, nic: GuestNic) -> ConfiguredLink:
         return link_of(root.guest, self._inside.drivers, self._inside.tenant(), nic)
 
 
-def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: Nic) -> Link:
+def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: GuestNic) -> ConfiguredLink:
     """Return a NIC as the guest has it: found by its MAC address, or else by its PCI function.
 
     :raises NotFound: if the guest has no such interface.
@@ -128,19 +128,21 @@ def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: Nic) -> Lin
     handed_out = port is not None and port.dhcp
     given = tuple(map(ip_interface, nic.addresses))
     kept = tuple(a for a in given if not (handed_out and a.version == 4))
-    return Link(nic.label, name, mac.lower() if mac else None, nic.vlan, kept, dhcp=handed_out)
+    return ConfiguredLink(
+        nic.label, name, mac.lower() if mac else None, nic.vlan, kept, dhcp=handed_out
+    )
 
 
-def has_addresses(root: Root, link: Link) -> bool:
+def has_addresses(root: GuestRoot, link: ConfiguredLink) -> bool:
     """Return whether the guest's interface has all of its addresses now."""
     return set(map(str, link.addresses)) <= set(_addresses(root, link.name))
 
 
-def _addresses(root: Root, interface: str) -> tuple[str, ...]:
+def _addresses(root: GuestRoot, interface: str) -> tuple[str, ...]:
     return next((each.addresses for each in root.guest.links() if each.name == interface), ())
 
 
-def _function(drivers: HostDrivers, tenant: Tenant, nic: Nic) -> PluggedDevice | None:
+def _function(drivers: HostDrivers, tenant: Tenant, nic: GuestNic) -> PluggedDevice | None:
     if isinstance(nic.component, VNic) or nic.number >= len(nic.component.bdf):
         return None
     where = nic.component.bdf[nic.number]
@@ -158,7 +160,7 @@ def _by_function(guest: Guest, device: PluggedDevice | None) -> str | None:
     return seen.interfaces[0] if seen and len(seen.interfaces) == 1 else None
 
 
-def _await_addresses(root: Root, link: Link, by: str, timeout: float) -> None:
+def _await_addresses(root: GuestRoot, link: ConfiguredLink, by: str, timeout: float) -> None:
     try:
         wait_until(
             f"{link.label} to have its addresses",
@@ -175,7 +177,7 @@ def _await_addresses(root: Root, link: Link, by: str, timeout: float) -> None:
         ) from error
 
 
-def _take(root: Root, link: Link, but: Link | None = None) -> None:
+def _take(root: GuestRoot, link: ConfiguredLink, but: ConfiguredLink | None = None) -> None:
     """Remove the addresses that an interface still has, or a VLAN interface of ours as a whole.
 
     :param but: what has addresses instead; those that it has in common stay.
@@ -189,5 +191,5 @@ def _take(root: Root, link: Link, but: Link | None = None) -> None:
         root.do("ip", "link", "del", link.name)
 
 
-def _list(link: Link) -> str:
+def _list(link: ConfiguredLink) -> str:
     return ", ".join(map(str, link.addresses))

@@ -18,7 +18,7 @@ from fabric_direct.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class Nic:
+class GuestNic:
     """One interface of a component that is configured in the guest."""
 
     component: VNic | SharedNic | SmartNic
@@ -44,7 +44,7 @@ class Nic:
         return tuple(str(address) for address in both if address)
 
 
-def nics(sliver: NodeSliver) -> list[Nic]:
+def nics(sliver: NodeSliver) -> list[GuestNic]:
     """Return the interfaces whose addresses are set in the guest, in the order of the sliver."""
     every = (nic for component in sliver.components for nic in _nics(component))
     return [nic for nic in every if nic.interface.auto_config and nic.addresses]
@@ -71,7 +71,7 @@ def refuse_settings(drivers: HostDrivers, sliver: NodeSliver) -> None:
                 _refuse_twice(component.mount, directories)
 
 
-def _refuse_nic(drivers: HostDrivers, nic: Nic) -> None:
+def _refuse_nic(drivers: HostDrivers, nic: GuestNic) -> None:
     if not nic.interface.auto_config:
         return
     several = isinstance(nic.component, SmartNic)
@@ -106,9 +106,9 @@ def _refuse_twice(directory: str, directories: set[str]) -> None:
     directories.add(directory)
 
 
-def _nics(component: Component) -> Iterator[Nic]:
+def _nics(component: Component) -> Iterator[GuestNic]:
     if isinstance(component, VNic | SharedNic):
-        yield Nic(component, component.interface)
+        yield GuestNic(component, component.interface)
     elif isinstance(component, SmartNic):
         for number, interface in enumerate(component.interfaces):
-            yield Nic(component, interface, number)
+            yield GuestNic(component, interface, number)
