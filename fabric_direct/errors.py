@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree.
+"""The errors that this library raises, as a tree.
 
 ::
 
@@ -13,7 +13,7 @@
     │   ├── DeviceClaimed        another domain, live or defined, has the device
     │   ├── DeviceInUse          the host itself uses the device
     │   ├── DeviceUnclean        the device was not cleaned after its last use, or is quarantined
-    │   ├── DeviceLost           the device is that of a server which has lost it
+    │   ├── DeviceLost           the device belongs to a server that has lost it
     │   ├── NoHost               no host can take the sliver, or each that could refused it
     │   ├── PoolExhausted        a network has no free address left
     │   └── QuotaExceeded        the project's quota has no room for it
@@ -82,7 +82,7 @@ class InvalidSite(Refused):
 
 
 class NotFound(FabricDirectError):
-    """What the operation is about does not exist."""
+    """The subject of the operation does not exist."""
 
 
 class Conflict(FabricDirectError):

@@ -243,21 +243,21 @@ class HandlerProcessor:
         )
 
     def strangers(self, prefix: str = "") -> tuple[FoundServer, ...]:
-        """Return the servers whose names begin so and that no sliver of the site has.
+        """Return the unstamped servers whose name starts with ``prefix``.
 
-        None where servers of others cannot be adopted.
+        Also those whose adoption is unfinished. Empty if servers of others cannot be adopted.
         """
         return self._operations.strangers(prefix)
 
     def ports_named(self, names: Sequence[str]) -> tuple[FoundPort, ...]:
-        """Return the project's ports of these ids, names or MAC addresses, whosever they are.
+        """Return the project's ports of these ids, names or MAC addresses, whoever owns them.
 
-        None where ports of others cannot be adopted.
+        Empty if ports of others cannot be adopted.
         """
         return self._operations.ports_named(names)
 
     def drafts(self, prefix: str = "") -> tuple[Draft, ...]:
-        """Return the servers of fabric_am whose names begin so, each as it would be adopted.
+        """Return fabric_am's servers whose name starts with ``prefix``, each as it would be adopted.
 
         :raises Unsupported: if the site's servers cannot be adopted.
         """
@@ -422,7 +422,7 @@ class HandlerProcessor:
     # --- what nobody expects
 
     def find_unexpected(self, expected: Collection[str]) -> Findings:
-        """Return what bears the site's stamp and belongs to none of these slivers: a sweep's dry run.
+        """Return what carries the site's stamp and belongs to none of these slivers: a sweep's dry run.
 
         Nothing is changed, but the dry run is kept in ``state_dir``, for :meth:`sweep`. What another
         site stamped is not found; what is being worked on, or cannot be removed safely, is left alone.
@@ -489,7 +489,7 @@ class HandlerProcessor:
 
     @property
     def in_cloud(self) -> bool:
-        """Whether the servers of the site are a cloud's, whatever host they are on."""
+        """Return whether the site's servers belong to a cloud, whatever host they are on."""
         return self._operations.in_cloud
 
     def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:

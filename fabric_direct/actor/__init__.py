@@ -1,4 +1,4 @@
-"""What the FABRIC AM actor (fabric_cf) loads: its handlers, and a processor without a process pool.
+"""Handlers that the FABRIC AM actor (fabric_cf) loads, and a processor without a process pool.
 
 In the actor's configuration, below ``resources: - resource:``::
 
@@ -8,7 +8,7 @@ In the actor's configuration, below ``resources: - resource:``::
       properties:
         config.properties.file: /etc/fabric-direct/site.yaml
 
-Nothing of fabric_cf or of fabric-fim is imported to load the handlers, and neither is a dependency:
+Loading the handlers imports nothing of fabric_cf or of fabric-fim, and neither is a dependency:
 slivers are read by attribute (docs/decisions/0029). The names are imported at first use.
 """
 

@@ -209,7 +209,7 @@ def ssh_keys(unit: Unit) -> tuple[str, ...]:
     lines = [line.strip() for line in given if line.strip()]
     good = [is_valid(_KEY, line) for line in lines]
     for number in (number for number, is_good in enumerate(good) if not is_good):
-        log.warning("properties[%s][%d] is no public SSH key; it is left out", SSH_KEYS, number)
+        log.warning("properties[%s][%d] is not a public SSH key; it is left out", SSH_KEYS, number)
     if lines and not any(good):
         raise InvalidSliver("has no public SSH key", field=f"properties[{SSH_KEYS}]")
     return tuple(dict.fromkeys(compress(lines, good)))

@@ -211,7 +211,7 @@ def _peer(local: str, labels: FimLabels | None, field: str) -> Peer:
     if account and not cloud:
         known = ", ".join(_CLOUDS)
         raise InvalidSliver(
-            "is no cloud that an account can be of",
+            "is not a cloud with accounts",
             field=f"{field}.local_name",
             why=f"known: {known}",
         )

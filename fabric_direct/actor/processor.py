@@ -81,7 +81,7 @@ class _Invocation:
 
     @property
     def key(self) -> str:
-        """What is in line with it."""
+        """Return the key of its queue: invocations with the same key run in order."""
         return CLEAN_RESTART if self.unit is None else str(self.unit.get_reservation_id())
 
     def __str__(self) -> str:
@@ -315,7 +315,7 @@ def _checked(answer: Any, operation: str) -> tuple[Result, Any]:
     match answer:
         case (dict() as result, unit) if unit is not None and _is_result(result, operation):
             return result, unit
-    raise FabricDirectError(f"the handler's answer is no result of {operation} with its unit")
+    raise FabricDirectError(f"the handler's answer is not a result of {operation} with its unit")
 
 
 def _is_result(result: Result, operation: str) -> bool:

@@ -1,6 +1,6 @@
-"""What fabric_am made of a unit: adopted where the site says so, else refused by name.
+"""Take over what fabric_am made of a unit: adopt it if site.yaml says so, else refuse it by name.
 
-A deletion goes by stamp, so it would find nothing of an unstamped server, and say that all is gone.
+A deletion looks for stamps: it would find nothing of an unstamped server, and report that all is gone.
 """
 
 from collections.abc import Callable, Iterable
@@ -83,7 +83,7 @@ def _things(sliver: NodeSliver) -> dict[object, str]:
 def _refuse_unless_adopting(processor: HandlerProcessor, what: Iterable[str]) -> None:
     if not processor.site.actor.adopt:
         raise NotOurs(
-            f"{', '.join(what)} bears no stamp of the reservation",
+            f"{', '.join(what)} has no stamp of the reservation",
             why="fabric_am made it, or somebody with its names",
             remedy="set actor.adopt in site.yaml, or run `fabric-direct adopt`",
         )

@@ -86,7 +86,7 @@ class Deadline:
 
 
 class Interruption:
-    """Whether operations were asked to begin nothing more."""
+    """A request to operations to begin nothing more."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -147,7 +147,7 @@ class Call(Generic[T]):
             if self.over.done():  # by now, or the error is its own
                 return self.over.result()
             self.given_up.set()
-            raise TimedOut(f"{self.what} gave no answer", why=f"waited {seconds:.1f} s") from error
+            raise TimedOut(f"{self.what} did not answer", why=f"waited {seconds:.1f} s") from error
 
     def change(self) -> None:
         """Note that it has changed something, and so has the call that it is a part of."""

@@ -1,7 +1,7 @@
-"""What a forked child resets: locks that a thread of the parent may hold, and the parent's connections.
+"""Reset, in a forked child, locks that a thread of the parent may hold, and the parent's connections.
 
-Threads do not survive a fork, and connections must not be shared across one. Whoever has either
-registers a reset here; this module alone registers with Python.
+Threads do not survive a fork, and connections must not be shared across one. Code that has either
+registers a reset here; only this module registers with Python.
 """
 
 import os

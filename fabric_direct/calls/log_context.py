@@ -1,4 +1,4 @@
-"""What the work of this context is about: sliver, operation, step. Logs may say so."""
+"""The sliver, operation and step that the work of this context is about, for log lines."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -25,7 +25,7 @@ _OWN_NAMES = frozenset({"error.type"})
 
 
 class InstrumentKind(StrEnum):
-    """What a metric is, by OpenTelemetry's names."""
+    """The kind of a metric's instrument, as OpenTelemetry names it."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
@@ -105,7 +105,7 @@ CALL_GIVEN_UP = Metric(
     "call.given_up",
     InstrumentKind.COUNTER,
     "{call}",
-    "Calls of drivers that gave no answer in time",
+    "Calls of drivers that did not answer in time",
     ("call",),
 )
 CALL_LATE = Metric(

@@ -32,7 +32,7 @@ _NOTHING = Span()
 
 
 class Recorded(NamedTuple):
-    """What ran, and when."""
+    """A recorded operation, step or call, with the times at which it began and ended."""
 
     sliver: str
     """Whose operation it is a part of; empty outside of all."""

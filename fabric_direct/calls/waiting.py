@@ -1,6 +1,6 @@
-"""What the work of this context waits for: loops that wait say it, and whoever shows progress hears it.
+"""Reports of what the work of this context waits for, from loops that wait to the display of progress.
 
-Nothing is said, and it costs nothing, where nobody listens.
+Without a listener nothing is reported, and it costs nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What is waited for, from the moment at which it is told."""
+    """The thing that is waited for, from the moment at which it is reported."""
 
     what: str
     """As in *waiting for* ``the guest to answer``; empty: the waiting is over."""

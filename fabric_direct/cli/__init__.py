@@ -49,7 +49,7 @@ _COMMANDS = {
     "reconcile": ("upkeep", "Put back what others took from slivers."),
     "watch": ("upkeep", "Repair slivers when others change them."),
     "recover": ("operations", "Finish or undo interrupted operations."),
-    "sweep": ("sweep", "Find, and delete, what nobody expects."),
+    "sweep": ("sweep", "Find and delete orphaned resources."),
     "place": ("placement", "Choose hosts for slivers; create them."),
     "zone": ("zones", "Serve the site as a zone; list zones; manage reservations."),
     "page": ("page", "Show the site to browsers."),

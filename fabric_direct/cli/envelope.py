@@ -12,7 +12,7 @@ VERSION = 1
 
 
 class Envelope(Frozen):
-    """What a command says, in JSON or YAML."""
+    """The output of a command, in JSON or YAML."""
 
     version: Literal[1]
     command: str

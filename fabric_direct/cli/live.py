@@ -66,7 +66,7 @@ class _Region(Live):
 
 
 class LiveView:
-    """What is under way, at the bottom of a terminal."""
+    """A view of the operations under way, at the bottom of a terminal."""
 
     def __init__(
         self, console: Console, report: Report | None, clock: Clock = time.monotonic

@@ -1,6 +1,6 @@
-"""What the command line installs beside itself, made from it: the manual page, completion for shells.
+"""The manual page and the shell completion, generated from the command line and installed with it.
 
-The wheel's build asks for :func:`shared_files`; nothing is written by hand twice.
+The wheel's build calls :func:`shared_files`; nothing is written by hand twice.
 """
 
 import re

@@ -50,7 +50,7 @@ class Settings:
 
     @property
     def as_json(self) -> bool:
-        """Whether to print one document for programs, in JSON or YAML, and nothing else on stdout."""
+        """Return whether to print one document for programs, in JSON or YAML, and no more on stdout."""
         return self.format in {"json", "yaml"}
 
     def found_site(self) -> Path | None:

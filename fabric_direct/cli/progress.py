@@ -21,7 +21,7 @@ STILL = 30.0
 
 
 class View(AbstractContextManager["View"], Protocol):
-    """What shows operations while they run."""
+    """A view of operations while they run."""
 
     def note(self, progress: "Progress") -> None:
         """Show that a step begins, waits or ends; from any thread."""

@@ -52,7 +52,7 @@ def _percent(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "source",
     required=True,
     metavar="FILE",
-    help="What shall exist; - is stdin.",
+    help="Slivers that are expected to exist; - is stdin.",
 )
 @click.option(
     "--at-most",
@@ -60,13 +60,13 @@ def _percent(_context: click.Context, _parameter: click.Parameter, text: str) ->
     metavar="SHARE",
     default="10%",
     show_default=True,
-    help="Stop if more of the slivers that exist would go.",
+    help="Stop if a larger share of the existing slivers would go.",
 )
 @click.option("--token", help="Delete what the last dry run found: its token.")
 @shared_options
 @pass_settings
 def sweep(settings: Settings, source: str, at_most: float, token: str | None) -> None:
-    """Find what bears the site's stamp and belongs to no sliver of FILE; delete it with --token.
+    """Find what carries the site's stamp and belongs to no sliver of FILE; delete it with --token.
 
     Without --token nothing is deleted: what would go is shown, with its token. With it, exactly that is
     deleted, as `delete` does; if anything else is found by now, nothing is.

@@ -79,7 +79,7 @@ def _refuse_terminal(settings: Settings, out: Path | None) -> None:
     if settings.as_json and out is not None:
         raise click.UsageError("-o writes a picture: leave it out, or the format")
     if not settings.as_json and out in {None, _STDOUT} and sys.stdout.isatty():
-        raise click.UsageError("a picture is no text for a terminal: name a file, -o out.svg")
+        raise click.UsageError("a picture cannot be shown on a terminal: name a file, -o out.svg")
 
 
 def _found(processor: "HandlerProcessor", names: tuple[str, ...]) -> "Topology":
@@ -91,7 +91,7 @@ def _found(processor: "HandlerProcessor", names: tuple[str, ...]) -> "Topology":
 
     hosts = [name for name in names if name in processor.site.hosts]
     if hosts and len(names) > 1:
-        raise click.UsageError(f"{hosts[0]} is a host: each host has a picture of its own")
+        raise click.UsageError(f"{hosts[0]} is a host: each host has its own picture")
     if hosts:
         return host_topology(processor, hosts[0])
     return sliver_topology(processor, names) if names else site_topology(processor)

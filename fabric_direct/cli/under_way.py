@@ -1,4 +1,4 @@
-"""What operations are doing just now, and for how long, by what their processor tells."""
+"""The current steps of operations, and for how long they have run, as their processor reports."""
 
 import time
 from collections.abc import Callable

@@ -49,7 +49,7 @@ def check_rights(connection: Connection, site: Site) -> Diagnosis:
     who = f"{access.username} ({', '.join(sorted(access.role_names or ()))})"
     if _workers(connection) is not None:
         return ok("rights", f"{who} is an administrator")
-    found = f"{who} is no administrator: cannot {', '.join(_ADMINISTRATORS)}"
+    found = f"{who} is not an administrator: cannot {', '.join(_ADMINISTRATORS)}"
     asked = _asked_of_administrators(site)
     if not asked:
         return info("rights", found)

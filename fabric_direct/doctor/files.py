@@ -65,9 +65,11 @@ def check_journal(site: Site) -> Diagnosis:
     if not (unfinished or foreign):
         return ok("journal", "nothing is unfinished")
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
-    found += [f"{path} is no entry: damaged, or of another version" for path in foreign]
+    found += [f"{path} is not a valid entry: damaged, or of another version" for path in foreign]
     recover = "if no process is working on it: fabric-direct recover, or recover --undo"
-    remove = "delete a file that is no entry when the sliver that it names is as it should be"
+    remove = (
+        "delete a file that is not a valid entry when the sliver that it names is as it should be"
+    )
     remedies = [recover] * bool(unfinished) + [remove] * bool(foreign)
     return warn("journal", ", ".join(found), "; ".join(remedies))
 

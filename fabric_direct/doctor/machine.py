@@ -149,7 +149,7 @@ def check_bridge(network: str, bridge: str, root: Path = _ROOT) -> Diagnosis:
     if (root / "sys/class/net" / bridge / "bridge").is_dir():
         return ok(f"network {network}", f"bridge {bridge} is there")
     there = (root / "sys/class/net" / bridge).exists()
-    found = f"{bridge} is no bridge" if there else f"there is no bridge {bridge}"
+    found = f"{bridge} is not a bridge" if there else f"there is no bridge {bridge}"
     remedy = f"ip link add {bridge} type bridge && ip link set {bridge} up, or name another one"
     return fail(f"network {network}", found, remedy)
 

@@ -1,4 +1,4 @@
-"""What cloud-init reads at a guest's first boot: user data, and the NoCloud seed that carries it."""
+"""Input of cloud-init at a guest's first boot: user data, and the NoCloud seed that carries it."""
 
 import io
 import json

@@ -87,7 +87,7 @@ def unclear(error: FabricDirectError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How an API is reached."""
+    """The URL and CA file of an API, and its names for messages."""
 
     name: str
     """What messages call it."""
@@ -99,7 +99,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, whatever its status."""
+    """The response to a request, whatever its status."""
 
     status: int
     headers: httpx.Headers
@@ -182,7 +182,7 @@ class HttpApi:
         try:
             line, *_ = path.read_text(encoding="utf-8").splitlines() or [""]
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not text"
             raise InvalidSite(f"cannot read {path}", field=field, why=why) from error
         if not line:
             raise InvalidSite(f"{path} is empty", field=field)

@@ -1,4 +1,4 @@
-"""What a step will change, field by field: for plans."""
+"""The changes that a step will make, field by field, for plans."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

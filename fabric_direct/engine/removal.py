@@ -1,4 +1,4 @@
-"""What steps that remove something have in common."""
+"""The common base of steps that remove something."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -230,7 +230,7 @@ class _Run:
             if step.check() is not Finding.ALREADY_SO:
                 raise NotVerified(
                     f"{step.name} was made, but is not so when read back",
-                    remedy="look at the host: something undoes it, or its API says done too early",
+                    remedy="look at the host: something undoes it, or its API reports success too early",
                 )
         return finding
 

@@ -29,7 +29,7 @@ class Await(Step):
 
 
 class Awaited(Await):
-    """The same behind what stays, whether it happens or not."""
+    """Like :class:`Await`, but its failure does not roll back the operation."""
 
     undoable = False
 

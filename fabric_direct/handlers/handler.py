@@ -1,4 +1,4 @@
-"""What the processor expects of a handler."""
+"""The handler protocol, as the processor uses it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from fabric_direct.site.config import Site
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What makes a sliver again what its stamp says."""
+    """The steps that make a sliver match its stamp again, and the differences beyond repair."""
 
     sliver: SliverRef
     """As its stamp says."""
@@ -72,7 +72,7 @@ class Handler(Protocol):
         """
 
     def delete(self, ref: SliverRef) -> Flow:
-        """Return what removes everything that bears the sliver's stamp."""
+        """Return what removes everything that carries the sliver's stamp."""
 
     def reconcile(self, ref: SliverRef) -> Repair:
         """Return what makes the sliver again what its stamp says; nothing is changed yet.
@@ -111,7 +111,7 @@ def unknown_wish(ref: SliverRef, what: str) -> Unsupported:
     """Return the error of a sliver whose stamp does not say what it should be."""
     return Unsupported(
         f"sliver {ref.id} cannot be reconciled",
-        why=f"a {what} bears no record of what was asked for",
+        why=f"a {what} has no record of what was asked for",
         remedy="modify it with its file",
     )
 

@@ -62,7 +62,7 @@ def address(content: Any) -> str:
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise ValueError("is no address") from None
+        raise ValueError("is not an address") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be http://… or https://…")
     if "@" in parts.netloc or parts.query or parts.fragment:

@@ -20,7 +20,7 @@ Convert = Callable[[Any], T]
 
 
 class NoticeKind(StrEnum):
-    """What a finding means to the operator."""
+    """The meaning of a finding for the operator."""
 
     TO_DO = "to do"
     NOT_TRANSLATED = "not translated"

@@ -38,7 +38,7 @@ class Value:
 
     @property
     def empty(self) -> bool:
-        """Whether the name has no value."""
+        """Return whether the name has no value."""
         return self.content is None or self.content == ""
 
     def hidden(self) -> str:

@@ -1,7 +1,7 @@
-"""What is adopted: slivers that others made, with what belongs to them.
+"""Adoptions: slivers that others made, with what belongs to them.
 
-A document of them is what ``fabric-direct adopt FILE`` reads, and what it writes of a site that it looks
-through. Nothing in it is made: each component must be there.
+``fabric-direct adopt FILE`` reads a document of them; ``--am`` with ``--output`` writes one of the
+servers that it finds at a site. Nothing in it is created: each component must exist.
 """
 
 from collections.abc import Collection, Mapping

@@ -61,7 +61,7 @@ class PciAddress:
 
 
 class DeviceState(StrEnum):
-    """Whether a PCI function is available for passthrough."""
+    """The availability of a PCI function for passthrough."""
 
     FREE = "free"
     USED = "used"

@@ -23,7 +23,7 @@ class Operation(StrEnum):
 
 
 class Finding(StrEnum):
-    """What a step found when it compared the current state with the desired one."""
+    """The result of comparing the current state of a step's subject with the desired one."""
 
     ALREADY_SO = "already so"
     WILL_CREATE = "will create"
@@ -32,7 +32,7 @@ class Finding(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """How a step ended."""
+    """The result of a step."""
 
     ALREADY_SO = "already so"
     DONE = "done"
@@ -76,7 +76,7 @@ class StepReport(Frozen):
 
 
 class Status(StrEnum):
-    """How an operation ended; see :class:`Outcome`."""
+    """The result of an operation; see :class:`Outcome`."""
 
     DONE = "done"
     FAILED = "failed"
@@ -119,5 +119,5 @@ class Outcome(Frozen):
 
     @property
     def ok(self) -> bool:
-        """Whether the operation was completed."""
+        """Return whether the operation was completed."""
         return self.status is Status.DONE

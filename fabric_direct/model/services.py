@@ -134,7 +134,7 @@ class Gateway(Frozen):
 
 
 class ServiceInterface(Frozen):
-    """Where a service is connected: a VLAN of a port of a device."""
+    """An interface of a service: a VLAN of a port of a device."""
 
     id: ComponentId
     """Unique within the sliver; a modification matches interfaces by it."""
@@ -187,7 +187,7 @@ class ServiceInterface(Frozen):
 
 
 class NetworkService(SliverRef):
-    """What all kinds of network services have in common."""
+    """The common base of all kinds of network services."""
 
     few: ClassVar[int] = 1
     """How many interfaces it needs."""
@@ -245,7 +245,7 @@ class NetworkService(SliverRef):
 
     @property
     def has_secrets(self) -> bool:
-        """Whether peers have keys or accounts that its stamp does not say."""
+        """Return whether peers have keys or accounts that its stamp omits."""
         return any(i.peer and i.peer.secret for i in self.interfaces)
 
     def without_secrets(self) -> Self:
@@ -430,7 +430,7 @@ class L3VPN(NetworkService):
 
 
 class Mirror(Frozen):
-    """What is mirrored."""
+    """The traffic that is mirrored."""
 
     port: PortName
     """The port whose frames are copied, of the receiver's device."""

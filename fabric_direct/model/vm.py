@@ -263,7 +263,7 @@ class NodeSliver(SliverRef):
 
     @property
     def open(self) -> bool:
-        """Whether placement has to choose the host or the functions of a device."""
+        """Return whether placement has to choose the host or the functions of a device."""
         return self.host == AUTO or any(not device.bdf for device in self.devices())
 
     @model_validator(mode="after")

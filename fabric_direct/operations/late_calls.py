@@ -82,7 +82,7 @@ def _refuse_late(sliver_id: str, deadline: Deadline) -> None:
 
 
 def named(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
-    """Return a sentence for each of the calls, for what is left: nobody knows of it."""
+    """Return a message for each call whose outcome is unknown, for ``left`` of an outcome."""
     return tuple(sorted(f"unknown: {c.what} was given up and may still take effect" for c in calls))
 
 
@@ -92,7 +92,7 @@ def until(calls: Iterable[Call[Any]]) -> float:
 
 
 def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
-    """Return a sentence for each of the calls that may have taken effect, for what is left."""
+    """Return a message for each call that may have taken effect, for ``left`` of an outcome."""
     known = (call for call in calls if not call.given_up.is_set() and _may_have_worked(call))
     return tuple(sorted({f"unknown: {call.what} may have taken effect" for call in known}))
 

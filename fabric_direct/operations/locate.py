@@ -38,7 +38,7 @@ _AT_ONCE = 32
 
 
 class Share(Enum):
-    """What a host has of a sliver."""
+    """The share of a sliver that a host has."""
 
     NOTHING = "nothing"
     PARTS = "parts of it"
@@ -63,7 +63,7 @@ class Holders:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was decided about a sliver before."""
+    """The earlier decisions about a sliver."""
 
     sliver: NodeSliver
     """With the host and functions that were chosen for it before."""

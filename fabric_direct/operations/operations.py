@@ -470,9 +470,9 @@ class Operations:
         return self._apply(replace(job, flow=Flow.of(*stages)), deadline)
 
     def strangers(self, prefix: str = "") -> tuple[FoundServer, ...]:
-        """Return the servers whose names begin so and that no sliver of the site has.
+        """Return the unstamped servers whose name starts with ``prefix``.
 
-        None where servers of others cannot be adopted.
+        Also those whose adoption is unfinished. Empty if servers of others cannot be adopted.
         """
         deadline = Deadline.within(self._site.limits.probe)
         driver = self._bounded("", deadline).adoption if self._cloud() else None
@@ -485,7 +485,7 @@ class Operations:
         return driver.ports_named(tuple(names)) if driver and names else ()
 
     def drafts(self, prefix: str = "") -> tuple[Draft, ...]:
-        """Return the servers of fabric_am whose names begin so, each as it would be adopted.
+        """Return fabric_am's servers whose name starts with ``prefix``, each as it would be adopted.
 
         :raises Unsupported: if the site's servers cannot be adopted.
         """
@@ -930,7 +930,7 @@ class Operations:
         end(sliver.id)
 
     def sweeper(self, dry_runs: DryRuns) -> Sweeper:
-        """Return what finds the things of slivers that nobody expects, as bounded as :meth:`placer`."""
+        """Return a sweeper whose calls end by the probe limit, like those of :meth:`placer`."""
         deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
         books = LocalRecords(self._site, self._journal, self._claims)
         return Sweeper(self._site, books, dry_runs, lambda host: self._bounded(host, deadline))
@@ -939,7 +939,7 @@ class Operations:
 
     @property
     def in_cloud(self) -> bool:
-        """Whether the servers of the site are a cloud's, whatever host they are on."""
+        """Return whether the site's servers belong to a cloud, whatever host they are on."""
         return self._cloud()
 
     def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:

@@ -1,4 +1,4 @@
-"""Errors as values, and what hosts said that refused a sliver."""
+"""Build outcomes from errors and from refusals by hosts."""
 
 import logging
 from collections.abc import Collection, Mapping

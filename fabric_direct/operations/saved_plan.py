@@ -51,7 +51,7 @@ _AGAIN = "Make the plan again: fabric-direct plan -o"
 
 
 class PlannedStep(Frozen):
-    """What a step found."""
+    """A step of a plan, with its finding."""
 
     step: str
     finding: Finding
@@ -64,7 +64,7 @@ class PlannedStep(Frozen):
 
 
 class PlannedSliver(Frozen):
-    """What is to be done with a sliver."""
+    """The operation planned for a sliver."""
 
     operation: Literal["create", "modify"]
     sliver: dict[str, Any] = Field(repr=False)
@@ -159,7 +159,7 @@ class SavedPlan(Frozen):
 
     @property
     def operation(self) -> Operation:
-        """What it does with all of its slivers."""
+        """Return the operation that it applies to all of its slivers."""
         return Operation(self.slivers[0].operation)
 
     def wanted(self) -> tuple[SliverRef, ...]:

@@ -1,4 +1,4 @@
-"""What metrics say of a site: its operations as they end, and what gauges show of it."""
+"""Metrics of a site: its operations as they end, and gauges of its current state."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ def _type_of(sliver: SliverRef) -> str:
 
 
 class Load:
-    """How many operations are under way, and how many wait."""
+    """The number of operations under way, and of those that wait."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, str]] = set()

@@ -86,7 +86,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _NodeEnd:
-    """What a service's interface takes."""
+    """The node's end of a stitch: the values that a service's interface takes."""
 
     device: str
     port: str
@@ -103,7 +103,7 @@ class _NodeEnd:
 
 @dataclass(frozen=True, slots=True)
 class _ServiceEnd:
-    """What a node's interface takes."""
+    """The service's end of a stitch: the values that a node's interface takes."""
 
     interface: ServiceInterface
     users: frozenset[str] = frozenset()
@@ -290,7 +290,7 @@ class Stitching:
         if isinstance(network, VlanNetwork) and network.uplink:
             device, name = self._plugged(node.host, uplink=network.uplink)
             return _NodeEnd(device, name, port.mac, network.vlan)
-        why = f"network {port.network} is no switch, and no VLAN of an uplink"
+        why = f"network {port.network} is neither a switch nor a VLAN of an uplink"
         raise InvalidSliver("is at no port of a switch", field="component", why=why)
 
     def _device_end(

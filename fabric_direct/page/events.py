@@ -1,4 +1,4 @@
-"""What happens at a site, as server-sent events: operations under way, and that something changed."""
+"""Server-sent events of a site: operations under way, and notices that something changed."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class Events:
 
     @property
     def full(self) -> bool:
-        """Whether no other may listen."""
+        """Return whether no more browsers may listen."""
         return self._listeners >= self._most
 
     def end(self) -> None:

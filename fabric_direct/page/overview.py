@@ -1,4 +1,4 @@
-"""What pages show, as values: rows, counts, and what needs attention. Nothing is read here."""
+"""Values that pages show: rows, counts, and what needs attention. Nothing is read here."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -76,7 +76,7 @@ class SliverRow:
 
     @property
     def wrong(self) -> bool:
-        """Whether it needs attention."""
+        """Return whether it needs attention."""
         return bool(self.differences) or self.state == State.ERROR
 
 
@@ -95,7 +95,7 @@ class DeviceRow:
 
     @property
     def wrong(self) -> bool:
-        """Whether it needs attention."""
+        """Return whether it needs attention."""
         return self.device.state in _UNFIT
 
 
@@ -119,17 +119,17 @@ class Overview:
 
     @property
     def slivers_by_state(self) -> dict[str, int]:
-        """How many slivers are in each state, in the order of the states."""
+        """Return the number of slivers in each state, in the order of the states."""
         return _counted((row.state for row in self.slivers), (*SLIVER_STATES, ""))
 
     @property
     def devices_by_state(self) -> dict[str, int]:
-        """How many devices are in each state, in the order of the states."""
+        """Return the number of devices in each state, in the order of the states."""
         return _counted((row.device.state.value for row in self.devices), DEVICE_STATES)
 
     @property
     def differing(self) -> int:
-        """How many slivers differ from their stamps."""
+        """Return the number of slivers that differ from their stamps."""
         return sum(bool(row.differences) for row in self.slivers)
 
     def sliver(self, sliver_id: str) -> SliverRow | None:

@@ -17,7 +17,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class CachedReading(Generic[T]):
-    """What is known of the answers to a question."""
+    """The last answer to a question, with the last error and the try under way."""
 
     value: T | None = None
     """The last answer; None before the first one."""
@@ -57,7 +57,7 @@ class SharedReading(Generic[T]):
 
     @property
     def trusted(self) -> bool:
-        """Whether it is worth while to wait for an answer: the last try did not fail."""
+        """Return whether waiting for an answer is worthwhile: the last try did not fail."""
         return not self.latest.error
 
     def begin(self) -> "asyncio.Task[None] | None":

@@ -26,7 +26,7 @@ _GRACE = 5
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the page is, and who is let in."""
+    """The address of the page's server, its tokens and its certificate."""
 
     listen: str = "127.0.0.1:8760"
     """Address and port."""
@@ -79,7 +79,7 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where browsers find the page."""
+        """Return the URL at which browsers find the page."""
         return f"{base_url(self._host, self.port, tls=self._tls is not None)}/"
 
     def run(self, started: Callable[[str], None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Who is let in: the page's token, and the sessions of browsers that gave it."""
+"""Access to the page: its token, and the sessions of browsers that presented it."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""What is read of a site: each host by itself, so that one that is silent delays no other."""
+"""Read a site, each host by itself, so that a host that does not answer delays no other."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ _LIMITS = {"call": 5.0, "probe": 10.0, "guest_boot": 5.0}
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read of a host, or of the cloud."""
+    """The state read from a host, or from the cloud."""
 
     servers: tuple[Server, ...] = ()
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -53,18 +53,18 @@ class OperationUnderWay:
 
     @property
     def done(self) -> int:
-        """How many steps have ended."""
+        """Return the number of steps that have ended."""
         return sum(step.status is not None for step in self.steps)
 
     @property
     def total(self) -> int:
-        """How many steps there are; 0 if that is not known."""
+        """Return the number of steps; 0 if it is not known."""
         return max((step.total for step in self.steps), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """What the state directory says: in the order of time, the oldest first."""
+    """The contents of the state directory, in chronological order."""
 
     under_way: tuple[OperationUnderWay, ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
@@ -74,10 +74,10 @@ class StateView:
 
 
 class Watching:
-    """What is known of a site, shared by all who look at it.
+    """The latest known state of a site, shared by all viewers.
 
     :param processor: of the site, with the limits of :func:`limited`. The caller shuts it down.
-    :param every: seconds between two readings of the same.
+    :param every: seconds between two readings of the same thing.
     :param patience: seconds that a page waits for answers; it shows what is known then.
     """
 

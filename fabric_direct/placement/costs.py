@@ -18,26 +18,26 @@ LEAST = 2.0**-20
 
 
 def spread(hosts: Hosts, needs: Needs) -> Ints:
-    """How full the host will be: per mille of its cores, RAM or disk, whichever is scarcest there."""
+    """Return the share that will be in use, per mille of cores, RAM or disk, whichever is scarcest."""
     return _whole(_shares(hosts, needs).max(axis=1))
 
 
 def pack(hosts: Hosts, needs: Needs) -> Ints:
-    """How empty the host will be: 1000 less :func:`spread`."""
+    """Return the share that will be left free: 1000 less :func:`spread`."""
     return MOST - spread(hosts, needs)
 
 
 def imbalance(hosts: Hosts, needs: Needs) -> Ints:
-    """How unevenly cores and RAM will be used: per mille between the two shares.
+    """Return the difference, per mille, between the shares of cores and of RAM that will be in use.
 
-    What is left of one is of no use without the other.
+    Free cores are of no use without free RAM, and the reverse.
     """
     shares = _shares(hosts, needs)
     return _whole(np.abs(shares[:, 0] - shares[:, 1]))
 
 
 def numa_distance(hosts: Hosts, needs: Needs) -> Ints:
-    """How distant the devices are from memory: per cent above the distance of local access.
+    """Return the distance of the devices from memory: per cent above the distance of local access.
 
     The mean of the SLIT distances to all devices from the nearest NUMA node with enough memory: 10 (the
     same node) costs 0, 21 costs 110. Without devices it is 0; a device whose node is unknown counts as
@@ -50,10 +50,11 @@ def numa_distance(hosts: Hosts, needs: Needs) -> Ints:
 
 
 def scarcity(hosts: Hosts, needs: Needs) -> Ints:
-    """How rare the free devices are that the instance would block without using them.
+    """Return the rarity of the free devices that the instance would block without using them.
 
-    The sum over each type and model that is free on the host and not requested: how many of 1000 hosts
-    have none; at most 1000 in total. A need without a model counts as one of the most plentiful model.
+    The sum over each type and model that is free on the host and not requested: the number of hosts
+    per 1000 that have none; at most 1000 in total. A need without a model counts as one of the most
+    plentiful model.
     """
     hardware = hosts.hardware
     if not hardware.kinds:

@@ -1,4 +1,4 @@
-"""What servers over HTTP share: the zone's, and the page's.
+"""Common parts of the HTTP servers: the zone's, and the page's.
 
 ::
 

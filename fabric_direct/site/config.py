@@ -143,7 +143,7 @@ class P4Switch(Frozen):
 
     @property
     def as_root(self) -> tuple[str, ...]:
-        """What goes before a command that needs root."""
+        """Return the prefix of a command that needs root."""
         return ("sudo", "-n") if self.sudo else ()
 
 
@@ -183,7 +183,7 @@ class OpenStackSettings(Frozen):
 
 
 class GuestSettings(Frozen):
-    """How to reach guests."""
+    """Settings for access to guests."""
 
     ssh_key: Path | None = None
     """The site's private key for ``guest: ssh``; its public key is authorized in each guest."""
@@ -214,7 +214,7 @@ class Limits(Frozen):
     clean: Annotated[float, Field(gt=0)] = 600.0
     """Erasing one drive, or resetting one device."""
     unanswered: Annotated[float, Field(ge=0)] = UNANSWERED
-    """How long a request may still take effect whose answer should have come."""
+    """Seconds for which a request may still take effect after its answer should have come."""
     busy: Annotated[float, Field(ge=0)] = 30.0
     """Waiting for another process that is working on the same sliver."""
 
@@ -257,7 +257,7 @@ class ActorSettings(Frozen):
 
 
 class AllocationRatios(Frozen):
-    """How much of a host's capacity may be allocated. For hosts of a cloud, Nova's own ratios apply."""
+    """Allocatable share of a host's capacity. For hosts of a cloud, Nova's own ratios apply."""
 
     cpu: Annotated[float, Field(gt=0, le=64)] = 1.0
     ram: Annotated[float, Field(gt=0, le=64)] = 1.0
@@ -265,7 +265,7 @@ class AllocationRatios(Frozen):
 
 
 class PlacementSettings(Frozen):
-    """How to choose hosts for slivers that leave them open."""
+    """Settings for the choice of hosts for slivers that leave them open."""
 
     allocation: AllocationRatios = AllocationRatios()
     weights: dict[Name, Annotated[int, Field(ge=0, le=1_000_000)]] = {}
@@ -326,7 +326,7 @@ class ZoneSettings(Frozen):
 
 
 class WatchSettings(Frozen):
-    """What `watch` repairs by itself, and how often."""
+    """Settings of the repairs that `watch` makes by itself: which, and how often."""
 
     enabled: bool = False
     """Whether watchers may repair anything at the site."""
@@ -365,7 +365,7 @@ class FakeHostSettings(Frozen):
 
 
 class FakeSettings(Frozen):
-    """How the in-memory drivers behave."""
+    """Settings of the in-memory drivers."""
 
     delay: Annotated[float, Field(ge=0)] = 0.0
     """Seconds that each call takes."""

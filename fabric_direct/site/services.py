@@ -1,4 +1,4 @@
-"""What site.yaml says of network services: switches, address pools, controllers."""
+"""Network services in site.yaml: switches, address pools, controllers."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ NetnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-
 
 
 class Routing(Frozen):
-    """Where services of a switch that have a gateway are connected."""
+    """The routing namespaces to which a switch's services with a gateway are connected."""
 
     router: NetnsName | None = None
     """The namespace that routes between ``FABNetv4`` and ``FABNetv6``; none are served if absent."""
@@ -109,13 +109,13 @@ class SwitchSettings(Frozen):
         for name in taps:
             if not _LINK.fullmatch(name) or name.startswith("vnet"):
                 raise ValueError(
-                    f"ports: {name} is no name for a tap: at most 15 characters, not vnet…"
+                    f"ports: {name} is not a name for a tap: at most 15 characters, not vnet…"
                 )
         return self
 
 
 class SubnetPool(Frozen):
-    """Where the subnets of services come from."""
+    """A pool of subnets for services."""
 
     block: IPv4Network | IPv6Network
     prefix: Annotated[int, Field(ge=8, le=127, strict=True)]
@@ -167,7 +167,7 @@ class Al2sSettings(Frozen):
 
 
 class ServiceSettings(Frozen):
-    """How network services are made."""
+    """Settings of network services: subnet pools and controllers."""
 
     subnets: dict[Literal["FABNetv4", "FABNetv6", "FABNetv6Ext"], SubnetPool] = {}
     """Where subnets of services without a gateway come from, by type."""

@@ -1,8 +1,8 @@
-"""Who asked for what, and what came of it: lines of a file below ``state_dir``.
+"""The audit trail: who asked for what, and what came of it, as lines of a file below ``state_dir``.
 
 An operation has a line when it begins and another one, which has all of the first, when it ends. So an
-operation whose process was killed is there, too. What only reads (plan, probe) is not. Sliver documents,
-and the data of actions, may hold secrets: no line has any of them.
+operation whose process was killed is there, too. An operation that only reads (plan, probe) is not.
+Sliver documents, and the data of actions, may hold secrets: no line contains any of them.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What is under way, so that the next process can finish or undo what a killed one began.
+"""The journal of operations under way, so that a process can finish or undo those of a killed one.
 
 Each sliver with an operation under way has one file, ``<state_dir>/journal/<sliver>.json``: the
-latest operation that was begun and has not ended. It holds the sliver as it was asked for, never a
+latest operation that was begun and has not ended. It holds the sliver as requested, never a
 credential or a connection. The directory has mode 0700 and its files 0600. A file is replaced in one
 step and synced to the disk, so that it survives a crash of the machine, too. See docs/decisions/0036.
 
@@ -51,7 +51,7 @@ class Unfinished(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the journal knows when an operation begins."""
+    """The journal's information about a sliver when an operation begins."""
 
     resumed: bool
     """Whether an earlier operation on the sliver has not ended."""
@@ -151,7 +151,7 @@ class Journal:
         return tuple(entry for entry in found if entry != self._ended.get(entry.sliver["id"]))
 
     def foreign(self) -> tuple[Path, ...]:
-        """Return what is in the directory and is no entry: damaged, or of another version.
+        """Return what is in the directory and is not a valid entry: damaged, or of another version.
 
         :raises DriverError: if the journal cannot be read.
         """
@@ -189,7 +189,9 @@ class Journal:
         if path.exists():
             aside = path.with_name(f"{sliver_id}.unreadable-{time.time_ns()}")
             path.rename(aside)
-            log.warning("%s is no entry of the journal; it was renamed to %s", path, aside.name)
+            log.warning(
+                "%s is not a valid entry of the journal; it was renamed to %s", path, aside.name
+            )
         # glob() would compile a pattern for each sliver, and keep it.
         names = {path.name for path in self._path.iterdir()}
         begin = f"{sliver_id}.unreadable-"

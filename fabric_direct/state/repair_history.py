@@ -1,4 +1,4 @@
-"""What watchers did: lines of a file below ``state_dir``."""
+"""The history of watchers' repairs: lines of a file below ``state_dir``."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ from fabric_direct.state.line_file import LineFile
 
 
 class RepairResult(StrEnum):
-    """What a watcher did, or noticed."""
+    """The result of a repair, or the loss or return of contact with a host or cloud."""
 
     REPAIRED = "repaired"
     REPORTED = "reported"

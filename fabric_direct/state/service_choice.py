@@ -26,7 +26,7 @@ class ServiceClaim:
 
     @property
     def place(self) -> str:
-        """How the keys end that it may clash with: of thousands, few are parsed."""
+        """Return the suffix of the keys that it may clash with, so that few of thousands are parsed."""
         return self.key[self.key.index(" on ") :] if self.kind == "VLAN" else ""
 
     @property

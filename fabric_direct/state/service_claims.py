@@ -1,8 +1,8 @@
-"""What network services hold: VLANs of ports, subnets, addresses; and the choice of free ones.
+"""Claims of network services on VLANs of ports, subnets and addresses, and the choice of free ones.
 
-SQLite keeps it in ``<state_dir>/pools.sqlite``, beside the address pools. Its constraint refuses to give
-a thing twice, whichever threads and processes ask. A claim is made before anything else of the service,
-and released after its absence was seen.
+SQLite keeps them in ``<state_dir>/pools.sqlite``, beside the address pools. Its constraint refuses to
+claim a thing twice, whichever threads and processes ask. A claim is made before anything else of the
+service, and released after the service was seen to be absent.
 """
 
 import sqlite3

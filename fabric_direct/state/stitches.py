@@ -1,8 +1,8 @@
-"""What is stitched to what: the memory of a site, by which the other end of a stitch is found.
+"""The stitches of a site, recorded so that the other end of a stitch can be found.
 
-SQLite keeps it in ``<state_dir>/pools.sqlite``. A row is written before the sliver that names the other
-one is made, and removed when it is gone. What a stitch is comes from the stamps of both ends; this says
-only who asks for it.
+SQLite keeps them in ``<state_dir>/pools.sqlite``. A row is written before the sliver that names the
+other one is made, and removed when that sliver is gone. The properties of a stitch come from the stamps
+of both ends; a row says only which sliver asks for it.
 """
 
 import sqlite3

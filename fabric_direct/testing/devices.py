@@ -1,4 +1,4 @@
-"""What a device driver must do."""
+"""Contract tests for a device driver."""
 
 from collections.abc import Iterator
 from dataclasses import replace

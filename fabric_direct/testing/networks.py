@@ -1,4 +1,4 @@
-"""What a network driver must do."""
+"""Contract tests for a network driver."""
 
 from collections.abc import Iterator
 from itertools import islice

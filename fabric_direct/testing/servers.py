@@ -1,4 +1,4 @@
-"""What a compute driver must do."""
+"""Contract tests for a compute driver."""
 
 from collections.abc import Iterator
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What a driver of network services must do."""
+"""Contract tests for a driver of network services."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the suites have in common."""
+"""Fixtures that the suites have in common."""
 
 import secrets
 

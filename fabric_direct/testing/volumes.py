@@ -1,4 +1,4 @@
-"""What a volume driver must do."""
+"""Contract tests for a volume driver."""
 
 from collections.abc import Iterator
 

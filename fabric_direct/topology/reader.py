@@ -1,4 +1,4 @@
-"""What a picture is read from."""
+"""The interface through which pictures read a site."""
 
 from collections.abc import Collection
 from concurrent.futures import Future

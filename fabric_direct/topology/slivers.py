@@ -78,8 +78,8 @@ class _Found:
 
     @property
     def doubt(self) -> str:
-        """What is said of a sliver that was not found and may be there."""
-        return f"not found; there is no answer from {', '.join(self.silent)}"
+        """Return the message about a sliver that was not found and may exist."""
+        return f"not found; no answer from {', '.join(self.silent)}"
 
     def is_service(self, sliver: str) -> bool:
         return any(each.ref.id == sliver for each in self.services.found)

@@ -1,4 +1,4 @@
-"""What pictures show of a host, of slivers and of a site, as values: nothing of how it is drawn."""
+"""Values that pictures show of a host, of slivers and of a site, without how they are drawn."""
 
 from typing import Annotated, Literal
 
@@ -43,7 +43,7 @@ class NumaBuses(Frozen):
 
 
 class Belonging(Frozen):
-    """Who has which functions of a host."""
+    """The functions of a host that belong to one owner."""
 
     owner: str
     """A sliver, or a domain that is not ours."""
@@ -73,7 +73,7 @@ class HostTopology(Frozen):
 
 
 class Join(Frozen):
-    """Where a NIC meets a network."""
+    """The point where a NIC meets a network."""
 
     network: str
     """The network's key."""
@@ -152,7 +152,7 @@ class Vm(Frozen):
 
 
 class ServiceConnection(Frozen):
-    """Where a network service is connected."""
+    """A point at which a network service is connected."""
 
     id: str
     device: str | None = None
@@ -172,7 +172,7 @@ class ServiceConnection(Frozen):
 
 
 class Network(Frozen):
-    """What carries packets between slivers: a network service, or a network of the site."""
+    """A carrier of packets between slivers: a network service, or a network of the site."""
 
     key: str
     """Unique in the picture."""
@@ -224,7 +224,7 @@ class HostSliver(Frozen):
 
 
 class DeviceCount(Frozen):
-    """How many devices of a type a host has that may be passed through."""
+    """The number of a host's devices of one type that may be passed through."""
 
     type: str
     free: int

@@ -1,8 +1,8 @@
-"""Whose a device is, by the stamps of servers: the lost devices, and the servers that lack theirs.
+"""Find the owner of a device from server stamps: lost devices, and the servers that lack theirs.
 
 A hard reboot by Nova rebuilds the domain without its devices, and a person may unplug one. The record on
-the worker and the stamp of the server name the device still: it is that sliver's, with its data, until
-the sliver gives it up. Only what no stamp names is to be cleaned by others.
+the worker and the stamp of the server still name the device: it belongs to that sliver, with its data,
+until the sliver gives it up. Others may clean only devices that no stamp names.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ class Owner:
 
     @property
     def why(self) -> str:
-        """What makes the device its own, a sentence."""
+        """Return why the device belongs to it, as a sentence."""
         return f"the stamp of server {self.server.instance} names it, and no domain has it"
 
 
@@ -180,7 +180,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """What the servers of a site lack, and where that could not be seen."""
+    """The functions that the servers of a site lack, and the hosts where that could not be seen."""
 
     found: tuple[Lack, ...] = ()
     unknown: Mapping[str, Exception] = field(default_factory=dict)

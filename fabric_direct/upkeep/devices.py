@@ -49,7 +49,7 @@ class SiteDevices:
     def _remains(self, sliver: str, deadline: Deadline) -> tuple[str, ...]:
         """Name the servers of a sliver, whether their stamps can be read or not.
 
-        :raises NotOurs: if a domain of its UUID bears no stamp that can be read.
+        :raises NotOurs: if a domain of its UUID has no stamp that can be read.
         """
         return self._on_each(
             lambda host: _servers_of(self._drivers_of(host, deadline).compute, sliver)

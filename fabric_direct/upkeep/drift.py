@@ -43,7 +43,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class SiteDrift:
-    """What differs at a site."""
+    """The slivers of a site that differ from their stamps, and the hosts that could not be read."""
 
     drifts: tuple[Drift, ...]
     """The slivers that differ, by id."""
@@ -81,7 +81,7 @@ def site_drift(site: Site, drivers_of: DriversOf, only: Collection[str] | None =
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What a cloud, or a host without one, has of all slivers."""
+    """The servers, ports and volumes of all slivers in a cloud, or on a host without one."""
 
     servers: tuple[Server, ...]
     ports: Mapping[tuple[str, str], Port]
@@ -115,7 +115,7 @@ def _listings(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found on a host."""
+    """The servers and the differences in devices found on a host."""
 
     there: "tuple[_Found, ...]"
     devices: Mapping[str, tuple[str, ...]]

@@ -13,7 +13,7 @@ _TYPES = {"network": "L2Bridge", "router": "L2Bridge"}
 
 @dataclass(frozen=True, slots=True)
 class SiteService:
-    """A network service that bears the stamp of a sliver."""
+    """A network service that carries the stamp of a sliver."""
 
     ref: SliverRef
     service: Service | None

@@ -50,7 +50,7 @@ Later = Callable[[float, Callable[[], None]], None]
 
 
 class Desk(Protocol):
-    """Who looks and repairs for a watcher: the processor."""
+    """The interface through which a watcher reads and repairs a site; the processor implements it."""
 
     def slivers(self) -> tuple[Server, ...]:
         """Return the servers of the site."""
@@ -109,7 +109,7 @@ def _by_name(servers: Iterable[Server]) -> dict[str, NodeSliver]:
 
 
 class RepairBudget:
-    """How many repairs an hour a subject, and the site, may still have."""
+    """The number of repairs an hour that a subject, and the site, may still have."""
 
     def __init__(self, settings: WatchSettings, clock: Callable[[], float]) -> None:
         self._settings, self._clock = settings, clock
@@ -133,7 +133,7 @@ class RepairBudget:
 
 @dataclass(slots=True)
 class _Case:
-    """What is under way for one sliver."""
+    """The work under way for one sliver."""
 
     heard: float
     cause: str

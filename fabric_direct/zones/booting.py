@@ -1,4 +1,4 @@
-"""How a reservation is placed: accept offers, and select again what a source refuses."""
+"""Place a reservation: accept offers, and select again what a source refuses."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -59,12 +59,12 @@ class _Kind:
 
     @property
     def bound(self) -> bool:
-        """Whether its instances must share a host, or must not."""
+        """Return whether its instances must share a host, or must not."""
         return self.requested.together or self.requested.apart
 
     @property
     def closed(self) -> bool:
-        """Whether no more offers can be selected: a source does not know where the others are."""
+        """Return whether no more offers can be selected: a source does not know where the others are."""
         begun = self.offers or len(self.missing) < self.requested.num_instances
         return self.bound and bool(begun)
 

@@ -215,7 +215,7 @@ def _address(name: str, settings: ChildZone) -> httpx.URL:
     try:
         url = httpx.URL(settings.url)
     except httpx.InvalidURL as error:
-        raise InvalidSite("is no address", why=str(error), **said) from error
+        raise InvalidSite("is not an address", why=str(error), **said) from error
     if settings.token_file and url.scheme == "http" and not is_loopback(url.host):
         what = "the token would be sent unencrypted over the network"
         raise InvalidSite(what, remedy="use https", **said)

@@ -1,4 +1,4 @@
-"""Where the offers of a zone come from: its own hosts or a child zone."""
+"""Sources of a zone's offers: its own hosts or a child zone."""
 
 from typing import Protocol
 

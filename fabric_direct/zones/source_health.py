@@ -1,4 +1,4 @@
-"""What each source of a zone last reported, polled in the background."""
+"""The capabilities that each source of a zone last reported, polled in the background."""
 
 import asyncio
 import time
@@ -47,7 +47,7 @@ class SourceHealth:
 
     @property
     def healthy(self) -> bool:
-        """Whether the source answered recently, or has not been queried yet."""
+        """Return whether the source answered recently, or has not been queried yet."""
         if self._heard is None:
             return not self._why
         return self._missed < _MISSED_REFRESHES

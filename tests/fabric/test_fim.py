@@ -180,7 +180,7 @@ def test_a_bad_key_is_told_by_its_number_and_not_shown(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     read(site, vm(), keys=f"{KEY},-----BEGIN PRIVATE KEY-----")
-    assert "properties[user.ssh.key][1] is no public SSH key" in caplog.text
+    assert "properties[user.ssh.key][1] is not a public SSH key" in caplog.text
     assert "PRIVATE" not in caplog.text
 
 

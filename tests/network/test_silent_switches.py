@@ -142,4 +142,4 @@ def test_the_doctor_names_them_and_finds_in_the_others_what_services_need(site: 
         "switch silent": Verdict.FAIL,
         "switch off": Verdict.FAIL,
     }
-    assert all("gave no answer" in said for _, said in verdicts.values())
+    assert all("did not answer" in said for _, said in verdicts.values())

@@ -269,7 +269,7 @@ class TestAProbe:
 
         assert differences(processor, living) == (
             "there is no such server",
-            "domain sliver-1-node bears its stamp, but has another UUID",
+            "domain sliver-1-node carries its stamp, but has another UUID",
         )
 
 

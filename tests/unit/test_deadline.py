@@ -45,7 +45,7 @@ def test_a_timeout_that_the_call_itself_raises_is_not_taken_for_ours() -> None:
 
 
 def test_a_call_that_hangs_is_given_up(never: threading.Event) -> None:
-    with pytest.raises(TimedOut, match="waiting gave no answer"):
+    with pytest.raises(TimedOut, match="waiting did not answer"):
         call_within(0.05, "waiting", never.wait)
 
 

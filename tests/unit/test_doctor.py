@@ -210,7 +210,7 @@ class TestNetworks:
 
     def test_a_link_that_is_no_bridge_fails(self, tmp_path: Path) -> None:
         (tmp_path / "sys/class/net/br0").mkdir(parents=True)
-        assert machine.check_bridge("red", "br0", tmp_path).found == "br0 is no bridge"
+        assert machine.check_bridge("red", "br0", tmp_path).found == "br0 is not a bridge"
 
     def test_a_vlan_network_needs_its_uplink_and_802_1q(self, tmp_path: Path) -> None:
         uplink, vlan, dnsmasq = machine.check_networks({"red": self.VLAN}, tmp_path)
@@ -308,7 +308,7 @@ class TestFiles:
         found = files.check_journal(fake_site)
         assert found.verdict is Verdict.WARN
         assert found.found.startswith("create of vm1 since ")
-        assert f"{damaged} is no entry" in found.found
+        assert f"{damaged} is not a valid entry" in found.found
         assert "fabric-direct recover" in found.remedy
         assert "delete a file" in found.remedy
 

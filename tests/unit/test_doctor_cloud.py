@@ -128,7 +128,7 @@ class TestExamination:
         mocker.patch("fabric_direct.doctor.cloud.check_login", side_effect=_never)
         found = list(examine_cloud(site))
         assert (found[-1].subject, found[-1].verdict) == ("login", Verdict.FAIL)
-        assert "gave no answer" in found[-1].found
+        assert "did not answer" in found[-1].found
 
     def test_each_image_and_the_hosts_of_the_site_are_looked_for(
         self, api: OpenStackApi, mocker: MockerFixture
@@ -241,7 +241,7 @@ class TestRights:
         api.roles = ["member"]
         found = cloud_contents.check_rights(connection, api.site())
         assert found.verdict is Verdict.INFO
-        assert "fabric (member) is no administrator: cannot pin a worker" in found.found
+        assert "fabric (member) is not an administrator: cannot pin a worker" in found.found
         assert "provider networks" in found.found
         assert "domain" in found.found
 

@@ -194,14 +194,14 @@ class TestOneThatIsSilent:
         verdict, found = said(make_site())
 
         assert verdict is Verdict.FAIL
-        assert found.startswith("the database of sw1 gave no answer")
+        assert found.startswith("the database of sw1 did not answer")
 
     def test_is_told_with_its_daemon(
         self, make_site: Callable[..., Site], switch: OpenVSwitch, tmp_path: Path
     ) -> None:
         (tmp_path / "ovs-vswitchd.pid").unlink()
 
-        assert said(make_site())[1].startswith("the daemon of sw1 gave no answer")
+        assert said(make_site())[1].startswith("the daemon of sw1 did not answer")
 
 
 @pytest.mark.usefixtures("switch")

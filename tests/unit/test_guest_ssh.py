@@ -413,7 +413,7 @@ def test_an_unpinned_address_is_gone_and_unpinning_it_again_succeeds(bare: Site)
     "key", ["", "ssh-ed25519", "ssh-ed25519 !!!!", f"x\n192.0.2.9 {KEY}", "ssh-nonsense AAAA"]
 )
 def test_what_is_no_public_key_is_not_pinned(bare: Site, key: str) -> None:
-    with pytest.raises(Refused, match="no public key"):
+    with pytest.raises(Refused, match="not a public key"):
         pin(bare, "192.0.2.7", key)
 
     assert not known_hosts(bare).exists()

@@ -200,8 +200,8 @@ class TestADeviceThatItsServerHasLost:
 
             found = device(processor)
 
-            assert "is not known: compute.servers gave no answer" in found.why
-            with pytest.raises(Unreachable, match="gave no answer"):
+            assert "is not known: compute.servers did not answer" in found.why
+            with pytest.raises(Unreachable, match="did not answer"):
                 processor.release("w1", GPU)
             w2.mend()
 

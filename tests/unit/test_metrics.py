@@ -204,7 +204,7 @@ class TestCalls:
         self, reading: tuple[str, ...], collected: Collected
     ) -> None:
         deadline = Deadline.within(60)
-        with pytest.raises(Exception, match="gave no answer"):
+        with pytest.raises(Exception, match="did not answer"):
             bounded(Slow(), "compute", deadline, 0.001, reading=reading).hang()
 
         assert collected.values("call.given_up") == {("compute.hang",): 1}

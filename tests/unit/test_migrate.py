@@ -612,7 +612,7 @@ class TestTheNso:
             ("url= username=am", "url", "has no value"),
             ("url='{{ x }}' username=am", "url", "Jinja2"),
             ("url=nso username=am", "url", "must be http"),
-            ("url=https://[::1 username=am", "url", "is no address"),
+            ("url=https://[::1 username=am", "url", "is not an address"),
             ("url=https://nso/restconf username=am", "url", "does not end with /jsonrpc"),
             ("url=https://nso/jsonrpc", "username", "is not set"),
             ("url=https://nso/jsonrpc username='a b'", "services.nso", "would be refused"),

@@ -322,7 +322,7 @@ def test_all_hosts_are_read_at_once(make_site: MakeSite, monkeypatch: Any) -> No
 
 
 @pytest.mark.parametrize("method", ["compute.inventory", "device.inventory"])
-@pytest.mark.parametrize(("kind", "why"), [("fail", "told to"), ("hang", "no answer")])
+@pytest.mark.parametrize(("kind", "why"), [("fail", "told to"), ("hang", "did not answer")])
 def test_a_host_that_does_not_answer_is_left_out_and_named(
     make_site: MakeSite, method: str, kind: Any, why: str
 ) -> None:

@@ -277,7 +277,7 @@ class TestAServicesInterfaceTakesWhatAComponentHas:
         where, message = refused(processor.create(net(attached())).result())
 
         assert where == "interfaces[0].attach.component"
-        assert "network red is no switch" in message
+        assert "network red is neither a switch" in message
 
     def test_two_interfaces_cannot_take_the_same(self, processor: HandlerProcessor) -> None:
         done(processor.create(vm(vnic())).result())

@@ -149,5 +149,5 @@ def test_what_another_nic_has_is_refused(driver: LibvirtNetwork) -> None:
 def test_a_name_that_no_tap_can_have_is_refused_in_site_yaml(name: str) -> None:
     values = {"site": "T", "switches": {"sw1": {"ports": {name: {"tap": True}}}}}
 
-    with pytest.raises(ValueError, match="is no name for a tap"):
+    with pytest.raises(ValueError, match="is not a name for a tap"):
         Site.model_validate(values)

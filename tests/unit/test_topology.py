@@ -211,7 +211,7 @@ class TestAHost:
         with skipping_faults():
             found = host_topology(processor, "w1")
 
-        assert "gave no answer" in found.silent
+        assert "did not answer" in found.silent
         assert found.nodes == ()
 
     def test_that_is_unknown_is_not_found(self, processor: HandlerProcessor) -> None:
@@ -308,7 +308,7 @@ class TestAVm:
 
         assert [*found.silent] == ["w2"]
         assert vm_of(found, "left").state == "running"
-        assert vm_of(found, "right").notes == ("not found; there is no answer from w2",)
+        assert vm_of(found, "right").notes == ("not found; no answer from w2",)
 
 
 class TestAService:
@@ -402,7 +402,7 @@ class TestASite:
         with skipping_faults():
             first, second = site_topology(living).hosts
 
-        assert "gave no answer" in second.silent
+        assert "did not answer" in second.silent
         assert second.slivers == ()
         assert [sliver.id for sliver in first.slivers] == ["left"]
 

@@ -71,7 +71,7 @@ class TestWhatIsRefused:
             (["-o", "out.png"], 2, "out.png must end in .svg, or be - for stdout"),
             (["-o", "/nowhere/out.svg"], 2, "/nowhere/out.svg cannot be written: No such file"),
             (["--json", "-o", "out.svg"], 2, "-o writes a picture: leave it out, or the format"),
-            (["localhost", "vm1"], 2, "localhost is a host: each host has a picture of its own"),
+            (["localhost", "vm1"], 2, "localhost is a host: each host has its own picture"),
             (
                 ["nobody"],
                 1,

@@ -455,5 +455,5 @@ class TestTls:
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://a:x", "http://a b\x01"])
 def test_a_url_that_names_no_address_is_refused(url: str) -> None:
-    with pytest.raises(InvalidSite, match="url: is no address"):
+    with pytest.raises(InvalidSite, match="url: is not an address"):
         ChildSource("a", ChildZone(url=url))

@@ -1,18 +1,20 @@
-"""What every driver promises; who calls one needs to read nothing else.
+"""The contract of every driver; authors of code that calls drivers need to read nothing else.
 
-Each file holds one subject: its values, and protocols of a few methods that steps and handlers ask for.
-``ComputeDriver``, ``DeviceDriver`` and ``GuestDriver`` compose these; entry points provide the whole.
+Each file covers one subject: its values, and protocols with the few methods that steps and handlers use.
+``ComputeDriver``, ``DeviceDriver`` and ``GuestDriver`` combine these protocols; entry points provide
+whole drivers.
 
-A driver is made by ``(site, host) -> driver``, by a class as a rule. If it takes settings, that has a
-pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)`` returns them.
+A callable ``(site, host) -> driver``, usually a class, makes a driver. If the driver takes settings, the
+callable has a pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)``
+returns the settings.
 
 A driver instance serves one host (or one cloud), is shared by many threads, opens its connections at
 first use and keeps none across a fork. All methods guarantee:
 
-* Making is idempotent: a create, attach or set that finds the wanted thing, stamped for the same sliver
-  and component, returns it.
-* Removing is idempotent: a delete or detach of what is not there succeeds.
-* Only what bears our stamp is changed or removed (:class:`~fabric_direct.errors.NotOurs`).
+* Creation is idempotent: a create, attach or set that finds the wanted resource, stamped for the same
+  sliver and component, returns it.
+* Removal is idempotent: a delete or detach of a resource that does not exist succeeds.
+* Only resources with our stamp are changed or removed (:class:`~fabric_direct.errors.NotOurs`).
 * When a call returns, the change is in effect, as far as the API can tell.
 * Errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``.
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.

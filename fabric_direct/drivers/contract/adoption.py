@@ -1,6 +1,6 @@
-"""What others made in a cloud, as found, and the driver that puts our stamp on it.
+"""Resources that others made in a cloud, as found, and the driver that puts our stamp on them.
 
-A stamp is the only thing that an adoption writes: what is stamped goes on as it is.
+An adoption writes stamps only: the stamped resources stay as they are.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fabric_direct.model import Stamp
 
 
 class Adopted(StrEnum):
-    """How far the adoption of something is."""
+    """The progress of the adoption of a resource."""
 
     NO = "no"
     UNFINISHED = "unfinished"

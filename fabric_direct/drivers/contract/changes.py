@@ -1,4 +1,4 @@
-"""What a driver tells of while others, or the substrate itself, change what it serves."""
+"""Reports by a driver of changes that others, or the substrate itself, make to what it serves."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Hearing:
 
     @property
     def over(self) -> bool:
-        """Whether it was ended."""
+        """Return whether it was ended."""
         return self._over.is_set()
 
     def end(self, error: Exception | None = None) -> None:

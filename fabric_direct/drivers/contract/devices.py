@@ -46,7 +46,7 @@ class PluggedDevice:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedFunction:
-    """How a function is known that others plugged in, without an alias of ours."""
+    """The identification of a PCI function that others plugged in, without an alias of ours."""
 
     alias: str
     """The alias that it would have."""
@@ -56,7 +56,7 @@ class AdoptedFunction:
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """What a sliver should have of a host's devices."""
+    """The devices of a host that a sliver should have."""
 
     tenant: Tenant
     domain: str | None
@@ -193,7 +193,7 @@ class DeviceAdoption(Protocol):
         """Raise unless the sliver may adopt the device; return whether the domain has all of it.
 
         :raises InvalidSliver: if an address is not on the host, or not in the allow-list.
-        :raises NotOurs: if the device bears the stamp, or has the record, of another sliver.
+        :raises NotOurs: if the device carries the stamp, or has the record, of another sliver.
         :raises DeviceClaimed: if another domain has it.
         :raises DeviceInUse: if no domain has it, and the host uses it.
         :raises DeviceUnclean: if it is quarantined.

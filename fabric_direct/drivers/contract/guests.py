@@ -18,7 +18,7 @@ class GuestInterface:
 
 @dataclass(frozen=True, slots=True)
 class GuestAddress:
-    """How a guest is reached."""
+    """The instance, user and IP addresses by which a guest is reached."""
 
     sliver: str
     instance: str

@@ -31,7 +31,7 @@ class HostNode:
 
 @dataclass(frozen=True, slots=True)
 class HostInventory:
-    """What a host has for servers, and what its servers use of it, whoever made them."""
+    """The resources that a host has for servers, and those that its servers use, whoever made them."""
 
     host: str
     cores: int

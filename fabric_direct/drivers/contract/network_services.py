@@ -31,7 +31,7 @@ class Service:
 
 
 class ServiceController(Protocol):
-    """What a driver offers that asks one controller for all services."""
+    """A driver that asks one controller for all services."""
 
     def examine(self) -> tuple[str, ...]:
         """Return what the controller lets this user see, in a few words each.
@@ -53,7 +53,7 @@ class ServiceDriver(StampFinder, Protocol):
         """
 
     def find(self, sliver_id: str) -> Service | None:
-        """Return the service that bears the sliver's stamp if it is complete, or None."""
+        """Return the service that carries the sliver's stamp if it is complete, or None."""
 
     def differences(self, sliver: Any) -> tuple[str, ...]:
         """Return the differences between the service and its sliver, a sentence each.

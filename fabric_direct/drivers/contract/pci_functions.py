@@ -73,5 +73,5 @@ class HostDevice:
 
     @property
     def address(self) -> PciAddress:
-        """Where it is on the host."""
+        """Return its PCI address on the host."""
         return self.function.address

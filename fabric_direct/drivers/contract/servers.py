@@ -84,7 +84,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ImageNeeds:
-    """What servers of an image need of their host, by the image's properties."""
+    """The requirements of an image's servers on their host, from the image's properties."""
 
     architecture: str | None = None
     required_traits: frozenset[str] = frozenset()
@@ -111,7 +111,7 @@ class ServerFinder(Protocol):
     """Finds the servers that bear a stamp of ours."""
 
     def find(self, sliver_id: str) -> Server | None:
-        """Return the server that bears the sliver's stamp, or None."""
+        """Return the server that carries the sliver's stamp, or None."""
 
     def servers(self) -> tuple[Server, ...]:
         """Return all servers that bear a stamp of ours."""

@@ -1,4 +1,4 @@
-"""How a network service differs from its sliver, in sentences."""
+"""Differences between a network service and its sliver, as sentences."""
 
 from collections.abc import Iterator
 

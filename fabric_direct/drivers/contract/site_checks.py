@@ -44,7 +44,7 @@ def known_tap(
     taps = [name for name, port in site.switches[switch].ports.items() if port.tap]
     if interface.port not in {None, *taps}:
         why = f"taps of {switch}: {', '.join(taps) or 'none'}"
-        raise InvalidSliver("is no port for a tap", field="interface.port", why=why)
+        raise InvalidSliver("is not a port for a tap", field="interface.port", why=why)
     if interface.port in taken:
         raise Conflict(f"{interface.port} of {switch} is taken", field="interface.port")
     free = [interface.port] if interface.port else [tap for tap in taps if tap not in connected]

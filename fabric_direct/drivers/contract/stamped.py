@@ -1,4 +1,4 @@
-"""What bears the site's stamp, found without knowing whose it is."""
+"""Resources with the site's stamp, found without knowing which slivers own them."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +9,7 @@ QUARANTINED = "quarantined device"
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A thing of the substrate that bears the site's stamp."""
+    """A thing of the substrate that carries the site's stamp."""
 
     sliver: str
     """Whose it is; empty if it does not say so in a form that can be read."""
@@ -23,10 +23,10 @@ class Stamped:
 
 
 class StampFinder(Protocol):
-    """Finds everything that bears the site's stamp."""
+    """Finds everything that carries the site's stamp."""
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return everything that the driver makes and that bears the site's stamp, of every sliver.
+        """Return everything that the driver makes and that carries the site's stamp, of every sliver.
 
         What another site stamped is left out. The list is whole: where the API does not give all of it,
         an error is raised.

@@ -1,4 +1,4 @@
-"""What all drivers of switches refuse, whatever makes their segments."""
+"""Checks by which all drivers of switches refuse a service, whatever makes their segments."""
 
 from collections.abc import Collection
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SwitchAnswers(Generic[T]):
-    """What switches said of a service."""
+    """The answers of switches about a service."""
 
     sliver_id: str
     there: Mapping[str, T]
@@ -33,7 +33,7 @@ class SwitchAnswers(Generic[T]):
     named: frozenset[str]
     """Where the service is, as far as anything says so."""
     silent: Mapping[str, FabricDirectError]
-    """Those that gave no answer."""
+    """Those that did not answer."""
 
     def sure(self) -> Mapping[str, T]:
         """Return what the switches have that answered; name those that did not.
@@ -50,7 +50,7 @@ class SwitchAnswers(Generic[T]):
         """Name what is left of the service, with its switch.
 
         :param names: returns what a switch has of it.
-        :raises Unreachable: if it may be on a switch that gave no answer.
+        :raises Unreachable: if it may be on a switch that did not answer.
         """
         found = ((device, names(device, there)) for device, there in self.sure().items())
         left = tuple(f"{name} on {device}" for device, its in found for name in its)
@@ -61,7 +61,7 @@ class SwitchAnswers(Generic[T]):
         """Remove the service from every switch that answers, whatever fails on another one.
 
         :param remove: removes what a switch has of it.
-        :raises Unreachable: if it may be on a switch that gave no answer.
+        :raises Unreachable: if it may be on a switch that did not answer.
         """
         failed = [self._failure(remove, device, there) for device, there in self.there.items()]
         for error in filter(None, failed):

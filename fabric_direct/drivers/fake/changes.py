@@ -8,7 +8,7 @@ from fabric_direct.errors import FabricDirectError
 
 
 class Listeners:
-    """Who listens to the drivers of one host."""
+    """Listeners to the drivers of one host."""
 
     def __init__(self) -> None:
         self._there: dict[int, tuple[Tell, Hearing]] = {}

@@ -39,7 +39,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS hosts (name TEXT PRIMARY KEY, state TEXT NO
 
 
 class _State(BaseModel):
-    """What is kept of a host: the fields of its substrate by their names."""
+    """The stored state of a host: the fields of its substrate, by name."""
 
     model_config = ConfigDict(
         extra="forbid",

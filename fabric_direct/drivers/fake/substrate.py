@@ -180,10 +180,10 @@ def _equipped(site: Site, host: str) -> Substrate:
 
 
 class Fake:
-    """What all fake drivers have in common: a substrate, and a kind that names their methods.
+    """The base of all fake drivers: a substrate, and a kind that names their methods.
 
     Each public method of a driver is a call of its substrate, ``<kind>.<method>``: it is counted, may be
-    slow, and has the faults that were asked for.
+    slow, and has the faults that a test injects.
     """
 
     kind = ""

@@ -1,6 +1,6 @@
-"""What passes between a service and the outside: nftables in its namespace, as JSON.
+"""Filter packets between a service and the outside: nftables in its namespace, as JSON.
 
-All rules of the namespace are replaced in one transaction. Its own packets are not filtered.
+All rules of the namespace are replaced in one transaction. The namespace's own packets are not filtered.
 """
 
 import json

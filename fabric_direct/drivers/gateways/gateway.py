@@ -1,9 +1,9 @@
-"""What a service with a gateway is on one device: a network namespace, by names that follow from both.
+"""Layout of a service with a gateway on one device: a network namespace, with names derived from both.
 
-Each subnet is a port of a bridge of the service, which the switch's driver makes, moved into the
-namespace. A veth pair leads from there to the site's router, which has a route to the service through
-it. Both ends have the same link-local addresses for all services, so none are spent between them; when
-the namespace goes, the pair and the route go with it.
+For each subnet, a port of a bridge of the service, which the switch's driver makes, is moved into the
+namespace. A veth pair connects the namespace to the site's router, which has a route to the service
+through it. Both ends have the same link-local addresses for all services, so the pairs use up no
+addresses; when the namespace is deleted, the pair and the route are deleted with it.
 """
 
 from collections.abc import Iterable, Iterator

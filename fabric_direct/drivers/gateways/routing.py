@@ -42,7 +42,7 @@ class NamespaceRouting:
     def there(self, name: str, stamp: str) -> bool:
         """Return whether a service has its namespace, complete or not.
 
-        :raises NotOurs: if one of that name bears another stamp.
+        :raises NotOurs: if one of that name carries another stamp.
         """
         if name not in self._host.names():
             return False
@@ -130,7 +130,7 @@ class NamespaceRouting:
     def apply(self, wanted: ServiceNamespace) -> None:
         """Make the namespace what is wanted; what is as wanted is not touched.
 
-        :raises NotOurs: if one of its name bears another stamp, or a link of a name is there.
+        :raises NotOurs: if one of its name carries another stamp, or a link of a name is there.
         """
         if not self.differences(wanted):
             return

@@ -1,5 +1,5 @@
-"""What is read and set inside guests; handlers and steps use it.
+"""Read and set state inside guests, for handlers and steps.
 
-``qemu_agent`` and ``ssh`` are the drivers, ``guest`` one guest through its driver. ``configure`` sets
-addresses in a guest. What a guest reads at its first boot is in :mod:`fabric_direct.drivers.cloudinit`.
+``qemu_agent`` and ``ssh`` are the drivers; ``guest`` is one guest through its driver. ``configure`` sets
+addresses in a guest. :mod:`fabric_direct.drivers.cloudinit` makes the input of a guest's first boot.
 """

@@ -58,7 +58,7 @@ class Relay:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, as far as is known."""
+        """Return whether the relay runs, as far as is known."""
         return not self._ended
 
     def ask(self, function: str, arguments: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Relay:
             self._send(function, frames.pack(request), deadline)
             return self._answered(function, answer, deadline)
         except TimeoutError as error:
-            raise TimedOut(f"{function} gave no answer in time", where=self._where) from error
+            raise TimedOut(f"{function} did not answer in time", where=self._where) from error
         finally:
             self._waiting.pop(number, None)
 

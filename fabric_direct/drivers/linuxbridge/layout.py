@@ -1,12 +1,12 @@
-"""What a service is on one switch: links, by names that follow from site and sliver.
+"""Layout of a service on one switch: links, with names derived from site and sliver.
 
-Each port in use has a bridge of its own, and each service one on each of its devices. A veth pair joins
-both: on the port's side it is an access port of the VLAN. So a VLAN means something on its port alone,
-and two ports of one service may have different ones. Both bridges filter VLANs, and have none
-themselves: no frame reaches the host.
+Each port in use has its own bridge, and each service has one on each of its devices. A veth pair joins
+the two bridges: on the port's side it is an access port of the VLAN. A VLAN is therefore local to its
+port, and two ports of one service may have different VLANs. Both bridges filter VLANs, and are members
+of none themselves: no frame reaches the host.
 
-The gateway of a service is an end of another pair, whose first end is in the service's bridge. Both are
-made together, and the other one is moved into the service's namespace.
+The gateway of a service is the second end of another pair, whose first end is in the service's bridge.
+Both ends are made together, and the second one is moved into the service's namespace.
 """
 
 import json
@@ -124,7 +124,7 @@ def belongs(link: BridgeLink, alias: str) -> bool:
 
 
 def ports_of(bridge: str | None, links: Iterable[BridgeLink]) -> list[BridgeLink]:
-    """Return the ports of the switch that are in a bridge of ours: all that bears no stamp."""
+    """Return the ports of the switch that are in a bridge of ours: all that has no stamp."""
     inside = (link for link in links if bridge and link.bridge == bridge)
     return [link for link in inside if not link.alias.startswith(f"{OURS} ")]
 

@@ -87,7 +87,9 @@ class LinuxBridgeService:
             raise InvalidSliver(error.what, field=field, where=interface.device or "") from error
         if found:
             why = f"the host has {', '.join(found)} there"
-            raise InvalidSliver(f"{interface.where} is no port of a switch", field=field, why=why)
+            raise InvalidSliver(
+                f"{interface.where} is not a port of a switch", field=field, why=why
+            )
 
     def _refuse_long(self, sliver: NetworkService) -> None:
         for device in sliver.devices():
@@ -213,7 +215,7 @@ class LinuxBridgeService:
         return tuple(f"{name} is there and not asked for" for name in left)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything that bears the sliver's stamp."""
+        """Name everything that carries the sliver's stamp."""
 
         def left(device: str, links: Links) -> tuple[str, ...]:
             own = (f"link {link.name}" for link in self._of(links, sliver_id))
@@ -319,7 +321,7 @@ class LinuxBridgeService:
             yield it
 
     def remove(self, sliver_id: str) -> None:
-        """Remove all that bears the sliver's stamp, from every switch that answers.
+        """Remove all that carries the sliver's stamp, from every switch that answers.
 
         :raises Unreachable: if one does not that it may be on; the others have nothing left then.
         """
@@ -378,7 +380,7 @@ def _refuse_fields(where: str, interface: ServiceInterface) -> None:
         why = "the bridges have frames without a tag in it"
         raise InvalidSliver(f"{interface.vlan} cannot be used", field=f"{where}.vlan", why=why)
     if len(str(interface.port)) > _NAME or "/" in str(interface.port):
-        raise InvalidSliver("is no name of a link", field=f"{where}.port")
+        raise InvalidSliver("is not the name of a link", field=f"{where}.port")
     _refuse_burst(where, interface)
 
 

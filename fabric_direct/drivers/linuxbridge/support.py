@@ -1,4 +1,4 @@
-"""What a host's kernel can do, by trying it in a network namespace that ends with the trial."""
+"""Try the features of a host's kernel, in a network namespace that ends with the trial."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -23,7 +23,7 @@ _REFUSALS = "not supported", "nknown", "not found", "disabled", "not enabled"
 
 
 class Need(Enum):
-    """What services may need besides segments."""
+    """The features that services may need besides segments."""
 
     TUNNELS = auto()
     MIRRORS = auto()

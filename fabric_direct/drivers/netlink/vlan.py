@@ -1,6 +1,6 @@
 """Links of a host that networks are built on: its bridges, and VLAN interfaces of ours.
 
-A VLAN interface of ours bears its owner in its alias (IFLA_IFALIAS): the stamp that it is found and
+A VLAN interface of ours carries its owner in its alias (IFLA_IFALIAS): the stamp that it is found and
 deleted by. The kernel takes no alias with a new link, so it is made under a name that follows from the
 stamp, and gets its alias and final name in one message: whenever a call is interrupted, it is known
 as ours. Every function takes the name of a network namespace (the host's own if absent) and the host
@@ -79,13 +79,13 @@ def vlan_attached(port: VlanPort, netns: str | None = None, host: HostDriver | N
 
 
 def remove_vlans(stamp: str, netns: str | None = None, host: HostDriver | None = None) -> None:
-    """Delete every VLAN interface that bears the stamp, or was being made for it."""
+    """Delete every VLAN interface that carries the stamp, or was being made for it."""
     with session("delete the VLAN interfaces", stamp, netns, host) as ip:
         _remove(ip, _stamped(ip, stamp))
 
 
 def vlans(stamp: str, netns: str | None = None, host: HostDriver | None = None) -> tuple[str, ...]:
-    """Name every VLAN interface that bears the stamp, or is being made for it."""
+    """Name every VLAN interface that carries the stamp, or is being made for it."""
     with session("list the VLAN interfaces", stamp, netns, host) as ip:
         return tuple(m.get("ifname") for m in _stamped(ip, stamp))
 

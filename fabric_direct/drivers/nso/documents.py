@@ -110,7 +110,7 @@ def _type_and_id(port: str, field: str) -> Document:
     found = _PORT.fullmatch(port)
     if found is None:
         why = "NSO's are like HundredGigE0/0/0/5, or digits and slashes alone"
-        raise InvalidSliver(f"{port} is no port of NSO", field=field, why=why)
+        raise InvalidSliver(f"{port} is not a port of NSO", field=field, why=why)
     return {"type": found[1] or _NO_LETTERS, "id": found[2]}
 
 

@@ -54,7 +54,7 @@ _Change = tuple[str, str, Document]
 class NsoService:
     """A :class:`~fabric_direct.drivers.contract.ServiceDriver` by NSO's RESTCONF.
 
-    A service bears its sliver's id in its name, as those of fabric_am do. It is made by one transaction
+    A service has its sliver's id in its name, as those of fabric_am do. It is made by one transaction
     with its identifiers, and changed by another.
     """
 
@@ -273,7 +273,7 @@ class NsoService:
     # --- what is there
 
     def _there(self, sliver_id: str) -> list[_Place]:
-        """Return what bears the sliver's id; identifiers last, as what needs them goes first."""
+        """Return what carries the sliver's id; identifiers last, as what needs them goes first."""
         return [place for place in self._named() if sliver_of(place[1]) == sliver_id]
 
     def _named(self) -> Iterator[_Place]:

@@ -26,7 +26,7 @@ class Rows:
     """Whether it reads only the outer one of two tags (``vlan-limit``)."""
 
     def of(self, site: str, sliver_id: str) -> OvsLayout:
-        """Return what bears a sliver's stamp."""
+        """Return what carries a sliver's stamp."""
         stamp = (site, sliver_id)
         bridges = tuple(row for row in self.bridges.values() if stamp_of(row.ids) == stamp)
         ports = tuple(row for row in self.ports.values() if stamp_of(row.ids) == stamp)
@@ -36,7 +36,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Datapaths:
-    """What a daemon can forward frames by."""
+    """The datapath types that a daemon knows, and those of its bridges."""
 
     types: frozenset[str]
     bridges: Mapping[str, str]
@@ -70,7 +70,7 @@ class SwitchDatabase:
         return Datapaths(types, {b["name"]: b["datapath_type"] or "system" for b in bridges})
 
     def change(self, site: str, sliver_id: str, wanted: OvsLayout) -> None:
-        """Make what bears a sliver's stamp that which is wanted, in one transaction.
+        """Make what carries a sliver's stamp that which is wanted, in one transaction.
 
         It is computed again if the database changes meanwhile. Bridges of ports of which no service is
         left go with it. When it returns, the daemon has done what there is for it to do.
@@ -122,7 +122,7 @@ class SwitchDatabase:
             try:
                 connection.transact(ovsdb.other_than("Open_vSwitch", {"cur_cfg": done}, timeout))
             except Changed as error:
-                what = f"the daemon of {self._device} gave no answer"
+                what = f"the daemon of {self._device} did not answer"
                 raise Unreachable(what, where=self._remote) from error
 
 

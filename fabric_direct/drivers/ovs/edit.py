@@ -94,7 +94,7 @@ class Found:
 
 
 class Edit:
-    """A transaction: what is as wanted is not written, and what bears no stamp of ours not touched."""
+    """A transaction: what is as wanted is not written, and what has no stamp of ours not touched."""
 
     def __init__(self, device: str, datapath: str, found: Found, site: str, sliver_id: str) -> None:
         self._device, self._datapath, self._found = device, datapath, found

@@ -1,11 +1,11 @@
-"""What a service is on one switch: bridges and ports, by names that follow from site and sliver.
+"""Layout of a service on one switch: bridges and ports, with names derived from site and sliver.
 
-Each physical port in use has a bridge of its own, in which it is a trunk, and each service one on each
-of its devices. A patch pair joins both: an access port of the VLAN on the port's side. So a VLAN means
-something on its port alone, and two ports of one service may have different ones.
+Each physical port in use has its own bridge, in which it is a trunk, and each service has one on each of
+its devices. A patch pair joins the two bridges: on the port's side it is an access port of the VLAN. A
+VLAN is therefore local to its port, and two ports of one service may have different VLANs.
 
-A second tag (Q-in-Q) takes a bridge in between: the port's side takes off the outer one
-(``dot1q-tunnel`` of one inner VLAN), the service's side the inner one.
+A second tag (Q-in-Q) needs a bridge in between: the port's side removes the outer tag (``dot1q-tunnel``
+of one inner VLAN), the service's side removes the inner tag.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -127,7 +127,7 @@ def without(wanted: OvsLayout, ports: Collection[str]) -> OvsLayout:
 
 
 def made(found: OvsLayout) -> bool:
-    """Return whether what was found bears the mark."""
+    """Return whether what was found carries the mark."""
     return any(MADE in row.ids for row in found.bridges)
 
 
@@ -137,7 +137,7 @@ def _ids(site: Site, sliver: NetworkService, interface: str = "") -> dict[str, s
 
 
 def service_bridge_row(site: Site, sliver: NetworkService) -> BridgeRow:
-    """Return a service's bridge, which bears its stamp."""
+    """Return a service's bridge, which carries its stamp."""
     stamp = sliver.without_secrets().model_dump_json(exclude_defaults=True)
     kind = {STAMP: stamp, f"{STAMP}-type": sliver.type}
     limited = any(interface.bandwidth for interface in sliver.interfaces)

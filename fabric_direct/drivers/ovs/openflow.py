@@ -25,7 +25,7 @@ _NORMAL = 0xFFFFFFFA
 
 @dataclass(frozen=True, slots=True)
 class FlowEntry:
-    """What happens to frames of a priority, as the protocol writes it."""
+    """A flow entry: its priority, and its match and instructions as OpenFlow encodes them."""
 
     priority: int
     rule: bytes

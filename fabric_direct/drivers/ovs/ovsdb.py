@@ -107,7 +107,7 @@ class OvsdbConnection(AbstractContextManager["OvsdbConnection"]):
         except OSError as error:
             why = str(error)
             raise Unreachable(
-                f"{self._what} gave no answer", where=self._remote, why=why
+                f"{self._what} did not answer", where=self._remote, why=why
             ) from error
 
 

@@ -175,7 +175,7 @@ class OvsService:
                 yield from not_mirrored(self._switches.daemon(device), there, mirror)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything that bears the sliver's stamp."""
+        """Name everything that carries the sliver's stamp."""
 
         def left(device: str, there: Rows) -> tuple[str, ...]:
             rows = _names(there.of(self._site.site, sliver_id))
@@ -254,7 +254,7 @@ class OvsService:
             switch.unlimit(port.bridge, port.tag or 0)
 
     def remove(self, sliver_id: str) -> None:
-        """Remove all that bears the sliver's stamp, from every switch that answers.
+        """Remove all that carries the sliver's stamp, from every switch that answers.
 
         :raises Unreachable: if one does not that it may be on; the others have nothing left then.
         """

@@ -1,4 +1,4 @@
-"""What an Open vSwitch lacks for services, as it and its host tell; nothing is changed."""
+"""Find what an Open vSwitch lacks for services, as it and its host report; nothing is changed."""
 
 from collections.abc import Iterator
 

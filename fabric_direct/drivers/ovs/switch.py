@@ -1,7 +1,7 @@
-"""What a switch enforces, as told by its daemon: ports of the datapath, flows and meters.
+"""State that a switch enforces, as its daemon reports it: ports of the datapath, flows and meters.
 
-The daemon keeps flows and meters in memory alone: they are gone after its restart, while the rows of
-the database are as before.
+The daemon keeps flows and meters in memory only: a restart loses them, while the rows of the database
+stay the same.
 """
 
 import re
@@ -212,7 +212,7 @@ class OvsSwitch:
         except (NotFound, DriverError) as error:
             if not isinstance(error.__cause__, FileNotFoundError | ConnectionError):
                 raise
-            what, why = f"the daemon of {self._device} gave no answer", str(error.__cause__)
+            what, why = f"the daemon of {self._device} did not answer", str(error.__cause__)
             raise Unreachable(what, where=self._rundir, why=why) from error
 
     def _invalid(self, error: Exception) -> DriverError:

@@ -1,7 +1,8 @@
-"""Whose each switch is, and how far it is: an installation wipes it, so no stamp on it would last.
+"""Records of each switch's sliver and phase: an installation wipes a switch, so no stamp would last.
 
-SQLite keeps it in ``<state_dir>/p4-switches.sqlite``. A record is written before the switch is changed.
-That of a switch that a sliver has had stays, without a sliver, until the next one has it installed anew.
+They are in the SQLite file ``<state_dir>/p4-switches.sqlite``. A record is written before the switch is
+changed. When a sliver gives up its switch, the record stays, without a sliver, until the next sliver has
+the switch installed anew.
 """
 
 import sqlite3
@@ -20,7 +21,7 @@ CREATE TABLE IF NOT EXISTS p4_switch (
 
 
 class Phase(StrEnum):
-    """How far a switch is."""
+    """The phase of the installation of a switch."""
 
     UNCLEAN = "unclean"
     """It has to be installed before somebody gets it."""
@@ -32,7 +33,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwitchRecord:
-    """What is known of a switch."""
+    """The record of a switch: its sliver, its phase and its host key."""
 
     name: str
     sliver: str = ""

@@ -1,4 +1,4 @@
-"""What is done on a switch, by SSH: each a script that can be run again after a kill."""
+"""Actions on a switch over SSH: each is a script that can be run again after a kill."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress

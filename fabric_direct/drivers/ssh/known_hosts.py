@@ -61,7 +61,7 @@ def add_keys(keys: HostKeys, path: Path) -> None:
             "cannot read the known host keys",
             where=str(path),
             why=words,
-            remedy="remove the line that is no host key",
+            remedy="remove the line that is not a host key",
         ) from error
 
 
@@ -76,7 +76,9 @@ def pin(site: Site, address: str, key: str) -> None:
     """
     line = f"{address} {' '.join(key.split()[:2])}"
     if not _is_entry(line):
-        raise Refused(f"the host key of {address} is no public key", where=str(known_hosts(site)))
+        raise Refused(
+            f"the host key of {address} is not a public key", where=str(known_hosts(site))
+        )
     with _changing(site, address) as lines:
         lines.append(line)
 

@@ -8,7 +8,7 @@
     adopt    see :mod:`.port_adoption`
     delete   unplug and remove ports → networks that nobody uses → nothing is left
 
-Each port bears this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
+Each port carries this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
 when it deletes the server, the port stays, plugged into nothing. While ports are plugged in or moved,
 nobody else changes the servers' slivers: the flow names them as touched.
 

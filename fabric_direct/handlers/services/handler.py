@@ -136,7 +136,7 @@ class NetworkServiceSliverHandler(OneModel):
         """
         raise Unsupported(
             f"{wanted.sliver.id} is a network service: these are not adopted",
-            why="a service of the AM bears its reservation in its name, and is found by it",
+            why="a service of the AM has its reservation in its name, and is found by it",
         )
 
     def exists(self, ref: SliverRef) -> bool:

@@ -27,7 +27,7 @@ from fabric_direct.site.config import Site
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an action works on."""
+    """The server that an action works on, with its site, drivers and guest."""
 
     site: Site
     drivers: HostDrivers
@@ -40,14 +40,14 @@ class Nothing(Frozen):
 
 
 class Reboot(Frozen):
-    """How to restart."""
+    """The options of a reboot."""
 
     hard: bool = False
     """A power cycle, without asking the guest."""
 
 
 class Resize(Frozen):
-    """What size the server shall have."""
+    """The new size of the server."""
 
     capacities: Capacities | None = None
     """As they are if absent."""
@@ -62,7 +62,7 @@ class Resize(Frozen):
 
 
 class ConsoleRequest(Frozen):
-    """How much of the console."""
+    """The amount of console output to return."""
 
     lines: Annotated[int, Field(ge=1, le=100_000)] = 100
     """How many of its last lines."""

@@ -6,7 +6,7 @@
                           → server, as finished → verify → host key
 
 The server comes first and last. Who asks for it in between finds that its adoption is unfinished:
-nothing else is done to the sliver then, so no deletion says that all is gone while a part of it bears no
+nothing else is done to the sliver then, so no deletion says that all is gone while a part of it has no
 stamp.
 """
 
@@ -120,7 +120,7 @@ class PortSteps:
 
 
 def refuse_owned(thing: FoundThing, what: str, owner: str, field: str) -> None:
-    """Raise NotOurs if a thing bears another stamp than the sliver's, or another description."""
+    """Raise NotOurs if a thing carries another stamp than the sliver's, or another description."""
     if thing.owner not in {"", owner}:
         raise NotOurs(
             f"{what} is not the sliver's",
@@ -179,7 +179,7 @@ class ServerAdoption:
         if found.owner not in {"", self._owner}:
             raise NotOurs(
                 f"{found} is adopted or made already",
-                why=f"it bears the stamp of {found.owner}",
+                why=f"it carries the stamp of {found.owner}",
                 remedy="leave it to who stamped it",
             )
         self._refuse_second()

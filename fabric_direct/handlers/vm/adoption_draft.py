@@ -1,7 +1,7 @@
-"""What fabric_am made, as a sliver: all that can be told without the sliver that it was made from.
+"""Draft a sliver for a server that fabric_am made, as far as that works without the original sliver.
 
-The ids of volumes and devices are not there: they are derived from what they are, and may be replaced by
-an adoption with the sliver's own.
+The original ids of volumes and devices are not known: ids are derived from what the volumes and devices
+are, and an adoption may replace them with the sliver's own.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Where what was found is not what was wanted, a sentence for each difference."""
+"""Differences between what was found and what was wanted, a sentence for each."""
 
 from collections.abc import Iterator
 
@@ -135,8 +135,10 @@ def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:
             "otherwise in each direction" if nic.bandwidth == 0 else f"to {nic.bandwidth} Mbit/s"
         )
         yield f"vNIC {vnic.id} is limited {limit}, not {wanted.bandwidth}"
-    if wanted.floating_ip != (nic.floating_ip is not None):
-        yield f"vNIC {vnic.id} has {nic.floating_ip or 'no floating IP'}, which is not as wanted"
+    if wanted.floating_ip and nic.floating_ip is None:
+        yield f"vNIC {vnic.id} has no floating IP"
+    if not wanted.floating_ip and nic.floating_ip is not None:
+        yield f"vNIC {vnic.id} has floating IP {nic.floating_ip}, and none was asked for"
     if wanted.port_security not in {None, nic.port_security}:
         yield f"vNIC {vnic.id} has port security {nic.port_security}, not {wanted.port_security}"
     yield from _addresses(vnic, nic)

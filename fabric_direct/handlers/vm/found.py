@@ -1,4 +1,4 @@
-"""What was found of a sliver: by the stamp, held for it, or plugged in; what of it is not wanted."""
+"""Components found of a sliver (in the stamp, held for it, or plugged in), and those not wanted."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def unwanted(there: Mapping[Key, Component], sliver: NodeSliver) -> list[Compone
 
 
 def in_the_way_of(sliver: NodeSliver, gone: Iterable[Component]) -> Iterator[Component]:
-    """Yield what bears the name of a wanted component of another kind: only one can be plugged in."""
+    """Yield what carries the name of a wanted component of another kind: only one can be plugged in."""
     names = {component.id for component in sliver.components}
     return (component for component in gone if component.id in names)
 

@@ -648,7 +648,7 @@ class VMSliverHandler(OneModel):
         """Yield the domains that bear the sliver's stamp, but have another UUID than it."""
         for server in () if self._compute.cloud else self._compute.servers():
             if server.sliver == ref.id:
-                yield f"domain {server.instance} bears its stamp, but has another UUID"
+                yield f"domain {server.instance} carries its stamp, but has another UUID"
 
     def _now(self, sliver: NodeSliver) -> Observed:
         server = self._compute.find(sliver.id)

@@ -1,4 +1,4 @@
-"""What a picture is put on: boxes, lines, marks and text, as elements of SVG."""
+"""The canvas of a picture: boxes, lines, marks and text, as elements of SVG."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

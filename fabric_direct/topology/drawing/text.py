@@ -1,7 +1,7 @@
-"""How wide text is, and how it is made to fit.
+"""Measure the width of text, and make text fit.
 
-Nobody knows which font a viewer has. Widths are those of DejaVu Sans, the widest of the fonts that are
-asked for: text that fits by them fits in the others.
+The font of a viewer is not known. Widths are those of DejaVu Sans, the widest of the requested fonts:
+text that fits in it fits in the others.
 """
 
 from collections.abc import Iterable

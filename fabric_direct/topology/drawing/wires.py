@@ -23,7 +23,7 @@ _BETWEEN = GAP + 4
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Where a row meets a network."""
+    """The point where a row meets a network."""
 
     network: str
     """Its key."""
@@ -53,7 +53,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """How a network is told from others."""
+    """The letter, colour and dashes that distinguish a network from others."""
 
     text: str
     colour: int
@@ -97,7 +97,7 @@ class Wiring:
 
     @property
     def width(self) -> float:
-        """How wide all of it is."""
+        """Return the width of all of it."""
         if self._tracks:
             return self._rail(max(self._tracks.values())) + STEP / 2
         return self._room + (self._said if any(wire.row.tag for wire in self._wires) else 0)

@@ -1,10 +1,12 @@
-"""What bears the site's stamp and nobody expects: found, shown with a token, and removed only by it.
+"""Orphans: resources with the site's stamp that belong to no expected sliver.
+
+They are found, shown with a token, and removed only with that token.
 
 ::
 
     expected     the document that lists the slivers that are expected
-    books        what this machine remembers of slivers: journal, claims, locks
-    search       everything that bears the site's stamp, on all hosts, or no answer at all
+    books        the records of slivers on this machine: journal, claims, locks
+    search       everything that has the site's stamp, on all hosts, or an error
     findings     what would go, what is left alone; its token, and what has changed since
     dry_runs     the last dry run, and the slivers on which nothing was begun since
     sweeper      a dry run, and its confirmation

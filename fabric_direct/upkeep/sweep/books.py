@@ -1,4 +1,4 @@
-"""What this machine remembers of slivers, and which of them are being worked on."""
+"""The records of slivers on this machine, and which slivers are being worked on."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ class LocalRecords:
 
     def foreign(self) -> Iterator[LeftAlone]:
         """Yield the files of the journal that are no entries."""
-        why = "it is no entry of the journal: look at it, and remove it yourself"
+        why = "it is not a valid entry of the journal: look at it, and remove it yourself"
         yield from (LeftAlone(what=f"file {path}", why=why) for path in self._journal.foreign())
 
     def stale_locks(self) -> Iterator[Thing]:

@@ -1,4 +1,4 @@
-"""What a sweep found: what would go, what is left alone, and the token of just that."""
+"""Findings of a sweep: what would be removed, what is left alone, and the token of exactly that."""
 
 import hashlib
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class LeftAlone(Frozen):
 
 
 class Findings(Frozen):
-    """What a sweep found."""
+    """The findings of a sweep."""
 
     types: dict[str, Name] = {}
     """The slivers that would go, with their resource types."""

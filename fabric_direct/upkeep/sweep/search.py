@@ -1,4 +1,4 @@
-"""Everything that bears the site's stamp, on all hosts or in the cloud: whole, or an error."""
+"""Everything that carries the site's stamp, on all hosts or in the cloud: whole, or an error."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _UNFIT = {DeviceState.UNCLEAN, DeviceState.QUARANTINED}
 
 @dataclass
 class SearchedPlace:
-    """What was found on one host, or in the cloud."""
+    """The findings of a search on one host, or in the cloud."""
 
     stamped: list[Stamped] = field(default_factory=list)
     unused: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ _UNUSED = "unused network"
 
 
 class Sweeper:
-    """Finds what bears the site's stamp and nobody expects; it removes nothing itself."""
+    """Finds what carries the site's stamp and nobody expects; it removes nothing itself."""
 
     def __init__(
         self, site: Site, books: LocalRecords, dry_runs: DryRuns, drivers_of: DriversOf

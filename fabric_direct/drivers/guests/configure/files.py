@@ -1,4 +1,4 @@
-"""What network managers have in common that read a file of ours, and have a command that applies it."""
+"""Base of network managers that read a file of ours, and have a command that applies it."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar

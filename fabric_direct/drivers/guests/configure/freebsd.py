@@ -1,6 +1,6 @@
 """FreeBSD: variables of ``/etc/rc.conf`` by sysrc(8), set at once by ifconfig(8).
 
-Written after rc.conf(5), and not tried on a real FreeBSD yet. Each variable of ours bears no mark of its
+Written after rc.conf(5), and not tried on a real FreeBSD yet. Each variable of ours has no mark of its
 own, so their names are written to a file.
 """
 

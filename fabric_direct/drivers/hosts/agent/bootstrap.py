@@ -1,8 +1,8 @@
 # ruff: noqa: D102, D103, ARG002, S102, UP031, UP036, E402 - it is sent as it stands, and runs on what is there
 # mypy: ignore-errors
-"""What the worker's Python is started with: it takes the modules of this package from standard input.
+"""Take the modules of this package from standard input, in the worker's Python, and start ``serve``.
 
-Read as a text and given to ``python3 -c``; it is imported by nobody.
+This file is read as text and passed to ``python3 -c``; no module imports it.
 """
 
 import json

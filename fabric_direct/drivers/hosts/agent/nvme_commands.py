@@ -35,7 +35,7 @@ class NvmeError(OSError):
 
 
 class Controller(NamedTuple):
-    """What a controller can do (5.17.2.1, figure 275)."""
+    """The capabilities of a controller (5.17.2.1, figure 275)."""
 
     id: int
     """CNTLID."""

@@ -101,5 +101,5 @@ class _Daemon:
     def _limit(self) -> None:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"{self._path} gave no answer")
+            raise TimeoutError(f"{self._path} did not answer")
         self._socket.settimeout(left)

@@ -27,7 +27,7 @@ def taps() -> dict[str, tuple[str, bool]]:
 def make(name: str, alias: str, mtu: int | None) -> None:
     """Make a tap, which stays, or complete one that was begun.
 
-    :raises FileExistsError: if a link of its name is no tap, or bears another alias.
+    :raises FileExistsError: if a link of its name is no tap, or carries another alias.
     """
     there = _path(name).exists()
     if there and not (_is_tap(name) and _read(name, "ifalias") in {"", alias}):
@@ -40,7 +40,7 @@ def make(name: str, alias: str, mtu: int | None) -> None:
 
 
 def remove(name: str, alias: str) -> None:
-    """Remove a tap, if one of the name bears the alias.
+    """Remove a tap, if one of the name carries the alias.
 
     :raises OSError: if a virtual machine has it (EBUSY).
     """

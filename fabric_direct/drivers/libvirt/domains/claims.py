@@ -118,16 +118,16 @@ class DomainReading:
 
     @property
     def stamp(self) -> Stamp | None:
-        """Its stamp; None if it bears none that can be read."""
+        """Its stamp; None if it carries none that can be read."""
         return self._xml.stamp
 
     def named(self) -> str | None:
-        """Return the name that its stamp gives the domain; None if it bears none."""
+        """Return the name that its stamp gives the domain; None if it carries none."""
         return lookup.domain_name(self.stamp.sliver) if self.stamp else None
 
     @cached_property
     def adopted(self) -> Adopted:
-        """What was adopted of it."""
+        """Return the adopted functions of the domain, each with the alias that it would have."""
         return self._adopted()
 
     def takers(self) -> Iterator[Taker]:

@@ -101,11 +101,11 @@ def the_domain(connection: libvirt.virConnect, sliver_id: str, site: str) -> lib
 def check_stamp(stamp: Stamp | None, name: str, sliver_id: str) -> None:
     """Raise NotOurs unless the stamp of the domain of that name is the sliver's."""
     if stamp is None or stamp.sliver.id != sliver_id:
-        raise NotOurs(f"domain {name} is not ours", why="it bears no stamp of the sliver")
+        raise NotOurs(f"domain {name} is not ours", why="it has no stamp of the sliver")
 
 
 def read_stamp(domain: libvirt.virDomain, site: str) -> Stamp | None:
-    """Return the domain's stamp, or None if it bears none of the site, or none that can be read."""
+    """Return the domain's stamp, or None if it carries none of the site, or none that can be read."""
     with Ignoring(libvirt.VIR_ERR_NO_DOMAIN_METADATA):
         xml = domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, STAMP_NAMESPACE)
         return _stamp(ElementTree.fromstring(xml), site)
@@ -113,7 +113,7 @@ def read_stamp(domain: libvirt.virDomain, site: str) -> Stamp | None:
 
 
 def stamp_in(root: ElementTree.Element, site: str | None = None) -> Stamp | None:
-    """Return the stamp in a domain's whole XML, or None if it bears none that can be read.
+    """Return the stamp in a domain's whole XML, or None if it carries none that can be read.
 
     :param site: the site whose stamp counts; any site's if absent.
     """
@@ -131,7 +131,7 @@ def _stamp(element: ElementTree.Element, site: str | None) -> Stamp | None:
 
 
 def stamped_sliver(domain: libvirt.virDomain, site: str) -> str | None:
-    """Return the sliver whose domain it is, None if it bears no stamp of the site.
+    """Return the sliver whose domain it is, None if it has no stamp of the site.
 
     Empty if the stamp cannot be read, or was copied from another domain: its UUID is another one then.
     """

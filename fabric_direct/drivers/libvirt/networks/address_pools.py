@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS port (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one NIC holds; a row of the database, whose texts are parsed."""
+    """The addresses that one NIC holds: a row of the database, with its texts parsed."""
 
     sliver: str
     component: str

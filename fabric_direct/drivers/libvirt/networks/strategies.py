@@ -1,16 +1,17 @@
-"""How a network is created, by its strategy in site.yaml, after Nova's former network managers.
+"""Create a network by its strategy in site.yaml, modeled on Nova's former network managers.
 
 ========== ======================================================= ===================================
-strategy   what NICs are plugged into                              addresses
+strategy   NICs are plugged into                                   addresses
 ========== ======================================================= ===================================
-flat       a bridge that is there already                          configured in the guest
+flat       an existing bridge                                      configured in the guest
 flat_dhcp  a libvirt network: bridge, dnsmasq                      DHCP, router advertisement (IPv6)
 vlan       the same, with a VLAN interface as a port of the bridge DHCP, router advertisement (IPv6)
 ========== ======================================================= ===================================
 
-libvirt networks are named ``fd-<site>-<network>``, have a UUID derived from both names, and bear
-``<fd:network site= name=>`` in their ``<metadata>``. They are created with their first port, start with
-the host, and are deleted with their last port, by their stamp alone, whatever site.yaml says by then.
+libvirt networks are named ``fd-<site>-<network>``, have a UUID derived from both names, and contain
+the stamp ``<fd:network site= name=>`` in their ``<metadata>``. They are created with their first port,
+start with the host, and are deleted with their last port, by their stamp alone, whatever site.yaml says
+by then.
 """
 
 from dataclasses import dataclass
@@ -255,7 +256,7 @@ def vlan_stamp(site: str, name: str) -> str:
 
 @read
 def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
-    """Return the libvirt network that bears our stamp, or None if there is none.
+    """Return the libvirt network that carries our stamp, or None if there is none.
 
     :raises NotOurs: if one of its name or UUID is there without our stamp.
     """
@@ -268,14 +269,14 @@ def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvir
             raise NotOurs(
                 f"libvirt network {network.name()} is not ours",
                 where=connection.getURI(),
-                why="it bears no stamp of ours",
+                why="it has no stamp of ours",
                 remedy="remove or rename it",
             )
     return None
 
 
 def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
-    """Return the libvirt network that bears our stamp, or None, also if its name is taken."""
+    """Return the libvirt network that carries our stamp, or None, also if its name is taken."""
     try:
         return find_network(connection, site, name)
     except NotOurs:

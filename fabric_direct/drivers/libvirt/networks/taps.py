@@ -1,7 +1,7 @@
 """Taps: vNICs that are ports of a switch of the site, instead of being on a network.
 
 A tap has the name of its port, and stays while the domain does not run: Open vSwitch in user space would
-keep one that is gone, and not see one that is made anew. It bears a stamp in its alias. A row in
+keep one that is gone, and not see one that is made anew. It carries a stamp in its alias. A row in
 ``<state_dir>/pools.sqlite`` says which NIC it is, with which MAC and addresses; it is written first.
 """
 

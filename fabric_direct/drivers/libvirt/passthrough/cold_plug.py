@@ -89,7 +89,7 @@ class ColdDevice(HostdevDevice):
     ) -> Iterator[str]:
         devices, there = self._usb_devices() if names else (), list(usb.hostdevs(own))
         for number, name in enumerate(names):
-            found = [device for device in devices if device.bears(name)]
+            found = [device for device in devices if device.carries(name)]
             if len(found) != 1:
                 yield f"needs {usb.described(name)}, and the host has {len(found)}"
                 continue

@@ -103,7 +103,7 @@ class DeviceHost:
     def domain(self, tenant: Tenant) -> DomainReading | None:
         """Read the tenant's domain; return None if there is none.
 
-        A cloud's domain bears no stamp of ours; its server at the cloud does.
+        A cloud's domain has no stamp of ours; its server at the cloud does.
 
         :raises NotOurs: if a domain has its UUID without our stamp.
         """

@@ -33,7 +33,7 @@ class Takeover:
         it, and nobody else gets it before it is clean.
 
         :raises InvalidSliver: if one is not on the host, or not in the allow-list.
-        :raises NotOurs: if one bears the stamp, or has the record, of another sliver.
+        :raises NotOurs: if one carries the stamp, or has the record, of another sliver.
         :raises DeviceClaimed: if another domain has one, or a function bound to it.
         :raises DeviceInUse: if no domain has it, and the host uses it.
         :raises DeviceUnclean: if one is quarantined.

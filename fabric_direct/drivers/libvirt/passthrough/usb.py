@@ -39,7 +39,7 @@ class UsbDevice:
     def __str__(self) -> str:
         return f"USB device {self.vendor}:{self.product} at bus {self.bus}, port {self.port}"
 
-    def bears(self, name: UsbId | UsbPort) -> bool:
+    def carries(self, name: UsbId | UsbPort) -> bool:
         """Return whether the allow-list's name matches this device."""
         if isinstance(name, UsbId):
             return (self.vendor, self.product) == (name.vendor, name.product)
@@ -60,7 +60,7 @@ def devices(host: HostDriver, *, timeout: float) -> tuple[UsbDevice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class UsbSource:
-    """How a domain names a USB device of its host: by ids, by number, or both."""
+    """The source of a USB hostdev in a domain: the ids of the host's device, its number, or both."""
 
     vendor: str | None = None
     product: str | None = None
@@ -160,7 +160,7 @@ def the_one(name: UsbId | UsbPort, there: Iterable[UsbDevice], host: str) -> Usb
     :param there: the USB devices of the host.
     :raises InvalidSliver: if no device matches, or several do.
     """
-    found = [device for device in there if device.bears(name)]
+    found = [device for device in there if device.carries(name)]
     if len(found) == 1:
         return found[0]
     raise InvalidSliver(

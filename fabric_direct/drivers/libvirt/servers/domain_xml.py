@@ -123,7 +123,7 @@ def stamp_xml(stamp: Stamp, site: str) -> str:
 
 
 def read_server(domain: libvirt.virDomain, host: str, site: str) -> Server | None:
-    """Return the server that a domain is, or None if it bears no stamp of the site."""
+    """Return the server that a domain is, or None if it has no stamp of the site."""
     state, _, memory, cores, _ = domain.info()
     xml = ElementTree.fromstring(domain.XMLDesc(0))
     stamp = lookup.stamp_in(xml, site)

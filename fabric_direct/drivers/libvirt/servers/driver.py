@@ -123,7 +123,7 @@ class LibvirtCompute:
 
     @read
     def find(self, sliver_id: str) -> Server | None:
-        """Return the server that bears the sliver's stamp, or None.
+        """Return the server that carries the sliver's stamp, or None.
 
         :raises NotOurs: if a domain has its UUID without our stamp.
         """
@@ -144,7 +144,7 @@ class LibvirtCompute:
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the site's domains, disks, seeds and consoles, and the NICs that other slivers hold."""
-        with translated("list what bears the site's stamp", self._uri):
+        with translated("list what has the site's stamp", self._uri):
             connection = connect(self._uri)
             domains = [t for d in connection.listAllDomains() for t in self._stamped_in(d)]
             others = lookup.of_other_sites(connection, self._site)

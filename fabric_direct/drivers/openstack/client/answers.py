@@ -269,7 +269,7 @@ class _Attachment(Form):
 
 
 class ConsoleOutput(Form):
-    """What a server wrote to its console."""
+    """The console output of a server."""
 
     output: str | None
 
@@ -279,7 +279,7 @@ class _Message(Form):
 
 
 class Messages(Form):
-    """What Cinder tells users of what failed."""
+    """The messages of Cinder to users about what failed."""
 
     messages: list[_Message]
 

@@ -1,4 +1,4 @@
-"""What all drivers of a cloud have in common: the site, its cloud, and how they ask it."""
+"""Base of all drivers of a cloud: the site, its cloud, and the requests to it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -38,7 +38,7 @@ class CloudDriver:
 
     @property
     def names(self) -> Names:
-        """What the names of the cloud stand for."""
+        """Return the cache of the cloud's resources by name."""
         return names(self.connection())
 
     def translated(self, what: str) -> AbstractContextManager[None]:

@@ -1,8 +1,8 @@
-"""What a login to a cloud brought, kept in a file for the next process.
+"""Token and API versions from a login to a cloud, kept in a file for the next process.
 
-A command of a second would spend half of it on a new token, and on asking each API for its versions
-again. The token is that of the same credentials: others, or a changed password, find nothing here. One
-that the cloud does not accept any more is replaced by keystoneauth's own new login.
+Without them, a command that takes a second would spend half of it on a new token, and on asking each API
+for its versions again. A token is kept for its credentials: other credentials, or a changed password, do
+not find it. keystoneauth logs in again to replace a token that the cloud no longer accepts.
 """
 
 import json

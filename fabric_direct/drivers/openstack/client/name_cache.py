@@ -37,7 +37,7 @@ _FIELDS: dict[Kind, str] = {
 
 
 class Names:
-    """What the names of a cloud stand for. Use :func:`names` to get the one of a connection."""
+    """A cache of a cloud's resources by name. Use :func:`names` to get the one of a connection."""
 
     def __init__(self, cloud: Connection) -> None:
         # Weak, so that an unused connection is collected, and its names with it.

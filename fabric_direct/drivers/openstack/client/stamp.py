@@ -1,22 +1,22 @@
-"""How a thing of the cloud says that it is ours, and whose.
+"""Stamps on resources of the cloud, which mark them as ours and name what each belongs to.
 
 ==================  =========================================================================
-thing               stamp
+resource            stamp
 ==================  =========================================================================
-server              tags of the site and of the sliver, to be found by; metadata with the sliver
+server              tags of the site and of the sliver, to search by; metadata with the sliver
 port, its policy,   description ``fabric-direct <site>/<sliver>``, name ``<sliver>-<component>``
 floating IP
 network and what    description ``fabric-direct <site>/<sliver>`` (a sliver of its own) or
 belongs to it       ``fabric-direct <site> network <name>`` (a network of site.yaml)
 volume              metadata ``fabric-direct:site``, ``:sliver``, ``:component``
-adopted: server     the same, and metadata ``fabric-direct:adoption``: how far that is
+adopted: server     the same, and metadata ``fabric-direct:adoption``: the adoption's progress
 adopted: port,      the same description; a tag of the component instead of the name, which others
 floating IP         may look for; a tag while other ports of an adopted sliver may lack a stamp
 ==================  =========================================================================
 
-All of it goes into the very request that makes the thing, so that nothing of ours is ever without it.
-(Neutron's tags need a request of their own; its descriptions do not, and can be searched for.)
-What others made is stamped by several requests, the last of which makes it ours.
+The request that creates a resource contains its whole stamp, so that no resource of ours ever lacks one.
+(Neutron's tags need a separate request; its descriptions do not, and can be searched for.)
+A resource that others made is stamped by several requests, the last of which makes it ours.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""How requests reach the cloud: within a limit, retried where that is safe, read once a cache.
+"""Send requests to the cloud: within a limit, retried where that is safe, each read once per cache.
 
 ==================  =======================  ======================================================
 method              tries                    with a read cache
@@ -12,8 +12,8 @@ POST that reads     as GET                   passed
 (token, console)
 ==================  =======================  ======================================================
 
-What changes something and gets no answer, or 500, 502 or 504, is noted: it may still take effect
-(:func:`fabric_direct.calls.deadline.unanswered`).
+A request that changes something and gets no answer, or 500, 502 or 504, is recorded: it may still take
+effect (:func:`fabric_direct.calls.deadline.unanswered`).
 """
 
 import copy

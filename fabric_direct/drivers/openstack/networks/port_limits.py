@@ -1,6 +1,6 @@
 """Bandwidths of ports: a QoS policy for each port that has one, with a rule for each direction.
 
-The policy bears the port's stamp. It is made when the port is there, complete before the port gets it,
+The policy carries the port's stamp. It is made when the port is there, complete before the port gets it,
 and goes after the port. A policy of others that a port has is read like ours; it is taken from the port
 where another bandwidth is asked for, and never changed or deleted. A network may have a policy of its
 own: it holds for the ports that have none, and is not theirs.

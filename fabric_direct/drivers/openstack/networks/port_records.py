@@ -59,7 +59,7 @@ def port_name(sliver_id: str, component: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PortRecord:
-    """What Neutron holds for one NIC."""
+    """The resources of Neutron for one NIC."""
 
     sliver: str
     component: str

@@ -1,7 +1,7 @@
-"""What a cloud's workers have, as Nova and Placement tell an administrator.
+"""Resources of a cloud's workers, as Nova and Placement report them to an administrator.
 
-The requests are two lists, of hypervisors and of the site's servers, and three for each worker, for
-Placement has no list of inventories, usages or traits. Some of these run at once.
+The requests are two lists, of hypervisors and of the site's servers, and three for each worker, because
+Placement has no list of inventories, usages or traits. Several workers are queried at once.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ _RIGHTS = (
 
 
 class _Stock(NamedTuple):
-    """What a worker has of one class of resource."""
+    """The inventory and usage of one resource class on a worker."""
 
     total: int
     used: int

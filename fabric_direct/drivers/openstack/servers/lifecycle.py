@@ -103,7 +103,7 @@ class ServerLifecycle:
 
         One that went to ERROR before it was ever active was left by an interrupted call; it is deleted.
 
-        :raises NotVerified: if a server bears the sliver's tag, but no stamp that can be read.
+        :raises NotVerified: if a server carries the sliver's tag, but no stamp that can be read.
         """
         found = self.readable()
         stillborn = [s for s in found if s.status == "ERROR" and not s.launched_at]

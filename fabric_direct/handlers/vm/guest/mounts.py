@@ -118,7 +118,7 @@ class MountSetting:
         if self._storage.volume is not None:
             return f"{self._storage.volume} has no file system, and is not ours to format"
         if _values(root, disk) or not _is_blank(root, disk):
-            return "it holds something that is no file system with a UUID"
+            return "it holds something other than a file system with a UUID"
         if not root.has("mkfs.ext4"):
             return "it is empty, and the guest has no mkfs.ext4"
         return ""

@@ -1,4 +1,4 @@
-"""What others made is stamped, and nothing else of it is changed."""
+"""Steps that stamp resources made by others, and change nothing else of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class _StampServer(Step):
 
 
 class BeginAdoption(_StampServer):
-    """A server bears the stamp of its sliver; until the end its adoption counts as unfinished."""
+    """A server carries the stamp of its sliver; until the end its adoption counts as unfinished."""
 
     def check(self) -> Finding:
         """Compare the server's stamp."""
@@ -76,7 +76,7 @@ class BeginAdoption(_StampServer):
 
 
 class FinishAdoption(_StampServer):
-    """All that belongs to a server bears its stamp, and the server says so."""
+    """All that belongs to a server carries its stamp, and the server says so."""
 
     finished = True
 
@@ -88,7 +88,7 @@ class FinishAdoption(_StampServer):
 
 @dataclass(frozen=True)
 class Marking:
-    """How one thing is stamped: found, written, removed."""
+    """The functions that find a resource, write its stamp, and remove the stamp."""
 
     find: Thing
     write: Callable[[str], None]
@@ -97,7 +97,7 @@ class Marking:
 
 
 class StampThing(Step):
-    """A port, floating IP or volume bears the stamp of its sliver and component."""
+    """A port, floating IP or volume carries the stamp of its sliver and component."""
 
     def __init__(self, name: str, owner: str, component: str, marking: Marking) -> None:
         """Make the step; ``owner`` is ``<site>/<sliver>``."""
@@ -135,7 +135,7 @@ class StampThing(Step):
 
 
 class TakeBack(Step):
-    """What a step of an adoption stamped bears its stamp no more."""
+    """Remove the stamp that a step of an adoption has written."""
 
     def __init__(self, step: Step) -> None:
         """Make the step that undoes another one, which another process made."""

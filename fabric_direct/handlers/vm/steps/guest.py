@@ -98,6 +98,6 @@ class SetInGuest(Step):
 
 
 class SetAndKeepInGuest(SetInGuest):
-    """The same behind what stays, whether the guest takes it or not."""
+    """Like :class:`SetInGuest`, but its failure does not roll back the operation."""
 
     undoable = False

@@ -10,7 +10,7 @@ from fabric_direct.state.stitches import Stitch, Stitches
 
 
 class HoldStitches(Step):
-    """What the sliver is stitched to is noted, and still there."""
+    """Record the sliver's stitches, and check that their other ends still exist."""
 
     def __init__(
         self, noted: Stitches, sliver_id: str, wanted: tuple[Stitch, ...], see: Callable[[], object]
