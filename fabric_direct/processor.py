@@ -50,7 +50,7 @@ from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.drift import SiteDrift
 from fabric_direct.upkeep.services import SiteServices
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
-from fabric_direct.upkeep.sweep.findings import Findings, LeftAlone, Thing
+from fabric_direct.upkeep.sweep.findings import Findings, FoundResource, LeftAlone
 from fabric_direct.upkeep.sweep.sweeper import AT_MOST, Sweeper
 from fabric_direct.upkeep.watch import Watcher
 
@@ -455,7 +455,7 @@ class HandlerProcessor:
             kept = tuple(LeftAlone(what=str(t), why=str(error)) for t, error in errors.items())
             return Sweep(found, self._delete_all(found.slivers(), swept=True), kept)
 
-    def _remove_nobodys(self, sweeper: Sweeper, thing: Thing) -> None:
+    def _remove_nobodys(self, sweeper: Sweeper, thing: FoundResource) -> None:
         self._noted("remove", str(thing), "sweep", partial(sweeper.remove_nobodys, thing))
 
     @contextmanager

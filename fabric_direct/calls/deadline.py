@@ -170,7 +170,7 @@ class Call(Generic[T]):
                 self.over.set_exception(error)
 
 
-class Unanswered(Call[None]):
+class UnansweredRequest(Call[None]):
     """A request that got no answer: a call that was given up, until it cannot take effect any more."""
 
     def __init__(self, what: str, seconds: float, then: Callable[[], object]) -> None:
@@ -188,7 +188,7 @@ class Unanswered(Call[None]):
         self.given_up.set()
 
     @classmethod
-    def of_another(cls, until: float) -> "Unanswered | None":
+    def of_another(cls, until: float) -> "UnansweredRequest | None":
         """Return a request of another process, by the clock on the wall; None if that is over."""
         left = until - time.time()
         what = "a request of another process"
@@ -209,7 +209,7 @@ _changing: ContextVar[Deadline | None] = ContextVar("changing", default=None)
 """The deadline of the operation for which the current call may change something."""
 _ending: ContextVar[Deadline | None] = ContextVar("ending", default=None)
 """When the current call of a driver is given up."""
-_noted: ContextVar[list[Unanswered] | None] = ContextVar("noted", default=None)
+_noted: ContextVar[list[UnansweredRequest] | None] = ContextVar("noted", default=None)
 _calling: ContextVar[str] = ContextVar("calling", default="")
 """The driver's method that this is called by: ``compute.create``."""
 _interruption: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
@@ -228,7 +228,7 @@ def unanswered(what: str, then: Callable[[], object] = lambda: None) -> None:
     deadline, noted = _changing.get(), _noted.get()
     if deadline is None:
         return
-    request = Unanswered(what, deadline.unanswered, then)
+    request = UnansweredRequest(what, deadline.unanswered, then)
     deadline.give_up([request])
     if noted is not None:
         noted.append(request)
@@ -254,9 +254,9 @@ def trying_again(_: object = None) -> None:
 
 
 @contextmanager
-def noting() -> Iterator[list[Unanswered]]:
+def noting() -> Iterator[list[UnansweredRequest]]:
     """Give access to the requests of the block that got no answer."""
-    noted: list[Unanswered] = []
+    noted: list[UnansweredRequest] = []
     before = _noted.set(noted)
     try:
         yield noted

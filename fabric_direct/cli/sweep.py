@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fabric_direct.model import Outcome
     from fabric_direct.processor import HandlerProcessor, Sweep
-    from fabric_direct.upkeep.sweep.findings import Findings, Thing
+    from fabric_direct.upkeep.sweep.findings import Findings, FoundResource
 
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)%")
 _FORMAT = """\b
@@ -177,7 +177,7 @@ def _document(found: "Findings") -> dict[str, Any]:
     }
 
 
-def _as_data(thing: "Thing") -> dict[str, str]:
+def _as_data(thing: "FoundResource") -> dict[str, str]:
     return thing.model_dump(exclude={"sliver"})
 
 
@@ -194,7 +194,7 @@ def _show(found: "Findings") -> None:
     show.say(out, f"{going or 'None'} of the {found.exist} slivers that exist would go.")
 
 
-def _row(thing: "Thing", found: "Findings") -> list[str]:
+def _row(thing: "FoundResource", found: "Findings") -> list[str]:
     return [thing.sliver, found.types.get(thing.sliver, ""), thing.kind, thing.name, thing.host]
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from fabric_direct.calls.deadline import Call, Deadline, Unanswered
+from fabric_direct.calls.deadline import Call, Deadline, UnansweredRequest
 from fabric_direct.errors import NotFound, Refused, SliverBusy, Unsupported
 from fabric_direct.model import Operation
 
@@ -40,7 +40,7 @@ class LateCalls:
 
         :param until: when it cannot any more, in seconds since 1970.
         """
-        request = None if self.of(sliver_id) else Unanswered.of_another(until)
+        request = None if self.of(sliver_id) else UnansweredRequest.of_another(until)
         if request:
             self._keep(sliver_id, (request,))
 
@@ -88,7 +88,7 @@ def named(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
 
 def until(calls: Iterable[Call[Any]]) -> float:
     """Return when the last request among the calls cannot take effect any more, for the journal."""
-    return max((call.until for call in calls if isinstance(call, Unanswered)), default=0.0)
+    return max((call.until for call in calls if isinstance(call, UnansweredRequest)), default=0.0)
 
 
 def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ _AT_ONCE = 32
 """Number of hosts that are asked in parallel."""
 
 
-class Share(Enum):
+class SliverPresence(Enum):
     """The share of a sliver that a host has."""
 
     NOTHING = "nothing"
@@ -45,8 +45,8 @@ class Share(Enum):
     WHOLE = "the sliver itself"
 
 
-_SOME = {Share.PARTS, Share.WHOLE}
-Answer = Share | Exception
+_SOME = {SliverPresence.PARTS, SliverPresence.WHOLE}
+Answer = SliverPresence | Exception
 """What a host has of a sliver, or why it did not answer."""
 Answers = SimpleQueue[tuple[str, Answer]]
 
@@ -182,10 +182,10 @@ class SliverLocator:
         named = named_host(sliver)
         for host, answer in self._ask(sliver, self.candidates(sliver)):
             answers[host] = answer
-            if answer is Share.WHOLE and named in {None, host}:
+            if answer is SliverPresence.WHOLE and named in {None, host}:
                 break
         having = [host for host in self._site.hosts if answers.get(host) in _SOME]
-        having.sort(key=lambda host: answers[host] is not Share.WHOLE)
+        having.sort(key=lambda host: answers[host] is not SliverPresence.WHOLE)
         return Holders(
             tuple(having), {h: a for h, a in answers.items() if isinstance(a, Exception)}
         )
@@ -208,7 +208,7 @@ class SliverLocator:
         hosted = registry.handler_for(sliver.type).hosted
         if self._cloud() or len(self._site.hosts) == 1 or not hosted:
             self._handlers(sliver, (self._some,))
-            return iter([(self._some, Share.WHOLE)])
+            return iter([(self._some, SliverPresence.WHOLE)])
         return self._ask(sliver, tuple(self._site.hosts), self._likely(sliver))
 
     def _ask(
@@ -216,10 +216,12 @@ class SliverLocator:
     ) -> Iterator[tuple[str, Answer]]:
         handlers = self._handlers(sliver, hosts)
 
-        def look(host: str) -> Share:
+        def look(host: str) -> SliverPresence:
             if handlers[host].exists(sliver):
-                return Share.WHOLE
-            return Share.PARTS if handlers[host].leftovers(sliver) else Share.NOTHING
+                return SliverPresence.WHOLE
+            return (
+                SliverPresence.PARTS if handlers[host].leftovers(sliver) else SliverPresence.NOTHING
+            )
 
         answers = _asked(look, hosts)
         return _answers(answers, hosts, hosts if needed is None else needed, self._patience)
@@ -233,7 +235,7 @@ class SliverLocator:
         return self._drivers_of(self._some).compute.cloud
 
 
-def _asked(look: Callable[[str], Share], hosts: Collection[str]) -> Answers:
+def _asked(look: Callable[[str], SliverPresence], hosts: Collection[str]) -> Answers:
     """Ask hosts in threads of their own, which nobody has to wait for; return where they answer."""
     todo: SimpleQueue[str] = SimpleQueue()
     answers: Answers = SimpleQueue()

@@ -53,8 +53,8 @@ from fabric_direct.model.services import SERVICES
 from fabric_direct.operations.late_calls import in_effect, named
 from fabric_direct.operations.locate import (
     Answer,
-    Share,
     SliverLocator,
+    SliverPresence,
     named_host,
     none_named,
     refuse_elsewhere,
@@ -393,7 +393,7 @@ class Operations:
         self, host: str, answer: Answer, ref: SliverRef, deadline: Deadline, entry: Entry
     ) -> Outcome:
         """Delete what a host has of a sliver; an outcome that cannot be known leaves it unknown."""
-        if answer is Share.NOTHING:
+        if answer is SliverPresence.NOTHING:
             return Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE)
         outcome = (
             answer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fabric_direct.drivers.contract import Belongings, DeviceDriver, Tenant
+from fabric_direct.drivers.contract import Belongings, DeviceDomain, DeviceDriver
 from fabric_direct.errors import DeviceClaimed, InvalidSliver
 from fabric_direct.model import DeviceState, PciComponent
 from fabric_direct.testing.slivers import Slivers
@@ -19,13 +19,13 @@ class DeviceContract(Slivers):
     """
 
     @pytest.fixture
-    def tenant(self, sliver: str) -> Tenant:
+    def tenant(self, sliver: str) -> DeviceDomain:
         """Return whose domain gets the device."""
-        return Tenant(sliver)
+        return DeviceDomain(sliver)
 
     @pytest.fixture(autouse=True)
     def nothing_left(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
     ) -> Iterator[None]:
         """Remove and clean what a test passed through."""
         yield
@@ -34,7 +34,7 @@ class DeviceContract(Slivers):
             driver.clean(record)
 
     def test_a_device_is_passed_through(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
     ) -> None:
         driver.check(component, tenant)
         made = driver.attach(tenant, component)
@@ -48,7 +48,7 @@ class DeviceContract(Slivers):
         assert driver.survey([Belongings(tenant, None, (component,))]) == {tenant.sliver: ()}
 
     def test_a_device_passed_through_twice_is_there_once(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
     ) -> None:
         driver.attach(tenant, component)
         driver.check(component, tenant)
@@ -58,7 +58,7 @@ class DeviceContract(Slivers):
         assert addresses == list(component.bdf)
 
     def test_a_device_is_not_free_until_it_is_clean(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
     ) -> None:
         assert _states(driver, component) == {DeviceState.FREE}
         driver.attach(tenant, component)
@@ -75,7 +75,7 @@ class DeviceContract(Slivers):
         assert _states(driver, component) == {DeviceState.FREE}
 
     def test_a_device_is_found_without_asking_for_its_sliver_until_it_is_clean(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
     ) -> None:
         driver.attach(tenant, component)
         assert tenant.sliver in {thing.sliver for thing in driver.stamped()}
@@ -87,7 +87,7 @@ class DeviceContract(Slivers):
         assert tenant.sliver not in {thing.sliver for thing in driver.stamped()}
 
     def test_a_device_whose_record_is_anothers_is_not_cleaned(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent, other: str
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent, other: str
     ) -> None:
         driver.attach(tenant, component)
         driver.detach(tenant, component.id, timeout=60)
@@ -98,18 +98,18 @@ class DeviceContract(Slivers):
         assert _states(driver, component) == {DeviceState.UNCLEAN}
 
     def test_a_device_that_a_server_has_is_refused_to_others(
-        self, driver: DeviceDriver, tenant: Tenant, component: PciComponent, other: str
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent, other: str
     ) -> None:
         driver.attach(tenant, component)
         (record, *_) = driver.records(tenant.sliver)
 
         with pytest.raises(DeviceClaimed):
-            driver.check(component, Tenant(other))
+            driver.check(component, DeviceDomain(other))
         with pytest.raises(DeviceClaimed):
             driver.clean(record)
 
     def test_a_device_that_the_site_does_not_allow_is_refused(
-        self, driver: DeviceDriver, tenant: Tenant, unlisted: PciComponent
+        self, driver: DeviceDriver, tenant: DeviceDomain, unlisted: PciComponent
     ) -> None:
         with pytest.raises(InvalidSliver) as refused:
             driver.check(unlisted, tenant)
@@ -117,7 +117,7 @@ class DeviceContract(Slivers):
         assert refused.value.field == "bdf[0]"
 
     def test_detaching_what_is_not_there_is_no_error(
-        self, driver: DeviceDriver, tenant: Tenant
+        self, driver: DeviceDriver, tenant: DeviceDomain
     ) -> None:
         driver.detach(tenant, "no-such-device", timeout=1)
 

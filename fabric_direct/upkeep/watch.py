@@ -49,7 +49,7 @@ Later = Callable[[float, Callable[[], None]], None]
 """Calls a function after some seconds."""
 
 
-class Desk(Protocol):
+class WatchedSite(Protocol):
     """The interface through which a watcher reads and repairs a site; the processor implements it."""
 
     def slivers(self) -> tuple[Server, ...]:
@@ -153,7 +153,7 @@ class Watcher:
     def __init__(
         self,
         site: Site,
-        desk: Desk,
+        desk: WatchedSite,
         sources: Iterable[WatchedSource],
         *,
         on_note: Callable[[Note], None] | None = None,

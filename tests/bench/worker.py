@@ -20,7 +20,7 @@ from pathlib import Path
 
 import libvirt
 
-from fabric_direct.drivers.contract import PluggedDevice, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, PluggedDevice
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fdbench-") as folder:
         site, uri = _site(Path(folder))
         subprocess.run([LAB, "ssh", "lab-l2"], check=True)
-        tenant = Tenant("fdbench", connect(uri).lookupByName(DOMAIN).UUIDString())
+        tenant = DeviceDomain("fdbench", connect(uri).lookupByName(DOMAIN).UUIDString())
         _vepa(site)
         _listing(site, uri)
         alone = _one(site, uri, tenant)
@@ -96,7 +96,7 @@ def _listing(site: Site, uri: str) -> None:
     line("inventory, to the bare listing of PCI devices", value, "times", "<= 2", value <= 2)
 
 
-def _one(site: Site, uri: str, tenant: Tenant) -> float:
+def _one(site: Site, uri: str, tenant: DeviceDomain) -> float:
     """Return what an attach of ours takes, in seconds; print it against the bare call's."""
     devices, drive = HostdevDevice(site, "worker1"), Nvme(id="drive", bdf=(NVME,))
     domain = connect(uri).lookupByName(DOMAIN)
@@ -114,7 +114,7 @@ def _one(site: Site, uri: str, tenant: Tenant) -> float:
     return statistics.median(ours)
 
 
-def _four(site: Site, tenant: Tenant) -> None:
+def _four(site: Site, tenant: DeviceDomain) -> None:
     devices = SriovDevice(site, "worker1")
     nics = [
         SharedNic(id=f"nic{n}", bdf=(vf,), interface=Interface(mac=f"52:54:00:be:00:0{n}"))
@@ -187,7 +187,7 @@ def _play(venv: Path, inventory: Path, operation: str) -> None:
     )
 
 
-def _give_back(devices: HostdevDevice, tenant: Tenant, component: PciComponent) -> None:
+def _give_back(devices: HostdevDevice, tenant: DeviceDomain, component: PciComponent) -> None:
     devices.detach(tenant, component.id, timeout=60)
     for record in devices.records(tenant.sliver):
         if record.component == component.id:

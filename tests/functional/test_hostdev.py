@@ -16,7 +16,7 @@ import libvirt
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.contract import DeviceRecord, PciFunction, PluggedDevice, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, PciFunction, PluggedDevice
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.libvirt.domains.claims import DomainReading, address_in
 from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_name, domain_uuid
@@ -44,7 +44,7 @@ from tests.limits import PATIENT
 
 HOST = "localhost"
 SLIVER = f"{TAG}-hostdev"
-TENANT, OTHER = Tenant(SLIVER), Tenant(f"{TAG}-other")
+TENANT, OTHER = DeviceDomain(SLIVER), DeviceDomain(f"{TAG}-other")
 FOREIGN = "5b35e8ac-8a04-49ea-9ef8-d99e1a9ab5ab"
 ABSENT = PciAddress.parse("ffff:ff:1f.7")
 ROOT_PORTS = "<controller type='pci' index='0' model='pcie-root'/>" + "".join(
@@ -240,7 +240,7 @@ def test_the_domain_of_a_cloud_gets_devices_without_our_stamp(
     devices: HostdevDevice, define: Callable[..., libvirt.virDomain], gpu: Gpu
 ) -> None:
     define(f"{TAG}-instance", FOREIGN)
-    tenant = Tenant(SLIVER, FOREIGN)
+    tenant = DeviceDomain(SLIVER, FOREIGN)
 
     assert devices.attach(tenant, gpu) == devices.plugged(tenant) == plugged(gpu)
 

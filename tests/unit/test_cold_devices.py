@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.contract import PciFunction, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, PciFunction
 from fabric_direct.drivers.hosts.agent import sysfs
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.libvirt.passthrough import usb
@@ -190,7 +190,7 @@ class TestAnFpgaThatOthersPluggedIn:
     """Which USB devices of its domain belong to it is not known: it leaves with its server."""
 
     CARD = PciAddress.parse("29:00.0")
-    OWN = Tenant("sliver", "11111111-1111-1111-1111-111111111111")
+    OWN = DeviceDomain("sliver", "11111111-1111-1111-1111-111111111111")
     FPGA = Fpga(id="fpga", bdf=(CARD,))
 
     @pytest.fixture

@@ -4,12 +4,12 @@ import pytest
 
 from fabric_direct.drivers.contract import (
     ComputeDriver,
+    DeviceDomain,
     DeviceDriver,
     Image,
     NetworkDriver,
     ServerSpec,
     ServiceDriver,
-    Tenant,
     Volume,
     VolumeDriver,
 )
@@ -159,13 +159,13 @@ class TestDevices(DeviceContract):
         return FakeDevice(site, HOST)
 
     @pytest.fixture
-    def tenant(self, site: Site, sliver: str) -> Tenant:
+    def tenant(self, site: Site, sliver: str) -> DeviceDomain:
         size = {"core": 1, "ram": 1, "disk": 1}
         node = NodeSliver.model_validate(
             {"id": sliver, "name": "node", "image": "tiny", "capacities": size}
         )
         FakeCompute(site, HOST).create(ServerSpec(node, Image.of(site, "tiny")))
-        return Tenant(sliver)
+        return DeviceDomain(sliver)
 
     @pytest.fixture
     def component(self) -> Gpu:

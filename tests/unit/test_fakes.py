@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.contract import (
+    DeviceDomain,
     HostDevice,
     HostDrivers,
     Image,
     PciFunction,
     ServerSpec,
-    Tenant,
 )
 from fabric_direct.drivers.fake import FakeService, Substrate, substrate
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs, NotVerified, PoolExhausted
@@ -276,8 +276,8 @@ class TestTheAllowList:
 
         assert states[GPU] == (DeviceState.FREE, "GPU", "A30")
         assert states[VF] == (DeviceState.FREE, "SharedNIC", None)
-        drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(GPU,)), Tenant("s1"))
-        drivers(site).devices["SharedNIC"].check(SharedNic(id="vf", bdf=(VF,)), Tenant("s1"))
+        drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(GPU,)), DeviceDomain("s1"))
+        drivers(site).devices["SharedNIC"].check(SharedNic(id="vf", bdf=(VF,)), DeviceDomain("s1"))
 
     def test_nothing_else_is_allowed(self, site: Site) -> None:
         unlisted = PciAddress.parse("40:00.0")  # the substrate's own GPU
@@ -285,7 +285,7 @@ class TestTheAllowList:
 
         assert states[unlisted] is DeviceState.NOT_ALLOWED
         with pytest.raises(InvalidSliver, match=r"40:00\.0 is not allowed as GPU") as refused:
-            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(unlisted,)), Tenant("s1"))
+            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(unlisted,)), DeviceDomain("s1"))
         assert refused.value.field == "bdf[0]"
         assert refused.value.where == "site.yaml: hosts.localhost.devices"
 
@@ -296,7 +296,7 @@ class TestTheAllowList:
     )
     def test_a_device_is_allowed_as_what_it_says(self, site: Site, component: Any) -> None:
         with pytest.raises(InvalidSliver, match="it allows it as GPU A30"):
-            drivers(site).devices[component.type].check(component, Tenant("s1"))
+            drivers(site).devices[component.type].check(component, DeviceDomain("s1"))
 
     def test_without_one_what_the_site_gives_a_host_in_memory_is_allowed(
         self, make_site: Any
@@ -304,8 +304,8 @@ class TestTheAllowList:
         site = make_site(fake={"hosts": {"localhost": {"gpus": 1, "vfs": 1}}})
         gpu = Gpu(id="gpu", bdf=(PciAddress.parse("40:00.0"),))
 
-        drivers(site).devices["GPU"].check(gpu, Tenant("s1"))
-        drivers(site).devices["SharedNIC"].check(SharedNic(id="vf", bdf=(VF,)), Tenant("s1"))
+        drivers(site).devices["GPU"].check(gpu, DeviceDomain("s1"))
+        drivers(site).devices["SharedNIC"].check(SharedNic(id="vf", bdf=(VF,)), DeviceDomain("s1"))
 
     def test_without_one_nothing_else_is_allowed(self, make_site: Any) -> None:
         site = make_site()
@@ -313,12 +313,12 @@ class TestTheAllowList:
         substrate(site, "localhost").devices[GPU] = HostDevice(function, DeviceState.FREE)
 
         with pytest.raises(InvalidSliver, match=r"25:00\.0 is not allowed as GPU"):
-            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(GPU,)), Tenant("s1"))
+            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(GPU,)), DeviceDomain("s1"))
         assert [d.state for d in drivers(site).functions()] == [DeviceState.NOT_ALLOWED]
 
     def test_what_is_not_there_is_refused(self, site: Site) -> None:
         with pytest.raises(InvalidSliver, match="there is no PCI function") as refused:
-            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(OTHER,)), Tenant("s1"))
+            drivers(site).devices["GPU"].check(Gpu(id="gpu", bdf=(OTHER,)), DeviceDomain("s1"))
 
         assert refused.value.field == "bdf[0]"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct.drivers.contract import Image, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, Image
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.registry import driver
 from fabric_direct.model import NodeSliver, SmartNic, VNicInterface
@@ -69,7 +69,7 @@ def test_the_bandwidth_of_a_whole_nic_is_refused(site: Site, name: str) -> None:
     )
 
     with pytest.raises(InvalidSliver, match="is not available on a whole NIC") as caught:
-        driver("device", name)(site, "localhost").check(nic, Tenant("s1"))
+        driver("device", name)(site, "localhost").check(nic, DeviceDomain("s1"))
 
     assert caught.value.field == "interfaces[1].bandwidth"
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from fabric_direct.drivers.contract import (
     CommandResult,
+    DeviceDomain,
     GuestAddress,
     GuestInterface,
     HostDrivers,
     PluggedDevice,
     Server,
-    Tenant,
     VfSettings,
 )
 from fabric_direct.drivers.guests.guest import Guest, GuestDevice
@@ -546,7 +546,7 @@ class Observing:
         nic = {"type": "SharedNIC", "id": "dev", "bdf": ["0000:81:00.1"]}
         sliver = vm(components=(nic,))
         self.server = Server(sliver.id, "instance-7", State.RUNNING, 1, 1024, sliver.stamp())
-        self.asked: list[Tenant] = []
+        self.asked: list[DeviceDomain] = []
         self.devices = (VF,)
         nothing = SimpleNamespace(ports=lambda _: ())
         driver: Any = SimpleNamespace(plugged=self._plugged)
@@ -554,7 +554,7 @@ class Observing:
         network: Any = nothing
         self.drivers = HostDrivers("w1", compute, network, network, devices={"SharedNIC": driver})
 
-    def _plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+    def _plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         self.asked.append(tenant)
         return self.devices
 
@@ -626,8 +626,8 @@ class TestObservation:
 
         observing.observe(None)
 
-        assert observing.asked == [Tenant("sliver-1", domain)]
-        assert tenant_of(observing.drivers, observing.server) == Tenant("sliver-1", domain)
+        assert observing.asked == [DeviceDomain("sliver-1", domain)]
+        assert tenant_of(observing.drivers, observing.server) == DeviceDomain("sliver-1", domain)
 
 
 @pytest.mark.parametrize("error", [Unreachable("it timed out"), TimedOut("no answer")])

@@ -19,6 +19,7 @@ from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.cli.sliver_report import show
 from fabric_direct.drivers.contract import (
     CommandResult,
+    DeviceDomain,
     GuestAddress,
     GuestInterface,
     HostDevice,
@@ -26,7 +27,6 @@ from fabric_direct.drivers.contract import (
     PciFunction,
     PluggedDevice,
     Port,
-    Tenant,
     Volume,
 )
 from fabric_direct.drivers.fake import Substrate
@@ -555,7 +555,7 @@ class Seen:
 
 
 def found(guest: Any, plugged: Plugged, nic: GuestNic) -> ConfiguredLink:
-    return link_of(guest, plugged.drivers, Tenant("s"), nic)
+    return link_of(guest, plugged.drivers, DeviceDomain("s"), nic)
 
 
 def smart(*interfaces: dict[str, Any]) -> SmartNic:

@@ -11,11 +11,11 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.drivers.contract import (
     Belongings,
+    DeviceDomain,
     DeviceRecord,
     Holder,
     PciFunction,
     PluggedDevice,
-    Tenant,
 )
 from fabric_direct.drivers.fake import FakeHost
 from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
@@ -53,7 +53,7 @@ from tests.unit.pci_host import (
 )
 
 URI, HOST, SLIVER = "qemu+ssh://root@w1/system", "w1", "sliver"
-TENANT = Tenant(SLIVER)
+TENANT = DeviceDomain(SLIVER)
 FOREIGN = "11111111-1111-1111-1111-111111111111"
 GPU, AUDIO, DRIVE, TWIN, PF, VF, VF2 = map(
     PciAddress.parse,
@@ -285,7 +285,7 @@ class TestAttach:
     ) -> None:
         nova = host.add_domain("instance-00000007", FOREIGN)
 
-        (found,) = devices.attach(Tenant(SLIVER, FOREIGN), one)
+        (found,) = devices.attach(DeviceDomain(SLIVER, FOREIGN), one)
 
         assert list(nova.slots(CONFIG)) == [found.alias] == [ALIASES[0]]
 
@@ -349,7 +349,7 @@ class TestAttachThatFails:
             devices.attach(TENANT, one)
 
         with pytest.raises(DeviceUnclean, match="sliver/gpu had it last"):
-            devices.check(one, Tenant("other"))
+            devices.check(one, DeviceDomain("other"))
 
     def test_to_unbind_plugs_nothing_in(
         self,
@@ -545,7 +545,7 @@ class TestCheck:
     def test_passes_what_the_sliver_has_already(
         self, devices: HostdevDevice, host: Worker, gpu: Gpu, uuid: str | None
     ) -> None:
-        tenant = Tenant(SLIVER, uuid)
+        tenant = DeviceDomain(SLIVER, uuid)
         host.add_domain("its", uuid or str(domain_uuid(SLIVER)), None if uuid else SLIVER)
         devices.attach(tenant, gpu)
 
@@ -629,7 +629,7 @@ class TestTheDomain:
         self, devices: HostdevDevice, host: Worker
     ) -> None:
         host.add_domain("instance-0001", FOREIGN, None)
-        tenant = Tenant(SLIVER, FOREIGN)
+        tenant = DeviceDomain(SLIVER, FOREIGN)
 
         assert devices.domain_differences(tenant) == ()
         assert devices.domain_differences(tenant, "instance-0001") == ()
@@ -645,7 +645,7 @@ class TestTheDomain:
         assert devices.domain_differences(TENANT) == ("its domain is named mine, not sliver-node",)
 
     def test_that_is_gone_is_named(self, devices: HostdevDevice) -> None:
-        said = devices.domain_differences(Tenant(SLIVER, FOREIGN), "instance-0001")
+        said = devices.domain_differences(DeviceDomain(SLIVER, FOREIGN), "instance-0001")
 
         assert said == (f"there is no domain instance-0001 on {HOST}",)
 
@@ -669,7 +669,7 @@ class TestASurvey:
         for sliver in slivers:
             host.add_domain(f"{sliver}-node", str(domain_uuid(sliver)), sliver)
         lost = Gpu(id="gpu", bdf=(GPU,))
-        asked = [Belongings(Tenant(s), None, (lost,) if s == "s0" else ()) for s in slivers]
+        asked = [Belongings(DeviceDomain(s), None, (lost,) if s == "s0" else ()) for s in slivers]
         host.calls.reset_mock()
 
         found = devices.survey(asked)
@@ -688,7 +688,7 @@ class TestASurvey:
             domain.devices[CONFIG] = [plugged(GPU)]
         read = mocker.spy(devices._host.records, "read")
 
-        found = devices.survey([Belongings(Tenant(sliver), None, ()) for sliver in slivers])
+        found = devices.survey([Belongings(DeviceDomain(sliver), None, ()) for sliver in slivers])
 
         foreign = (f"its domain has {GPU}, which others passed through",)
         assert found == dict.fromkeys(slivers, foreign)
@@ -706,7 +706,7 @@ class TestThePortsOfARunningDomain:
         self, devices: HostdevDevice, domain: FakeDomain
     ) -> None:
         assert devices.free_ports(TENANT) is None
-        assert devices.free_ports(Tenant("other")) is None
+        assert devices.free_ports(DeviceDomain("other")) is None
 
 
 class TestRestart:
@@ -780,7 +780,7 @@ class TestDetach:
         self, devices: HostdevDevice, host: Worker, domain: FakeDomain
     ) -> None:
         devices.detach(TENANT, "gpu", timeout=1)
-        devices.detach(Tenant("other"), "gpu", timeout=1)
+        devices.detach(DeviceDomain("other"), "gpu", timeout=1)
 
         host.calls.detach.assert_not_called()
 

@@ -15,7 +15,7 @@ from keystoneauth1 import exceptions as keystone
 from openstack.connection import Connection
 from openstack.exceptions import HttpException, NotFoundException
 
-from fabric_direct.calls.deadline import Deadline, Unanswered, bounded, wait_until
+from fabric_direct.calls.deadline import Deadline, UnansweredRequest, bounded, wait_until
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
@@ -752,7 +752,7 @@ class TestNoAnswer:
 
         bounded(Driver(), "network", deadline, 30, within=reads.active).change()
         (request,) = deadline.late()
-        assert isinstance(request, Unanswered)
+        assert isinstance(request, UnansweredRequest)
         request.known()
         with reads.active():
             list(network.ports())

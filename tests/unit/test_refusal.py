@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.contract import (
+    DeviceDomain,
     HostDevice,
     HostDrivers,
     PciFunction,
     PluggedDevice,
     Server,
-    Tenant,
 )
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
@@ -38,7 +38,7 @@ from fabric_direct.model import (
 from fabric_direct.site.config import AllowedDevice, Host, Site
 
 VF, GPU, AUDIO = map(PciAddress.parse, ("27:10.1", "25:00.0", "25:00.1"))
-TENANT = Tenant("s")
+TENANT = DeviceDomain("s")
 MAC = "52:54:00:00:00:07"
 
 

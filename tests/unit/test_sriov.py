@@ -12,10 +12,10 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import (
+    DeviceDomain,
     DeviceRecord,
     PciFunction,
     PluggedDevice,
-    Tenant,
     VfSettings,
 )
 from fabric_direct.drivers.fake import FakeHost, FakeUplink, Substrate, substrate
@@ -38,7 +38,7 @@ from fabric_direct.state.locks import exclusive
 from tests.unit.pci_host import CONFIG, LIVE, FakeDomain, Worker, error, pci, plugged
 
 HOST, SLIVER = "w1", "sliver"
-TENANT = Tenant(SLIVER)
+TENANT = DeviceDomain(SLIVER)
 FOREIGN = "11111111-1111-1111-1111-111111111111"
 GPU, PF, VF0, VF1, OTHER_PF, OTHER_VF = map(
     PciAddress.parse, ("25:00.0", "27:00.0", "27:10.0", "27:10.2", "28:00.0", "28:10.0")
@@ -685,7 +685,7 @@ def test_a_vf_that_libvirt_does_not_take_is_taken_back_and_stays_written_down(
 class TestAVfThatOthersPluggedIn:
     """fabric_am passes a VF through as a plain hostdev: its MAC is not in the domain."""
 
-    OWN = Tenant(SLIVER, FOREIGN)
+    OWN = DeviceDomain(SLIVER, FOREIGN)
     THEIRS = replace(IDLE, mac=OTHER_MAC, vlan=304)
 
     @pytest.fixture

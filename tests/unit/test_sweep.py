@@ -29,7 +29,7 @@ from fabric_direct.state.locks import exclusive, sliver_lock
 from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.expected import ExpectedSlivers, parse_expected
-from fabric_direct.upkeep.sweep.findings import Findings, Thing
+from fabric_direct.upkeep.sweep.findings import Findings, FoundResource
 from tests.outcomes import done, outcomes_of, result_of
 from tests.unit.several_hosts import FakeCloud, processor, served_by, w1, w2
 
@@ -668,7 +668,7 @@ class TestAToken:
         assert "ghost" in ids_on(w1)
 
     def test_is_refused_with_the_sliver_whose_deletion_would_be_another_one(self) -> None:
-        things = (Thing(sliver="a", kind="port", name="p"),)
+        things = (FoundResource(sliver="a", kind="port", name="p"),)
         before, after = (Findings(types={"a": t}, things=things) for t in ("VM", "vNICPorts"))
 
         with pytest.raises(Refused, match="a is a vNICPorts, not a VM"):
@@ -1124,7 +1124,7 @@ class TestTheListOfWhatIsExpected:
                 continue
 
     def test_of_any_thing_says_the_same_token_whatever_the_order(self) -> None:
-        things = [Thing(sliver="a", kind="port", name=name) for name in ("p1", "p2")]
+        things = [FoundResource(sliver="a", kind="port", name=name) for name in ("p1", "p2")]
 
         tokens = {
             Findings(types={"a": "VM"}, things=tuple(t)).token for t in (things, things[::-1])

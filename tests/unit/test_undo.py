@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fabric_direct.calls.deadline import Deadline
-from fabric_direct.drivers.contract import HostDevice, PciFunction, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, FakeNetwork, Substrate
 from fabric_direct.engine.run import run
 from fabric_direct.engine.step import Flow, Step
@@ -77,7 +77,7 @@ def test_a_device_stays_plugged_in(fake_site: Site, fakes: Substrate, server: No
     fakes.devices[GPU] = HostDevice(function, DeviceState.FREE)
     device, tenant, gpu = (
         FakeDevice(fake_site, "localhost"),
-        Tenant(server.id),
+        DeviceDomain(server.id),
         Gpu(id="g", bdf=(GPU,)),
     )
     device.attach(tenant, gpu)

@@ -9,7 +9,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fabric_direct.calls.read_cache import warn
-from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, Substrate, substrate
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import TimedOut
@@ -264,7 +264,7 @@ class TestCreate:
         done(processor.create(make(GPU_1, host="localhost")).result())
 
         (asked,) = attach.call_args_list
-        assert asked.args[1] == Tenant("sliver-1", "sliver-1-node")
+        assert asked.args[1] == DeviceDomain("sliver-1", "sliver-1-node")
 
 
 class TestAKilledCreation:

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 import libvirt
 import pytest
 
-from fabric_direct.drivers.contract import PluggedDevice, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, PluggedDevice
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.domains.lookup import domain_name, domain_uuid
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import ColdDevice, FpgaDevice, Sn1022Device
@@ -40,7 +40,7 @@ from fabric_direct.model import Capacities, Finding, Fpga, NodeSliver, PciAddres
 from fabric_direct.site.config import Site
 
 SLIVER = "fdtest-cold"
-TENANT = Tenant(SLIVER)
+TENANT = DeviceDomain(SLIVER)
 FUNCTIONS = tuple(PciAddress.parse(f"0000:07:00.{number}") for number in (0, 1))
 FPGA = Fpga(id="fpga", bdf=FUNCTIONS)
 SN1022 = Fpga(id="sn", model="Xilinx-SN1022", bdf=FUNCTIONS)
@@ -416,7 +416,7 @@ def test_a_device_that_was_to_go_can_stay(fpga: FpgaDevice, running: libvirt.vir
 
 def test_detaching_what_is_not_there_succeeds(fpga: FpgaDevice, domain: libvirt.virDomain) -> None:
     fpga.detach(TENANT, "fpga", timeout=0)
-    fpga.detach(Tenant("fdtest-nobody"), "fpga", timeout=0)
+    fpga.detach(DeviceDomain("fdtest-nobody"), "fpga", timeout=0)
 
 
 def test_a_running_guest_does_not_give_it_to_a_rescan(
@@ -501,7 +501,7 @@ print(path.rpartition("/")[2])
 
 
 def steps(driver: ColdDevice) -> tuple[AttachDevice, DetachDevice, PowerCycle]:
-    def tenant() -> Tenant:
+    def tenant() -> DeviceDomain:
         return TENANT
 
     return (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import libvirt
 import pytest
 
-from fabric_direct.drivers.contract import DeviceDriver, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, DeviceDriver
 from fabric_direct.drivers.libvirt.passthrough.cold_plug import FpgaDevice
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
@@ -37,9 +37,9 @@ class OnAWorker(DeviceContract):
         return make_site()
 
     @pytest.fixture
-    def tenant(self, worker: Worker, sliver: str, unchanged: None) -> Iterator[Tenant]:
+    def tenant(self, worker: Worker, sliver: str, unchanged: None) -> Iterator[DeviceDomain]:
         domain: libvirt.virDomain = worker.connection.defineXML(blank(sliver))
-        yield Tenant(sliver, domain.UUIDString())
+        yield DeviceDomain(sliver, domain.UUIDString())
         domain.undefine()
 
 

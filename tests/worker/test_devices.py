@@ -10,7 +10,7 @@ import pytest
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.calls.read_cache import ReadCache
-from fabric_direct.drivers.contract import HostDevice, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, HostDevice
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.errors import (
@@ -42,9 +42,9 @@ DETACH = PATIENT["call"]
 
 
 @pytest.fixture
-def tenant(l2: L2) -> Tenant:
+def tenant(l2: L2) -> DeviceDomain:
     """Whom everything is passed through to."""
-    return Tenant("fdtest", l2.domain.UUIDString())
+    return DeviceDomain("fdtest", l2.domain.UUIDString())
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def device(driver: HostdevDevice, bdf: str) -> HostDevice:
     return next(d for d in driver.inventory() if str(d.address) == bdf)
 
 
-def give_back(driver: HostdevDevice, tenant: Tenant, component: str) -> None:
+def give_back(driver: HostdevDevice, tenant: DeviceDomain, component: str) -> None:
     """Detach and clean, as a deletion does."""
     driver.detach(tenant, component, timeout=DETACH)
     for record in driver.records(tenant.sliver):
@@ -102,7 +102,7 @@ def have_again(worker: Worker, addresses: list[str]) -> bool:
 
 class TestASharedNic:
     def test_has_its_settings_and_is_as_it_was_afterwards(
-        self, sriov: SriovDevice, tenant: Tenant, worker: Worker, l2: L2
+        self, sriov: SriovDevice, tenant: DeviceDomain, worker: Worker, l2: L2
     ) -> None:
         before = worker.vf("enp1s0", 0)
         wanted = nic(vlan=304, bandwidth=100)
@@ -127,7 +127,7 @@ class TestASharedNic:
         assert sriov.plugged(tenant) == sriov.records("fdtest") == ()
 
     def test_its_rate_is_changed_while_it_is_plugged_in(
-        self, sriov: SriovDevice, tenant: Tenant, worker: Worker
+        self, sriov: SriovDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         sriov.attach(tenant, nic(bandwidth=100))
         assert sriov.differences(nic(bandwidth=200), tenant) == (
@@ -140,7 +140,7 @@ class TestASharedNic:
         give_back(sriov, tenant, "nic1")
 
     def test_its_vlan_is_changed_while_it_is_plugged_in(
-        self, sriov: SriovDevice, tenant: Tenant, worker: Worker, l2: L2
+        self, sriov: SriovDevice, tenant: DeviceDomain, worker: Worker, l2: L2
     ) -> None:
         before = worker.vf("enp1s0", 0)
         sriov.attach(tenant, nic(vlan=304))
@@ -164,7 +164,7 @@ class TestASharedNic:
         assert worker.vf("enp1s0", 0) == before
 
     def test_its_vlan_and_mac_are_set_back_where_others_changed_them(
-        self, sriov: SriovDevice, tenant: Tenant, worker: Worker
+        self, sriov: SriovDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         sriov.attach(tenant, nic(vlan=304))
         worker.run("ip", "link", "set", "enp1s0", "vf", "0", "vlan", "7")
@@ -181,7 +181,7 @@ class TestASharedNic:
         give_back(sriov, tenant, "nic1")
 
     def test_an_uplink_that_left_vepa_is_set_to_it_again_with_a_warning(
-        self, sriov: SriovDevice, tenant: Tenant, worker: Worker
+        self, sriov: SriovDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         sriov.attach(tenant, nic())
         worker.run("bridge", "link", "set", "dev", "enp1s0", "hwmode", "veb")
@@ -198,7 +198,7 @@ class TestASharedNic:
         give_back(sriov, tenant, "nic1")
 
     def test_an_uplink_without_vepa_in_the_site_keeps_its_switch(
-        self, sriov: SriovDevice, tenant: Tenant
+        self, sriov: SriovDevice, tenant: DeviceDomain
     ) -> None:
         (plugged,) = sriov.attach(tenant, nic(SWITCHED_VF))
 
@@ -206,7 +206,7 @@ class TestASharedNic:
         give_back(sriov, tenant, "nic1")
 
     def test_another_vf_of_the_nic_gets_another_mac(
-        self, sriov: SriovDevice, tenant: Tenant
+        self, sriov: SriovDevice, tenant: DeviceDomain
     ) -> None:
         sriov.attach(tenant, nic())
         twin = nic(OTHER_VF).model_copy(update={"id": "nic2"})
@@ -220,7 +220,7 @@ class TestASharedNic:
         give_back(sriov, tenant, "nic1")
 
     def test_one_that_was_pulled_from_the_guest_is_given_back(
-        self, sriov: SriovDevice, tenant: Tenant, worker: Worker
+        self, sriov: SriovDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         sriov.attach(tenant, nic())
         vfs = "/sys/bus/pci/devices/0000:01:00.0/sriov_numvfs"
@@ -238,12 +238,12 @@ class TestASharedNic:
         wait_until("their former addresses", lambda: have_again(worker, before), timeout=300)
 
     def test_of_two_slivers_that_want_it_at_once_one_gets_it(
-        self, site: Site, sriov: SriovDevice, tenant: Tenant
+        self, site: Site, sriov: SriovDevice, tenant: DeviceDomain
     ) -> None:
         barrier = threading.Barrier(2)
 
         def attach(number: int) -> str:
-            mine = Tenant(f"fdtest{number}", tenant.domain)
+            mine = DeviceDomain(f"fdtest{number}", tenant.domain)
             barrier.wait()
             try:
                 SriovDevice(site, "worker1").attach(mine, nic())
@@ -255,16 +255,16 @@ class TestASharedNic:
             one, other = pool.map(attach, (1, 2))
         (winner,) = {one, other} & {"fdtest1", "fdtest2"}
         assert {one, other} - {winner} <= {"DeviceClaimed", "DeviceUnclean"}
-        give_back(sriov, Tenant(winner, tenant.domain), "nic1")
+        give_back(sriov, DeviceDomain(winner, tenant.domain), "nic1")
 
-    def test_is_not_found_again_by_a_rescan(self, sriov: SriovDevice, tenant: Tenant) -> None:
+    def test_is_not_found_again_by_a_rescan(self, sriov: SriovDevice, tenant: DeviceDomain) -> None:
         with pytest.raises(Unsupported, match="cannot be found again by a rescan"):
             sriov.rescan(tenant, nic(), timeout=DETACH)
 
 
 class TestADeviceOfTwoFunctions:
     def test_has_two_ports_now_and_one_slot_at_the_next_start(
-        self, hostdev: HostdevDevice, tenant: Tenant, l2: L2
+        self, hostdev: HostdevDevice, tenant: DeviceDomain, l2: L2
     ) -> None:
         plugged = hostdev.attach(tenant, gpu())
 
@@ -276,7 +276,7 @@ class TestADeviceOfTwoFunctions:
         give_back(hostdev, tenant, "gpu1")
 
     def test_is_back_with_its_driver_after_cleaning(
-        self, hostdev: HostdevDevice, tenant: Tenant, worker: Worker
+        self, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         hostdev.attach(tenant, gpu())
         assert [worker.driver(f) for f in (GPU, AUDIO)] == ["vfio-pci"] * 2
@@ -291,7 +291,7 @@ class TestADeviceOfTwoFunctions:
         assert device(hostdev, GPU).state is DeviceState.FREE
 
     def test_is_not_had_without_its_group_unless_that_is_allowed(
-        self, make_site: Callable[..., Site], tenant: Tenant
+        self, make_site: Callable[..., Site], tenant: DeviceDomain
     ) -> None:
         site = make_site(host={"devices": [{"type": "GPU", "bdf": GPU}]})
 
@@ -301,7 +301,7 @@ class TestADeviceOfTwoFunctions:
             HostdevDevice(site, "worker1").check(gpu(GPU), tenant)
 
     def test_is_found_again_by_a_rescan(
-        self, hostdev: HostdevDevice, tenant: Tenant, l2: L2
+        self, hostdev: HostdevDevice, tenant: DeviceDomain, l2: L2
     ) -> None:
         hostdev.attach(tenant, gpu())
 
@@ -314,7 +314,7 @@ class TestADeviceOfTwoFunctions:
 
 class TestADrive:
     def test_is_erased_before_it_is_free_again(
-        self, hostdev: HostdevDevice, tenant: Tenant, worker: Worker
+        self, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         disk = worker.namespace(NVME)
         worker.run(
@@ -327,7 +327,7 @@ class TestADrive:
         unclean = device(hostdev, NVME)
         assert (unclean.state, unclean.owner) == (DeviceState.UNCLEAN, "fdtest/disk1")
         with pytest.raises(DeviceUnclean, match="not clean yet"):
-            hostdev.check(drive(), Tenant("other", tenant.domain))
+            hostdev.check(drive(), DeviceDomain("other", tenant.domain))
         (record,) = hostdev.records("fdtest")
         hostdev.clean(record)
 
@@ -339,7 +339,7 @@ class TestADrive:
         assert read.strip() == "0"
 
     def test_that_cannot_be_erased_is_quarantined_until_a_person_sets_it_free(
-        self, site: Site, hostdev: HostdevDevice, tenant: Tenant, worker: Worker
+        self, site: Site, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         hostdev.attach(tenant, drive())
         hostdev.detach(tenant, "disk1", timeout=DETACH)
@@ -366,7 +366,7 @@ class TestADrive:
         assert device(hostdev, NVME).state is DeviceState.FREE
 
     def test_that_the_host_has_mounted_is_refused(
-        self, hostdev: HostdevDevice, tenant: Tenant, worker: Worker
+        self, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         disk = worker.namespace(NVME)
         worker.run("mkfs.ext4", "-q", "-F", f"/dev/{disk}")
@@ -385,7 +385,7 @@ class TestADrive:
 
 class TestWhatIsRefused:
     def test_a_nic_one_of_whose_vfs_a_guest_has(
-        self, hostdev: HostdevDevice, sriov: SriovDevice, tenant: Tenant
+        self, hostdev: HostdevDevice, sriov: SriovDevice, tenant: DeviceDomain
     ) -> None:
         sriov.attach(tenant, nic(SWITCHED_VF))
         whole = SmartNic(id="nic2", bdf=(PciAddress.parse("0000:02:00.0"),))
@@ -396,16 +396,18 @@ class TestWhatIsRefused:
         assert device(hostdev, "0000:02:00.0").state is DeviceState.USED
         give_back(sriov, tenant, "nic1")
 
-    def test_what_another_sliver_has(self, sriov: SriovDevice, tenant: Tenant) -> None:
+    def test_what_another_sliver_has(self, sriov: SriovDevice, tenant: DeviceDomain) -> None:
         sriov.attach(tenant, nic())
 
         with pytest.raises(DeviceClaimed) as caught:
-            sriov.check(nic(mac=OTHER_MAC), Tenant("another"))
+            sriov.check(nic(mac=OTHER_MAC), DeviceDomain("another"))
 
         assert caught.value.field == "bdf[0]"
         give_back(sriov, tenant, "nic1")
 
-    def test_what_is_not_allowed_or_not_there(self, hostdev: HostdevDevice, tenant: Tenant) -> None:
+    def test_what_is_not_allowed_or_not_there(
+        self, hostdev: HostdevDevice, tenant: DeviceDomain
+    ) -> None:
         for bdf, said in (("0000:03:00.0", "is not allowed as NVME"), ("0000:7f:00.0", "no PCI")):
             with pytest.raises(InvalidSliver, match=said):
                 hostdev.check(drive(bdf), tenant)
@@ -413,7 +415,7 @@ class TestWhatIsRefused:
 
 class TestAGuest:
     def test_that_never_lets_go_keeps_the_device(
-        self, sriov: SriovDevice, tenant: Tenant, l2: L2
+        self, sriov: SriovDevice, tenant: DeviceDomain, l2: L2
     ) -> None:
         sriov.attach(tenant, nic())
         l2.domain.suspend()
@@ -426,7 +428,9 @@ class TestAGuest:
             l2.domain.resume()
         give_back(sriov, tenant, "nic1")
 
-    def test_has_as_many_devices_as_root_ports(self, sriov: SriovDevice, tenant: Tenant) -> None:
+    def test_has_as_many_devices_as_root_ports(
+        self, sriov: SriovDevice, tenant: DeviceDomain
+    ) -> None:
         assert sriov.free_ports(tenant) == 8
         sriov.attach(tenant, nic())
         assert sriov.free_ports(tenant) == 7
@@ -434,7 +438,7 @@ class TestAGuest:
 
 
 def test_libvirtd_may_be_restarted_between_any_two_calls(
-    sriov: SriovDevice, tenant: Tenant, worker: Worker
+    sriov: SriovDevice, tenant: DeviceDomain, worker: Worker
 ) -> None:
     restart = ("systemctl", "restart", "libvirtd")
 

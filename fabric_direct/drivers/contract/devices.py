@@ -14,7 +14,7 @@ UNREADABLE = "cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class DeviceDomain:
     """The domain that a device is passed through to."""
 
     sliver: str
@@ -58,7 +58,7 @@ class AdoptedFunction:
 class Belongings:
     """The devices of a host that a sliver should have."""
 
-    tenant: Tenant
+    tenant: DeviceDomain
     domain: str | None
     """Name of its domain where a cloud made it; None if the cloud does not tell."""
     components: tuple[PciComponent, ...]
@@ -88,13 +88,13 @@ class DeviceRecord:
 class DevicePlugging(Protocol):
     """Finds the devices of servers, and passes devices through to servers."""
 
-    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+    def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's server has by our stamp."""
 
-    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+    def differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         """Return the differences between the device and its component, a sentence each."""
 
-    def domain_differences(self, tenant: Tenant, name: str | None = None) -> tuple[str, ...]:
+    def domain_differences(self, tenant: DeviceDomain, name: str | None = None) -> tuple[str, ...]:
         """Return how others have changed the sliver's domain, a sentence each.
 
         It is gone or was renamed, or has PCI functions that are not ours.
@@ -105,13 +105,13 @@ class DevicePlugging(Protocol):
     def survey(self, belongings: Collection[Belongings]) -> dict[str, tuple[str, ...]]:
         """Return the differences of each sliver's domain and devices, reading the host once for all."""
 
-    def keeps(self, tenant: Tenant, component: str) -> bool:
+    def keeps(self, tenant: DeviceDomain, component: str) -> bool:
         """Return whether the domain has anything of the component, live or defined.
 
         Of a cold device only the definition counts: a running domain keeps it until its next start.
         """
 
-    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def attach(self, tenant: DeviceDomain, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through, now (if the domain runs) and for later starts.
 
         Each function is recorded as in use first. What is there and differs (a VF that was unplugged,
@@ -121,13 +121,13 @@ class DevicePlugging(Protocol):
         :raises Unsupported: if the running domain has no free root port.
         """
 
-    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
+    def detach(self, tenant: DeviceDomain, component: str, *, timeout: float) -> None:
         """Detach the component's functions; on return the guest has released them.
 
         :raises TimedOut: if it did not in time. The device is still the sliver's then.
         """
 
-    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:
+    def rescan(self, tenant: DeviceDomain, component: PciComponent, *, timeout: float) -> None:
         """Detach the device, remove it from the host's bus, rescan the bus, and attach it again.
 
         :param timeout: seconds that the guest gets to release it.
@@ -142,10 +142,10 @@ class DevicePowerCycle(Protocol):
     cold: ClassVar[bool]
     """Whether attaching and detaching take effect only with the domain's next start."""
 
-    def pending(self, tenant: Tenant) -> bool:
+    def pending(self, tenant: DeviceDomain) -> bool:
         """Return whether the running domain gets or loses a device with its next start."""
 
-    def restart(self, tenant: Tenant, *, timeout: float) -> None:
+    def restart(self, tenant: DeviceDomain, *, timeout: float) -> None:
         """Power-cycle the domain from its definition; it runs on return.
 
         :param timeout: seconds that the guest gets to shut down before it is powered off.
@@ -186,10 +186,10 @@ class DeviceCleaning(Protocol):
 class DeviceAdoption(Protocol):
     """Takes over devices that others plugged into a domain: they bear no alias of ours."""
 
-    def strange(self, tenant: Tenant) -> tuple[PciAddress, ...]:
+    def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:
         """Return the functions of the tenant's domain without our stamp and without its record."""
 
-    def refuse_adoption(self, component: PciComponent, tenant: Tenant) -> bool:
+    def refuse_adoption(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Raise unless the sliver may adopt the device; return whether the domain has all of it.
 
         :raises InvalidSliver: if an address is not on the host, or not in the allow-list.
@@ -199,16 +199,16 @@ class DeviceAdoption(Protocol):
         :raises DeviceUnclean: if it is quarantined.
         """
 
-    def is_adopted(self, component: PciComponent, tenant: Tenant) -> bool:
+    def is_adopted(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Return whether each function of the device has the record of this component."""
 
-    def adopt(self, component: PciComponent, tenant: Tenant) -> None:
+    def adopt(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Record the functions of a device as the sliver's; the domain is not touched.
 
         What their PF enforced on VFs before is not known: they are cleaned to a safe baseline.
         """
 
-    def disown(self, component: PciComponent, tenant: Tenant) -> None:
+    def disown(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Remove the records that :meth:`adopt` wrote; the devices are as they were found."""
 
 
@@ -229,7 +229,7 @@ class DeviceDriver(
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the PCI functions of the host, with their states and owners."""
 
-    def check(self, component: PciComponent, tenant: Tenant) -> None:
+    def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Raise InvalidSliver or Conflict unless the sliver may have the device.
 
         Functions that the sliver already has are available to it.
@@ -242,7 +242,7 @@ class DeviceDriver(
         :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
         """
 
-    def free_ports(self, tenant: Tenant) -> int | None:
+    def free_ports(self, tenant: DeviceDomain) -> int | None:
         """Return how many more devices fit into the running domain; None if it does not run."""
 
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 from fabric_direct.drivers.contract import (
     QUARANTINED,
     Belongings,
+    DeviceDomain,
     DeviceRecord,
     Holder,
     HostDevice,
     PluggedDevice,
     Stamped,
-    Tenant,
     VfSettings,
 )
 from fabric_direct.drivers.contract.devices import (
@@ -93,7 +93,7 @@ class FakeDevice(Hears, Fake):
                 return entry
         return None
 
-    def check(self, component: PciComponent, tenant: Tenant) -> None:
+    def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Refuse a device that is not in the substrate, not allowed, or another sliver's."""
         refuse_nic_fields(component, self.unserved)
         for number, address in enumerate(component.bdf):
@@ -104,7 +104,7 @@ class FakeDevice(Hears, Fake):
             self._refuse_claimed(device, tenant.sliver, component.id, field)
             self._refuse_unclean(address, tenant.sliver, component.id, field)
 
-    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+    def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         """Return the functions that the server has."""
         return self._has(tenant)
 
@@ -117,11 +117,11 @@ class FakeDevice(Hears, Fake):
         for component in has.components:
             yield from self._differences(component, has.tenant)
 
-    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+    def differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         """Compare what the server has with the component."""
         return self._differences(component, tenant)
 
-    def _differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+    def _differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         there = {device.alias: device for device in self._has(tenant)}
         lacking = (d for d in _plugged(tenant, component) if d != there.get(d.alias))
         unlike = (_unlike(device, there.get(device.alias, device)) for device in lacking)
@@ -142,11 +142,11 @@ class FakeDevice(Hears, Fake):
             if device and device.uplink and entry and entry.vepa:
                 yield device.uplink
 
-    def domain_differences(self, tenant: Tenant, name: str | None = None) -> tuple[str, ...]:
+    def domain_differences(self, tenant: DeviceDomain, name: str | None = None) -> tuple[str, ...]:
         """Tell of the domain what others have done to it."""
         return self._domain_differences(tenant, name)
 
-    def _domain_differences(self, tenant: Tenant, name: str | None) -> tuple[str, ...]:
+    def _domain_differences(self, tenant: DeviceDomain, name: str | None) -> tuple[str, ...]:
         server = self.substrate.servers.get(tenant.sliver)
         wanted = name or (server.domain if server else None) or tenant.sliver
         has = self.substrate.renamed.get(tenant.sliver, wanted)
@@ -155,23 +155,23 @@ class FakeDevice(Hears, Fake):
         renamed = (domain_renamed(has, wanted),) if has != wanted else ()
         return (*renamed, *map(foreign_function, self.substrate.intruders.get(tenant.sliver, ())))
 
-    def keeps(self, tenant: Tenant, component: str) -> bool:
+    def keeps(self, tenant: DeviceDomain, component: str) -> bool:
         """Return whether the server has anything of the component."""
         return any(device.component == component for device in self._has(tenant))
 
-    def free_ports(self, tenant: Tenant) -> int | None:
+    def free_ports(self, tenant: DeviceDomain) -> int | None:
         """Return how many root ports the substrate leaves to each server."""
         return self.substrate.root_ports - len(self._has(tenant))
 
-    def pending(self, tenant: Tenant) -> bool:
+    def pending(self, tenant: DeviceDomain) -> bool:
         """Return whether a device waits for a power cycle."""
         return tenant.sliver in self.substrate.pending
 
-    def restart(self, tenant: Tenant, *, timeout: float) -> None:  # noqa: ARG002
+    def restart(self, tenant: DeviceDomain, *, timeout: float) -> None:  # noqa: ARG002
         """Complete what waits for a power cycle."""
         self.substrate.pending.discard(tenant.sliver)
 
-    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def attach(self, tenant: DeviceDomain, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass the functions through; a server that is not a cloud's must be there."""
         if tenant.domain is None:
             the(self.substrate.servers, tenant.sliver)
@@ -190,7 +190,9 @@ class FakeDevice(Hears, Fake):
             self.substrate.pending.add(tenant.sliver)
         return new
 
-    def _record(self, tenant: Tenant, component: PciComponent, address: PciAddress) -> DeviceRecord:
+    def _record(
+        self, tenant: DeviceDomain, component: PciComponent, address: PciAddress
+    ) -> DeviceRecord:
         function = self.substrate.devices[address].function
         return DeviceRecord(
             address,
@@ -202,7 +204,7 @@ class FakeDevice(Hears, Fake):
             function.product,
         )
 
-    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:  # noqa: ARG002
+    def detach(self, tenant: DeviceDomain, component: str, *, timeout: float) -> None:  # noqa: ARG002
         """Detach the functions."""
         self.substrate.plugged[tenant.sliver] = self._but(tenant, component)
         if self.cold:
@@ -257,42 +259,42 @@ class FakeDevice(Hears, Fake):
         if address in self.substrate.devices:
             self.substrate.own(address, None)
 
-    def strange(self, tenant: Tenant) -> tuple[PciAddress, ...]:  # noqa: ARG002
+    def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:  # noqa: ARG002
         """Return none: each device of a server in memory is known by its component."""
         return ()
 
-    def refuse_adoption(self, component: PciComponent, tenant: Tenant) -> bool:
+    def refuse_adoption(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Raise as :meth:`check` does; return whether the server has all of the device."""
         self.check(component, tenant)
         return set(component.bdf) <= {d.host_address for d in self._has(tenant)}
 
-    def is_adopted(self, component: PciComponent, tenant: Tenant) -> bool:
+    def is_adopted(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Return whether each function has the record of this component."""
         records, mine = self.substrate.records, (tenant.sliver, component.id)
         there = [records[address] for address in component.bdf if address in records]
         return [(r.sliver, r.component) for r in there] == [mine] * len(component.bdf)
 
-    def adopt(self, component: PciComponent, tenant: Tenant) -> None:
+    def adopt(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Record the functions of a device as the sliver's."""
         about = (component.type, component.model, tenant.sliver, component.id)
         for address in component.bdf:
             ids = self.substrate.devices[address].function
             self.substrate.records[address] = DeviceRecord(address, *about, ids.vendor, ids.product)
 
-    def disown(self, component: PciComponent, tenant: Tenant) -> None:
+    def disown(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Remove the records of the component's functions."""
         for record in self.records(tenant.sliver):
             if record.component == component.id:
                 self.substrate.records.pop(record.address)
 
-    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
+    def rescan(self, tenant: DeviceDomain, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
         """Do nothing: the device is there."""
         the(self.substrate.plugged, tenant.sliver)
 
-    def _has(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+    def _has(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         return self.substrate.plugged.get(tenant.sliver, ())
 
-    def _but(self, tenant: Tenant, component: str) -> tuple[PluggedDevice, ...]:
+    def _but(self, tenant: DeviceDomain, component: str) -> tuple[PluggedDevice, ...]:
         return tuple(d for d in self._has(tenant) if d.component != component)
 
     def _refuse_claimed(
@@ -322,7 +324,7 @@ def _unlike(wanted: PluggedDevice, found: PluggedDevice) -> str:
     return f"{wanted.alias} has VLAN {found.vlan or 0}, not {wanted.vlan or 0}"
 
 
-def _plugged(tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+def _plugged(tenant: DeviceDomain, component: PciComponent) -> tuple[PluggedDevice, ...]:
     interface = component.interface if isinstance(component, SharedNic) else None
     macs = [each.mac for each in component.interfaces] if isinstance(component, SmartNic) else []
     settings = VfSettings(max_tx_rate=interface.bandwidth or 0) if interface else None

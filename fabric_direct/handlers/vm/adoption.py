@@ -19,6 +19,7 @@ from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import (
     Adopted,
     AdoptionDriver,
+    DeviceDomain,
     DeviceDriver,
     FoundPort,
     FoundServer,
@@ -26,7 +27,6 @@ from fabric_direct.drivers.contract import (
     FoundVolume,
     HostDrivers,
     Server,
-    Tenant,
 )
 from fabric_direct.engine.step import Step
 from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, Unsupported
@@ -147,7 +147,7 @@ class ServerAdoption:
         if found is None:
             raise NotFound(f"there is no server {server_name(wanted)}", where=f"site {site.site}")
         self._found: FoundServer = found
-        self._tenant = Tenant(self._sliver.id, found.id)
+        self._tenant = DeviceDomain(self._sliver.id, found.id)
 
     def stages(self) -> list[list[Step]]:
         """Return the steps; what does not fit is refused before, and warned of if it may stay so.

@@ -13,7 +13,13 @@ from pydantic import ValidationError
 
 from fabric_direct.documents.reasons import problems
 from fabric_direct.documents.tree import Tree
-from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, HostDrivers, Tenant
+from fabric_direct.drivers.contract import (
+    DeviceDomain,
+    FoundPort,
+    FoundServer,
+    HostDevice,
+    HostDrivers,
+)
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import ErrorReport, PciAddress
 from fabric_direct.model.adoption import Adoption
@@ -91,7 +97,7 @@ def _volumes(found: FoundServer) -> Iterator[dict[str, Any]]:
 
 def _devices(drivers: HostDrivers, found: FoundServer) -> Iterator[dict[str, Any]]:
     driver = next(iter(drivers.devices.values()), None)
-    strange = set(driver.strange(Tenant("", found.id)) if driver else ())
+    strange = set(driver.strange(DeviceDomain("", found.id)) if driver else ())
     there = {device.address: device for device in drivers.functions() if strange}
     known = [there[a] for a in sorted(strange) if a in there and there[a].type]
     _refuse_not_allowed(strange - {device.address for device in known}, found)

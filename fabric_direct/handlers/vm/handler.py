@@ -31,6 +31,7 @@ from fabric_direct.calls.deadline import at_once
 from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract import (
+    DeviceDomain,
     DeviceDriver,
     DeviceRecord,
     GuestAddress,
@@ -41,7 +42,6 @@ from fabric_direct.drivers.contract import (
     Port,
     Server,
     ServerSpec,
-    Tenant,
 )
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Flow, Step
@@ -277,7 +277,7 @@ class VMSliverHandler(OneModel):
             elif refusal := self._refusal(device, tenant):
                 yield device.id, f"{device.type} {device.id} cannot be put back: {refusal}"
 
-    def _refusal(self, device: PciComponent, tenant: Tenant) -> str:
+    def _refusal(self, device: PciComponent, tenant: DeviceDomain) -> str:
         try:
             self._drivers.device(device).check(device, tenant)
         except (Conflict, Refused, Unsupported) as error:
@@ -448,9 +448,9 @@ class VMSliverHandler(OneModel):
         """Return a driver that plugs one of these devices in cold, if any does."""
         return next((d for d in map(self._drivers.device, devices) if d.cold), None)
 
-    def _tenant(self, sliver: NodeSliver, server: Server | None = None) -> Tenant:
+    def _tenant(self, sliver: NodeSliver, server: Server | None = None) -> DeviceDomain:
         found = server or self._compute.find(sliver.id)
-        return tenant_of(self._drivers, found) if found else Tenant(sliver.id)
+        return tenant_of(self._drivers, found) if found else DeviceDomain(sliver.id)
 
     def _records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
         """Return what is written down of the sliver's devices, on a host that may pass some through."""

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from fabric_direct.drivers.contract import (
+    DeviceDomain,
     HostDrivers,
     PluggedDevice,
     PluggedPort,
     Port,
     Server,
-    Tenant,
 )
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDevice, GuestLink
 from fabric_direct.errors import DriverError
@@ -51,9 +51,9 @@ def observe_server(
     )
 
 
-def tenant_of(drivers: HostDrivers, server: Server) -> Tenant:
+def tenant_of(drivers: HostDrivers, server: Server) -> DeviceDomain:
     """Return whom the devices of a server are passed through to."""
-    return Tenant(server.sliver, server.instance if drivers.compute.cloud else None)
+    return DeviceDomain(server.sliver, server.instance if drivers.compute.cloud else None)
 
 
 def _interfaces(
@@ -147,7 +147,7 @@ def _on_top(names: tuple[str, ...], links: Iterable[GuestLink]) -> tuple[str, ..
 
 
 def plugged_devices(
-    drivers: HostDrivers, tenant: Tenant, components: Iterable[PciComponent]
+    drivers: HostDrivers, tenant: DeviceDomain, components: Iterable[PciComponent]
 ) -> tuple[PluggedDevice, ...]:
     """Return the PCI functions that the server has of these components, each as its driver sees it."""
     if not drivers.devices:  # a cloud has moved the server to a worker that the site does not know

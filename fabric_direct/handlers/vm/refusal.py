@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 
-from fabric_direct.drivers.contract import HostDrivers, PluggedDevice, Server, Tenant, Volume
+from fabric_direct.drivers.contract import DeviceDomain, HostDrivers, PluggedDevice, Server, Volume
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.handler import field_below
 from fabric_direct.handlers.vm.found import OtherDisk
@@ -23,7 +23,7 @@ _ANEW = "leave the component out first, and add it again: it is plugged in anew 
 _FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 
 
-def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: Tenant) -> None:
+def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: DeviceDomain) -> None:
     """Raise InvalidSliver or Conflict unless the host's drivers can serve each component.
 
     :param tenant: the sliver's domain, if it exists.
@@ -36,7 +36,7 @@ def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: Tenant) 
 
 
 def _refuse_component(
-    drivers: HostDrivers, sliver: NodeSliver, component: Component, tenant: Tenant
+    drivers: HostDrivers, sliver: NodeSliver, component: Component, tenant: DeviceDomain
 ) -> None:
     if isinstance(component, VNic):
         drivers.network.check(component.network, component.interface, sliver.id)
@@ -53,7 +53,7 @@ def refuse_crowd(
     drivers: HostDrivers,
     was: NodeSliver,
     sliver: NodeSliver,
-    tenant: Tenant,
+    tenant: DeviceDomain,
     plugged: Collection[str] = (),
 ) -> None:
     """Raise InvalidSliver unless the running server has a free root port for each new component.

@@ -8,7 +8,7 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.locks import is_held, remove_stale, sliver_lock, stale
-from fabric_direct.upkeep.sweep.findings import LeftAlone, Thing
+from fabric_direct.upkeep.sweep.findings import FoundResource, LeftAlone
 
 
 class LocalRecords:
@@ -18,16 +18,16 @@ class LocalRecords:
         self._site, self._journal, self._claims = site, journal, claims
         self._locks = site.state_dir / "locks"
 
-    def things(self) -> Iterator[Thing]:
+    def things(self) -> Iterator[FoundResource]:
         """Yield the entries of the journal and the claims, of all slivers.
 
         :raises DriverError: if they cannot be read.
         """
         for entry in self._journal.unfinished():
             name = f"{entry.operation} begun at {entry.since}"
-            yield Thing(sliver=entry.sliver["id"], kind="journal entry", name=name)
+            yield FoundResource(sliver=entry.sliver["id"], kind="journal entry", name=name)
         for sliver, host in self._claims.homes().items():
-            yield Thing(sliver=sliver, kind="claim", name=f"on host {host}")
+            yield FoundResource(sliver=sliver, kind="claim", name=f"on host {host}")
 
     def types(self) -> dict[str, str]:
         """Return the resource types of the slivers that have an entry in the journal."""
@@ -38,9 +38,9 @@ class LocalRecords:
         why = "it is not a valid entry of the journal: look at it, and remove it yourself"
         yield from (LeftAlone(what=f"file {path}", why=why) for path in self._journal.foreign())
 
-    def stale_locks(self) -> Iterator[Thing]:
+    def stale_locks(self) -> Iterator[FoundResource]:
         """Yield the files of locks that nobody holds: what processes left that were killed."""
-        yield from (Thing(kind="lock", name=path.name) for path in stale(self._locks))
+        yield from (FoundResource(kind="lock", name=path.name) for path in stale(self._locks))
 
     def remove_lock(self, name: str) -> None:
         """Remove the file of a lock, unless somebody holds it by now."""

@@ -10,7 +10,7 @@ _LENGTH = 16
 """Characters of a token."""
 
 
-class Thing(Frozen):
+class FoundResource(Frozen):
     """Something that would go."""
 
     sliver: str = ""
@@ -39,7 +39,7 @@ class Findings(Frozen):
 
     types: dict[str, Name] = {}
     """The slivers that would go, with their resource types."""
-    things: tuple[Thing, ...] = ()
+    things: tuple[FoundResource, ...] = ()
     """Everything that would go."""
     left_alone: tuple[LeftAlone, ...] = ()
     exist: int = 0
@@ -61,7 +61,7 @@ class Findings(Frozen):
         """Return the slivers that would go."""
         return tuple(SliverRef(id=sliver, type=kind) for sliver, kind in self.types.items())
 
-    def of_nobody(self) -> tuple[Thing, ...]:
+    def of_nobody(self) -> tuple[FoundResource, ...]:
         """Return what would go and belongs to no sliver."""
         return tuple(thing for thing in self.things if not thing.sliver)
 

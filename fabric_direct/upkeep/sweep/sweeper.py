@@ -12,7 +12,7 @@ from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
 from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
-from fabric_direct.upkeep.sweep.findings import Findings, LeftAlone, Thing
+from fabric_direct.upkeep.sweep.findings import Findings, FoundResource, LeftAlone
 from fabric_direct.upkeep.sweep.search import DriversOf, SearchedPlace, search
 
 AT_MOST = 10.0
@@ -92,7 +92,7 @@ class Sweeper:
             missing=tuple(sorted(set(expected) - there.keys())),
         )
 
-    def _nobodys(self, places: Mapping[str, SearchedPlace]) -> Iterator[Thing]:
+    def _nobodys(self, places: Mapping[str, SearchedPlace]) -> Iterator[FoundResource]:
         """Yield what belongs to no sliver: networks that nobody uses, locks that nobody holds."""
         for host, place in places.items():
             yield from _unused(place.unused, host)
@@ -116,7 +116,7 @@ class Sweeper:
 
     # --- removal of what belongs to no sliver
 
-    def remove_nobodys(self, thing: Thing) -> None:
+    def remove_nobodys(self, thing: FoundResource) -> None:
         """Remove a network that nobody uses, or the file of a lock, unless it is used by now.
 
         :raises NotVerified: if it is still there, and nobody uses it.
@@ -132,16 +132,16 @@ class Sweeper:
             raise NotVerified(f"{thing} was removed, but is not gone")
 
 
-def _unused(networks: Iterable[str], host: str) -> Iterator[Thing]:
+def _unused(networks: Iterable[str], host: str) -> Iterator[FoundResource]:
     for name in networks:
-        yield Thing(kind=_UNUSED, name=name.removeprefix("network "), host=host)
+        yield FoundResource(kind=_UNUSED, name=name.removeprefix("network "), host=host)
 
 
-def _things(places: Mapping[str, SearchedPlace]) -> Iterator[Thing]:
+def _things(places: Mapping[str, SearchedPlace]) -> Iterator[FoundResource]:
     for host, place in places.items():
         for each in place.stamped:
             if _is_id(each.sliver):
-                yield Thing(sliver=each.sliver, kind=each.kind, name=each.name, host=host)
+                yield FoundResource(sliver=each.sliver, kind=each.kind, name=each.name, host=host)
 
 
 def _is_id(text: str) -> bool:
@@ -151,28 +151,28 @@ def _is_id(text: str) -> bool:
         return False
 
 
-def _by_sliver(things: Iterable[Thing]) -> dict[str, list[Thing]]:
-    found: dict[str, list[Thing]] = defaultdict(list)
+def _by_sliver(things: Iterable[FoundResource]) -> dict[str, list[FoundResource]]:
+    found: dict[str, list[FoundResource]] = defaultdict(list)
     for thing in things:
         found[thing.sliver].append(thing)
     return {sliver: sorted(found[sliver], key=str) for sliver in sorted(found)}
 
 
-def _removable(things: Sequence[Thing]) -> list[Thing]:
+def _removable(things: Sequence[FoundResource]) -> list[FoundResource]:
     """Return what a deletion removes; nothing if all but books are devices in quarantine."""
     kept = [thing for thing in things if thing.kind != QUARANTINED]
     quarantined = len(kept) < len(things)
     return [] if quarantined and {thing.kind for thing in kept} <= _BOOKS else kept
 
 
-def _in_quarantine(slivers: Mapping[str, Sequence[Thing]]) -> Iterator[LeftAlone]:
+def _in_quarantine(slivers: Mapping[str, Sequence[FoundResource]]) -> Iterator[LeftAlone]:
     for thing in (t for things in slivers.values() for t in things if t.kind == QUARANTINED):
         address = thing.name.partition(" ")[0]
         why = f"look at it, then: fabric-direct devices release {thing.host} {address}"
         yield LeftAlone(what=str(thing), why=why)
 
 
-def _type(things: Iterable[Thing]) -> str:
+def _type(things: Iterable[FoundResource]) -> str:
     """Return the resource type whose deletion removes these things of a sliver.
 
     Ports alone may be what is left of a VM: the deletion of ports removes them all the same.

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.calls.forks import cached_property
-from fabric_direct.drivers.contract import DeviceRecord, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord
 from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.xml import attribute
 from fabric_direct.model import PciAddress, Stamp
@@ -143,7 +143,7 @@ class DomainReading:
                 yield from _takers(root, scope)
 
 
-def uuid_of(tenant: Tenant) -> str:
+def uuid_of(tenant: DeviceDomain) -> str:
     """Return the UUID of a tenant's domain: the cloud's own, or the one derived from the sliver's id."""
     return tenant.domain or str(lookup.domain_uuid(tenant.sliver))
 

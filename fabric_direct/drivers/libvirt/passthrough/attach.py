@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import libvirt
 
-from fabric_direct.drivers.contract import DeviceRecord, PluggedDevice, Tenant, VfSettings
+from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, PluggedDevice, VfSettings
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 from fabric_direct.drivers.libvirt.domains.claims import DomainReading, Taker, address_in, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import alias
@@ -123,7 +123,7 @@ class DeviceAttachment:
 
     functions: PlainFunctions
     plug: Plugging
-    tenant: Tenant
+    tenant: DeviceDomain
     component: PciComponent
 
     def run(self) -> tuple[PluggedDevice, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
-from fabric_direct.drivers.contract import PluggedDevice, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, PluggedDevice
 from fabric_direct.drivers.libvirt.domains.claims import DomainReading, read_domains
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough import usb
@@ -36,7 +36,7 @@ class ColdDevice(HostdevDevice):
 
     # --- looking
 
-    def check(self, component: PciComponent, tenant: Tenant) -> None:
+    def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Raise unless the sliver may have the device, and the USB devices that go with it.
 
         :raises InvalidSliver: also if there is no such USB device, or several.
@@ -49,13 +49,13 @@ class ColdDevice(HostdevDevice):
             if own is None or not _is_adopted(own, tenant, component.id):
                 self._usb_parts(tenant, component.id, self._usb_of(component))
 
-    def keeps(self, tenant: Tenant, component: str) -> bool:
+    def keeps(self, tenant: DeviceDomain, component: str) -> bool:
         """Return whether the domain has anything of the component, also if others defined it."""
         with self._domain(tenant) as own:
             adopted = own is not None and _is_adopted(own, tenant, component)
         return adopted or super().keeps(tenant, component)
 
-    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+    def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's domain has by our stamp, live or as defined.
 
         A function that is only defined has no address in the guest yet.
@@ -65,7 +65,7 @@ class ColdDevice(HostdevDevice):
         found = {d.alias: d for scope in (CONFIG, LIVE) for d in there.get(scope, ())}
         return tuple(found.values())
 
-    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+    def differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         """Return the differences in the definition and, unless a power cycle is pending, live."""
         with self._domain(tenant) as own:
             if own is None:
@@ -98,7 +98,7 @@ class ColdDevice(HostdevDevice):
                 if not any(h.scope == scope and part.is_had_by(h) for h in there):
                     yield f"does not have {part.device} {WHEN[scope]}"
 
-    def _labels(self, own: DomainReading, tenant: Tenant, component: str) -> list[str]:
+    def _labels(self, own: DomainReading, tenant: DeviceDomain, component: str) -> list[str]:
         """Return the aliases of all parts in the definition in the order in which they can be taken out.
 
         A USB controller can go when nothing is on it; the functions go last, the first of them at the
@@ -109,7 +109,7 @@ class ColdDevice(HostdevDevice):
             (a for a in aliases if component_of(a, tenant.sliver) == component), reverse=True
         )
 
-    def pending(self, tenant: Tenant) -> bool:
+    def pending(self, tenant: DeviceDomain) -> bool:
         """Return whether the domain runs, and gets or loses a device of ours with its next start.
 
         It also gets a USB device again that was unplugged and is back.
@@ -132,7 +132,7 @@ class ColdDevice(HostdevDevice):
 
     # --- changing
 
-    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def attach(self, tenant: DeviceDomain, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Add the device to the domain's definition: functions, USB controller and USB devices.
 
         If one fails, what this call added is removed again.
@@ -150,7 +150,7 @@ class ColdDevice(HostdevDevice):
                 return plugged
 
     @contextmanager
-    def _all_or_nothing(self, tenant: Tenant, component: str) -> Iterator[None]:
+    def _all_or_nothing(self, tenant: DeviceDomain, component: str) -> Iterator[None]:
         """On an error, remove from the definition what was not there before."""
         own = self._defined(tenant)
         before = self._labels(own, tenant, component)
@@ -162,7 +162,7 @@ class ColdDevice(HostdevDevice):
         with detaching_on_error(self._plug, own.domain, added, "still defined"):
             yield
 
-    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:  # noqa: ARG002
+    def detach(self, tenant: DeviceDomain, component: str, *, timeout: float) -> None:  # noqa: ARG002
         """Remove the component from the domain's definition; a running guest keeps it until its end.
 
         :raises NotVerified: if the definition, read back, still has a part of it.
@@ -183,7 +183,7 @@ class ColdDevice(HostdevDevice):
                     remedy="detach the component again",
                 )
 
-    def _refuse_adopted(self, own: DomainReading, tenant: Tenant, component: str) -> None:
+    def _refuse_adopted(self, own: DomainReading, tenant: DeviceDomain, component: str) -> None:
         if _is_adopted(own, tenant, component):
             raise Conflict(
                 f"{component} was plugged in by others and cannot be taken out",
@@ -192,7 +192,7 @@ class ColdDevice(HostdevDevice):
                 remedy="delete the sliver: its devices are cleaned then",
             )
 
-    def restart(self, tenant: Tenant, *, timeout: float) -> None:
+    def restart(self, tenant: DeviceDomain, *, timeout: float) -> None:
         """Power-cycle the domain from its definition; it runs on return.
 
         :raises InvalidSliver: if a USB device of it is not there; the domain still runs then.
@@ -202,7 +202,7 @@ class ColdDevice(HostdevDevice):
             self._renumber(tenant)
         super().restart(tenant, timeout=timeout)
 
-    def _renumber(self, tenant: Tenant) -> None:
+    def _renumber(self, tenant: DeviceDomain) -> None:
         """Write the present numbers of the USB devices into the definition."""
         takers: dict[str, list[PciAddress]] = {}
         for taker in (t for t in self._defined(tenant).takers() if not t.adopted):
@@ -213,7 +213,7 @@ class ColdDevice(HostdevDevice):
             if component and names:
                 self._attach_usb(tenant, component, self._usb_parts(tenant, component, names))
 
-    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:
+    def rescan(self, tenant: DeviceDomain, component: PciComponent, *, timeout: float) -> None:
         """Remove the device from the host's bus, rescan the bus, and attach it again.
 
         :raises Unsupported: if the domain runs with it: a running guest does not release it.
@@ -227,7 +227,7 @@ class ColdDevice(HostdevDevice):
             )
         super().rescan(tenant, component, timeout=timeout)
 
-    def _defined(self, tenant: Tenant) -> DomainReading:
+    def _defined(self, tenant: DeviceDomain) -> DomainReading:
         return self._host.the_domain(tenant).as_defined()
 
     # --- the USB devices of a component
@@ -245,7 +245,7 @@ class ColdDevice(HostdevDevice):
         return usb.devices(self._host.agent, timeout=self._host.site.limits.call)
 
     def _usb_parts(
-        self, tenant: Tenant, component: str, names: tuple[UsbId | UsbPort, ...]
+        self, tenant: DeviceDomain, component: str, names: tuple[UsbId | UsbPort, ...]
     ) -> tuple[usb.UsbPart, ...]:
         """Find the USB devices of these names, and refuse those that the sliver may not have."""
         if not names:
@@ -259,7 +259,9 @@ class ColdDevice(HostdevDevice):
             for number, (name, device) in enumerate(zip(names, found, strict=True))
         )
 
-    def _attach_usb(self, tenant: Tenant, component: str, parts: tuple[usb.UsbPart, ...]) -> None:
+    def _attach_usb(
+        self, tenant: DeviceDomain, component: str, parts: tuple[usb.UsbPart, ...]
+    ) -> None:
         """Define exactly these USB devices for the component, on a controller of its own."""
         own = self._defined(tenant)
         there = [h for h in usb.hostdevs(own) if component_of(h.alias, tenant.sliver) == component]
@@ -303,7 +305,7 @@ class ColdDevice(HostdevDevice):
         return self._host.lock("usb", what, timeout=self._host.site.limits.busy)
 
 
-def _is_adopted(own: DomainReading, tenant: Tenant, component: str) -> bool:
+def _is_adopted(own: DomainReading, tenant: DeviceDomain, component: str) -> bool:
     """Return whether others plugged the component into the domain."""
     adopted = (taker.alias for taker in own.takers() if taker.adopted)
     return any(component_of(alias, tenant.sliver) == component for alias in adopted)

@@ -9,7 +9,7 @@ import libvirt
 
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.calls.read_cache import current, read
-from fabric_direct.drivers.contract import DeviceRecord, HostDriver, Tenant, UplinkDriver
+from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, HostDriver, UplinkDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.domains import lookup
@@ -100,7 +100,7 @@ class DeviceHost:
 
     # --- domains
 
-    def domain(self, tenant: Tenant) -> DomainReading | None:
+    def domain(self, tenant: DeviceDomain) -> DomainReading | None:
         """Read the tenant's domain; return None if there is none.
 
         A cloud's domain has no stamp of ours; its server at the cloud does.
@@ -135,7 +135,7 @@ class DeviceHost:
             if record.adopted and record.adopted.domain == domain and record.sliver == sliver
         }
 
-    def the_domain(self, tenant: Tenant) -> DomainReading:
+    def the_domain(self, tenant: DeviceDomain) -> DomainReading:
         """Read the tenant's domain.
 
         :raises NotFound: if there is none.
@@ -163,7 +163,7 @@ class DeviceHost:
         path = self.site.state_dir / "locks" / f"{self.name}-{name}.lock"
         return exclusive(path, what, timeout=timeout)
 
-    def lock_domain(self, tenant: Tenant) -> AbstractContextManager[None]:
+    def lock_domain(self, tenant: DeviceDomain) -> AbstractContextManager[None]:
         """Lock the choice of a domain's slots; libvirt plugs one device at a time anyway."""
         what = f"the domain of {tenant.sliver}"
         return self.lock(uuid_of(tenant), what, timeout=self.site.limits.create)

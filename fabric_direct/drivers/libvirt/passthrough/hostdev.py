@@ -14,11 +14,11 @@ from fabric_direct.calls.read_cache import reading_once
 from fabric_direct.drivers.contract import (
     QUARANTINED,
     Belongings,
+    DeviceDomain,
     DeviceRecord,
     HostDevice,
     PluggedDevice,
     Stamped,
-    Tenant,
 )
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.devices import (
@@ -80,7 +80,7 @@ class HostdevDevice:
         with self._host.translated("list the PCI functions"):
             return tuple(self._host.topology().devices(self._host.bridge_modes()))
 
-    def check(self, component: PciComponent, tenant: Tenant) -> None:
+    def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Raise InvalidSliver or Conflict unless the sliver may have the device.
 
         :meth:`Topology.refuse` lists what is refused.
@@ -91,22 +91,22 @@ class HostdevDevice:
             topology.refuse(component, tenant.sliver, uuid_of(tenant))
             self._functions.check(topology, component, tenant.sliver)
 
-    def keeps(self, tenant: Tenant, component: str) -> bool:
+    def keeps(self, tenant: DeviceDomain, component: str) -> bool:
         """Return whether the domain has anything of the component, live or defined."""
         with self._domain(tenant) as own:
             return own is not None and bool(self._labels(own, tenant, component))
 
-    def _labels(self, own: DomainReading, tenant: Tenant, component: str) -> list[str]:
+    def _labels(self, own: DomainReading, tenant: DeviceDomain, component: str) -> list[str]:
         """Return the aliases of the component's functions, live and as defined."""
         takers = {taker.alias for taker in own.takers()}
         return sorted(a for a in takers if component_of(a, tenant.sliver) == component)
 
-    def free_ports(self, tenant: Tenant) -> int | None:
+    def free_ports(self, tenant: DeviceDomain) -> int | None:
         """Return how many more devices fit into the running domain; None if it does not run."""
         with self._domain(tenant) as own:
             return len(free_ports(own.roots[LIVE])) if own and LIVE in own.scopes else None
 
-    def plugged(self, tenant: Tenant) -> tuple[PluggedDevice, ...]:
+    def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's domain has by our stamp, with their settings.
 
         Of a running domain those of its live XML, with the address that libvirt gave them there.
@@ -115,13 +115,13 @@ class HostdevDevice:
             there = attached.current(attached.plugged_in(own, tenant.sliver)) if own else ()
             return self._functions.with_settings(there)
 
-    def differences(self, component: PciComponent, tenant: Tenant) -> tuple[str, ...]:
+    def differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         """Return the differences between the device and its component, live and as defined."""
         with self._domain(tenant) as own:
             return tuple(self._differing(own, component, tenant)) if own else ()
 
     def _differing(
-        self, own: DomainReading, component: PciComponent, tenant: Tenant
+        self, own: DomainReading, component: PciComponent, tenant: DeviceDomain
     ) -> Iterator[str]:
         """Yield the differences in a domain, and those in settings if it runs and has no others."""
         wanted, missing = self._functions.wanted(component, tenant.sliver), False
@@ -140,7 +140,7 @@ class HostdevDevice:
             adopted = any(device.adopted for device in own_devices)
             yield from self._functions.differences(component, tenant.sliver, adopted=adopted)
 
-    def domain_differences(self, tenant: Tenant, name: str | None = None) -> tuple[str, ...]:
+    def domain_differences(self, tenant: DeviceDomain, name: str | None = None) -> tuple[str, ...]:
         """Return how others have changed the domain: gone, renamed, with functions that are not ours."""
         with self._domain(tenant) as own:
             if own is None:
@@ -161,12 +161,12 @@ class HostdevDevice:
             yield from self.differences(component, has.tenant)
 
     @contextmanager
-    def _domain(self, tenant: Tenant) -> Iterator[DomainReading | None]:
+    def _domain(self, tenant: DeviceDomain) -> Iterator[DomainReading | None]:
         """Read the tenant's domain, for one block."""
         with self._host.translated(f"read the devices of {tenant.sliver}"):
             yield self._host.domain(tenant)
 
-    def pending(self, tenant: Tenant) -> bool:  # noqa: ARG002 - as for all device drivers
+    def pending(self, tenant: DeviceDomain) -> bool:  # noqa: ARG002 - as for all device drivers
         """Return False: what is attached or detached here takes effect at once."""
         return False
 
@@ -180,11 +180,11 @@ class HostdevDevice:
 
     # --- changing
 
-    def attach(self, tenant: Tenant, component: PciComponent) -> tuple[PluggedDevice, ...]:
+    def attach(self, tenant: DeviceDomain, component: PciComponent) -> tuple[PluggedDevice, ...]:
         """Pass all functions of the component through; see :meth:`Attachment.run`."""
         return DeviceAttachment(self._functions, self._plug, tenant, component).run()
 
-    def detach(self, tenant: Tenant, component: str, *, timeout: float) -> None:
+    def detach(self, tenant: DeviceDomain, component: str, *, timeout: float) -> None:
         """Detach the component's functions; on return the guest has released them.
 
         :param timeout: seconds that the guest may take for all of them.
@@ -198,13 +198,15 @@ class HostdevDevice:
             for name in self._names(own, tenant, component):
                 self._host.unplug(own.domain, name, timeout=deadline.remaining())
 
-    def _names(self, own: DomainReading, tenant: Tenant, component: str) -> list[str | PciAddress]:
+    def _names(
+        self, own: DomainReading, tenant: DeviceDomain, component: str
+    ) -> list[str | PciAddress]:
         """Return what libvirt knows the component's functions by: addresses of those without alias."""
         labels = self._labels(own, tenant, component)
         strange = {t.alias: t.address for t in own.takers() if t.adopted and t.alias in labels}
         return [strange.get(label, label) for label in labels]
 
-    def restart(self, tenant: Tenant, *, timeout: float) -> None:
+    def restart(self, tenant: DeviceDomain, *, timeout: float) -> None:
         """Power-cycle the domain from its definition; it runs on return."""
         with self._host.translated(f"restart the domain of {tenant.sliver}"):
             domain = self._host.the_domain(tenant).domain
@@ -221,7 +223,7 @@ class HostdevDevice:
 
     # --- adopting
 
-    def strange(self, tenant: Tenant) -> tuple[PciAddress, ...]:
+    def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:
         """Return the functions of the tenant's domain without our stamp and without its record."""
         with self._domain(tenant) as own:
             takers = own.takers() if own else ()
@@ -229,23 +231,23 @@ class HostdevDevice:
                 sorted({t.address for t in takers if not component_of(t.alias, tenant.sliver)})
             )
 
-    def refuse_adoption(self, component: PciComponent, tenant: Tenant) -> bool:
+    def refuse_adoption(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Raise unless the sliver may adopt the device; see :meth:`Takeover.refuse`."""
         with self._host.translated(f"look at {component.id}"):
             return Takeover(self._functions, tenant, component).refuse(self._host.topology())
 
-    def is_adopted(self, component: PciComponent, tenant: Tenant) -> bool:
+    def is_adopted(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Return whether each function of the device has the record of this component."""
         with self._host.translated(f"look for the records of {component.id}"):
             return Takeover(self._functions, tenant, component).is_recorded()
 
-    def adopt(self, component: PciComponent, tenant: Tenant) -> None:
+    def adopt(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Record the functions of a device as the sliver's; the domain is not touched."""
         host = self._host
         with host.translated(f"adopt {component.id}"), host.lock_functions(component.bdf):
             Takeover(self._functions, tenant, component).record()
 
-    def disown(self, component: PciComponent, tenant: Tenant) -> None:
+    def disown(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Remove the records that :meth:`adopt` wrote; the devices are as they were found."""
         host = self._host
         with host.translated(f"disown {component.id}"), host.lock_functions(component.bdf):
@@ -261,7 +263,7 @@ class HostdevDevice:
         """Clean a function again, also a quarantined one; see :meth:`Release.release`."""
         self._release.release(address, force=force)
 
-    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:
+    def rescan(self, tenant: DeviceDomain, component: PciComponent, *, timeout: float) -> None:
         """Detach the device, remove it from the host's bus, rescan the bus, and attach it again.
 
         Only the component's own functions leave the bus.

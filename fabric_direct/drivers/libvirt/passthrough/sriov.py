@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fabric_direct.drivers.contract import Tenant
+from fabric_direct.drivers.contract import DeviceDomain
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.vf_settings import VirtualFunctions
@@ -16,7 +16,7 @@ class SriovDevice(HostdevDevice):
     unserved: ClassVar[tuple[str, ...]] = ()
     functions: ClassVar[type[PlainFunctions]] = VirtualFunctions
 
-    def rescan(self, tenant: Tenant, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
+    def rescan(self, tenant: DeviceDomain, component: PciComponent, *, timeout: float) -> None:  # noqa: ARG002
         """Raise Unsupported: a VF that leaves the bus does not come back by a rescan."""
         raise Unsupported(
             f"{component.id} cannot be found again by a rescan",

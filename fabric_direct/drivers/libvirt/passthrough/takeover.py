@@ -9,7 +9,7 @@ gets it anew, from us, has the alias.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fabric_direct.drivers.contract import AdoptedFunction, DeviceRecord, Tenant
+from fabric_direct.drivers.contract import AdoptedFunction, DeviceDomain, DeviceRecord
 from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import OURS, component_of
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
@@ -23,7 +23,7 @@ class Takeover:
     """The functions of one component that a sliver takes over."""
 
     functions: PlainFunctions
-    tenant: Tenant
+    tenant: DeviceDomain
     component: PciComponent
 
     def refuse(self, topology: Topology) -> bool:

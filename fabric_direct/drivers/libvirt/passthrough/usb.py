@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import libvirt
 from pydantic import TypeAdapter
 
-from fabric_direct.drivers.contract import HostDriver, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, HostDriver
 from fabric_direct.drivers.libvirt.domains.claims import DomainReading, uuid_of
 from fabric_direct.drivers.libvirt.domains.lookup import component_of
 from fabric_direct.drivers.libvirt.passthrough.topology import claimed, in_use
@@ -173,7 +173,10 @@ def the_one(name: UsbId | UsbPort, there: Iterable[UsbDevice], host: str) -> Usb
 
 
 def claims(
-    readings: Iterable[DomainReading], there: Iterable[UsbDevice], tenant: Tenant, component: str
+    readings: Iterable[DomainReading],
+    there: Iterable[UsbDevice],
+    tenant: DeviceDomain,
+    component: str,
 ) -> dict[UsbDevice, str]:
     """Return which domain has each USB device, or may get it at its start.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fabric_direct.drivers.contract import HostDrivers, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, HostDrivers
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 
@@ -15,7 +15,7 @@ class Inside:
     drivers: HostDrivers
     sliver: str
     guest: Callable[[], Guest]
-    tenant: Callable[[], Tenant]
+    tenant: Callable[[], DeviceDomain]
 
     def root(self) -> GuestRoot:
         """Return the guest, to run commands in as root."""

@@ -4,7 +4,7 @@ from contextlib import suppress
 from ipaddress import ip_interface
 
 from fabric_direct.calls.deadline import wait_until
-from fabric_direct.drivers.contract import HostDrivers, PluggedDevice, Tenant
+from fabric_direct.drivers.contract import DeviceDomain, HostDrivers, PluggedDevice
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
@@ -108,7 +108,9 @@ class NicSetting:
         return link_of(root.guest, self._inside.drivers, self._inside.tenant(), nic)
 
 
-def link_of(guest: Guest, drivers: HostDrivers, tenant: Tenant, nic: GuestNic) -> ConfiguredLink:
+def link_of(
+    guest: Guest, drivers: HostDrivers, tenant: DeviceDomain, nic: GuestNic
+) -> ConfiguredLink:
     """Return a NIC as the guest has it: found by its MAC address, or else by its PCI function.
 
     :raises NotFound: if the guest has no such interface.
@@ -142,7 +144,7 @@ def _addresses(root: GuestRoot, interface: str) -> tuple[str, ...]:
     return next((each.addresses for each in root.guest.links() if each.name == interface), ())
 
 
-def _function(drivers: HostDrivers, tenant: Tenant, nic: GuestNic) -> PluggedDevice | None:
+def _function(drivers: HostDrivers, tenant: DeviceDomain, nic: GuestNic) -> PluggedDevice | None:
     if isinstance(nic.component, VNic) or nic.number >= len(nic.component.bdf):
         return None
     where = nic.component.bdf[nic.number]

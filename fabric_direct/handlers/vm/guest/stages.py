@@ -9,7 +9,12 @@ from fabric_direct.handlers.vm.guest.inside import Inside
 from fabric_direct.handlers.vm.guest.mounts import MountSetting
 from fabric_direct.handlers.vm.guest.nics import NicSetting
 from fabric_direct.handlers.vm.guest.settings import mounts, nics
-from fabric_direct.handlers.vm.steps.guest import Reverse, SetAndKeepInGuest, SetInGuest, Setting
+from fabric_direct.handlers.vm.steps.guest import (
+    InverseSetting,
+    SetAndKeepInGuest,
+    SetInGuest,
+    Setting,
+)
 from fabric_direct.model import Component, NodeSliver, Storage
 
 
@@ -32,7 +37,7 @@ class GuestStages:
         """Return the stages that remove the settings which the sliver no longer has."""
         kept, former = self._settings(sliver), self._settings(was)
         gone = {name: each for name, each in former.items() if name not in kept}
-        return [[SetInGuest(f"un{name}", Reverse(each))] for name, each in gone.items()]
+        return [[SetInGuest(f"un{name}", InverseSetting(each))] for name, each in gone.items()]
 
     def _settings(self, sliver: NodeSliver, was: NodeSliver | None = None) -> dict[str, Setting]:
         """Return the sliver's settings by what they do: ``configure nic1``, ``mount data``."""

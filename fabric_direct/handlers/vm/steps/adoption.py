@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fabric_direct.drivers.contract import (
     Adopted,
     AdoptionDriver,
+    DeviceDomain,
     DeviceDriver,
     DeviceRecord,
     FoundPort,
     FoundServer,
     FoundThing,
-    Tenant,
 )
 from fabric_direct.engine.step import Step
 from fabric_direct.errors import NotFound
@@ -181,7 +181,9 @@ class FinishPorts(Step):
 class TakeOverDevice(Step):
     """A device that others plugged into a server is recorded as the sliver's."""
 
-    def __init__(self, devices: DeviceDriver, tenant: Tenant, component: PciComponent) -> None:
+    def __init__(
+        self, devices: DeviceDriver, tenant: DeviceDomain, component: PciComponent
+    ) -> None:
         super().__init__(f"record {component.id}")
         self._devices, self._tenant, self._component = devices, tenant, component
         self._before: tuple[DeviceRecord, ...] = ()

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from fabric_direct.drivers.contract import (
     DeviceCleaning,
+    DeviceDomain,
     DeviceDriver,
     DevicePlugging,
     DevicePowerCycle,
     DeviceRecord,
-    Tenant,
 )
 from fabric_direct.engine.field_changes import changed_fields
 from fabric_direct.engine.step import Step
@@ -22,7 +22,7 @@ class _Device(Step):
     def __init__(
         self,
         devices: DevicePlugging,
-        tenant: Callable[[], Tenant],
+        tenant: Callable[[], DeviceDomain],
         component: PciComponent,
         detach: float,
     ) -> None:
@@ -52,7 +52,7 @@ class AttachDevice(_Device):
     def __init__(
         self,
         devices: DeviceDriver,
-        tenant: Callable[[], Tenant],
+        tenant: Callable[[], DeviceDomain],
         component: PciComponent,
         detach: float,
         was: PciComponent | None = None,
@@ -167,7 +167,7 @@ class PowerCycle(Step):
     def __init__(
         self,
         devices: DevicePowerCycle,
-        tenant: Callable[[], Tenant],
+        tenant: Callable[[], DeviceDomain],
         timeout: float,
         name: str = "power cycle",
     ) -> None:

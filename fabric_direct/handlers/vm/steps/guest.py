@@ -58,7 +58,7 @@ class Setting(Protocol):
         """Return whether what was before is restored."""
 
 
-class Reverse:
+class InverseSetting:
     """The opposite of a setting: made where the setting is taken back."""
 
     def __init__(self, setting: Setting) -> None:
