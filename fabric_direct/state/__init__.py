@@ -15,6 +15,7 @@
     devices/               drivers/libvirt/passthrough/records.py: devices that are not clean yet
     known_hosts            drivers/ssh/known_hosts.py: host keys
     p4-switches.sqlite     drivers/p4switch/records.py: who has a P4 switch
+    servers.sqlite         drivers/openstack/servers/records.py: the servers of slivers in a cloud
     volumes/               drivers/libvirt/storage/pool.py: disks and volumes, without a volume_pool
     sweep/                 upkeep/sweep/dry_runs.py: the last dry run of a sweep
     zone/                  zones/: orders, instances, key and lock of a zone

@@ -89,6 +89,12 @@ class StatefulCloud(OpenStackApi):
         """The worker to which a resize moves a server; where it is if absent."""
         self.rebuilt: Callable[[], object] = lambda: None
         """Called when Nova makes a domain anew: what it does not know of is gone from it."""
+        self.silent: set[str] = set()
+        """Servers in a cell that does not answer."""
+        self.keeps_deleted = False
+        """Whether Nova only marks servers as deleted, and keeps them (``reclaim_instance_interval``)."""
+        self.forces = True
+        """Whether the user may force a deletion."""
         self.stock = dict(_STOCK)
         self._services: dict[str, Callable[[str, list[str], Any], Answer]] = {}
         self._lock = threading.RLock()
@@ -99,6 +105,7 @@ class StatefulCloud(OpenStackApi):
         self.things = {kind: {} for kind in (*_DEFAULTS, "servers", "flavors", "volumes")}
         self.coming: list[tuple[int, Callable[[], object]]] = []
         self._made, self.moves_to = 0, None
+        self.silent, self.keeps_deleted, self.forces = set(), False, True
         self.rebuilt, self.stock = lambda: None, dict(_STOCK)
         nova, neutron, cinder = Nova(self), Neutron(self), Cinder(self)
         self._services = {
@@ -438,7 +445,7 @@ class Nova:
     def serve(self, method: str, path: list[str], sent: Any) -> Answer:
         """Answer a request."""
         answers: dict[tuple[str, str], Callable[[], Answer]] = {
-            ("GET", "servers"): lambda: (200, {"servers": self._with_name(sent["name"])}),
+            ("GET", "servers"): lambda: (200, {"servers": self._with_name(sent)}),
             ("GET", "servers/detail"): lambda: (200, {"servers": self._tagged(sent)}),
             ("POST", "servers"): lambda: (202, {"server": self._make(sent["server"])}),
             ("GET", "flavors/detail"): lambda: (200, {"flavors": self._flavors()}),
@@ -450,21 +457,33 @@ class Nova:
             return answer()
         return self._on_one(method, self._cloud.one("servers", path[1]), path[2:], sent)
 
-    def _with_name(self, pattern: str) -> list[Thing]:
-        return [s for s in self._servers.values() if s["name"] == pattern.strip("^$")]
+    def _with_name(self, sent: Any) -> list[Thing]:
+        """Return the servers of that name; without a filter, all, as far as their cells answer."""
+        if sent:
+            return [s for s in self._listed() if s["name"] == sent["name"].strip("^$")]
+        return [*map(_unknown, sorted(self._cloud.silent)), *self._listed()]
+
+    def _listed(self) -> list[Thing]:
+        silent = self._cloud.silent
+        there = (s for s in self._servers.values() if s["id"] not in silent)
+        return [server for server in there if server["status"] != "SOFT_DELETED"]
 
     def _tagged(self, sent: Any) -> list[Thing]:
         if "name" in sent or not sent.keys() & {"tags", "tags-any"}:
             pattern = re.compile(sent.get("name", ""))
-            return [server for server in self._servers.values() if pattern.search(server["name"])]
+            return [server for server in self._listed() if pattern.search(server["name"])]
         wanted = set((sent.get("tags") or sent["tags-any"]).split(","))
-        return [server for server in self._servers.values() if wanted & set(server["tags"])]
+        return [server for server in self._listed() if wanted & set(server["tags"])]
 
     def _flavors(self) -> list[Thing]:
         return list(self._cloud.things["flavors"].values())
 
     def _on_one(self, method: str, server: Thing, path: list[str], sent: Any) -> Answer:
         what, *rest = path or [""]
+        if server["id"] in self._cloud.silent:
+            if (method, what) == ("GET", ""):
+                return 200, {"server": _unknown(server["id"])}
+            raise Refusal(500, "Cell is not responding, hence instance info is not available.")
         answers: dict[tuple[str, str], Callable[[], Answer]] = {
             ("GET", ""): lambda: (200, {"server": server}),
             ("DELETE", ""): lambda: self._delete(server),
@@ -579,6 +598,19 @@ class Nova:
         self._cloud.later(go)
 
     def _delete(self, server: Thing) -> Answer:
+        if not self._cloud.keeps_deleted:
+            self._remove(server)
+        elif server["status"] != "SOFT_DELETED":
+            self._later(server, "SOFT_DELETED", power=4)
+            server["OS-EXT-STS:task_state"] = "deleting"
+        return 204, None
+
+    def _forceDelete(self, server: Thing, _: Any) -> None:  # noqa: N802 - as Nova calls it
+        if not self._cloud.forces:
+            raise Refusal(403, "Policy doesn't allow os_compute_api:os-deferred-delete:force")
+        self._remove(server)
+
+    def _remove(self, server: Thing) -> None:
         def go() -> None:
             self._servers.pop(server["id"], None)
             for port in self._ports(server):
@@ -589,7 +621,6 @@ class Nova:
 
         server["OS-EXT-STS:task_state"] = "deleting"
         self._cloud.later(go)
-        return 204, None
 
     def _let_go(self, port: Thing) -> None:
         """Unbind a port, or remove one that Nova made; its floating IP stays."""
@@ -679,6 +710,11 @@ class Nova:
             raise Refusal(400, "Invalid input: Unable to detach volume")
         self._detach(server, volume)
         return 202, None
+
+
+def _unknown(server_id: str) -> Thing:
+    """Return what Nova tells of a server whose cell does not answer."""
+    return {"id": server_id, "status": "UNKNOWN", "created": "2026-01-01T00:00:00Z", "links": []}
 
 
 def _actions(path: list[str]) -> Answer:

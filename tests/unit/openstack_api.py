@@ -18,8 +18,9 @@ A test takes the fixture ``api``, says what is answered, and lists what was aske
   versions and Cinder's project are not in it).
 * The fourth is the query of a GET, HEAD or DELETE (a value given more than once is a list), and the JSON
   body of anything else.
-* Tokens, version documents and Neutron's extensions (``api.extensions``) are answered by the fixture
-  and are not in ``calls``; ``api.logins`` counts the tokens.
+* Tokens, version documents, Neutron's extensions (``api.extensions``) and the list of servers without a
+  filter (``api.every``) are answered by the fixture and are not in ``calls``; ``api.logins`` counts the
+  tokens.
 * ``answer`` given more than once for the same request: one after the other, the last one stays. An
   answer that is a function gets the request (``requests.PreparedRequest``; ``query(request)`` and
   ``body(request)`` read it) and returns ``(status, json)``, or raises, for example
@@ -141,6 +142,10 @@ class OpenStackApi:
         """Passwords, tokens (``api.token``) and paths of version documents that are refused."""
         self.roles = ["reader", "member", "admin"]
         self.extensions: frozenset[str] = frozenset()
+        self.every: list[dict[str, Any]] = []
+        """What the list of servers without a filter shows."""
+        self.unfiltered = 0
+        """How often it was asked for."""
         self.base = base
         self.clouds = directory / "clouds.yaml"
         self.write_clouds()
@@ -179,7 +184,8 @@ class OpenStackApi:
         :param more: more fields of the site.
         """
         settings = {**self.settings.model_dump(exclude_none=True), **(openstack or {})}
-        return Site.model_validate({"site": "TEST", "openstack": settings, **more})
+        usual = {"site": "TEST", "state_dir": self.clouds.parent / "state"}
+        return Site.model_validate({**usual, "openstack": settings, **more})
 
     def answer(
         self,
@@ -226,6 +232,9 @@ class OpenStackApi:
     def _called(self, request: PreparedRequest, path: str) -> tuple[int, dict[str, str], str]:
         method, (service, rest) = request.method or "", _split(path)
         sent = query(request) if method in {"GET", "HEAD", "DELETE"} else body(request)
+        if (method, service, rest, sent) == ("GET", "compute", "/servers", {}):
+            self.unfiltered += 1
+            return 200, {}, _text({"servers": self.every})
         self.calls.append((method, service, rest, sent))
         self.requests.append(request)
         if request.headers.get("X-Auth-Token") in self.refused:
@@ -334,6 +343,7 @@ def kept_connection(kept_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     name_cache._names.clear()
     neutron._caches.clear()
+    (kept_folder / "state/servers.sqlite").unlink(missing_ok=True)
     monkeypatch.setattr(poller, "_SHORTEST", 0.01)
     return kept_folder
 

@@ -611,7 +611,7 @@ class OfNova:
     @pytest.fixture(autouse=True)
     def no_domain(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """libvirt on each worker, as Nova leaves it: without the domain of a deleted server."""
-        monkeypatch.setattr(servers, "_has_no_domain", lambda uri, uuid: True)
+        monkeypatch.setattr(servers, "_has_domain", lambda uri, uuid: False)
 
     @pytest.fixture
     def site(self, cloud: StatefulCloud, tmp_path: Path) -> Site:

@@ -207,6 +207,8 @@ class Nova:
         api.answer("POST", "compute", "/servers", {"server": {"id": ID}}, status=202)
         api.answer("POST", "compute", f"/servers/{ID}/action", status=202, headers=_REQUEST)
         api.answer("DELETE", "compute", f"/servers/{ID}", status=204)
+        for gone in (ID, OTHER):
+            self.refuses("GET", f"/servers/{gone}", 404, "Instance could not be found.")
         services = [{"binary": "nova-compute", "host": host, **_UP} for host in ("w1", "w2")]
         api.answer("GET", "compute", "/os-services", {"services": services})
 
@@ -638,6 +640,7 @@ def test_a_server_that_never_came_up_is_replaced(nova: Nova) -> None:
         BY_TAG[:3],
         ("DELETE", "compute", f"/servers/{ID}"),
         POLL[:3],
+        ONE[:3],
         FLAVORS[:3],
         IMAGES[:3],
         ("POST", "compute", "/servers"),
@@ -845,10 +848,13 @@ def test_a_flavor_that_is_another_one_by_now_is_looked_up_again(nova: Nova) -> N
 # --- what is there
 
 
-def test_a_sliver_without_a_server_is_found_by_one_request_to_have_none(nova: Nova) -> None:
+def test_a_sliver_without_a_server_has_none_in_the_list_by_tag_and_in_that_of_all(
+    nova: Nova,
+) -> None:
     nova.lists([])
     assert nova.compute().find("s-1") is None
     assert nova.calls == [BY_TAG]
+    assert nova.api.unfiltered == 1
 
 
 def test_a_server_is_read_with_its_size_its_worker_and_its_nics(nova: Nova) -> None:
@@ -972,7 +978,7 @@ def test_a_server_whose_stamp_cannot_be_read_is_not_found_but_named_and_deleted(
     assert nova.compute().leftovers("s-1") == (f"server s-1-node ({ID}, ACTIVE)",)
     nova.lists([])
     nova.compute().delete("s-1")
-    assert nova.calls[-2:] == [("DELETE", "compute", f"/servers/{ID}", {}), POLL]
+    assert nova.calls[-3:] == [("DELETE", "compute", f"/servers/{ID}", {}), POLL, ONE]
 
 
 def test_all_servers_are_listed_by_the_sites_tag_with_one_list_of_ports(nova: Nova) -> None:
@@ -1019,7 +1025,7 @@ DELETE: Call = ("DELETE", "compute", f"/servers/{ID}", {})
 def test_a_server_is_deleted_and_waited_for(nova: Nova) -> None:
     nova.lists([server()], [server(task="deleting")], [])
     nova.compute().delete("s-1")
-    assert nova.calls == [BY_TAG, DELETE, POLL, POLL]
+    assert nova.calls == [BY_TAG, DELETE, POLL, POLL, ONE]
 
 
 def test_deleting_what_is_not_there_asks_once(nova: Nova) -> None:
@@ -1032,7 +1038,7 @@ def test_a_server_that_is_gone_between_two_looks_is_deleted(nova: Nova) -> None:
     nova.refuses("DELETE", f"/servers/{ID}", 404, "Instance could not be found.")
     nova.lists([server()], [])
     nova.compute().delete("s-1")
-    assert nova.calls == [BY_TAG, DELETE, POLL]
+    assert nova.calls == [BY_TAG, DELETE, POLL, ONE]
 
 
 def test_all_servers_of_a_sliver_are_deleted(nova: Nova) -> None:
@@ -1045,6 +1051,8 @@ def test_all_servers_of_a_sliver_are_deleted(nova: Nova) -> None:
         ("DELETE", "compute", f"/servers/{OTHER}", {}),
         POLL,
         POLL,
+        ONE,
+        ("GET", "compute", f"/servers/{OTHER}", {}),
     ]
 
 
@@ -1068,13 +1076,13 @@ def test_a_delete_that_was_lost_while_nova_gave_the_server_up_is_asked_for_again
 ) -> None:
     nova.lists([server("BUILD")], [server("ERROR")], [server("ERROR", task="deleting")], [])
     nova.compute().delete("s-1")
-    assert nova.calls == [BY_TAG, DELETE, POLL, DELETE, POLL, POLL]
+    assert nova.calls == [BY_TAG, DELETE, POLL, DELETE, POLL, POLL, ONE]
 
 
 def test_a_server_that_was_in_error_before_is_waited_for(nova: Nova) -> None:
     nova.lists([server("ERROR")], [server("ERROR", task="deleting")], [])
     nova.compute().delete("s-1")
-    assert nova.calls == [BY_TAG, DELETE, POLL, POLL]
+    assert nova.calls == [BY_TAG, DELETE, POLL, POLL, ONE]
 
 
 def test_a_server_that_stays_is_named_when_the_time_is_up(nova: Nova) -> None:
@@ -1656,7 +1664,7 @@ def test_a_port_of_a_server_that_is_being_deleted_goes_with_it(nova: Nova) -> No
 
     nova.compute().detach_port("s-1", "p1", timeout=60, holder="net-1")
 
-    assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, POLL, POLL, PORT_POLL]
+    assert nova.calls == [BY_TAG, HELD, UNPLUG_PORT, POLL, POLL, ONE, PORT_POLL]
 
 
 def test_a_port_of_a_server_that_is_being_rebooted_is_unplugged_afterwards(nova: Nova) -> None:

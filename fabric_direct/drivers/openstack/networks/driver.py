@@ -22,6 +22,7 @@ from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import refuse_floating_ip, taken
 from fabric_direct.drivers.openstack.client.base import CloudDriver
+from fabric_direct.drivers.openstack.client.hidden_servers import is_marked_deleted, server_by_id
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import description, network_description
@@ -372,9 +373,11 @@ class OpenStackNetwork(CloudDriver):
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Delete the port with floating IP and QoS policy, and a network of site.yaml with its last one.
 
+        :raises Conflict: if a server has it that Nova has only marked as deleted.
         :raises NotVerified: if any of it still exists.
         :raises SliverBusy: if another thread or process holds the network's lock longer than
             ``limits.call``.
+        :raises Unreachable: if a server has it whose cell does not answer.
         """
         with self.translated(f"delete port {sliver_id}-{component}"):
             record = find_record(self._networks, sliver_id, component)
@@ -398,6 +401,8 @@ class OpenStackNetwork(CloudDriver):
         return None
 
     def _delete(self, record: PortRecord) -> None:
+        for port in record.ports:
+            self._refuse_hidden_server(port)
         for ip in record.floating:
             self._networks.api.delete_ip(ip)
         for port in record.ports:
@@ -407,6 +412,18 @@ class OpenStackNetwork(CloudDriver):
         left = find_record(self._networks, record.sliver, record.component)
         if left:
             raise NotVerified("the port is not gone", why=", ".join(left.names()))
+
+    def _refuse_hidden_server(self, port: NeutronPort) -> None:
+        """Raise an error if a server has the port that no list of Nova shows."""
+        if not str(port.device_owner or "").startswith("compute:"):
+            return
+        server = server_by_id(self.connection(), port.device_id)
+        if server is not None and is_marked_deleted(server):
+            raise Conflict(
+                f"port {port.id} is plugged into server {server.name} ({server.id})",
+                why="Nova has only marked it as deleted, and keeps it for a while",
+                remedy="delete it by force: openstack server delete --force",
+            )
 
     def _leave(self, name: str, network_id: str) -> None:
         """Delete the network if this was its last port."""

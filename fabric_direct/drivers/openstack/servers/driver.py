@@ -1,6 +1,6 @@
 """Servers in Nova."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import ClassVar
@@ -30,7 +30,8 @@ from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
 from fabric_direct.drivers.openstack.client.answers import ConsoleOutput, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
-from fabric_direct.drivers.openstack.client.errors import if_there, make_once, words
+from fabric_direct.drivers.openstack.client.errors import make_once, words
+from fabric_direct.drivers.openstack.client.hidden_servers import server_by_id
 from fabric_direct.drivers.openstack.client.name_cache import Names
 from fabric_direct.drivers.openstack.client.stamp import (
     described_sliver,
@@ -47,6 +48,12 @@ from fabric_direct.drivers.openstack.servers.inventory import (
     least_disk,
     read_inventory,
 )
+from fabric_direct.drivers.openstack.servers.lookup import ServerLookup, tagged_sliver
+from fabric_direct.drivers.openstack.servers.records import (
+    ServerRecord,
+    ServerRecords,
+    record_of,
+)
 from fabric_direct.drivers.openstack.servers.request import (
     attached_ids,
     encoded,
@@ -56,8 +63,6 @@ from fabric_direct.drivers.openstack.servers.request import (
     read_volumes,
     server_name,
     server_request,
-    servers_of_site,
-    tagged_sliver,
 )
 from fabric_direct.drivers.openstack.volumes.driver import volumes_of
 from fabric_direct.errors import (
@@ -94,7 +99,7 @@ class OpenStackCompute(CloudDriver):
 
     def __init__(self, site: Site, host: str = "") -> None:
         super().__init__(site, host)
-        self._limits = PortLimits(site)
+        self._limits, self._records = PortLimits(site), ServerRecords(site)
 
     @contextmanager
     def _on(self, doing: str, sliver_id: str) -> Iterator[SliverServer]:
@@ -132,7 +137,7 @@ class OpenStackCompute(CloudDriver):
         :raises Denied: if the user is not an administrator.
         """
         with self.translated("read what the workers have"):
-            return read_inventory(self.connection(), self.site.site, self.site.hosts)
+            return read_inventory(ServerLookup(self), self.site.hosts)
 
     def image_needs(self, image: Image) -> ImageNeeds:
         """Return what the image requires according to Glance: architecture, traits, memory and disk.
@@ -147,17 +152,22 @@ class OpenStackCompute(CloudDriver):
     def find(self, sliver_id: str) -> Server | None:
         """Return the server with the sliver's stamp, or None.
 
-        One with its tag, but no readable stamp, does not count; ``delete`` deletes it, too.
+        One with its tag, but no readable stamp, does not count, nor one that Nova has only marked as
+        deleted; ``delete`` deletes them, too.
+
+        :raises Unreachable: if a cell of Nova does not answer, which may have it.
         """
         with self._on("look for the server of", sliver_id) as server:
             found = server.server()
             return None if found is None else server.read(found)
 
     def servers(self) -> tuple[Server, ...]:
-        """Return all servers of the site, one for each sliver."""
+        """Return all servers of the site, one for each sliver.
+
+        :raises Unreachable: if a cell of Nova does not answer: the list may lack its servers.
+        """
         with self.translated("list the servers"):
-            cloud = self.connection()
-            found = servers_of_site(cloud, self.site.site)
+            cloud, found = self.connection(), ServerLookup(self).all()
             ports = ports_of_project(cloud) if found else []
             own = volumes_of(cloud, self.site.site) if any(map(attached_ids, found)) else []
             held = (port for port in ports if described_sliver(self.site.site, port) is not None)
@@ -168,9 +178,12 @@ class OpenStackCompute(CloudDriver):
         return tuple({server.sliver: server for server in read if server is not None}.values())
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return all servers with the site's tag, also those without a readable stamp."""
+        """Return all servers with the site's tag, also those without a readable stamp.
+
+        :raises Unreachable: as :meth:`servers`.
+        """
         with self.translated("list the servers"):
-            found = servers_of_site(self.connection(), self.site.site)
+            found = ServerLookup(self).all()
         return tuple(
             Stamped(tagged_sliver(self.site.site, s), "server", f"{s.name} ({s.id})") for s in found
         )
@@ -182,10 +195,16 @@ class OpenStackCompute(CloudDriver):
         hearing.raise_error()
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name every server with the sliver's tag, also one without a readable stamp."""
+        """Name every server with the sliver's tag, also one without a readable stamp.
+
+        And every domain that was its server's, on a worker whose libvirt the site configures.
+
+        :raises Unreachable: if a cell of Nova does not answer, which may have one.
+        """
         with self._on("look for what is left of", sliver_id) as server:
             found = server.servers()
-        return tuple(f"server {s.name} ({s.id}, {s.status})" for s in found)
+        domains = map(_domain_name, self._domains(sliver_id, found))
+        return (*(f"server {s.name} ({s.id}, {s.status})" for s in found), *domains)
 
     def console(self, sliver_id: str, lines: int) -> str:
         """Return the last ``lines`` lines that the guest wrote to its serial console.
@@ -215,13 +234,17 @@ class OpenStackCompute(CloudDriver):
         :raises Denied: if the sliver names a worker or limits a NIC, and the user may not.
         :raises Conflict: if one of its volumes or ports is in use, with Nova's reason.
         :raises InvalidSliver: with the field ``host`` if there is no such worker, and as :meth:`check`.
-        :raises NotVerified: if a server has the sliver's tag, but no readable stamp.
+        :raises NotVerified: if a server has the sliver's tag, but no readable stamp; if a domain is left
+            of a server of the sliver that Nova has deleted.
         """
         limits = {vnic.id: vnic.interface.bandwidth for vnic in spec.sliver.vnics()}
         with self._on("make the server of", spec.sliver.id) as server:
             if spec.ports:
                 self._limits.settle(spec.sliver.id, limits)
-            found = server.usable() or self._make(server, spec)
+            found = server.usable()
+            if found is None:
+                self._refuse_former_domain(spec.sliver.id)
+                found = self._make(server, spec)
             server.power_on(found, Deadline.within(server.limits.create))
             return _running(server)
 
@@ -250,41 +273,66 @@ class OpenStackCompute(CloudDriver):
 
         def post(image: str) -> NovaServer:
             request = server_request(site, self.settings, spec, image=image, flavor=flavor.id)
-            return cloud.compute.create_server(**request)
+            made = cloud.compute.create_server(**request)
+            self._records.write(spec.sliver.id, [made] if made.id else [])
+            return made
 
         return self.names.resolved("image", spec.image.name, post)
 
     def delete(self, sliver_id: str) -> None:
         """Delete every server with the sliver's tag; when the call returns, they are gone.
 
-        So are their domains on workers whose libvirt the site configures.
+        So are their domains on workers whose libvirt the site configures, also those of servers that an
+        earlier call has deleted. One that Nova only marks as deleted is deleted by force.
 
         :raises Conflict: if one is locked, with Nova's reason.
-        :raises NotVerified: if Nova cannot delete one, or its domain remains.
+        :raises Denied: if Nova marks one as deleted, and the user may not force its deletion.
+        :raises NotVerified: if Nova cannot delete one, or a domain remains.
         :raises TimedOut: if one remains.
+        :raises Unreachable: if a cell of Nova does not answer, which may have one.
         """
         with self._on("delete the server of", sliver_id) as server:
-            servers = server.servers()
-            server.remove(servers)
+            found = server.servers()
+            server.remove(found)
         if reads := current():  # Nova has removed ports of its own, and let go of others
             reads.invalidate()
-        for found in servers:
-            self._verify_no_domain(found)
+        removed = {server.id: record_of(sliver_id, server) for server in found}
+        for record in (removed | {r.id: r for r in self._records.of(sliver_id)}).values():
+            self._verify_no_domain(record)
+            self._records.strike(record.id)
 
-    def _verify_no_domain(self, server: NovaServer) -> None:
-        if server.compute_host not in self.site.hosts:
-            return
-        uri = self.site.host(server.compute_host).libvirt
-        name = f"domain {server.instance_name} of server {server.id}"
+    def _domains(self, sliver_id: str, servers: Sequence[NovaServer]) -> Iterator[ServerRecord]:
+        """Yield the recorded servers that Nova does not have, but of which a domain is there."""
+        there = {server.id for server in servers}
+        for record in self._records.of(sliver_id):
+            if record.id in there:
+                continue
+            if self._has_domain(record):
+                yield record
+            else:
+                self._records.strike(record.id)
+
+    def _refuse_former_domain(self, sliver_id: str) -> None:
+        for record in self._domains(sliver_id, ()):
+            raise _has_outlived(record)
+
+    def _verify_no_domain(self, record: ServerRecord) -> None:
+        what = _domain_name(record)
         try:
-            gone = partial(_has_no_domain, uri, server.id)
-            wait_until(f"{name} to be gone", gone, timeout=_DOMAIN_GONE, where=uri)
+            wait_until(
+                f"{what} to be gone",
+                lambda: not self._has_domain(record),
+                timeout=_DOMAIN_GONE,
+                where=record.worker,
+            )
         except TimedOut as error:
-            raise NotVerified(
-                f"{name} is still there, though Nova has removed the server",
-                where=uri,
-                remedy="look whether nova-compute runs there; it removes what it finds deleted",
-            ) from error
+            raise _has_outlived(record) from error
+
+    def _has_domain(self, record: ServerRecord) -> bool:
+        """Return whether a server has a domain; False if the site does not know its worker's libvirt."""
+        if record.worker not in self.site.hosts:
+            return False
+        return _has_domain(self.site.host(record.worker).libvirt, record.id)
 
     # --- power
 
@@ -395,12 +443,13 @@ class OpenStackCompute(CloudDriver):
 
         A server is ours if it has the site's tag and a readable stamp. A deleted one has no NIC, even
         while Neutron still reports it.
+
+        :raises Unreachable: if a cell of Nova does not answer, which has one of the servers.
         """
         with self.translated(f"look where the ports of {holder} are plugged in"):
             cloud, site = self.connection(), self.site.site
             bound = [port for port in ports_of(cloud, site, holder) if port.device_id]
-            get, ids = cloud.compute.get_server, {port.device_id for port in bound}
-            servers = {name: if_there(get, name) for name in ids}
+            servers = {i: server_by_id(cloud, i) for i in {port.device_id for port in bound}}
             pairs = [(server, port) for port in bound if (server := servers[port.device_id])]
             limits = bandwidths(cloud, bound, description=description(site, holder))
             return tuple(read_plug(site, server, port, limits, holder) for server, port in pairs)
@@ -489,7 +538,19 @@ def _refuse_shrinking(server: NovaServer, flavor: Flavor, sliver: NodeSliver) ->
         )
 
 
-def _has_no_domain(uri: str, uuid: str) -> bool:
+def _domain_name(record: ServerRecord) -> str:
+    return f"domain {record.domain or record.id} of server {record.id}"
+
+
+def _has_outlived(record: ServerRecord) -> NotVerified:
+    return NotVerified(
+        f"{_domain_name(record)} is still there, though Nova has removed the server",
+        where=record.worker,
+        remedy="look whether nova-compute runs there; it removes what it finds deleted",
+    )
+
+
+def _has_domain(uri: str, uuid: str) -> bool:
     import libvirt  # noqa: PLC0415 - only where the site knows the libvirt of a worker
 
     from fabric_direct.drivers.libvirt.connection import connections  # noqa: PLC0415
@@ -497,5 +558,5 @@ def _has_no_domain(uri: str, uuid: str) -> bool:
     what, absent = "look for the domain of a deleted server", libvirt.VIR_ERR_NO_DOMAIN
     with connections.translated(what, uri), connections.Ignoring(absent):
         connections.connect(uri).lookupByUUIDString(uuid)
-        return False
-    return True
+        return True
+    return False

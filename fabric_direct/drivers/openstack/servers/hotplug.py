@@ -95,7 +95,7 @@ class SliverServer(ServerLifecycle):
             release()
         except ConflictException:
             what = f"server {server.id} to be left alone"
-            if self.wait(is_settled, deadline, what) is not None:
+            if self.wait(is_settled, [server.id], deadline, what) is not None:
                 release()
 
     def _port(self, server: NovaServer, holder: str, wanted: Callable[[Any], bool]) -> Any:
@@ -139,7 +139,7 @@ class SliverServer(ServerLifecycle):
         if _has(server, found):
             raise TimedOut(f"{what}: the guest keeps it")
         # Nova tells Cinder first, and removes its own record afterwards.
-        self.wait(lambda now: source not in attached_ids(now), deadline, what)
+        self.wait(lambda now: source not in attached_ids(now), [server.id], deadline, what)
 
     def _source(self, server: NovaServer, component: str) -> str | None:
         disks = read_volumes(self.cloud, server, self._own_volumes(server))

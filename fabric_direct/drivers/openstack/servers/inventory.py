@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server as NovaServer
 from openstack.connection import Connection
 from openstack.exceptions import NotFoundException
 from openstack.image.v2.image import Image as GlanceImage
@@ -21,7 +22,7 @@ from fabric_direct.drivers.openstack.client.answers import Hypervisor
 from fabric_direct.drivers.openstack.client.errors import refused_as, translated
 from fabric_direct.drivers.openstack.client.stamp import read_stamp
 from fabric_direct.drivers.openstack.client.transport import uncached
-from fabric_direct.drivers.openstack.servers.request import servers_of_site
+from fabric_direct.drivers.openstack.servers.lookup import ServerLookup
 from fabric_direct.errors import FabricDirectError
 
 GIB = 1024**3
@@ -52,19 +53,21 @@ class _Stock(NamedTuple):
         return self.total * (self.ratio or 1.0) - self.used
 
 
-def read_inventory(cloud: Connection, site: str, hosts: Iterable[str]) -> tuple[HostInventory, ...]:
+def read_inventory(lookup: ServerLookup, hosts: Iterable[str]) -> tuple[HostInventory, ...]:
     """Return these workers, or all if none is named; one that Placement does not know is left out.
 
-    :param site: the site whose slivers are listed.
+    :param lookup: finds the servers of the site, whose slivers are listed.
     :raises Denied: if the user is not an administrator.
+    :raises Unreachable: if a cell of Nova does not answer.
     """
+    cloud = lookup.cloud
     wanted = set(hosts)
     denied = refused_as("this user may not know what the workers have", _RIGHTS)
     # What others take, and what an operator takes out of service, changes by itself.
     with denied, uncached():
         there = sorted(cloud.compute._list(Hypervisor), key=_host)
         found = [h for h in there if not wanted or _host(h) in wanted]
-        slivers = _slivers(cloud, site)
+        slivers = _slivers(lookup.all())
         read = partial(_host_inventory, cloud, slivers)
         with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-placement") as pool:
             return tuple(each for each in pool.map(read, found) if each is not None)
@@ -74,10 +77,10 @@ def _host(hypervisor: Hypervisor) -> str:
     return str(hypervisor.service["host"])
 
 
-def _slivers(cloud: Connection, site: str) -> Mapping[str, dict[str, str | None]]:
+def _slivers(servers: Iterable[NovaServer]) -> Mapping[str, dict[str, str | None]]:
     """Return the slivers of each worker, with their owners."""
     found: dict[str, dict[str, str | None]] = defaultdict(dict)
-    for server in servers_of_site(cloud, site):
+    for server in servers:
         if stamp := read_stamp(server):
             found[server.compute_host or ""][stamp.sliver.id] = stamp.sliver.owner
     return found

@@ -10,18 +10,15 @@ from openstack.exceptions import ConflictException
 
 from fabric_direct.calls.deadline import Deadline, took_back, wait_until
 from fabric_direct.drivers.openstack.client.base import CloudDriver
-from fabric_direct.drivers.openstack.client.errors import make_once, translated
+from fabric_direct.drivers.openstack.client.errors import make_once, refused_as, translated
+from fabric_direct.drivers.openstack.client.hidden_servers import is_marked_deleted, server_by_id
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, sliver_tag
 from fabric_direct.drivers.openstack.servers import actions
 from fabric_direct.drivers.openstack.servers.inventory import too_little
-from fabric_direct.drivers.openstack.servers.request import (
-    first_stamped,
-    is_settled,
-    learn_server,
-    servers_of,
-)
+from fabric_direct.drivers.openstack.servers.lookup import ServerLookup
+from fabric_direct.drivers.openstack.servers.request import first_stamped, is_settled
 from fabric_direct.errors import (
     Conflict,
     DriverError,
@@ -30,6 +27,7 @@ from fabric_direct.errors import (
     NotFound,
     NotVerified,
     TimedOut,
+    Unreachable,
 )
 from fabric_direct.model import NodeSliver
 
@@ -47,24 +45,30 @@ class ServerLifecycle:
 
     def __init__(self, driver: CloudDriver, sliver_id: str) -> None:
         self.cloud, self.site, self.sliver = driver.connection(), driver.site.site, sliver_id
-        self.limits = driver.site.limits
+        self.limits, self._lookup = driver.site.limits, ServerLookup(driver)
 
     # --- found
 
     def servers(self) -> list[NovaServer]:
-        """Return all servers that bear the sliver's tag, the oldest first."""
-        return servers_of(self.cloud, self.site, self.sliver)
+        """Return all servers that bear the sliver's tag, the oldest first.
+
+        :raises Unreachable: if one may be in a cell that does not answer.
+        """
+        return self._lookup.of(self.sliver)
 
     def server(self) -> NovaServer | None:
-        """Return the server with the sliver's stamp, if there is one."""
-        return first_stamped(self.servers())
+        """Return the server with the sliver's stamp, or None; one that is marked as deleted is none.
+
+        :raises Unreachable: as :meth:`servers`.
+        """
+        return first_stamped(s for s in self.servers() if not is_marked_deleted(s))
 
     def readable(self) -> list[NovaServer]:
         """Return all servers that bear the sliver's tag, the oldest first.
 
         Nova may show a server without its metadata when it begins to build it: read it again then.
 
-        :raises NotVerified: if one has no stamp that can be read.
+        :raises NotVerified: if one has no stamp that can be read, or is marked as deleted.
         """
         found = self.servers()
 
@@ -136,7 +140,7 @@ class ServerLifecycle:
         return self._until(done, server, deadline, verb), request_id
 
     def _until(self, done: Done, server: NovaServer, deadline: Deadline, verb: str) -> NovaServer:
-        found = self.wait(done, deadline, f"server {server.id} to {verb}")
+        found = self.wait(done, [server.id], deadline, f"server {server.id} to {verb}")
         if found is None:
             raise NotFound(f"server {server.id} is gone")
         return found
@@ -154,7 +158,7 @@ class ServerLifecycle:
             raise self._in_error(found)
         if found.status != "ACTIVE":
             raise NotVerified(f"server {found.id} is {found.status}, not ACTIVE")
-        learn_server(self.cloud, self.site, self.sliver, found)
+        self._lookup.learn(self.sliver, found)
 
     def power_off(self, deadline: Deadline) -> None:
         """Shut the server down; block until it is off."""
@@ -323,40 +327,95 @@ class ServerLifecycle:
     # --- removed
 
     def remove(self, servers: Sequence[NovaServer]) -> None:
-        """Delete these servers; block until they are gone.
+        """Delete these servers, for good; block until Nova does not know them any more.
 
         :raises NotVerified: if Nova cannot delete one of them, with its words.
+        :raises Denied: if Nova marks one as deleted, and the user may not force its deletion.
         :raises TimedOut: if one remains.
         """
         if not servers:
             return
-        ids, deadline = [server.id for server in servers], Deadline.within(self.limits.delete)
-        if self._delete(ids, deadline) and (left := self._delete(ids, deadline)):
-            raise self._not_deleted(left)
+        deadline = Deadline.within(self.limits.delete)
+        left: Sequence[NovaServer] = servers
+        # Nova loses a request that arrives while it gives up an earlier one.
+        for _ in range(1 + len(servers)):
+            left = self._delete(left, deadline)
+            if not left:
+                return
+        raise self._not_deleted(left[0])
 
-    def _delete(self, ids: Sequence[str], deadline: Deadline) -> NovaServer | None:
-        """Delete servers; return one whose deletion Nova has given up, or None.
+    def _delete(self, servers: Sequence[NovaServer], deadline: Deadline) -> list[NovaServer]:
+        """Delete servers; return those whose deletion Nova has given up."""
+        for server in servers:
+            if not is_marked_deleted(server):
+                self.cloud.compute.delete_server(server.id, ignore_missing=True)
+        ids = [server.id for server in servers]
+        left = self._until_deleted(ids, deadline)
+        marked = [server.id for server in left if is_marked_deleted(server)]
+        for server_id in marked:
+            self._force(server_id)
+        return self._until_deleted(ids, deadline) if marked else left
 
-        Call it twice: Nova loses a request that arrives while it gives up.
-        """
+    def _force(self, server_id: str) -> None:
+        what = f"server {server_id} is only marked as deleted, and Nova keeps it"
+        with refused_as(what, "let this user force its deletion, or wait until Nova reclaims it"):
+            actions.act(self.cloud, server_id, {"forceDelete": None})
+
+    def _until_deleted(self, ids: Sequence[str], deadline: Deadline) -> list[NovaServer]:
+        """Block until Nova has ended the deletion of servers; return those that are still there."""
 
         def ended(found: NovaServer | None) -> bool:
             return found is None or found.id not in ids or _has_failed(found)
 
-        for name in ids:
-            self.cloud.compute.delete_server(name, ignore_missing=True)
-        left = self.wait(ended, deadline, f"server {', '.join(ids)} to be gone")
-        return left if left is not None and left.id in ids else None
+        left = self.wait(ended, ids, deadline, f"server {', '.join(ids)} to be gone")
+        return [left] if left is not None and left.id in ids else []
 
     def _not_deleted(self, left: NovaServer) -> NotVerified:
         why = actions.fault(self.cloud, left.id) or "Nova could not delete it"
         return NotVerified(f"server {left.name} ({left.id}) is not gone", why=why)
 
-    def wait(self, done: Done, deadline: Deadline, what: str) -> NovaServer | None:
-        """Block until ``done`` accepts the server; return it, or None if it is gone."""
+    def wait(
+        self, done: Done, ids: Sequence[str], deadline: Deadline, what: str
+    ) -> NovaServer | None:
+        """Block until ``done`` accepts the server; return it, or None if it is gone.
+
+        :param ids: the servers that the sliver has; one is gone when Nova does not know its id.
+        """
         tag = sliver_tag(self.site, self.sliver)
-        limit = deadline.remaining()
-        return wait_for(self.cloud, "server", tag, done, timeout=limit, what=what)
+        while True:
+            limit = deadline.remaining()
+            found = wait_for(self.cloud, "server", tag, done, timeout=limit, what=what)
+            there = [] if found is not None else self._unlisted(ids, deadline, what)
+            if not there:
+                return found
+            if any(map(done, there)):
+                return next(filter(done, there))
+
+    def _unlisted(self, ids: Sequence[str], deadline: Deadline, what: str) -> list[NovaServer]:
+        """Return which of the servers are there, although no list shows them.
+
+        A cell that does not answer is waited for.
+        """
+        there: list[NovaServer] = []
+        why = ""
+
+        def known() -> bool:
+            nonlocal why
+            try:
+                with uncached():
+                    found = [server_by_id(self.cloud, server_id) for server_id in ids]
+            except Unreachable as error:
+                why = str(error)
+                return False
+            there.extend(server for server in found if server is not None)
+            return True
+
+        try:
+            wait_until(what, known, timeout=deadline.remaining())
+        except TimedOut as error:
+            error.why = why
+            raise
+        return there
 
 
 def _is_incomplete(server: NovaServer) -> bool:
@@ -383,6 +442,12 @@ def _moved(worker: str | None, elsewhere: str | None) -> Conflict:
 
 def _refuse_unreadable(servers: Sequence[NovaServer]) -> None:
     for server in servers:
+        if is_marked_deleted(server):
+            raise NotVerified(
+                f"server {server.name} ({server.id}) is marked as deleted",
+                why="Nova keeps it for a while, and its ports and volumes with it",
+                remedy=f"restore it (openstack server restore {server.id}), or delete the sliver",
+            )
         if read_stamp(server) is None:
             raise NotVerified(
                 f"server {server.name} ({server.id}) has no stamp that can be read",
@@ -400,5 +465,5 @@ def _is_resized(found: NovaServer | None) -> bool:
 
 
 def _has_failed(found: NovaServer) -> bool:
-    """Return whether a deletion has failed: the server is in ERROR, and Nova has no task for it."""
-    return found.status == "ERROR" and not found.task_state
+    """Return whether Nova has ended a deletion, and the server is there: in ERROR, or only marked."""
+    return found.status in {"ERROR", "SOFT_DELETED"} and not found.task_state

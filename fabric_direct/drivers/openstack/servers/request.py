@@ -4,7 +4,6 @@ import base64
 import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, cast
 
 from openstack.block_storage.v3._proxy import Proxy as Cinder
@@ -25,8 +24,6 @@ from fabric_direct.drivers.openstack.client.errors import if_there
 from fabric_direct.drivers.openstack.client.stamp import (
     COMPONENT,
     SITE,
-    SLIVER,
-    age,
     component_of,
     description,
     is_unfinished,
@@ -35,7 +32,6 @@ from fabric_direct.drivers.openstack.client.stamp import (
     site_tag,
     sliver_tag,
 )
-from fabric_direct.drivers.openstack.client.transport import learn, shared
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import NodeSliver, Stamp, State
 from fabric_direct.site.config import OpenStackSettings
@@ -67,41 +63,12 @@ def server_name(sliver: NodeSliver) -> str:
     return f"{sliver.id}-{sliver.name}"
 
 
-# --- lists: each is asked in one way only, so that one cached answer serves all
-
-
-def servers_of(cloud: Connection, site: str, sliver_id: str) -> list[NovaServer]:
-    """Return the servers that bear the sliver's tag, the oldest first; there should be one at most."""
-    tag = sliver_tag(site, sliver_id)
-    return shared(("servers", id(cloud), tag), partial(_tagged, cloud, tag), "servers")
-
-
-def learn_server(cloud: Connection, site: str, sliver_id: str, found: NovaServer) -> None:
-    """Put the sliver's server, as it was read just now, into the read cache as its only one."""
-    learn(("servers", id(cloud), sliver_tag(site, sliver_id)), [found], "servers")
-
-
-def servers_of_site(cloud: Connection, site: str) -> list[NovaServer]:
-    """Return the servers that bear the site's tag, the oldest first."""
-    return _tagged(cloud, site_tag(site))
-
-
-def tagged_sliver(site: str, found: NovaServer) -> str:
-    """Return the sliver that a server's metadata name, empty unless it also has the sliver's tag."""
-    sliver = (found.metadata or {}).get(SLIVER, "")
-    return sliver if sliver_tag(site, sliver) in (found.tags or ()) else ""
+# --- what was found
 
 
 def ports_of_project(cloud: Connection) -> list[Any]:
     """Return all ports of the project: Neutron finds descriptions only by the whole of them."""
     return list(cloud.network.ports(project_id=cloud.current_project_id))
-
-
-def _tagged(cloud: Connection, tag: str) -> list[NovaServer]:
-    return sorted(cloud.compute.servers(details=True, tags=tag), key=age)
-
-
-# --- what was found
 
 
 def state_of(found: NovaServer) -> State:

@@ -16,6 +16,7 @@ from fabric_direct.drivers.contract.site_checks import verify_size
 from fabric_direct.drivers.openstack.client.answers import Messages, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import if_there, words
+from fabric_direct.drivers.openstack.client.hidden_servers import server_by_id
 from fabric_direct.drivers.openstack.client.name_cache import is_id
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.stamp import COMPONENT, SITE, SLIVER, volume_metadata
@@ -124,7 +125,7 @@ class OpenStackVolume(CloudDriver):
 
     def _refuse_users(self, name: str, volume: CinderVolume, sliver_id: str | None) -> None:
         for server_id in _servers(volume):
-            server = if_there(self.connection().compute.get_server, server_id)
+            server = server_by_id(self.connection(), server_id)
             metadata = server.metadata if server else {}
             ours = metadata.get(SITE) == self.site.site
             if not ours or sliver_id not in {None, metadata.get(SLIVER)}:

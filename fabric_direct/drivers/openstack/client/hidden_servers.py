@@ -1,0 +1,51 @@
+"""Servers that Nova's lists leave out.
+
+Those of a cell that does not answer: Nova tells of one by its id, and in a list without any parameter,
+from microversion 2.69 on: ``{"id": …, "status": "UNKNOWN"}``, without a name. A list with a filter is a
+success and leaves it out.
+
+Those that are only marked as deleted, as ``reclaim_instance_interval`` has it: Nova tells of one by its
+id. Until it is reclaimed, it keeps its ports and volumes.
+"""
+
+from collections.abc import Collection, Iterable
+
+from openstack.compute.v2.server import Server as NovaServer
+from openstack.connection import Connection
+
+from fabric_direct.drivers.openstack.client.errors import if_there
+from fabric_direct.errors import Unreachable
+
+_SHOWN = 3
+
+
+def server_by_id(cloud: Connection, server_id: str) -> NovaServer | None:
+    """Return a server, also one that Nova has only marked as deleted; None if there is none.
+
+    :raises Unreachable: if its cell does not answer.
+    """
+    found = if_there(cloud.compute.get_server, server_id)
+    if unknown := unknown_servers([found] if found else []):
+        raise no_answer(unknown)
+    return found
+
+
+def is_marked_deleted(found: NovaServer) -> bool:
+    """Return whether Nova has only marked a server as deleted (``reclaim_instance_interval``)."""
+    return bool(found.status == "SOFT_DELETED")
+
+
+def unknown_servers(servers: Iterable[NovaServer]) -> set[str]:
+    """Return the ids of those whose cell does not answer."""
+    return {server.id for server in servers if server.status == "UNKNOWN" and not server.name}
+
+
+def no_answer(ids: Collection[str]) -> Unreachable:
+    """Return the error of servers of which Nova tells no more than that they exist."""
+    told = ", ".join(sorted(ids)[:_SHOWN])
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return Unreachable(
+        "Nova does not know which servers there are",
+        why=f"a cell does not answer, which has {told}{more}",
+        remedy="see to it that all cells of Nova answer, and try again",
+    )
