@@ -8,9 +8,13 @@ from fabric_direct.model import Finding
 
 
 class Removal(Step):
-    """Something is gone; there is no way back."""
+    """Something is gone; there is no way back.
+
+    What is not seen is removed all the same: no absence in a single answer lets it stay.
+    """
 
     undoable: ClassVar[bool] = False
+    trusts_check: ClassVar[bool] = False
 
     def __init__(self, name: str, left: Callable[[], object], remove: Callable[[], None]) -> None:
         """Make the step.

@@ -23,6 +23,10 @@ class Step(ABC):
     planned: ClassVar[bool] = True
     """Whether a plan shows the step. A step that only waits or compares is not shown, and not undone."""
 
+    trusts_check: ClassVar[bool] = True
+    """Whether there is nothing to do if :meth:`check` says that it is so already. Otherwise it is made
+    all the same: an answer may lack what is there."""
+
     def __init__(self, name: str) -> None:
         """Create a step.
 

@@ -284,11 +284,12 @@ class _Trial(Trial):
 def _named(thing: Found, left: Sequence[str]) -> bool:
     """Return whether a thing is named: by itself, by what it is for, or by the step that is about it.
 
-    A network of site.yaml comes and goes with its ports. A server has its NICs and disks.
+    A network of site.yaml comes and goes with its ports; one that is a sliver is made by its service. A
+    server has its NICs and disks.
     """
     kind, name = thing
     whole = kind in {"network", "subnet", "router"}
-    said = ("unknown:", *(("network:", "port ") if whole else ()))
+    said = ("unknown:", *(("network:", "port ", "service:") if whole else ()))
     said += ("stamp:", "disk ", "nic ", "unplug ") if kind == "server" else ()
     component = name.removeprefix("of ").removesuffix(" twice").rpartition("-")[2].split()[0]
     words = {word for text in left for word in re.findall(r"[\w-]+", text)}

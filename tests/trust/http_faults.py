@@ -5,6 +5,7 @@ with their retries. A run without a fault lists the requests: they are the point
 tried.
 """
 
+import json
 import re
 import threading
 from collections import Counter
@@ -26,7 +27,7 @@ from fabric_direct.calls import deadline
 from fabric_direct.drivers.openstack.client import poller
 from fabric_direct.operations import late_calls
 from tests.trust.clock import _IN_EARNEST, Clock, Over, current
-from tests.trust.http_cloud import StatefulCloud
+from tests.trust.http_cloud import StatefulCloud, _unknown
 
 REFUSALS = ("401", "403", "404", "409", "413", "429")
 """The API says no: there is no effect."""
@@ -39,6 +40,9 @@ UNSEEN = ("time-out, unseen", "time-out, last")
 it, or when the operation has ended."""
 UNREADABLE = ("truncated", "malformed", "empty")
 """It did what was asked, and says so in a body that breaks off, is no JSON, or tells nothing."""
+INCOMPLETE = "incomplete"
+"""A success that leaves out what a list has; Nova does so with servers of a cell that does not answer,
+and tells by id, and in a list without a filter, that it does not know them."""
 READS = (*UNANSWERED, *REFUSALS, *UNREADABLE)
 CHANGES = (*UNANSWERED, *REFUSALS, *AFTER, *UNSEEN, *UNREADABLE)
 
@@ -51,6 +55,9 @@ _ROUND = 0.02
 """Seconds after which a request that rests looks at the clock."""
 _BODIES = {"malformed": b"<html>502 Bad Gateway</html>", "empty": b"{}"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LISTING = re.compile(
+    r"GET (compute /servers|networking /|volume /volumes/detail)(?!.*/(os-|metadata|extensions))"
+)
 _READING = re.compile(r"GET|POST \w+ /auth/tokens|POST compute \S+ os-getConsoleOutput")
 
 
@@ -64,7 +71,9 @@ class Asked:
 
     def faults(self) -> tuple[str, ...]:
         """Return what can go wrong with it."""
-        return READS if _READING.match(self.what) else CHANGES
+        if not _READING.match(self.what):
+            return CHANGES
+        return (*READS, INCOMPLETE) if _LISTING.match(self.what) else READS
 
 
 class HttpClock(Clock):
@@ -191,6 +200,8 @@ class Wire:
             raise requests.exceptions.ReadTimeout("timed out", request=request)
         if what == "reset":
             raise requests.exceptions.ConnectionError("Connection reset by peer", request=request)
+        if fault == INCOMPLETE:
+            return _incomplete(self._serve(request))
         if fault == "truncated":
             raise requests.exceptions.ChunkedEncodingError("IncompleteRead", request=request)
         return _answer(fault, what, request)
@@ -201,6 +212,21 @@ def _answer(fault: str, what: str, request: PreparedRequest) -> Response:
         return _response(request, 200, {}, _BODIES[fault])
     headers = {"Retry-After": str(_RETRY_AFTER)} if what in {"413", "429"} else {}
     return _response(request, int(what), headers, b'{"error": {"message": "it was told to"}}')
+
+
+def _incomplete(response: Response) -> Response:
+    """Leave out of an answer what it lists."""
+    told = response.json()
+    ((kind, found),) = told.items() if len(told) == 1 else (("", None),)
+    alone = isinstance(found, dict) and kind == "server"
+    if kind in {"server", "servers"} and not urlsplit(response.url).query:
+        # Asked for by id, or without a filter: Nova says that it does not know.
+        hidden = [_unknown(server["id"]) for server in ([found] if alone else found)]
+        told = {kind: hidden[0] if alone else hidden}
+    elif isinstance(found, list):
+        told = {kind: []}
+    response._content = json.dumps(told).encode()
+    return response
 
 
 def _response(

@@ -119,6 +119,11 @@ class Neutron:
 
         self._faults.setdefault((method, path), []).append(fail)
 
+    def lacks(self, path: str) -> None:
+        """Let the next such list be a success, and have nothing in it."""
+        kind = path.rpartition("/")[2]
+        self._faults.setdefault(("GET", path), []).append(lambda: (200, {kind: []}))
+
     def unmet(self) -> list[tuple[str, str]]:
         """Return the requests with a fault that none of them met."""
         return [request for request, faults in self._faults.items() if faults]

@@ -205,7 +205,6 @@ class TestDelete:
         assert processor.delete(REF).result().ok
 
         assert fakes.networks == {}
-        assert fakes.calls["service.remove"] == 1
 
     def test_while_a_server_is_on_it_is_a_conflict_that_names_it(
         self, processor: HandlerProcessor, fakes: Substrate, on_lab: NodeSliver

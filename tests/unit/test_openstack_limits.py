@@ -21,6 +21,7 @@ STAMP = "fabric-direct TEST/s1"
 ROOT = "/qos/policies"
 PORTS = ("GET", "/ports", {"description": STAMP})
 POLICIES = ("GET", ROOT, {"description": STAMP})
+NAMED = ("GET", ROOT, {"name": "s1-nic1"})
 MAKE = ("POST", ROOT, {"policy": {"name": "s1-nic1", "description": STAMP}})
 LIMITED = VNicInterface(bandwidth=10)
 
@@ -89,6 +90,7 @@ class TestALimit:
         assert neutron.asked() == [
             PORTS,
             POLICIES,
+            NAMED,
             MAKE,
             ("POST", rules, rule(10_000, "egress")),
             ("POST", rules, rule(10_000, "ingress")),
@@ -123,8 +125,9 @@ class TestALimit:
             POLICIES,
             give("p1", None),
             ("DELETE", f"{ROOT}/{policy['id']}", {}),
-            PORTS,
             POLICIES,
+            PORTS,
+            NAMED,
         ]
 
     def test_whose_policy_stays_though_neutron_says_that_it_is_gone_is_an_error(

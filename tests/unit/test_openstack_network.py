@@ -48,6 +48,9 @@ STAMP = "fabric-direct TEST/s1"
 PORTS = ("GET", "/ports", {"description": STAMP})
 FLOATING = ("GET", "/floatingips", {"description": STAMP})
 HELD = [PORTS, FLOATING]
+NAMED = ("GET", "/ports", {"name": "s1-nic1"})
+NONE = [*HELD, NAMED]
+"""What shows that there is no port."""
 ON_RED = ("GET", "/ports", {"network_id": "net-red"})
 NETWORKS = {
     "red": {
@@ -160,7 +163,7 @@ class TestAPortOnANetworkOfTheCloud:
 
         port = next(iter(neutron.things["ports"]))
         assert neutron.asked() == [
-            *HELD,
+            *NONE,
             post("lan"),
             float_(port, "10.10.0.9"),
             *HELD,
@@ -195,7 +198,7 @@ class TestAPortOnANetworkOfTheCloud:
         warm.create_port("s1", "nic1", "lan", interface)
 
         assert neutron.asked() == [
-            *HELD,
+            *NONE,
             post(
                 "lan",
                 mac_address="52:54:00:00:00:07",
@@ -275,7 +278,18 @@ class TestAPortOnANetworkOfTheCloud:
         neutron.asked()
 
         assert warm.create_port("s1", "nic1", "lan", interface) == first
-        assert neutron.asked() == HELD
+        assert neutron.asked() == HELD * 2
+
+    def test_that_the_list_by_description_lacks_once_is_found_by_its_name(
+        self, warm: OpenStackNetwork, neutron: Neutron, cache: ReadCache
+    ) -> None:
+        port = hold(neutron)
+        neutron.lacks("/ports")
+
+        found = warm.create_port("s1", "nic1", "lan", Vnic())
+
+        assert found.source == port["id"]
+        assert list(neutron.things["ports"]) == [port["id"]]
 
     def test_of_another_project_with_our_stamp_is_not_ours(
         self, driver: OpenStackNetwork, neutron: Neutron
@@ -300,7 +314,7 @@ class TestSettingsOfAPortThatIsHeld:
         port = hold(neutron)
 
         assert self.settle(warm, neutron, floating_ip=True) == [
-            *HELD,
+            *HELD * 2,
             float_(port["id"], "10.10.0.10"),
         ]
 
@@ -308,7 +322,7 @@ class TestSettingsOfAPortThatIsHeld:
         port = hold(neutron)
         ip = neutron.add("floatingips", description=STAMP, port_id=port["id"])
 
-        assert self.settle(warm, neutron) == [*HELD, ("DELETE", f"/floatingips/{ip['id']}", {})]
+        assert self.settle(warm, neutron) == [*HELD * 2, ("DELETE", f"/floatingips/{ip['id']}", {})]
 
     def test_a_second_floating_ip_is_removed(
         self, warm: OpenStackNetwork, neutron: Neutron
@@ -319,7 +333,7 @@ class TestSettingsOfAPortThatIsHeld:
 
         calls = self.settle(warm, neutron, floating_ip=True)
 
-        assert calls == [*HELD, ("DELETE", f"/floatingips/{second['id']}", {})]
+        assert calls == [*HELD * 2, ("DELETE", f"/floatingips/{second['id']}", {})]
 
     def test_its_port_security_is_switched_off_with_its_security_groups(
         self, warm: OpenStackNetwork, neutron: Neutron
@@ -329,7 +343,7 @@ class TestSettingsOfAPortThatIsHeld:
 
         calls = self.settle(warm, neutron, port_security=False)
 
-        assert calls == [*HELD, ("PUT", f"/ports/{port['id']}", off)]
+        assert calls == [*HELD * 2, ("PUT", f"/ports/{port['id']}", off)]
 
     def test_that_was_switched_off_is_switched_on(
         self, warm: OpenStackNetwork, neutron: Neutron
@@ -381,7 +395,7 @@ class TestSettingsOfAPortThatIsHeld:
         calls = self.settle(warm, neutron, port_security=True)
 
         assert calls == [
-            *HELD,
+            *HELD * 2,
             ("GET", "/security-groups", {"name": "default", "project_id": PROJECT}),
             ("PUT", f"/ports/{port['id']}", on),
         ]
@@ -413,7 +427,7 @@ class TestAPortOnANetworkOfTheSite:
         net, router = port.network_id, next(iter(neutron.things["routers"]))
         six, four = list(neutron.things["subnets"])[-2:]
         assert neutron.asked() == [
-            *HELD,
+            *NONE,
             ("GET", "/networks", {"description": RED}),
             ("GET", "/networks", {"name": "red"}),
             (
@@ -516,7 +530,7 @@ class TestAPortOnANetworkOfTheSite:
         driver.create_port("s1", "nic1", "red", Vnic())
 
         values = {"network_id": red, "fixed_ips": [{"subnet_id": subnet["id"]}]}
-        assert neutron.asked() == [*HELD, post("red", **values)]
+        assert neutron.asked() == [*NONE, post("red", **values)]
 
     def test_a_half_made_network_is_completed(
         self, site: Site, driver: OpenStackNetwork, neutron: Neutron
@@ -752,7 +766,7 @@ class TestWhenARequestGoesWrong:
 
         warm.create_port("s1", "nic1", "lan", Vnic())
 
-        assert neutron.asked() == [*HELD, post("lan"), PORTS]
+        assert neutron.asked() == [*NONE, post("lan"), PORTS]
         assert len(neutron.things["ports"]) == 1
 
     @pytest.mark.parametrize("plugged", [False, True])
@@ -798,7 +812,7 @@ class TestWhenARequestGoesWrong:
         found = warm.create_port("s1", "nic1", "lan", Vnic(floating_ip=True))
 
         assert found.floating_ip == "192.0.2.7"
-        assert neutron.asked() == [*HELD, float_(port["id"], "10.10.0.10"), FLOATING]
+        assert neutron.asked() == [*HELD * 2, float_(port["id"], "10.10.0.10"), FLOATING]
 
     def test_a_mac_that_is_in_use_is_a_conflict(
         self, warm: OpenStackNetwork, neutron: Neutron
@@ -823,7 +837,7 @@ class TestWhenARequestGoesWrong:
 
         assert port.network_id == "net-lan2"
         assert neutron.asked() == [
-            *HELD,
+            *NONE,
             post("lan"),
             ("GET", "/networks", {"name": "lan"}),
             ("GET", "/subnets", {"network_id": "net-lan2"}),
@@ -908,10 +922,10 @@ class TestDeleting:
         assert step.check() is Finding.ALREADY_SO
 
         assert neutron.asked() == [
-            *HELD,
+            *HELD * 2,
             ("DELETE", f"/floatingips/{ip['id']}", {}),
             ("DELETE", f"/ports/{port['id']}", {}),
-            *HELD,
+            *NONE,
         ]
 
     def test_what_is_not_there_succeeds(self, warm: OpenStackNetwork, neutron: Neutron) -> None:
@@ -984,7 +998,7 @@ class TestDeleting:
         assert neutron.asked() == [
             *HELD,
             ("DELETE", f"/ports/{port.source}", {}),
-            *HELD,
+            *NONE,
             ("GET", "/ports", {"network_id": red}),
         ]
 
@@ -1008,6 +1022,7 @@ class TestDeleting:
             *held,
             ("DELETE", f"/ports/{port.source}", {}),
             *held,
+            ("GET", "/ports", {"name": "s0-nic1"}),
             ("GET", "/ports", {"network_id": red}),
             *left,
             ("GET", "/ports", {"network_id": red}),

@@ -40,6 +40,14 @@ LIST = (
     "/volumes/detail",
     {"metadata": json.dumps({"fabric-direct:site": "TEST", "fabric-direct:sliver": "s1"})},
 )
+
+
+def named(name: str) -> tuple[str, str, str, Any]:
+    """Return the request for the volumes of a name."""
+    return ("GET", "volume", "/volumes/detail", {"name": name})
+
+
+NAMED = named("s1-data")
 READ = ("GET", "volume", f"/volumes/{ID}", {})
 MAKE = (
     "POST",
@@ -106,7 +114,7 @@ class TestTheSliversVolumes:
         assert driver.find("s1", "data") == MINE
         assert driver.find("s1", "other") is None
         assert driver.leftovers("s1") == (f"volume s1-data ({ID}, available)",)
-        assert api.calls == [LIST]
+        assert api.calls == [LIST, named("s1-other")]
 
     def test_one_that_the_filter_let_through_is_not_the_slivers(
         self, api: OpenStackApi, driver: OpenStackVolume
@@ -152,7 +160,7 @@ class TestMaking:
         api.answer("POST", "volume", "/volumes", {"volume": volume("creating")}, status=202)
         reads(api, volume("creating"), volume())
         assert driver.create("s1", "data", 2) == MINE
-        assert api.calls == [LIST, MAKE, READ, READ]
+        assert api.calls == [LIST, NAMED, MAKE, READ, READ]
 
     def test_twice_is_the_same_as_once(
         self, api: OpenStackApi, driver: OpenStackVolume, cache: ReadCache
@@ -167,7 +175,7 @@ class TestMaking:
         listed(api)
         api.answer("POST", "volume", "/volumes", {"volume": volume()}, status=202)
         driver.create("s1", "data", 2)
-        assert api.calls[1][3]["volume"]["volume_type"] == "nfs"
+        assert api.calls[-1][3]["volume"]["volume_type"] == "nfs"
 
     def test_a_volume_type_that_is_not_there_is_the_sites_fault(self, api: OpenStackApi) -> None:
         driver = OpenStackVolume(api.site(openstack={"volume_type": "nosuch"}), "")
@@ -220,7 +228,7 @@ class TestMaking:
         api.answer("POST", "volume", "/volumes", refused(said, 413, "overLimit"), status=413)
         with pytest.raises(QuotaExceeded, match="quota is 1000G and 0G has been consumed"):
             driver.create("s1", "data", 2)
-        assert api.calls == [LIST, MAKE]
+        assert api.calls == [LIST, NAMED, MAKE]
 
     def test_one_that_goes_to_error_fails_with_cinders_message(
         self, api: OpenStackApi, driver: OpenStackVolume
@@ -233,7 +241,7 @@ class TestMaking:
         with pytest.raises(DriverError, match=said):
             driver.create("s1", "data", 2)
         asked = ("GET", "volume", "/messages", {"resource_uuid": ID})
-        assert api.calls == [LIST, MAKE, READ, asked]
+        assert api.calls == [LIST, NAMED, MAKE, READ, asked]
         assert api.requests[-1].headers["OpenStack-API-Version"] == "volume 3.31"
 
     def test_what_went_to_error_is_taken_back(
@@ -270,10 +278,19 @@ class TestMaking:
             raise requests.exceptions.ReadTimeout
 
         listed(api)
+        listed(api)
         listed(api, volume())
         api.answer("POST", "volume", "/volumes", lost)
         assert driver.create("s1", "data", 2) == MINE
-        assert api.calls == [LIST, MAKE, LIST]
+        assert api.calls == [LIST, NAMED, MAKE, LIST]
+
+    def test_one_that_the_list_by_stamp_lacks_is_found_by_its_name_and_not_made_again(
+        self, api: OpenStackApi, driver: OpenStackVolume
+    ) -> None:
+        listed(api)
+        listed(api, volume(), volume(id=OTHER, metadata={}))
+        assert driver.create("s1", "data", 2) == MINE
+        assert api.calls == [LIST, NAMED]
 
     def test_of_two_the_one_counts_that_is_attached(
         self, api: OpenStackApi, driver: OpenStackVolume
@@ -304,19 +321,19 @@ class TestDeleting:
         driver.delete("s1", "data")
         assert api.calls == [LIST, DELETE, READ, READ]
 
-    def test_what_is_not_there_needs_no_request(
+    def test_what_is_not_there_is_looked_for_by_stamp_and_by_name(
         self, api: OpenStackApi, driver: OpenStackVolume
     ) -> None:
         listed(api)
         driver.delete("s1", "data")
-        assert api.calls == [LIST]
+        assert api.calls == [LIST, NAMED]
 
     def test_only_the_components_own_is_deleted(
         self, api: OpenStackApi, driver: OpenStackVolume
     ) -> None:
         listed(api, volume(id=OTHER, metadata=STAMP | {"fabric-direct:component": "more"}))
         driver.delete("s1", "data")
-        assert api.calls == [LIST]
+        assert api.calls == [LIST, NAMED]
 
     @pytest.mark.parametrize("status", ["creating", "detaching"])
     def test_one_that_is_under_way_is_deleted_when_it_has_come_to_rest(

@@ -67,7 +67,7 @@ def test_a_port_stays_held(fake_site: Site, fakes: Substrate) -> None:
     before = dict(fakes.ports)
 
     step = HoldPort(FakeNetwork(fake_site, "localhost"), "sliver-1", LIMITED)
-    fails_to_look(fakes, step, "network.ports")
+    fails_to_look(fakes, step, "network.find_port")
 
     assert fakes.ports == before
 

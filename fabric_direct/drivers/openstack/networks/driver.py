@@ -18,6 +18,7 @@ from openstack.exceptions import NotFoundException, SDKException
 from openstack.network.v2.floating_ip import FloatingIP
 from openstack.network.v2.port import Port as NeutronPort
 
+from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.contract.site_checks import refuse_floating_ip, taken
@@ -153,8 +154,9 @@ class OpenStackNetwork(CloudDriver):
 
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port of this NIC, or None."""
-        found = (port for port in self.ports(sliver_id) if port.component == component)
-        return next(found, None)
+        with self.translated(f"look for the port of {sliver_id}/{component}"):
+            record = find_record(self._networks, sliver_id, component)
+            return port_of(self._networks, record) if record else None
 
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports of the sliver, also floating IPs and QoS policies that have lost theirs."""
@@ -201,6 +203,10 @@ class OpenStackNetwork(CloudDriver):
         with self.translated(f"make port {sliver_id}-{component} on network {network}"):
             record = find_record(self._networks, sliver_id, component)
             if record:
+                # What a port has is changed by what is read now: an earlier answer may have lacked some.
+                if reads := current():
+                    reads.invalidate()
+                record = find_record(self._networks, sliver_id, component) or record
                 self._refuse_other_place(record, network, interface)
             else:
                 record = self._hold(sliver_id, component, network, interface)
@@ -380,7 +386,8 @@ class OpenStackNetwork(CloudDriver):
         :raises Unreachable: if a server has it whose cell does not answer.
         """
         with self.translated(f"delete port {sliver_id}-{component}"):
-            record = find_record(self._networks, sliver_id, component)
+            with uncached():
+                record = find_record(self._networks, sliver_id, component)
             if record is None:
                 # The request for its network may have taken effect, unlike that for the port.
                 self.remove_unused()

@@ -113,10 +113,14 @@ class PortLimits(Neutron):
                 self.api.update_port(port, qos_policy_id=policy.id)
 
     def _ours(self, holder: str, component: str) -> list[QoSPolicy]:
-        name, site = port_name(holder, component), self.site.site
+        """Return the policies of a port; what the list by description lacks is looked for by name."""
+        name, stamp = port_name(holder, component), description(self.site.site, holder)
         with uncached():
-            found = policies_of(self.connection(), site, holder)
-        return [policy for policy in found if policy.name == name]
+            found = policies_of(self.connection(), self.site.site, holder)
+            if ours := [policy for policy in found if policy.name == name]:
+                return ours
+            named = self.mine(self.api.qos_policies(name=name))
+        return [policy for policy in named if policy.description == stamp]
 
     def _policy(self, holder: str, component: str) -> QoSPolicy:
         """Return the port's policy; make it if it is not there."""

@@ -22,6 +22,7 @@ from openstack.network.v2.qos_policy import QoSPolicy
 from fabric_direct.calls.deadline import at_once
 from fabric_direct.drivers.contract import Port, Stamped
 from fabric_direct.drivers.openstack.client.answers import invalid
+from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import (
     UNFINISHED_TAG,
     component_of,
@@ -170,7 +171,22 @@ def stamped_of(neutron: Neutron) -> Iterator[Stamped]:
 
 
 def find_record(neutron: Neutron, sliver_id: str, component: str) -> PortRecord | None:
-    """Return the record of one NIC, or None."""
+    """Return the record of one NIC, or None.
+
+    A port that the list by description lacks is looked for by its name: then all is read again.
+    """
+    record = _record_of(neutron, sliver_id, component)
+    if record is not None and record.ports:
+        return record
+    named = neutron.mine(neutron.api.ports(name=port_name(sliver_id, component)))
+    stamp = description(neutron.site.site, sliver_id)
+    if not any(port.description == stamp for port in named):
+        return record
+    with uncached():
+        return _record_of(neutron, sliver_id, component)
+
+
+def _record_of(neutron: Neutron, sliver_id: str, component: str) -> PortRecord | None:
     there = (record for record in records_of(neutron, sliver_id) if record.component == component)
     return next(there, None)
 

@@ -14,7 +14,7 @@ from fabric_direct.drivers.contract import Port, Server, Volume
 from fabric_direct.drivers.openstack.client.errors import make_once, words
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
-from fabric_direct.drivers.openstack.client.stamp import component_of, description
+from fabric_direct.drivers.openstack.client.stamp import component_of, description, read_stamp
 from fabric_direct.drivers.openstack.networks.port_limits import bandwidths
 from fabric_direct.drivers.openstack.networks.port_records import ports_of
 from fabric_direct.drivers.openstack.servers import actions
@@ -40,9 +40,18 @@ class SliverServer(ServerLifecycle):
     def read(self, found: NovaServer) -> Server | None:
         """Return the server as found, or None if its stamp cannot be read."""
         own = self._own_volumes(found)
-        ports = ports_of(self.cloud, self.site, self.sliver)
+        ports = self._ports(found)
         limits = bandwidths(self.cloud, ports, description=description(self.site, self.sliver))
         return read_server(found, ports, limits, read_volumes(self.cloud, found, own))
+
+    def _ports(self, found: NovaServer) -> list[Any]:
+        """Return the sliver's ports; if the list lacks a NIC of the stamp, all of the server, too."""
+        held, stamp = ports_of(self.cloud, self.site, self.sliver), read_stamp(found)
+        plugged = {component_of(p, self.sliver) for p in held if p.device_id == found.id}
+        if stamp is None or {vnic.id for vnic in stamp.sliver.vnics()} <= plugged:
+            return held
+        every = {port.id: port for port in self.cloud.network.ports(device_id=found.id)}
+        return list((every | {port.id: port for port in held}).values())
 
     def _own_volumes(self, found: NovaServer) -> list[CinderVolume]:
         return volumes_of(self.cloud, self.site, self.sliver) if attached_ids(found) else []

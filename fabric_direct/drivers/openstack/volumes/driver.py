@@ -195,7 +195,12 @@ class OpenStackVolume(CloudDriver):
         return volumes_of(self.connection(), self.site.site, sliver_id)
 
     def _of(self, sliver_id: str, component: str) -> list[CinderVolume]:
-        return [v for v in self._ours(sliver_id) if v.metadata.get(COMPONENT) == component]
+        """Return the volumes of a component; what the list by stamp lacks is looked for by name."""
+        wanted = volume_metadata(self.site.site, sliver_id, component).items()
+        if found := [v for v in self._ours(sliver_id) if wanted <= v.metadata.items()]:
+            return found
+        named = self._cinder().volumes(details=True, name=f"{sliver_id}-{component}")
+        return [volume for volume in named if wanted <= volume.metadata.items()]
 
     def _staying(self, sliver_id: str, component: str) -> CinderVolume | None:
         """Return the component's volume; block until one that is being deleted is gone."""

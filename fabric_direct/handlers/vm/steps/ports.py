@@ -35,8 +35,9 @@ class HoldPort(Step):
 
     def look(self) -> None:
         """Remember the port that is held."""
-        ports = self._network.ports(self._sliver)
-        self._before = next((p for p in ports if p.component == self._vnic.id), None)
+        whole = self._network.find_port(self._sliver, self._vnic.id)
+        ports = () if whole else self._network.ports(self._sliver)
+        self._before = whole or next((p for p in ports if p.component == self._vnic.id), None)
 
     def make(self) -> None:
         """Hold the port; a different one held for this vNIC is released first."""
