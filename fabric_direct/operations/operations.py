@@ -330,8 +330,14 @@ class Operations:
             return self._end(outcome) if self._journal.of(sliver.id) else outcome
         job = _Job(Operation.RECONCILE, repair.sliver, handler, repair.flow, reads)
         outcome = self._apply(job, deadline)
+        if not outcome.ok:
+            return outcome
         found = handler.observed or repair.found
-        return reconciled(sliver, repair, outcome.steps, found) if outcome.ok else outcome
+        if found.differences:  # an answer may lack what is there: once more, before it is said
+            reads.invalidate()
+            again: Repair = handler.reconcile(sliver.ref())
+            found, repair = again.found, replace(repair, beyond=again.beyond)
+        return reconciled(sliver, repair, outcome.steps, found)
 
     def _refuse_unfinished(self, sliver_id: str) -> None:
         entry = self._journal.of(sliver_id)

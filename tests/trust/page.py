@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.trust.matrix import GAPS
-from tests.trust.tap import CHANGES
+from tests.trust.tap import CHANGES, INCOMPLETE
 from tests.trust.verdicts import Verdict
 
 PAGE = Path(__file__).parents[2] / "docs/reliability.md"
+FAULTS = (*CHANGES, INCOMPLETE)
 BEGIN, END = "<!-- matrix: written by `make test-trust` -->", "<!-- end of the matrix -->"
 
 
@@ -30,17 +31,17 @@ def matrix(verdicts: Iterable[Verdict]) -> str:
         bad[key] += bool(verdict.sentences())
     scenes = list(dict.fromkeys(scene for scene, _ in ran))
     rows = [_row(scene, ran, bad) for scene in scenes]
-    head = f"| operation | {' | '.join(CHANGES)} | wrong |\n|---|{'---|' * (len(CHANGES) + 1)}"
+    head = f"| operation | {' | '.join(FAULTS)} | wrong |\n|---|{'---|' * (len(FAULTS) + 1)}"
     return "\n".join([head, *rows, _total(ran, bad)])
 
 
 def _row(scene: str, ran: Counter[tuple[str, str]], bad: Counter[tuple[str, str]]) -> str:
-    numbers = " | ".join(str(ran[scene, fault] or "") for fault in CHANGES)
-    return f"| {scene} | {numbers} | {sum(bad[scene, fault] for fault in CHANGES)} |"
+    numbers = " | ".join(str(ran[scene, fault] or "") for fault in FAULTS)
+    return f"| {scene} | {numbers} | {sum(bad[scene, fault] for fault in FAULTS)} |"
 
 
 def _total(ran: Counter[tuple[str, str]], bad: Counter[tuple[str, str]]) -> str:
-    numbers = (sum(n for (_, f), n in ran.items() if f == fault) for fault in CHANGES)
+    numbers = (sum(n for (_, f), n in ran.items() if f == fault) for fault in FAULTS)
     every = " | ".join(f"**{number}**" for number in numbers)
     return f"| **{ran.total()} points** | {every} | **{bad.total()}** |"
 

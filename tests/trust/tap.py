@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake.substrate import left_out
 from fabric_direct.errors import DriverError
 from fabric_direct.state import files
 from fabric_direct.state.database import Database
@@ -26,11 +27,20 @@ from tests.trust.clock import Over, current, hang
 
 READS = ("fails", "never ends", "killed before")
 """What can go wrong with a call that only reads: it has no effect that could come late."""
+INCOMPLETE = "incomplete"
+"""A success that leaves out what is there."""
 CHANGES = (*READS, "fails after", "late", "later", "does nothing", "killed after")
 BOOKS = ("fails", "fails after", "killed before", "killed after")
 """What can go wrong with the journal, the claims and the locks: files of this machine."""
 
 _FILES = ((files, "replace"), (files, "sync"), (Path, "unlink"), (Path, "read_bytes"))
+_LISTING = frozenset(
+    {
+        *("find", "find_port", "servers", "ports", "volumes", "plugs", "plugged", "records"),
+        *("leftovers", "unused", "strange", "strangers", "differences", "inventory", "pending"),
+    }
+)
+"""What is read and may lack something: None, or fewer than there are."""
 _WRITES = ("replace", "sync", "unlink")
 OUR_OWN = frozenset({"_lock", "_released", "faults", "fired", "calls", "call"})
 """Attributes of a substrate that belong to the process."""
@@ -48,7 +58,10 @@ class Call:
         """Return what can go wrong with it."""
         if not self.host:
             return BOOKS if self.method.endswith(_WRITES) else BOOKS[::2]
-        return READS if self.method.partition(".")[2] in READING else CHANGES
+        method = self.method.partition(".")[2]
+        if method not in READING:
+            return CHANGES
+        return (*READS, INCOMPLETE) if method in _LISTING else READS
 
 
 class Tap:
@@ -115,6 +128,8 @@ class Tap:
         if fault == "killed before":
             self._die()
         result = effect() if fault not in {"fails", "never ends"} else None
+        if fault == INCOMPLETE:
+            return left_out(result)
         if fault == "killed after":
             self._die()
         if fault in {"fails", "fails after", "never ends"}:

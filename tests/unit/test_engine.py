@@ -142,6 +142,27 @@ def test_a_step_that_says_done_and_is_not_fails(go: Go, there: set[str], log: li
     assert "a was made, but is not so" in str(result.error)
 
 
+def test_a_step_that_does_not_trust_its_check_is_made_though_nothing_is_to_do(
+    go: Go, there: set[str], log: list[str]
+) -> None:
+    class Overlooking(Removal):
+        """A removal whose first look misses what is there."""
+
+        trusts_check = False
+        looks = 0
+
+        def check(self) -> Finding:
+            self.looks += 1
+            return Finding.ALREADY_SO if self.looks == 1 else super().check()
+
+    there.add("a")
+
+    result = go([Overlooking("a", there, log)])
+
+    assert result.error is None
+    assert there == set()
+
+
 def test_an_undo_that_fails_does_not_keep_the_others_from_being_undone(
     go: Go, there: set[str], log: list[str]
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake.substrate import Fault
 from fabric_direct.errors import Conflict
 from fabric_direct.model import (
     NodeSliver,
@@ -193,6 +194,29 @@ class TestData:
         assert "volume data is not there any more" in outcome.error.message
         assert ("sliver-1", "data") not in fakes.volumes
         assert {d.component for d in fakes.plugged["sliver-1"]} == {"vf", "gpu"}
+
+    @pytest.mark.parametrize("method", ["volume.find", "volume.volumes"])
+    @pytest.mark.parametrize("at", range(1, 8))
+    def test_of_a_volume_that_one_answer_lacks_is_neither_given_up_nor_called_lost(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        living: NodeSliver,
+        method: str,
+        at: int,
+    ) -> None:
+        without_disk("data")(fakes)
+        fakes.calls.clear()
+        fakes.faults.append(Fault(method, at, "incomplete"))
+
+        outcome = processor.reconcile(REF).result()
+        failed = not outcome.ok
+        plugged = "data" in {disk.component for disk in fakes.servers["sliver-1"].volumes}
+        fakes.faults.clear()
+
+        assert failed != plugged, outcome.error
+        assert outcome.status is not Status.PARTIAL
+        done(processor.reconcile(REF).result())
 
     def test_on_what_the_stamp_does_not_name_stays(
         self, processor: HandlerProcessor, fakes: Substrate, living: NodeSliver

@@ -352,6 +352,15 @@ class TestLooking:
 
         assert outcome.steps == ()
 
+    def test_a_repair_compares_twice_before_it_says_that_nothing_differs(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+        fakes.services["net-1"] = bridge(port("i1", 101))
+        fakes.fault("service.differences", kind="incomplete")
+
+        assert vlans(done(processor.reconcile(self.REF).result())) == [100]
+
     def test_a_repair_that_fails_removes_nothing(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:

@@ -311,6 +311,17 @@ class TestAKilledCreation:
 
 
 class TestModify:
+    @pytest.mark.parametrize("at", range(1, 5))
+    def test_cleans_a_device_whose_record_one_answer_lacks(
+        self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, at: int
+    ) -> None:
+        done(processor.create(make(GPU_1)).result())
+        fakes.fault("device.records", at=at, kind="incomplete")
+
+        done(processor.modify(make()).result())
+
+        assert has(fakes) == NOTHING
+
     def test_adds_the_first_device(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm
     ) -> None:

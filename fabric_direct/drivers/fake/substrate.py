@@ -24,9 +24,10 @@ from fabric_direct.model import PciAddress
 from fabric_direct.site.config import FakeHostSettings, Site
 
 T = TypeVar("T")
-Kind = Literal["fail", "unsupported", "after", "late", "hang", "lie"]
+Kind = Literal["fail", "unsupported", "after", "late", "hang", "lie", "incomplete"]
 """A call fails before it took effect, raises Unsupported, fails after it took effect, takes effect after
-its caller gave it up, never ends and has no effect, or returns without having done anything."""
+its caller gave it up, never ends and has no effect, returns without having done anything, or leaves out
+what there is: it returns an empty tuple, or None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +129,7 @@ class Substrate(SubstrateState):
             result = effect()
         if "after" in kinds:
             raise DriverError(f"{method} failed", why="it was told to, after it took effect")
-        return result
+        return left_out(result) if "incomplete" in kinds else result
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -149,6 +150,11 @@ class Substrate(SubstrateState):
             call.given_up.wait()
         if until is not None:
             until.wait()
+
+
+def left_out(result: T) -> T:
+    """Return what an incomplete answer has instead of this."""
+    return cast(T, () if isinstance(result, tuple) else None)
 
 
 _substrates: dict[tuple[str, str], Substrate] = {}

@@ -123,7 +123,7 @@ class NetworkServiceSliverHandler(OneModel):
         stamp = found.stamp
         if stamp is None or stamp.has_secrets:
             raise unknown_wish(ref, "service")
-        differs = self._driver.differences(stamp)
+        differs = self._driver.differences(stamp) or self._differences(stamp)
         step = ChangeService(self._driver, ref.id, lambda: stamp)
         verify = Verified(lambda: self._differences(stamp))
         flow = Flow.of([step], [verify]) if differs else Flow.of()

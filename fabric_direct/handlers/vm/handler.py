@@ -21,7 +21,7 @@ Everything is found by the sliver's stamp. A step that fails takes the earlier o
 removals at the end of modify, and all of delete, have no way back and are recorded instead.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -268,7 +268,7 @@ class VMSliverHandler(OneModel):
         for other in self._other_disks(wanted, server):
             yield other.component.id, ""
         for storage in wanted.volumes():
-            if self._source(wanted.id, storage) is None:
+            if not self._is_there(wanted.id, storage):
                 yield storage.id, f"volume {storage.id} is not there any more"
         moved, tenant = any(place(wanted, found)), self._tenant(wanted, server)
         for device in wanted.devices():
@@ -469,10 +469,15 @@ class VMSliverHandler(OneModel):
         return driver.plugged(tenant_of(self._drivers, server)) if driver else ()
 
     def _functions(
-        self, server: Server, records: Iterable[DeviceRecord]
+        self, server: Server, records: Collection[DeviceRecord]
     ) -> tuple[DeviceRecord, ...]:
-        """Return a record for each function that the server has, whether it is written down or not."""
+        """Return a record for each function that the server has, whether it is written down or not.
+
+        Records are read once more if they lack one of these functions.
+        """
         plugged = self._plugged(server)
+        if {device.host_address for device in plugged} - {record.address for record in records}:
+            records = self._records(server.sliver)
         return tuple(as_records(self._drivers, server.sliver, plugged, records))
 
     def _record(self, records: Iterable[DeviceRecord]) -> list[Step]:
@@ -668,6 +673,13 @@ class VMSliverHandler(OneModel):
         with suppress(NotFound):
             return the_volume(self._volume, sliver_id, storage).source
         return None
+
+    def _is_there(self, sliver_id: str, storage: Storage) -> bool:
+        """Return whether a component's volume is there, found by itself or among all of the sliver."""
+        if self._source(sliver_id, storage) is not None:
+            return True
+        own = storage.volume is None and self._volume.volumes(sliver_id)
+        return any(volume.component == storage.id for volume in own or ())
 
     def _device_differences(
         self, wanted: NodeSliver, server: Server, found: Observed

@@ -145,6 +145,7 @@ class CleanDevice(Step):
     """A function that the sliver has had is fit for the next tenant."""
 
     undoable = False
+    trusts_check = False
 
     def __init__(self, devices: DeviceCleaning, record: DeviceRecord) -> None:
         super().__init__(f"clean {record.component} {record.address}")
@@ -176,8 +177,8 @@ class PowerCycle(Step):
         self._devices, self._tenant, self._timeout = devices, tenant, timeout
 
     def check(self) -> Finding:
-        """Compare the running domain with its definition."""
-        pending = self._devices.pending(self._tenant())
+        """Compare the running domain with its definition; twice before it is said that both agree."""
+        pending = any(self._devices.pending(self._tenant()) for _ in range(2))
         return Finding.WILL_CHANGE if pending else Finding.ALREADY_SO
 
     def make(self) -> None:

@@ -69,32 +69,36 @@ class InverseSetting:
 class SetInGuest(Step):
     """Something is set in the guest, permanently.
 
-    While the guest cannot be asked (it does not exist yet, or does not answer), it counts as not set.
+    While the guest cannot be asked (it does not exist yet, or does not answer), it counts as not set; it
+    is asked once more before anything is set.
     """
 
     def __init__(self, name: str, setting: Setting) -> None:
         super().__init__(name)
-        self._setting = setting
+        self._setting, self._asked, self._was_so = setting, True, False
 
     def check(self) -> Finding:
         """Read it back from the guest."""
         try:
-            so = self._setting.is_so()
+            so, self._asked = self._setting.is_so(), True
         except (NotFound, Unreachable):
-            so = False
+            so = self._asked = False
         return Finding.ALREADY_SO if so else Finding.WILL_CHANGE
 
     def make(self) -> None:
         """Set it."""
-        self._setting.make()
+        self._was_so = not self._asked and self._setting.is_so()
+        if not self._was_so:
+            self._setting.make()
 
     def undo(self) -> None:
         """Take it back."""
-        self._setting.take_back()
+        if not self._was_so:
+            self._setting.take_back()
 
     def is_undone(self) -> bool:
         """Ask the guest again."""
-        return self._setting.is_taken_back()
+        return self._was_so or self._setting.is_taken_back()
 
 
 class SetAndKeepInGuest(SetInGuest):
