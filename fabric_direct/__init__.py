@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from fabric_direct.site.config import Site, load_site
     from fabric_direct.state.audit_trail import Record, asked_by
     from fabric_direct.state.journal import Unfinished
+    from fabric_direct.state.pending_looks import PendingLook
     from fabric_direct.state.repair_history import Note
     from fabric_direct.state.step_notes import StepNote
     from fabric_direct.upkeep.device_owners import Lacks
@@ -130,6 +131,7 @@ __all__ = [
     "Outcome",
     "PciAddress",
     "Peer",
+    "PendingLook",
     "PlacementRules",
     "PortMirror",
     "Progress",
@@ -192,6 +194,7 @@ _HOMES = {
     "site.config": "Site load_site",
     "state.audit_trail": "Record asked_by",
     "state.journal": "Unfinished",
+    "state.pending_looks": "PendingLook",
     "state.repair_history": "Note",
     "state.step_notes": "StepNote",
     "upkeep.device_owners": "Lacks",

@@ -44,6 +44,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import AuditTrail, Record
 from fabric_direct.state.journal import Journal, Unfinished
 from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import Note
 from fabric_direct.state.step_notes import StepNote, StepNotes
 from fabric_direct.upkeep.device_owners import Lacks
@@ -584,11 +585,40 @@ class HandlerProcessor:
     def recover(self, *, undo: bool = False) -> "list[Future[Outcome]]":
         """Finish the operations that other processes left unfinished, but not those under way.
 
+        Hosts that did not answer a deletion are looked at again.
+
         :param undo: undo them instead: delete a sliver that was being created, restore one that was
             being modified to its stamp. A deletion is always finished, and so is a creation of a
             sliver that was there before.
         """
-        return [self._recover(entry, undo=undo) for entry in self.unfinished()]
+        entries = self.unfinished()
+        begun = {entry.sliver["id"] for entry in entries}
+        looks = [look for look in self.pending_looks() if look.sliver.id not in begun]
+        return [
+            *(self._recover(entry, undo=undo) for entry in entries),
+            *(self._put(self._second_look(look, told=True)) for look in looks),
+        ]
+
+    def pending_looks(self) -> tuple[PendingLook, ...]:
+        """Return where slivers that were deleted were not looked for, as a host did not answer.
+
+        :meth:`recover`, the watcher, and each operation on such a host look there again.
+        """
+        return self._operations.pending_looks()
+
+    def look_again(self, host: str) -> None:
+        """Begin to look at a host that answers again for what it has of slivers that were deleted."""
+        for look in self._operations.pending_looks(host):
+            with self._queue.lock:
+                begun = {invocation.sliver.id for invocation in self._pending.values()}
+                if not self._closed and look.sliver.id not in begun:
+                    self._put(self._second_look(look, told=False))
+
+    def _second_look(self, look: PendingLook, *, told: bool) -> _Invocation:
+        work = partial(self._operations.look_again, look)
+        return _Invocation(
+            Operation.DELETE, look.sliver, work, Future(), told, f"look at {look.host} again"
+        )
 
     def _recover(self, entry: Unfinished, *, undo: bool, told: bool = True) -> "Future[Outcome]":
         return self._put(self._recovery(entry, undo=undo, told=told))
@@ -706,6 +736,7 @@ class HandlerProcessor:
             self._interruption.applies(),
         ):
             outcome = self._recorded(invocation)
+            self._settle_looks(outcome)
             if outcome.error:
                 traced.failed(outcome.error.kind, outcome.error.message)
             site_metrics.count_operation(outcome)
@@ -716,6 +747,14 @@ class HandlerProcessor:
                     name = f"{outcome.operation} of {outcome.sliver.id}"
                     log.error("on_done failed for %s", name, exc_info=error)
         return outcome
+
+    def _settle_looks(self, outcome: Outcome) -> None:
+        """Look again at the host of an operation that it has answered."""
+        host = outcome.observed.host if outcome.ok and outcome.observed else None
+        if host and outcome.operation not in _READING:
+            error = attempt(self.look_again, host)
+            if isinstance(error, Exception):
+                log.warning("%s is not looked at again: %s", host, error)
 
     def _tell(self, progress: Progress) -> None:
         """Note a step for onlookers, and tell the caller of it."""

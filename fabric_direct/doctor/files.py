@@ -10,6 +10,7 @@ from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
+from fabric_direct.state.pending_looks import PendingLooks
 
 _NEW_KEY = (
     "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
@@ -56,21 +57,24 @@ def _try_to_make(there: Path, path: Path) -> None:
 
 
 def check_journal(site: Site) -> Diagnosis:
-    """Check for operations that a process did not finish."""
+    """Check for operations that a process did not finish, and hosts that a deletion did not look at."""
     journal = Journal(site.state_dir)
+    looks = PendingLooks(site.state_dir, timeout=site.limits.call)
     try:
-        unfinished, foreign = journal.unfinished(), journal.foreign()
+        unfinished, foreign, pending = journal.unfinished(), journal.foreign(), looks.all()
     except FabricDirectError as error:
         return fail("journal", f"{error.what}: {error.why}", "let this user read it")
-    if not (unfinished or foreign):
+    if not (unfinished or foreign or pending):
         return ok("journal", "nothing is unfinished")
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
+    found += [f"{p.host} was not looked at when {p.sliver.id} was deleted" for p in pending]
     found += [f"{path} is not a valid entry: damaged, or of another version" for path in foreign]
     recover = "if no process is working on it: fabric-direct recover, or recover --undo"
     remove = (
         "delete a file that is not a valid entry when the sliver that it names is as it should be"
     )
-    remedies = [recover] * bool(unfinished) + [remove] * bool(foreign)
+    look = "when the host answers again, recover looks there, as the next operation on it does"
+    remedies = [recover] * bool(unfinished) + [look] * bool(pending) + [remove] * bool(foreign)
     return warn("journal", ", ".join(found), "; ".join(remedies))
 
 

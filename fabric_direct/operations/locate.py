@@ -11,7 +11,7 @@
 Who names its host is looked for there, and where it was last: no other host is waited for.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.placement.sliver_requests import as_known
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
+from fabric_direct.state.pending_looks import PendingLook
 
 _AT_ONCE = 32
 """Number of hosts that are asked in parallel."""
@@ -85,7 +86,7 @@ class SliverLocator:
         self._drivers_of = drivers_of
         self._placer = Placer(site, claims, drivers_of)
         self._some = next(iter(site.hosts), "")
-        self._patience = site.limits.search
+        self._patience = site.limits.of_search
 
     def place(
         self,
@@ -199,17 +200,36 @@ class SliverLocator:
         hosts, known = tuple(self._site.hosts), {named_host(sliver), self._claims.home(sliver.id)}
         return tuple(host for host in hosts if host in known) or hosts
 
-    def everywhere(self, sliver: SliverRef) -> Iterator[tuple[str, Answer]]:
+    def everywhere(
+        self, sliver: SliverRef, may_have: Collection[str]
+    ) -> Iterator[tuple[str, Answer]]:
         """Ask all hosts what they have of the sliver; yield the answers as they come.
 
-        A host that is not likely to have it is waited for up to ``limits.search``. An only host, or a
-        cloud, is not asked: the sliver is nowhere else. Nor is any for what is on no host.
+        An only host, or a cloud, is not asked: the sliver is nowhere else. Nor is any for what is on no
+        host.
+
+        :param may_have: the hosts that are waited for; the others are up to ``limits.search``.
         """
         hosted = registry.handler_for(sliver.type).hosted
         if self._cloud() or len(self._site.hosts) == 1 or not hosted:
             self._handlers(sliver, (self._some,))
             return iter([(self._some, SliverPresence.WHOLE)])
-        return self._ask(sliver, tuple(self._site.hosts), self._likely(sliver))
+        return self._ask(sliver, tuple(self._site.hosts), may_have)
+
+    def may_have(self, sliver: SliverRef, pending: Iterable[PendingLook]) -> frozenset[str]:
+        """Return the hosts that may have something of a sliver, as far as the books say.
+
+        All, if they do not tell where it was: they may have been lost.
+
+        :param pending: where it is still to be looked for since a former deletion.
+        """
+        open_, known = tuple(pending), self._claims.home(sliver.id)
+        if known is None and not open_:
+            return frozenset(self._site.hosts)
+        named = {known, named_host(sliver)} if known else set()
+        return frozenset(h for h in self._site.hosts if h in named) | {
+            look.host for look in open_ if look.found
+        }
 
     def _ask(
         self, sliver: SliverRef, hosts: Collection[str], needed: Collection[str] | None = None
@@ -217,14 +237,17 @@ class SliverLocator:
         handlers = self._handlers(sliver, hosts)
 
         def look(host: str) -> SliverPresence:
-            if handlers[host].exists(sliver):
-                return SliverPresence.WHOLE
-            return (
-                SliverPresence.PARTS if handlers[host].leftovers(sliver) else SliverPresence.NOTHING
-            )
+            return _presence(handlers[host], sliver)
 
         answers = _asked(look, hosts)
         return _answers(answers, hosts, hosts if needed is None else needed, self._patience)
+
+    def presence(self, sliver: SliverRef, host: str) -> SliverPresence:
+        """Return what a host has of a sliver.
+
+        :raises FabricDirectError: if it does not answer.
+        """
+        return _presence(self._handlers(sliver, [host])[host], sliver)
 
     def _handlers(self, sliver: SliverRef, hosts: Collection[str]) -> dict[str, Handler]:
         """Return handlers, or raise Refused if the site does not serve the sliver's type."""
@@ -233,6 +256,12 @@ class SliverLocator:
 
     def _cloud(self) -> bool:
         return self._drivers_of(self._some).compute.cloud
+
+
+def _presence(handler: Handler, sliver: SliverRef) -> SliverPresence:
+    if handler.exists(sliver):
+        return SliverPresence.WHOLE
+    return SliverPresence.PARTS if handler.leftovers(sliver) else SliverPresence.NOTHING
 
 
 def _asked(look: Callable[[str], SliverPresence], hosts: Collection[str]) -> Answers:

@@ -1,7 +1,7 @@
 """Each operation, from the sliver to the outcome, in the thread of its caller."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
@@ -69,6 +69,7 @@ from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Entry, Journal, Unfinished
 from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
@@ -128,6 +129,7 @@ class Operations:
         self._stitches = SiteStitches(site, journal, self._bounded, self._host_with)
         lifetime = site.limits.create + site.limits.undo
         self._claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
+        self._pending_looks = PendingLooks(site.state_dir, timeout=site.limits.call)
 
     def create(
         self,
@@ -377,10 +379,17 @@ class Operations:
         The journal's entry is about all of them: it ends once nothing is left on any.
         """
         ref, earlier = sliver.ref(), deadline.late()
-        answers = self._placing(deadline).everywhere(sliver)
+        placing, noted = self._placing(deadline), attempt(self._pending_looks.of, ref.id)
+        pending = () if isinstance(noted, Exception) else noted
+        may_have = placing.may_have(sliver, pending)
+        answers = placing.everywhere(sliver, may_have)
         entry, warnings = self._begin_deletion(ref)
+        unlooked: list[str] = []
 
         def clear(host: str, answer: Answer) -> Outcome:
+            if isinstance(answer, Exception) and host not in may_have:
+                unlooked.append(host)
+                return _not_looked_at(host, answer, ref)
             return self._clear(host, answer, ref, deadline.of_its_own(), entry)
 
         with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-delete") as pool:
@@ -389,11 +398,41 @@ class Operations:
                 for host, answer in answers
             }
         # the same, whichever host answers first
-        outcome = joined(ref, {host: clearing[host].result() for host in sorted(clearing)})
-        outcome = _with_left(outcome, named({*earlier, *deadline.late()}))
+        outcomes = {host: clearing[host].result() for host in sorted(clearing)}
+        warnings += _told(self._note_looks, ref, outcomes, unlooked)
+        outcome = _with_left(joined(ref, outcomes), named({*earlier, *deadline.late()}))
         if outcome.ok:
             warnings += _noted(self._stitches.forget, ref.id)
         return _with_warnings(self._end(outcome), warnings)
+
+    def _note_looks(
+        self, ref: SliverRef, outcomes: Mapping[str, Outcome], unlooked: Collection[str]
+    ) -> tuple[str, ...]:
+        """Note the hosts where a deletion could not look, or left something; strike the others."""
+        due = [host for host in outcomes if host in unlooked or not outcomes[host].ok]
+        self._pending_looks.write(PendingLook(ref, h, found=h not in unlooked) for h in due)
+        for look in self._pending_looks.of(ref.id):
+            if look.host in outcomes and look.host not in due:
+                self._pending_looks.strike(ref.id, look.host)
+        return ()
+
+    def pending_looks(self, host: str = "") -> tuple[PendingLook, ...]:
+        """Return where deleted slivers were not looked for yet, on a host or on all."""
+        return tuple(look for look in self._pending_looks.all() if host in {"", look.host})
+
+    def look_again(self, look: PendingLook, deadline: Deadline) -> Outcome:
+        """Look at a host for what it has of a deleted sliver, and delete that.
+
+        What has been made again by the same id is not touched; what another host has of it stays, and
+        the look stays due.
+        """
+        home = self._claims.home(look.sliver.id)
+        if home is None:
+            return self.delete(look.sliver, deadline)
+        there = home == look.host or self._placing(deadline).presence(look.sliver, look.host)
+        if there in {True, SliverPresence.NOTHING}:
+            self._pending_looks.strike(look.sliver.id, look.host)
+        return Outcome(operation=Operation.DELETE, sliver=look.sliver, status=Status.DONE)
 
     def _clear(
         self, host: str, answer: Answer, ref: SliverRef, deadline: Deadline, entry: Entry
@@ -876,7 +915,7 @@ class Operations:
         """
         if not _is_node(ref):
             return ""
-        return self._devices.recorded_on(ref.id, Deadline.within(self._site.limits.search))
+        return self._devices.recorded_on(ref.id, Deadline.within(self._site.limits.of_search))
 
     def _host_of(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the only host, the one that has the sliver, or the one that it names.
@@ -1131,6 +1170,12 @@ def _left_by_interruption(job: _Job, result: Result, entry: Entry, _: Deadline) 
     about_all = removal or (job.operation is Operation.CREATE and entry.owns_everything)
     skipped = (r.step for r in result.reports if r.status is StepStatus.SKIPPED)
     return (_leftovers(job) if about_all else ()) or tuple(f"not done: {step}" for step in skipped)
+
+
+def _not_looked_at(host: str, why: Exception, ref: SliverRef) -> Outcome:
+    """Return the outcome of a deletion on a host that does not answer, and has nothing by the books."""
+    said = f"host {host} was not looked at, and will be: {why}"
+    return Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE, warnings=(said,))
 
 
 def _draft(server: FoundServer, drafted: Adoption | Exception) -> Draft:

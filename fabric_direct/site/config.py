@@ -196,8 +196,9 @@ class Limits(Frozen):
 
     call: Annotated[float, Field(gt=0)] = 60.0
     """One call of an API."""
-    search: Annotated[float, Field(gt=0)] = 3.0
-    """Looking, beside a deletion, on hosts that the sliver does not name and was not on last."""
+    search: Annotated[float, Field(gt=0)] | None = None
+    """Looking, beside a deletion, on hosts that the sliver does not name and was not on last; ``call``
+    if absent."""
     create: Annotated[float, Field(gt=0)] = 900.0
     modify: Annotated[float, Field(gt=0)] = 600.0
     delete: Annotated[float, Field(gt=0)] = 300.0
@@ -217,6 +218,11 @@ class Limits(Frozen):
     """Seconds for which a request may still take effect after its answer should have come."""
     busy: Annotated[float, Field(ge=0)] = 30.0
     """Waiting for another process that is working on the same sliver."""
+
+    @property
+    def of_search(self) -> float:
+        """Return the limit of a search: that of a call, unless the site sets it."""
+        return self.search or self.call
 
 
 def _flavor(name: str) -> str:

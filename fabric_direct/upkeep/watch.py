@@ -30,6 +30,7 @@ from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.audit_trail import asked_by
 from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.line_file import now
+from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import History, Note, RepairResult
 from fabric_direct.upkeep.drift import SiteDrift
 
@@ -60,6 +61,12 @@ class WatchedSite(Protocol):
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Return the operations that have begun and not ended."""
+
+    def pending_looks(self) -> tuple[PendingLook, ...]:
+        """Return the hosts where slivers that were deleted were not looked for."""
+
+    def look_again(self, host: str) -> None:
+        """Begin to look at a host for what it has of slivers that were deleted."""
 
     def reconcile(self, sliver: SliverRef) -> "Future[Outcome]":
         """Repair a sliver."""
@@ -315,6 +322,8 @@ class Watcher:
         for ref in (*(drift.sliver for drift in look.drifts), *self._begun()):
             if ref.id in watched:
                 self._mend(ref, cause, heard)
+        for host in {pending.host for pending in self._desk.pending_looks()} - look.silent.keys():
+            self._desk.look_again(host)
         for error in look.silent.values():
             raise error
 

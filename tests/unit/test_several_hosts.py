@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.calls.deadline import wait_until
+from fabric_direct.doctor.files import check_journal
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
@@ -132,30 +133,21 @@ class TestWhileAnotherHostHangs:
         assert outcome.operation is Operation.MODIFY
         done(outcome)
 
-    def test_a_deletion_that_names_its_host_says_that_it_could_not_look_there(
-        self, impatient: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    @pytest.mark.parametrize("named", [True, False], ids=["names its host", "by its id"])
+    def test_a_deletion_is_done_where_the_books_say_and_tells_where_it_could_not_look(
+        self, impatient: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm, named: bool
     ) -> None:
         done(soon(impatient.create(vm(host="w1"))))
         w2.hang()
 
-        outcome = soon(impatient.delete(vm(host="w1")))
+        for _ in range(2):
+            outcome = done(soon(impatient.delete(vm(host="w1") if named else vm().ref())))
 
-        assert things_of(w1) == []
-        assert outcome.status is Status.PARTIAL
-        assert [left.endswith("(w2)") for left in outcome.left] == [True]
-        assert outcome.error
-        assert outcome.error.message.startswith("host w2: w2 did not answer")
-
-    def test_a_deletion_of_what_was_last_on_one_waits_for_the_others_no_longer(
-        self, impatient: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
-    ) -> None:
-        done(soon(impatient.create(vm(host="w1"))))
-        w2.hang()
-
-        outcome = soon(impatient.delete(vm().ref()))
-
-        assert things_of(w1) == []
-        assert [left.endswith("(w2)") for left in outcome.left] == [True]
+            assert things_of(w1) == []
+            (warning,) = outcome.warnings
+            assert warning.startswith("host w2 was not looked at, and will be: w2 did not answer")
+            assert impatient.unfinished() == ()
+            assert [look.host for look in impatient.pending_looks()] == ["w2"]
 
     def test_a_deletion_begins_where_it_can(
         self, processor: HandlerProcessor, site: Site, w1: Substrate, w2: Substrate, vm: MakeVm
@@ -278,11 +270,70 @@ class TestClaimsThatFail:
         assert outcome.warnings == ("the claims cannot be written",)
 
 
-class TestDeletion:
-    def test_is_not_done_while_a_host_that_does_not_answer_may_have_something(
+class TestAHostThatWasNotLookedAt:
+    """It did not answer a deletion, and has nothing of the sliver as far as the books say."""
+
+    @pytest.fixture(autouse=True)
+    def deleted(self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm) -> None:
+        """A sliver of which the host has a volume all the same."""
+        done(soon(hasty.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        w2.hang()
+        done(soon(hasty.delete(vm().ref())))
+        w2.mend()
+
+    def test_is_looked_at_by_recovery(self, hasty: HandlerProcessor, w2: Substrate) -> None:
+        assert [done(soon(future)).operation for future in hasty.recover()] == [Operation.DELETE]
+        assert things_of(w2) == []
+        assert hasty.pending_looks() == ()
+        assert hasty.recover() == []
+
+    def test_is_looked_at_by_the_next_operation_on_it(
+        self, hasty: HandlerProcessor, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.create(vm(id="other", host="w2", components=()))))
+        await_in_earnest(lambda: not hasty.pending_looks())
+        assert things_of(w2) == ["server"]
+
+    def test_is_looked_at_by_the_next_deletion_of_the_sliver(
+        self, hasty: HandlerProcessor, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.delete(vm().ref())))
+        assert things_of(w2) == []
+        assert hasty.pending_looks() == ()
+
+    def test_stays_to_be_looked_at_while_it_does_not_answer(
+        self, hasty: HandlerProcessor, w2: Substrate
+    ) -> None:
+        w2.hang()
+        assert [done(soon(future)).operation for future in hasty.recover()] == [Operation.DELETE]
+        assert [look.host for look in hasty.pending_looks()] == ["w2"]
+
+    def test_keeps_what_it_has_while_the_sliver_lives_elsewhere_again(
         self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
     ) -> None:
         done(soon(hasty.create(vm(host="w1"))))
+        there = things_of(w1)
+
+        for future in hasty.recover():
+            done(soon(future))
+
+        assert things_of(w1) == there
+        assert things_of(w2) == ["data"]
+        assert [look.host for look in hasty.pending_looks()] == ["w2"]
+
+    def test_is_told_by_doctor(self, site: Site) -> None:
+        found = check_journal(site)
+        assert "w2 was not looked at when sliver-1 was deleted" in found.found
+        assert "recover looks there" in found.remedy
+
+
+class TestDeletion:
+    def test_is_not_done_while_a_host_that_does_not_answer_may_have_something(
+        self, hasty: HandlerProcessor, site: Site, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.create(vm(host="w1"))))
+        (site.state_dir / "placement.sqlite").unlink()  # nobody knows where it is
         leave_volume(w2, w1)
         w2.hang()
 
@@ -303,6 +354,25 @@ class TestDeletion:
         assert outcome.status is Status.FAILED
         assert outcome.left
         assert hasty.unfinished()
+
+    def test_is_not_done_while_a_host_does_not_answer_that_could_not_be_cleared_before(
+        self, hasty: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        w2.fault("volume.delete", at=0, kind="fail")
+        assert soon(hasty.delete(vm().ref())).status is Status.PARTIAL
+        w2.mend()
+        w2.hang()
+
+        outcome = soon(hasty.delete(vm().ref()))
+
+        assert not outcome.ok
+        assert [left.endswith("(w2)") for left in outcome.left] == [True]
+        w2.mend()
+        done(soon(hasty.delete(vm().ref())))
+        assert things_of(w2) == []
+        assert hasty.pending_looks() == ()
 
     @pytest.mark.parametrize("failing", ["w1", "w2"])
     def test_that_fails_on_one_of_two_hosts_names_it_and_is_finished_by_recovery(
@@ -361,8 +431,9 @@ class TestDeletion:
     ) -> None:
         ask = SliverLocator.everywhere
 
-        def everywhere(self: SliverLocator, sliver: SliverRef) -> Any:
-            return sorted(ask(self, sliver), key=lambda answer: answer[0], reverse=last_first)
+        def everywhere(self: SliverLocator, sliver: SliverRef, may_have: Any) -> Any:
+            answers = ask(self, sliver, may_have)
+            return sorted(answers, key=lambda answer: answer[0], reverse=last_first)
 
         monkeypatch.setattr(SliverLocator, "everywhere", everywhere)
         done(soon(processor.create(vm(host="w1"))))

@@ -97,6 +97,7 @@ class Desk:
         self.looked: SimpleQueue[SiteDrift] = SimpleQueue()
         self.slivers, self.bridge_mode = processor.slivers, processor.bridge_mode
         self.unfinished = processor.unfinished
+        self.pending_looks, self.look_again = processor.pending_looks, processor.look_again
 
     def drift(self) -> SiteDrift:
         found = self._processor.drift()

@@ -136,7 +136,7 @@ class SwitchSearch(Generic[T]):
         """Return what switches answer, all asked at once; those not needed are waited for briefly."""
         there: dict[str, T] = {}
         silent: dict[str, FabricDirectError] = {}
-        limit, others = self.site.limits.call / 2, Deadline.within(self.site.limits.search)
+        limit, others = self.site.limits.call / 2, Deadline.within(self.site.limits.of_search)
         calls = {d: Call(f"switch {d}", partial(self.read, d)) for d in sorted(devices)}
         for device, call in calls.items():
             try:

@@ -1,0 +1,69 @@
+"""Hosts where a sliver that was deleted was not looked for, because they did not answer.
+
+They are in the SQLite file ``<state_dir>/pending-looks.sqlite``. A note is written when a deletion ends
+without an answer of a host where the sliver is not known to be, or with something left on one; it is
+struck when a later look at the host has settled it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fabric_direct.model import SliverRef
+from fabric_direct.state.database import Database
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS look (
+    sliver TEXT NOT NULL, type TEXT NOT NULL, host TEXT NOT NULL, found INTEGER NOT NULL,
+    PRIMARY KEY (sliver, host)
+)
+"""
+_SELECT = "SELECT sliver, type, host, found FROM look"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLook:
+    """A host that is to be looked at for what it has of a deleted sliver."""
+
+    sliver: SliverRef
+    host: str
+    found: bool = False
+    """Whether it is known to have had something, which could not be deleted."""
+
+
+class PendingLooks:
+    """The pending looks of a site."""
+
+    def __init__(self, state_dir: Path, *, timeout: float) -> None:
+        """Create no file yet.
+
+        :param timeout: seconds to wait for another thread or process that writes.
+        """
+        path = state_dir / "pending-looks.sqlite"
+        self._database = Database(path, _TABLE, what="the pending looks", timeout=timeout)
+
+    def all(self) -> tuple[PendingLook, ...]:
+        """Return those of all slivers."""
+        return tuple(map(_look, self._database.rows(f"{_SELECT} ORDER BY sliver, host")))
+
+    def of(self, sliver_id: str) -> tuple[PendingLook, ...]:
+        """Return those of a sliver."""
+        rows = self._database.rows(f"{_SELECT} WHERE sliver = ? ORDER BY host", sliver_id)
+        return tuple(map(_look, rows))
+
+    def write(self, looks: Iterable[PendingLook]) -> None:
+        """Note that these looks are due."""
+        rows = [(look.sliver.id, look.sliver.type, look.host, look.found) for look in looks]
+        if rows:
+            with self._database.changing() as db:
+                db.executemany("INSERT OR REPLACE INTO look VALUES (?, ?, ?, ?)", rows)
+
+    def strike(self, sliver_id: str, host: str) -> None:
+        """Forget a look: it has settled what was open."""
+        self._database.change("DELETE FROM look WHERE sliver = ? AND host = ?", sliver_id, host)
+
+
+def _look(row: tuple[Any, ...]) -> PendingLook:
+    sliver, kind, host, found = row
+    return PendingLook(SliverRef(id=sliver, type=kind), host, bool(found))
