@@ -240,7 +240,7 @@ def recover(settings: Settings, *, undo: bool) -> None:
 
     With --undo, a sliver that was being created is deleted, unless it was there before, and one that was
     being modified gets its former state back. Deletions are always finished. Slivers that another
-    process is working on are left alone.
+    process is working on are left alone. Hosts that did not answer a deletion are looked at again.
     """
     answers = running.run(settings, lambda having: having.recover(undo=undo), show.done)
     if not answers.outcomes and not settings.as_json:

@@ -236,6 +236,12 @@ class TestAServerThatNovaKeeps:
         assert outcome.error
         assert "is marked as deleted" in outcome.error.message
         assert f"openstack server restore {server['id']}" in outcome.error.message
+        observed = done(processor.probe(sliver().ref()).result()).observed
+        assert observed
+        assert observed.differences == (
+            "there is no such server",
+            f"there is server s-1-node ({server['id']}, SOFT_DELETED)",
+        )
         assert list(cloud.things["servers"].values()) == [server]
 
 

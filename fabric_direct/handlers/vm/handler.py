@@ -650,8 +650,15 @@ class VMSliverHandler(OneModel):
             yield from driver.domain_differences(tenant_of(self._drivers, server), name)
 
     def _by_stamp_alone(self, ref: SliverRef) -> Iterator[str]:
-        """Yield the domains that bear the sliver's stamp, but have another UUID than it."""
-        for server in () if self._compute.cloud else self._compute.servers():
+        """Yield what bears the sliver's stamp, and is no server of it.
+
+        In a cloud, that are servers whose stamp cannot be read, or that are marked as deleted; on
+        libvirt, domains of another UUID.
+        """
+        if self._compute.cloud:
+            yield from (f"there is {what}" for what in self._compute.leftovers(ref.id))
+            return
+        for server in self._compute.servers():
             if server.sliver == ref.id:
                 yield f"domain {server.instance} carries its stamp, but has another UUID"
 
