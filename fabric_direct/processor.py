@@ -608,7 +608,7 @@ class HandlerProcessor:
 
     def look_again(self, host: str) -> None:
         """Begin to look at a host that answers again for what it has of slivers that were deleted."""
-        for look in self._operations.pending_looks(host):
+        for look in (each for each in self.pending_looks() if each.host == host):
             with self._queue.lock:
                 begun = {invocation.sliver.id for invocation in self._pending.values()}
                 if not self._closed and look.sliver.id not in begun:

@@ -232,6 +232,8 @@ class Operations:
 
         :param chosen: the host, if placement has chosen it.
         """
+        # What is there from now on is not what a former deletion could not look at.
+        self._pending_looks.strike(sliver.id, host)
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
             flow = self._stitches.around(handler.create(sliver), sliver, deadline)
@@ -410,29 +412,44 @@ class Operations:
     ) -> tuple[str, ...]:
         """Note the hosts where a deletion could not look, or left something; strike the others."""
         due = [host for host in outcomes if host in unlooked or not outcomes[host].ok]
-        self._pending_looks.write(PendingLook(ref, h, found=h not in unlooked) for h in due)
+        if len(outcomes) > 1:
+            looks = (PendingLook(ref, host, found=host not in unlooked) for host in due)
+            self._pending_looks.write(looks)
         for look in self._pending_looks.of(ref.id):
-            if look.host in outcomes and look.host not in due:
+            if look.host not in due:  # it was looked at, or is no host of the site any more
                 self._pending_looks.strike(ref.id, look.host)
         return ()
 
-    def pending_looks(self, host: str = "") -> tuple[PendingLook, ...]:
-        """Return where deleted slivers were not looked for yet, on a host or on all."""
-        return tuple(look for look in self._pending_looks.all() if host in {"", look.host})
+    def pending_looks(self) -> tuple[PendingLook, ...]:
+        """Return the hosts where slivers that were deleted were not looked for yet."""
+        return tuple(look for look in self._pending_looks.all() if not look.found)
 
     def look_again(self, look: PendingLook, deadline: Deadline) -> Outcome:
-        """Look at a host for what it has of a deleted sliver, and delete that.
+        """Look at a host for what it has of a deleted sliver, and delete that, and nothing elsewhere.
 
-        What has been made again by the same id is not touched; what another host has of it stays, and
-        the look stays due.
+        While a sliver of the same id lives on another host, the host keeps what it has, and the look
+        stays due.
         """
-        home = self._claims.home(look.sliver.id)
-        if home is None:
-            return self.delete(look.sliver, deadline)
-        there = home == look.host or self._placing(deadline).presence(look.sliver, look.host)
-        if there in {True, SliverPresence.NOTHING}:
-            self._pending_looks.strike(look.sliver.id, look.host)
-        return Outcome(operation=Operation.DELETE, sliver=look.sliver, status=Status.DONE)
+        ref, host = look.sliver, look.host
+        home = self._claims.home(ref.id)
+        if host not in self._site.hosts or home == host:
+            self._pending_looks.strike(ref.id, host)
+            return Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE)
+        answer = attempt(self._placing(deadline).presence, ref, host)
+        if isinstance(answer, Exception):
+            return _not_looked_at(host, answer, ref)
+        if home is not None and answer is not SliverPresence.NOTHING:
+            said = (
+                f"host {host} has something of an earlier sliver {ref.id}, which is on {home} now"
+            )
+            return _with_warnings(
+                Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE), (said,)
+            )
+        entry = Entry(resumed=False, owns_everything=True)
+        outcome = self._clear(host, answer, ref, deadline, entry)
+        if outcome.ok:
+            self._pending_looks.strike(ref.id, host)
+        return outcome
 
     def _clear(
         self, host: str, answer: Answer, ref: SliverRef, deadline: Deadline, entry: Entry

@@ -137,6 +137,15 @@ class TestACellThatDoesNotAnswer:
         with pytest.raises(Unreachable, match="a cell does not answer"):
             compute.stamped()
 
+    def test_is_not_suspected_for_a_server_that_lost_its_tags(
+        self, cloud: StatefulCloud, site: Site, made: dict[str, Any]
+    ) -> None:
+        cloud.silent = set()
+        made["tags"] = []
+
+        assert OpenStackCompute(site).servers() == ()
+        assert ServerRecords(site).all() == ()
+
     def test_keeps_up_no_sliver_of_which_it_has_nothing(
         self, processor: HandlerProcessor, cloud: StatefulCloud
     ) -> None:

@@ -322,6 +322,27 @@ class TestAHostThatWasNotLookedAt:
         assert things_of(w2) == ["data"]
         assert [look.host for look in hasty.pending_looks()] == ["w2"]
 
+    def test_is_not_cleared_of_what_was_made_there_meanwhile(
+        self, hasty: HandlerProcessor, site: Site, w2: Substrate, vm: MakeVm
+    ) -> None:
+        w2.volumes.clear()
+        done(soon(hasty.create(vm(host="w2"))))
+        (site.state_dir / "placement.sqlite").unlink()
+        there = things_of(w2)
+
+        assert hasty.pending_looks() == ()
+        assert hasty.recover() == []
+        assert things_of(w2) == there
+
+    def test_that_the_site_has_no_more_is_forgotten(
+        self, site: Site, hasty: HandlerProcessor
+    ) -> None:
+        fewer = site.model_copy(update={"hosts": {"w1": site.hosts["w1"]}})
+        with HandlerProcessor(fewer) as processor:
+            for future in processor.recover():
+                done(soon(future))
+            assert processor.pending_looks() == ()
+
     def test_is_told_by_doctor(self, site: Site) -> None:
         found = check_journal(site)
         assert "w2 was not looked at when sliver-1 was deleted" in found.found

@@ -22,7 +22,7 @@ from fabric_direct.drivers.openstack.client.hidden_servers import (
 )
 from fabric_direct.drivers.openstack.client.stamp import SLIVER, age, site_tag, sliver_tag
 from fabric_direct.drivers.openstack.client.transport import learn, shared, uncached
-from fabric_direct.drivers.openstack.servers.records import ServerRecords
+from fabric_direct.drivers.openstack.servers.records import ServerRecord, ServerRecords
 
 
 class ServerLookup:
@@ -56,11 +56,13 @@ class ServerLookup:
         """
         found = self._tagged(site_tag(self.site))
         every, listed = list(self._unfiltered()), {server.id for server in found}
+        if unknown := unknown_servers(every):
+            raise no_answer(unknown)
         there = {server.id for server in every}
-        left_out = {r.id for r in self.records.all() if r.id in there} - listed
-        if missing := left_out | unknown_servers(every):
-            raise no_answer(missing)
-        return found
+        left_out = [r for r in self.records.all() if r.id in there and r.id not in listed]
+        return sorted(
+            [*found, *(s for record in left_out for s in self._of_record(record))], key=age
+        )
 
     def _key(self, sliver_id: str) -> tuple[str, int, str]:
         return ("servers", id(self.cloud), sliver_tag(self.site, sliver_id))
@@ -68,24 +70,26 @@ class ServerLookup:
     def _look_for(self, sliver_id: str) -> list[NovaServer]:
         tag = sliver_tag(self.site, sliver_id)
         listed = self._tagged(tag)
-        found = sorted([*listed, *self._unlisted(sliver_id, tag, listed)], key=age)
+        found = sorted([*listed, *self._unlisted(sliver_id, listed)], key=age)
         if not found:
             found = self._look_again(sliver_id, tag)
         self.records.write(sliver_id, found)
         return found
 
-    def _unlisted(
-        self, sliver_id: str, tag: str, listed: Collection[NovaServer]
-    ) -> Iterator[NovaServer]:
+    def _unlisted(self, sliver_id: str, listed: Collection[NovaServer]) -> Iterator[NovaServer]:
         """Yield the servers that are recorded and tagged, and that the list leaves out."""
         ids = {server.id for server in listed}
         for record in (r for r in self.records.of(sliver_id) if r.id not in ids):
-            server = server_by_id(self.cloud, record.id)
-            if server is not None and tag in (server.tags or ()):
-                yield server
-            elif server is not None or record.worker not in self._hosts:
-                # Not the sliver's any more, or gone where nobody can look for its domain.
-                self.records.strike(record.id)
+            yield from self._of_record(record)
+
+    def _of_record(self, record: ServerRecord) -> Iterator[NovaServer]:
+        """Yield a recorded server if it is there and the sliver's; strike what tells of nothing."""
+        server = server_by_id(self.cloud, record.id)
+        if server is not None and sliver_tag(self.site, record.sliver) in (server.tags or ()):
+            yield server
+        elif server is not None or record.worker not in self._hosts:
+            # Not the sliver's any more, or gone where nobody can look for its domain.
+            self.records.strike(record.id)
 
     def _look_again(self, sliver_id: str, tag: str) -> list[NovaServer]:
         """Return the servers of a sliver, of which neither the list by tag nor the records tell."""
