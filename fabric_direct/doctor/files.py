@@ -10,7 +10,7 @@ from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.pending_looks import PendingLooks
+from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 
 _NEW_KEY = (
     "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
@@ -62,13 +62,14 @@ def check_journal(site: Site) -> Diagnosis:
     looks = PendingLooks(site.state_dir, timeout=site.limits.call)
     try:
         unfinished, foreign = journal.unfinished(), journal.foreign()
-        pending = [look for look in looks.all() if not look.found]  # those are in the journal
+        begun = {entry.sliver["id"] for entry in unfinished}
+        pending = [look for look in looks.all() if look.sliver.id not in begun]
     except FabricDirectError as error:
         return fail("journal", f"{error.what}: {error.why}", "let this user read it")
     if not (unfinished or foreign or pending):
         return ok("journal", "nothing is unfinished")
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
-    found += [f"{p.host} was not looked at when {p.sliver.id} was deleted" for p in pending]
+    found += [_not_settled(look) for look in pending]
     found += [f"{path} is not a valid entry: damaged, or of another version" for path in foreign]
     recover = "if no process is working on it: fabric-direct recover, or recover --undo"
     remove = (
@@ -77,6 +78,11 @@ def check_journal(site: Site) -> Diagnosis:
     look = "when the host answers again, recover looks there, as the next operation on it does"
     remedies = [recover] * bool(unfinished) + [look] * bool(pending) + [remove] * bool(foreign)
     return warn("journal", ", ".join(found), "; ".join(remedies))
+
+
+def _not_settled(look: PendingLook) -> str:
+    how = "cleared" if look.found else "looked at"
+    return f"{look.host} was not {how} when {look.sliver.id} was deleted"
 
 
 def check_volume_dir(path: Path, user: pwd.struct_passwd | None) -> Diagnosis:

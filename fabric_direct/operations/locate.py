@@ -221,10 +221,11 @@ class SliverLocator:
 
         All, if they do not tell where it was: they may have been lost.
 
-        :param pending: where it is still to be looked for since a former deletion.
+        :param pending: where it is still to be looked for since a former deletion. After the latest
+            one, with nothing made since, the other hosts have nothing.
         """
         open_, known = tuple(pending), self._claims.home(sliver.id)
-        if known is None and not open_:
+        if known is None and not (open_ and all(look.latest for look in open_)):
             return frozenset(self._site.hosts)
         named = {known, named_host(sliver)} if known else set()
         return frozenset(h for h in self._site.hosts if h in named) | {

@@ -232,12 +232,11 @@ class Operations:
 
         :param chosen: the host, if placement has chosen it.
         """
-        # What is there from now on is not what a former deletion could not look at.
-        self._pending_looks.strike(sliver.id, host)
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
             flow = self._stitches.around(handler.create(sliver), sliver, deadline)
         job = _Job(Operation.CREATE, sliver, handler, flow, reads, chosen, expected=expected)
+        self._pending_looks.made(sliver.id, host)
         return self._apply(job, deadline)
 
     def _remember(self, sliver: SliverRef, host: str) -> bool:
@@ -339,8 +338,10 @@ class Operations:
         found = handler.observed or repair.found
         if found.differences:  # an answer may lack what is there: once more, before it is said
             reads.invalidate()
-            again: Repair = handler.reconcile(sliver.ref())
-            found, repair = again.found, replace(repair, beyond=again.beyond)
+            with self._devices.lost_named(host, sliver, deadline):
+                again = attempt(handler.reconcile, sliver.ref())
+            if isinstance(again, Repair):
+                found, repair = again.found, replace(repair, beyond=again.beyond)
         return reconciled(sliver, repair, outcome.steps, found)
 
     def _refuse_unfinished(self, sliver_id: str) -> None:
@@ -382,8 +383,9 @@ class Operations:
         """
         ref, earlier = sliver.ref(), deadline.late()
         placing, noted = self._placing(deadline), attempt(self._pending_looks.of, ref.id)
-        pending = () if isinstance(noted, Exception) else noted
-        may_have = placing.may_have(sliver, pending)
+        may_have = frozenset(self._site.hosts)
+        if not isinstance(noted, Exception):
+            may_have = placing.may_have(sliver, noted)
         answers = placing.everywhere(sliver, may_have)
         entry, warnings = self._begin_deletion(ref)
         unlooked: list[str] = []
@@ -401,15 +403,18 @@ class Operations:
             }
         # the same, whichever host answers first
         outcomes = {host: clearing[host].result() for host in sorted(clearing)}
-        warnings += _told(self._note_looks, ref, outcomes, unlooked)
+        unnoted = attempt(self._note_looks, ref, outcomes, unlooked)
         outcome = _with_left(joined(ref, outcomes), named({*earlier, *deadline.late()}))
+        if isinstance(unnoted, Exception):
+            outcome = _with_left(outcome, tuple(f"unknown: {host}: {unnoted}" for host in unlooked))
+            warnings += (str(unnoted),)
         if outcome.ok:
             warnings += _noted(self._stitches.forget, ref.id)
         return _with_warnings(self._end(outcome), warnings)
 
     def _note_looks(
         self, ref: SliverRef, outcomes: Mapping[str, Outcome], unlooked: Collection[str]
-    ) -> tuple[str, ...]:
+    ) -> None:
         """Note the hosts where a deletion could not look, or left something; strike the others."""
         due = [host for host in outcomes if host in unlooked or not outcomes[host].ok]
         if len(outcomes) > 1:
@@ -418,33 +423,32 @@ class Operations:
         for look in self._pending_looks.of(ref.id):
             if look.host not in due:  # it was looked at, or is no host of the site any more
                 self._pending_looks.strike(ref.id, look.host)
-        return ()
 
     def pending_looks(self) -> tuple[PendingLook, ...]:
-        """Return the hosts where slivers that were deleted were not looked for yet."""
-        return tuple(look for look in self._pending_looks.all() if not look.found)
+        """Return the hosts where slivers that were deleted, and not made again, were not looked for."""
+        looks, homes = self._pending_looks.all(), self._claims.homes()
+        return tuple(
+            look for look in looks if look.latest and not look.found and look.sliver.id not in homes
+        )
 
     def look_again(self, look: PendingLook, deadline: Deadline) -> Outcome:
         """Look at a host for what it has of a deleted sliver, and delete that, and nothing elsewhere.
 
-        While a sliver of the same id lives on another host, the host keeps what it has, and the look
-        stays due.
+        :raises Conflict: if the sliver was made again meanwhile.
         """
         ref, host = look.sliver, look.host
-        home = self._claims.home(ref.id)
-        if host not in self._site.hosts or home == host:
+        outcome = Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE)
+        due = self._pending_looks.of(ref.id)
+        if look not in due or host not in self._site.hosts:
             self._pending_looks.strike(ref.id, host)
-            return Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE)
+            return outcome
+        if self._claims.home(ref.id) is not None:
+            raise Conflict(
+                f"sliver {ref.id} was made again", remedy="its next deletion looks there"
+            )
         answer = attempt(self._placing(deadline).presence, ref, host)
         if isinstance(answer, Exception):
             return _not_looked_at(host, answer, ref)
-        if home is not None and answer is not SliverPresence.NOTHING:
-            said = (
-                f"host {host} has something of an earlier sliver {ref.id}, which is on {home} now"
-            )
-            return _with_warnings(
-                Outcome(operation=Operation.DELETE, sliver=ref, status=Status.DONE), (said,)
-            )
         entry = Entry(resumed=False, owns_everything=True)
         outcome = self._clear(host, answer, ref, deadline, entry)
         if outcome.ok:

@@ -198,7 +198,7 @@ class Limits(Frozen):
     """One call of an API."""
     search: Annotated[float, Field(gt=0)] | None = None
     """Looking, beside a deletion, on hosts that the sliver does not name and was not on last; ``call``
-    if absent."""
+    if absent. And asking switches that nothing of a service names; 3 s if absent."""
     create: Annotated[float, Field(gt=0)] = 900.0
     modify: Annotated[float, Field(gt=0)] = 600.0
     delete: Annotated[float, Field(gt=0)] = 300.0

@@ -16,10 +16,15 @@ from fabric_direct.state.database import Database
 _TABLE = """
 CREATE TABLE IF NOT EXISTS look (
     sliver TEXT NOT NULL, type TEXT NOT NULL, host TEXT NOT NULL, found INTEGER NOT NULL,
-    PRIMARY KEY (sliver, host)
+    latest INTEGER NOT NULL, PRIMARY KEY (sliver, host)
 )
 """
-_SELECT = "SELECT sliver, type, host, found FROM look"
+_SELECT = "SELECT sliver, type, host, found, latest FROM look"
+# What was found once is known until it is settled.
+_WRITE = """
+INSERT INTO look VALUES (?, ?, ?, ?, 1)
+    ON CONFLICT (sliver, host) DO UPDATE SET found = max(found, excluded.found), latest = 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class PendingLook:
     host: str
     found: bool = False
     """Whether it is known to have had something, which could not be deleted."""
+    latest: bool = True
+    """Whether nothing of the sliver's id was made since that deletion."""
 
 
 class PendingLooks:
@@ -53,11 +60,16 @@ class PendingLooks:
         return tuple(map(_look, rows))
 
     def write(self, looks: Iterable[PendingLook]) -> None:
-        """Note that these looks are due."""
+        """Note that these looks are due since the latest deletion."""
         rows = [(look.sliver.id, look.sliver.type, look.host, look.found) for look in looks]
         if rows:
             with self._database.changing() as db:
-                db.executemany("INSERT OR REPLACE INTO look VALUES (?, ?, ?, ?)", rows)
+                db.executemany(_WRITE, rows)
+
+    def made(self, sliver_id: str, host: str) -> None:
+        """Note that the sliver was made again: what the host has is it; other looks stay due."""
+        self.strike(sliver_id, host)
+        self._database.change("UPDATE look SET latest = 0 WHERE sliver = ?", sliver_id)
 
     def strike(self, sliver_id: str, host: str) -> None:
         """Forget a look: it has settled what was open."""
@@ -65,5 +77,5 @@ class PendingLooks:
 
 
 def _look(row: tuple[Any, ...]) -> PendingLook:
-    sliver, kind, host, found = row
-    return PendingLook(SliverRef(id=sliver, type=kind), host, bool(found))
+    sliver, kind, host, found, latest = row
+    return PendingLook(SliverRef(id=sliver, type=kind), host, bool(found), bool(latest))

@@ -18,7 +18,7 @@ from fabric_direct.model import NodeSliver, Outcome, State
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
-from tests.trust.http_cloud import StatefulCloud
+from tests.trust.http_cloud import Nova, Refusal, StatefulCloud
 from tests.unit.openstack_api import answering
 
 NIC = {"type": "vNIC", "id": "nic1", "network": "lab"}
@@ -84,11 +84,13 @@ class TestACellThatDoesNotAnswer:
         cloud.silent = {server["id"]}
         return server
 
-    @pytest.fixture(params=["recorded", "records lost"])
+    @pytest.fixture(params=["recorded", "records lost", "records damaged"])
     def books(self, request: pytest.FixtureRequest, site: Site) -> str:
         """What the library remembers of the server."""
         if request.param == "records lost":
             (site.state_dir / "servers.sqlite").unlink()
+        if request.param == "records damaged":
+            (site.state_dir / "servers.sqlite").write_text("no database" * 100)
         return str(request.param)
 
     def test_does_not_make_the_sliver_absent(self, processor: HandlerProcessor, books: str) -> None:
@@ -202,6 +204,20 @@ class TestAServerThatNovaKeeps:
         assert not cloud.things["servers"]
         assert not cloud.things["volumes"]
         assert not [p for p in cloud.things["ports"].values() if p["device_id"]]
+
+    def test_that_nova_reclaims_meanwhile_is_gone(
+        self, processor: HandlerProcessor, cloud: StatefulCloud, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def reclaimed(self: Nova, server: dict[str, Any], _: Any) -> None:
+            self._remove(server)
+            cloud.settle()
+            raise Refusal(404, f"Instance {server['id']} could not be found.")
+
+        monkeypatch.setattr(Nova, "_forceDelete", reclaimed)
+
+        done(processor.delete(sliver().ref()).result())
+
+        assert not cloud.things["servers"]
 
     def test_is_named_as_long_as_the_user_may_not_force_it(
         self, processor: HandlerProcessor, cloud: StatefulCloud

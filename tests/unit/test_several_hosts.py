@@ -15,6 +15,7 @@ from fabric_direct.operations.locate import SliverLocator
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.pending_looks import PendingLooks
 from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 from tests.unit.several_hosts import processor, w1, w2
@@ -315,12 +316,40 @@ class TestAHostThatWasNotLookedAt:
         done(soon(hasty.create(vm(host="w1"))))
         there = things_of(w1)
 
-        for future in hasty.recover():
-            done(soon(future))
-
+        assert hasty.recover() == []
         assert things_of(w1) == there
         assert things_of(w2) == ["data"]
-        assert [look.host for look in hasty.pending_looks()] == ["w2"]
+
+        done(soon(hasty.delete(vm().ref())))
+        assert things_of(w2) == []
+
+    def test_vouches_for_no_other_host_once_the_sliver_was_made_again(
+        self, hasty: HandlerProcessor, site: Site, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(hasty.create(vm(host="w1"))))
+        (site.state_dir / "placement.sqlite").unlink()
+        w1.hang()
+
+        outcome = soon(hasty.delete(vm().ref()))
+
+        assert not outcome.ok
+        assert [left.endswith("(w1)") for left in outcome.left] == [True]
+
+    def test_is_left_unknown_if_that_cannot_be_noted(
+        self,
+        hasty: HandlerProcessor,
+        w2: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        done(soon(hasty.create(vm(id="other", host="w1"))))
+        w2.hang()
+        monkeypatch.setattr(PendingLooks, "write", broken)
+
+        outcome = soon(hasty.delete(vm(id="other").ref()))
+
+        assert outcome.left == ("unknown: w2: the claims cannot be written",)
+        assert [entry.sliver["id"] for entry in hasty.unfinished()] == ["other"]
 
     def test_is_not_cleared_of_what_was_made_there_meanwhile(
         self, hasty: HandlerProcessor, site: Site, w2: Substrate, vm: MakeVm
@@ -342,6 +371,7 @@ class TestAHostThatWasNotLookedAt:
             for future in processor.recover():
                 done(soon(future))
             assert processor.pending_looks() == ()
+            assert processor.recover() == []
 
     def test_is_told_by_doctor(self, site: Site) -> None:
         found = check_journal(site)
@@ -485,3 +515,17 @@ class TestDeletion:
         assert not w1.servers
         assert [left.startswith("unknown: ") for left in outcome.left] == [True]
         assert processor.unfinished()
+
+
+def test_a_look_that_was_due_on_the_only_host_deletes_nothing_that_was_made_again(
+    fake_site: Site, vm: MakeVm
+) -> None:
+    with HandlerProcessor(fake_site) as processor:
+        there = substrate(fake_site, "localhost")
+        done(soon(processor.create(vm())))
+        there.fault("volume.delete", kind="fail")
+        assert not soon(processor.delete(vm().ref())).ok
+        done(soon(processor.create(vm())))
+
+        assert processor.recover() == []
+        assert there.servers

@@ -2,7 +2,7 @@
 
 A service is on the switches that its sliver, its claims and its stamp name: these must answer. One that
 has claims is nowhere else, for they are made before anything of it. Without any, all are asked at once,
-each of the others for ``limits.search``; those that do not answer are named, never taken for empty.
+the others for ``limits.search``, or 3 s; those that do not answer are named, never taken for empty.
 """
 
 import logging
@@ -20,6 +20,8 @@ from fabric_direct.state.service_claims import ServiceClaims
 T = TypeVar("T")
 CLAIMS = "claims"
 """What the answers of claims in an operation's cache are about."""
+# Seconds for switches that nothing names, unless the site sets ``limits.search``.
+_OTHERS = 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -136,7 +138,8 @@ class SwitchSearch(Generic[T]):
         """Return what switches answer, all asked at once; those not needed are waited for briefly."""
         there: dict[str, T] = {}
         silent: dict[str, FabricDirectError] = {}
-        limit, others = self.site.limits.call / 2, Deadline.within(self.site.limits.of_search)
+        limits = self.site.limits
+        limit, others = limits.call / 2, Deadline.within(limits.search or _OTHERS)
         calls = {d: Call(f"switch {d}", partial(self.read, d)) for d in sorted(devices)}
         for device, call in calls.items():
             try:

@@ -296,8 +296,10 @@ class OpenStackCompute(CloudDriver):
             server.remove(found)
         if reads := current():  # Nova has removed ports of its own, and let go of others
             reads.invalidate()
-        removed = {server.id: record_of(sliver_id, server) for server in found}
-        for record in (removed | {r.id: r for r in self._records.of(sliver_id)}).values():
+        records = {record.id: record for record in self._records.of(sliver_id)}
+        removed = [record_of(sliver_id, server) for server in found]
+        records |= {r.id: r for r in removed if r.worker or r.id not in records}
+        for record in records.values():
             self._verify_no_domain(record)
             self._records.strike(record.id)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server as NovaServer
-from openstack.exceptions import ConflictException
+from openstack.exceptions import ConflictException, NotFoundException
 
 from fabric_direct.calls.deadline import Deadline, took_back, wait_until
 from fabric_direct.drivers.openstack.client.base import CloudDriver
@@ -338,7 +338,7 @@ class ServerLifecycle:
         deadline = Deadline.within(self.limits.delete)
         left: Sequence[NovaServer] = servers
         # Nova loses a request that arrives while it gives up an earlier one.
-        for _ in range(1 + len(servers)):
+        for _ in range(2):
             left = self._delete(left, deadline)
             if not left:
                 return
@@ -357,18 +357,19 @@ class ServerLifecycle:
         return self._until_deleted(ids, deadline) if marked else left
 
     def _force(self, server_id: str) -> None:
+        """Request that Nova deletes a server that it has marked; it may have reclaimed it meanwhile."""
         what = f"server {server_id} is only marked as deleted, and Nova keeps it"
-        with refused_as(what, "let this user force its deletion, or wait until Nova reclaims it"):
+        remedy = "let this user force its deletion, or wait until Nova reclaims it"
+        with refused_as(what, remedy), suppress(NotFoundException, ConflictException):
             actions.act(self.cloud, server_id, {"forceDelete": None})
 
     def _until_deleted(self, ids: Sequence[str], deadline: Deadline) -> list[NovaServer]:
-        """Block until Nova has ended the deletion of servers; return those that are still there."""
-
-        def ended(found: NovaServer | None) -> bool:
-            return found is None or found.id not in ids or _has_failed(found)
-
-        left = self.wait(ended, ids, deadline, f"server {', '.join(ids)} to be gone")
-        return [left] if left is not None and left.id in ids else []
+        """Block until Nova has ended the deletion of each server; return those that are still there."""
+        what = f"server {', '.join(ids)} to be gone"
+        if len(ids) > 1:  # the list shows one of them
+            return self._await_by_id(lambda left: all(map(_has_failed, left)), ids, deadline, what)
+        left = self.wait(_is_gone_or_failed, ids, deadline, what)
+        return [] if left is None else [left]
 
     def _not_deleted(self, left: NovaServer) -> NotVerified:
         why = actions.fault(self.cloud, left.id) or "Nova could not delete it"
@@ -382,19 +383,23 @@ class ServerLifecycle:
         :param ids: the servers that the sliver has; one is gone when Nova does not know its id.
         """
         tag = sliver_tag(self.site, self.sliver)
-        while True:
-            limit = deadline.remaining()
-            found = wait_for(self.cloud, "server", tag, done, timeout=limit, what=what)
-            there = [] if found is not None else self._unlisted(ids, deadline, what)
-            if not there:
-                return found
-            if any(map(done, there)):
-                return next(filter(done, there))
+        limit = deadline.remaining()
+        found = wait_for(self.cloud, "server", tag, done, timeout=limit, what=what)
+        if found is not None and found.id in ids:
+            return found
+        there = self._await_by_id(lambda left: any(map(done, left)), ids, deadline, what)
+        return next(filter(done, there), None)
 
-    def _unlisted(self, ids: Sequence[str], deadline: Deadline, what: str) -> list[NovaServer]:
-        """Return which of the servers are there, although no list shows them.
+    def _await_by_id(
+        self,
+        ended: Callable[[list[NovaServer]], bool],
+        ids: Sequence[str],
+        deadline: Deadline,
+        what: str,
+    ) -> list[NovaServer]:
+        """Block until ``ended`` accepts those of the servers that are there, or none is; return them.
 
-        A cell that does not answer is waited for.
+        No list shows them all. A cell that does not answer is waited for.
         """
         there: list[NovaServer] = []
         why = ""
@@ -407,8 +412,9 @@ class ServerLifecycle:
             except Unreachable as error:
                 why = str(error)
                 return False
-            there.extend(server for server in found if server is not None)
-            return True
+            there[:] = [server for server in found if server is not None]
+            why = ", ".join(f"server {server.id} is {server.status}" for server in there)
+            return not there or ended(there)
 
         try:
             wait_until(what, known, timeout=deadline.remaining())
@@ -462,6 +468,10 @@ def _flavor(server: NovaServer) -> str:
 
 def _is_resized(found: NovaServer | None) -> bool:
     return found is None or (is_settled(found) and found.status != "VERIFY_RESIZE")
+
+
+def _is_gone_or_failed(found: NovaServer | None) -> bool:
+    return found is None or _has_failed(found)
 
 
 def _has_failed(found: NovaServer) -> bool:

@@ -87,8 +87,8 @@ class ServerLookup:
         server = server_by_id(self.cloud, record.id)
         if server is not None and sliver_tag(self.site, record.sliver) in (server.tags or ()):
             yield server
-        elif server is not None or record.worker not in self._hosts:
-            # Not the sliver's any more, or gone where nobody can look for its domain.
+        elif record.worker not in self._hosts if server is None else server.status != "BUILD":
+            # Gone where nobody can look for its domain, or not the sliver's any more.
             self.records.strike(record.id)
 
     def _look_again(self, sliver_id: str, tag: str) -> list[NovaServer]:

@@ -53,14 +53,19 @@ class ServerRecords:
         )
 
     def of(self, sliver_id: str) -> tuple[ServerRecord, ...]:
-        """Return the records of a sliver."""
-        rows = self._database.rows("SELECT * FROM server WHERE sliver = ? ORDER BY id", sliver_id)
-        return tuple(ServerRecord(*row) for row in rows)
+        """Return the records of a sliver; none if they cannot be read, which is logged."""
+        return self._read("SELECT * FROM server WHERE sliver = ? ORDER BY id", sliver_id)
 
     def all(self) -> tuple[ServerRecord, ...]:
-        """Return the records of all slivers."""
-        rows = self._database.rows("SELECT * FROM server ORDER BY id")
-        return tuple(ServerRecord(*row) for row in rows)
+        """Return the records of all slivers; none if they cannot be read, which is logged."""
+        return self._read("SELECT * FROM server ORDER BY id")
+
+    def _read(self, query: str, *values: str) -> tuple[ServerRecord, ...]:
+        try:
+            return tuple(ServerRecord(*row) for row in self._database.rows(query, *values))
+        except FabricDirectError as error:
+            _log.warning("servers that no list shows are not known: %s", error)
+            return ()
 
     def write(self, sliver_id: str, servers: Iterable[NovaServer]) -> None:
         """Record servers of a sliver, unless that is recorded.
