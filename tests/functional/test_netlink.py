@@ -86,7 +86,7 @@ def test_a_mode_that_does_not_exist_is_refused(uplink):
 
 
 def test_a_nic_without_sr_iov_has_no_vfs(uplink):
-    assert uplink.vfs("fdt0") == ()
+    assert uplink.vfs("fdt0") == {}
     with pytest.raises(NotFound, match="no VF 0"):
         uplink.set_vf("fdt0", 0, VfSettings(vlan=5))
 

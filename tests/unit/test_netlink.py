@@ -20,8 +20,9 @@ ERROR, DONE, NEWLINK, DELLINK, GETLINK, SETLINK = 2, 3, 16, 17, 18, 19
 REQUEST, MULTI, ACK, DUMP, NESTED = 1, 2, 4, 0x300, 0x8000
 # linux/if_link.h
 ADDRESS, IFNAME, LINK, MASTER, PROTINFO, LINKINFO, IFALIAS = 1, 3, 5, 10, 12, 18, 20
-VFINFO_LIST, AF_SPEC, EXT_MASK = 22, 26, 29
+NUM_VF, VFINFO_LIST, AF_SPEC, EXT_MASK = 21, 22, 26, 29
 NIC = 7
+INFINIBAND = 32  # linux/if_arp.h
 
 
 def nla(kind: int, payload: bytes) -> bytes:
@@ -41,8 +42,9 @@ def message(kind: int, flags: int, seq: int, payload: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(payload), kind, flags, seq, 0) + payload
 
 
-def link(index: int, attributes: bytes, family: int = 0) -> bytes:
-    return struct.pack("=BxHiII", family, 1, index, 0, 0) + attributes
+def link(index: int, attributes: bytes, family: int = 0, kind: int = 1) -> bytes:
+    """Return a link; its kind is that of linux/if_arp.h, 1 is Ethernet."""
+    return struct.pack("=BxHiII", family, kind, index, 0, 0) + attributes
 
 
 class Kernel:
@@ -55,6 +57,8 @@ class Kernel:
         """What links are like once something was changed."""
         self.changes: list[bytes] = []
         self.error = 0
+        self.refused: int | None = None
+        """The setting of a VF that the error is for, as in linux/if_link.h; None is any."""
         self.queries: list[bytes] = []
 
     def handle(self, request: Any) -> bytes:
@@ -63,8 +67,10 @@ class Kernel:
         family, index = data[16], struct.unpack_from("=i", data, 20)[0]
         if kind != GETLINK:
             self.changes.append(data)
-            self.links.update({} if self.error else self.later)
-            return self._error(seq, self.error)
+            if self.error and (self.refused is None or sent_vf(data)[2] == self.refused):
+                return self._error(seq, self.error)
+            self.links.update(self.later)
+            return self._error(seq, 0)
         self.queries.append(data)
         if flags & DUMP == DUMP:
             there = self.bridge_links if family == AF_BRIDGE else list(self.links.values())
@@ -181,8 +187,11 @@ def vf_info(vf: int, mac: str, **values: int) -> bytes:
     )
 
 
-def pf(*infos: bytes) -> bytes:
-    return link(NIC, text(IFNAME, "ens6f1") + nla(VFINFO_LIST, b"".join(infos)))
+def pf(*infos: bytes, count: int | None = None, kind: int = 1) -> bytes:
+    """Return the link of a PF that has as many VFs as it tells of, unless said otherwise."""
+    vfs = number(NUM_VF, len(infos) if count is None else count)
+    attributes = text(IFNAME, "ens6f1") + vfs + nla(VFINFO_LIST, b"".join(infos))
+    return link(NIC, attributes, kind=kind)
 
 
 MAC0, MAC1 = "52:54:00:00:00:10", "52:54:00:00:00:11"
@@ -191,22 +200,39 @@ MAC0, MAC1 = "52:54:00:00:00:10", "52:54:00:00:00:11"
 def test_the_settings_of_all_vfs_are_read(kernel, uplink):
     other = vf_info(1, MAC1, vlan=304, qos=2, spoof=0, state=1, low=10, high=100, trust=1)
     kernel.links[NIC] = pf(vf_info(0, MAC0), other)
-    assert uplink.vfs("ens6f1") == (
-        VfSettings(
+    assert uplink.vfs("ens6f1") == {
+        0: VfSettings(
             mac=MAC0, vlan=0, qos=0, trust=False, spoof_check=True, max_tx_rate=0, min_tx_rate=0,
             link_state=0,
         ),
-        VfSettings(
+        1: VfSettings(
             mac=MAC1, vlan=304, qos=2, trust=True, spoof_check=False, max_tx_rate=100,
             min_tx_rate=10, link_state=1,
         ),
-    )  # fmt: skip
+    }  # fmt: skip
     assert number(EXT_MASK, 1) in kernel.queries[-1]
+
+
+def test_a_vf_has_its_own_number_where_the_kernel_leaves_another_out(kernel, uplink):
+    # The kernel leaves out a VF whose driver gives no settings; IFLA_NUM_VF counts it.
+    told = (vf_info(0, MAC0), vf_info(2, MAC1, vlan=302), vf_info(3, MAC1, vlan=303))
+    kernel.links[NIC] = pf(*told, count=4)
+
+    assert {vf: each.vlan for vf, each in uplink.vfs("ens6f1").items()} == {0: 0, 2: 302, 3: 303}
+
+
+def test_a_vf_that_the_kernel_leaves_out_is_not_set(kernel, uplink):
+    kernel.links[NIC] = pf(vf_info(0, MAC0), vf_info(2, MAC1, vlan=304), count=3)
+
+    with pytest.raises(DriverError, match="ens6f1 tells nothing of VF 1.*of VF 0, 2"):
+        uplink.set_vf("ens6f1", 1, VfSettings(vlan=304))
+
+    assert kernel.changes == []
 
 
 def test_a_switch_that_the_driver_does_not_know_is_not_reported(kernel, uplink):
     kernel.links[NIC] = pf(vf_info(0, MAC0, spoof=0xFFFFFFFF, trust=0xFFFFFFFF))
-    (found,) = uplink.vfs("ens6f1")
+    (found,) = uplink.vfs("ens6f1").values()
     assert (found.spoof_check, found.trust) == (None, None)
 
 
@@ -217,7 +243,8 @@ def sent_vf(sent: bytes) -> bytes:
     return sent[40:]
 
 
-def test_all_settings_of_a_vf_are_sent_in_one_message(kernel, uplink):
+def test_each_setting_of_a_vf_is_sent_by_itself(kernel, uplink):
+    # So a refusal is of one setting.
     wanted = VfSettings(MAC0, 304, 2, True, False, 100, 10, 1)
     kernel.links[NIC] = pf(vf_info(0, MAC1), vf_info(1, MAC1))
     kernel.later[NIC] = pf(
@@ -225,15 +252,45 @@ def test_all_settings_of_a_vf_are_sent_in_one_message(kernel, uplink):
         vf_info(1, MAC1),
     )
     uplink.set_vf("ens6f1", 0, wanted)
-    (sent,) = kernel.changes
-    assert sent_vf(sent) == (
-        nla(2, struct.pack("=III", 0, 304, 2))
-        + nla(6, struct.pack("=III", 0, 10, 100))
-        + nla(1, struct.pack("=I", 0) + bytes.fromhex("525400000010") + bytes(26))
-        + nla(4, struct.pack("=II", 0, 0))
-        + nla(9, struct.pack("=II", 0, 1))
-        + nla(5, struct.pack("=II", 0, 1))
-    )
+    assert [sent_vf(sent) for sent in kernel.changes] == [
+        nla(1, struct.pack("=I", 0) + bytes.fromhex("525400000010") + bytes(26)),
+        nla(2, struct.pack("=III", 0, 304, 2)),
+        nla(6, struct.pack("=III", 0, 10, 100)),
+        nla(4, struct.pack("=II", 0, 0)),
+        nla(5, struct.pack("=II", 0, 1)),
+        nla(9, struct.pack("=II", 0, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "refused", "words"),
+    [
+        (VfSettings(mac=MAC1, vlan=304), 2, "vlan 304"),
+        (VfSettings(mac=MAC1, vlan=304), 1, f"mac {MAC1}"),
+        (VfSettings(vlan=304, qos=3), 2, "vlan 304 and qos 3"),
+        (VfSettings(trust=True, max_tx_rate=100), 6, "max tx rate 100"),
+        (VfSettings(trust=True, max_tx_rate=100), 9, "trust on"),
+        (VfSettings(spoof_check=False, link_state=2), 4, "spoof check off"),
+        (VfSettings(spoof_check=False, link_state=2), 5, "link state 2"),
+        (VfSettings(min_tx_rate=10), 6, "min tx rate 10"),
+    ],
+)
+def test_a_refusal_names_the_setting(kernel, uplink, mocker, wanted, refused, words):
+    mocker.patch.object(LocalHost, "call", return_value="/sys/bus/pci/drivers/mlx5_core")
+    kernel.links[NIC], kernel.refused = pf(vf_info(0, MAC0)), refused
+    kernel.error = errno.EOPNOTSUPP
+
+    with pytest.raises(Unsupported, match=f"cannot set {words}.* of VF 0.*its driver is mlx5_core"):
+        uplink.set_vf("ens6f1", 0, wanted)
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM])
+def test_a_refusal_says_that_the_port_is_infiniband(kernel, uplink, mocker, code):
+    mocker.patch.object(LocalHost, "call", return_value="/sys/bus/pci/drivers/mlx5_core")
+    kernel.links[NIC], kernel.error = pf(vf_info(0, MAC0), kind=INFINIBAND), code
+
+    with pytest.raises(DriverError, match="ens6f1.*InfiniBand"):
+        uplink.set_vf("ens6f1", 0, VfSettings(vlan=304))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +316,7 @@ def test_what_is_so_already_is_not_sent(kernel, uplink):
     # igb reports a link state, and refuses to set the one that it reports.
     kernel.links[NIC] = pf(vf_info(0, MAC0, state=1))
     kernel.error = errno.EOPNOTSUPP
-    (there,) = uplink.vfs("ens6f1")
+    (there,) = uplink.vfs("ens6f1").values()
     uplink.set_vf("ens6f1", 0, there)
     assert kernel.changes == []
 

@@ -1,6 +1,6 @@
 """VFs of a shared NIC: what its PF enforces, VEPA, MACs that are there once, and the way back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, call
@@ -55,6 +55,11 @@ class Uplink(FakeUplink):
     """An uplink that tells what is changed in the worker's own order."""
 
     calls: Mock
+    silent_of: frozenset[int] = frozenset()
+    """The VFs that the kernel leaves out of its answer."""
+
+    def vfs(self, link: str) -> Mapping[int, VfSettings]:
+        return {vf: s for vf, s in super().vfs(link).items() if vf not in self.silent_of}
 
     def set_bridge_mode(self, link: str, mode: str) -> None:
         self.calls.set_bridge_mode(link, mode)
@@ -422,6 +427,48 @@ class TestVepa:
         modes = {device.address: device.bridge_mode for device in devices.inventory()}
 
         assert {address for address, mode in modes.items() if mode} == {PF, VF0, VF1}
+
+
+class TestAVfThatTheKernelLeavesOut:
+    """Its settings are not known: those of the VF after it are not taken for them."""
+
+    @pytest.fixture(autouse=True)
+    def left_out(self, devices: SriovDevice, nics: Substrate) -> None:
+        nics.vfs["ens6f1"] = [IDLE, replace(IDLE, mac=OTHER_MAC, vlan=7)]
+        devices._host.uplinks.silent_of = frozenset({0})  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    def test_is_refused_before_anything_is_changed(
+        self,
+        devices: SriovDevice,
+        host: Worker,
+        domain: NicDomain,
+        nic: MakeNic,
+        call_of: Callable[..., object],
+    ) -> None:
+        asked = (TENANT, nic()) if call_of is SriovDevice.attach else (nic(), TENANT)
+
+        with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 0 .*VF 1 only"):
+            call_of(devices, *asked)
+
+        assert changes(host) == []
+        assert host.records.read() == {}
+
+    def test_does_not_shift_the_numbers_of_the_others(
+        self, devices: SriovDevice, nic: MakeNic
+    ) -> None:
+        devices.check(nic(VF1, mac=OTHER_MAC), TENANT)
+
+    def test_is_not_released_as_clean(
+        self, devices: SriovDevice, host: Worker, mocker: MockerFixture
+    ) -> None:
+        mocker.patch.object(module, "clean", return_value="it was reset")
+        host.records.known = {VF0: record(IDLE)}
+
+        with pytest.raises(DeviceUnclean, match="tells nothing of VF 0"):
+            devices.clean(record(IDLE))
+
+        assert "tells nothing of VF 0" in host.records.read()[VF0].quarantined
 
 
 class TestMacs:

@@ -363,6 +363,15 @@ class TestWhatIsLeftAlone:
         (why,) = left_alone(found).values()
         assert f"VF 1 of ens1 has {setting.replace('_', ' ')} 304" in why
 
+    def test_a_free_vf_whose_settings_the_host_does_not_tell(
+        self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
+    ) -> None:
+        w1.vfs["ens1"].pop()
+
+        (why,) = left_alone(processor.find_unexpected(ten)).values()
+
+        assert "the host does not tell what VF 1 of ens1 has" in why
+
     def test_a_host_key_of_an_address_that_no_guest_has(
         self, processor: HandlerProcessor, w1: Substrate, ten: frozenset[str]
     ) -> None:

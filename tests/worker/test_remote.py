@@ -126,7 +126,7 @@ class TestVf:
             wait_until(lambda: worker.read(carrier) == "1", "the uplink is up")
 
     def test_a_link_state_can_be_read_but_not_changed(self, uplink: NetlinkUplink) -> None:
-        (state, *_) = (vf.link_state for vf in uplink.vfs(UPLINK))
+        (state, *_) = (vf.link_state for vf in uplink.vfs(UPLINK).values())
         uplink.set_vf(UPLINK, 0, VfSettings(link_state=state))
         with pytest.raises(Unsupported, match=r"EOPNOTSUPP.*its driver is igb"):
             uplink.set_vf(UPLINK, 0, VfSettings(link_state=1))

@@ -1,5 +1,6 @@
 """Bridge mode and VF settings of an uplink, and their driver."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,11 +48,15 @@ class UplinkDriver(Protocol):
         :raises FabricDirectError: if it cannot hear, or hears nothing any more.
         """
 
-    def vfs(self, link: str) -> tuple[VfSettings, ...]:
-        """Return the settings of all VFs, the index being the VF's number."""
+    def vfs(self, link: str) -> Mapping[int, VfSettings]:
+        """Return the settings of the VFs by number.
+
+        One that the host does not tell of is left out: its settings are not known.
+        """
 
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
         """Change those settings of a VF that are not None and read them back.
 
+        :raises DriverError: if the host does not tell the settings of the VF.
         :raises Unsupported: if the NIC has no such setting.
         """

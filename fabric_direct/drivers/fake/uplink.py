@@ -1,5 +1,6 @@
 """Uplinks and their VFs in memory."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from fabric_direct.drivers.contract import VfSettings
@@ -20,9 +21,9 @@ class FakeUplink(Hears, Fake):
         the(self.substrate.uplinks, link)
         self.substrate.uplinks[link] = mode
 
-    def vfs(self, link: str) -> tuple[VfSettings, ...]:
+    def vfs(self, link: str) -> Mapping[int, VfSettings]:
         """Return the settings of the link's VFs."""
-        return tuple(the(self.substrate.vfs, link))
+        return dict(enumerate(the(self.substrate.vfs, link)))
 
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
         """Change the settings that are not None."""

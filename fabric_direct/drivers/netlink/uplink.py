@@ -7,8 +7,8 @@ message that sets the bridge mode is RTM_SETLINK of the family AF_BRIDGE, byte f
 
 import errno
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import PurePath
 from socket import AF_BRIDGE
@@ -32,6 +32,8 @@ _SELF = 2
 _MODES = {"veb": 0, "vepa": 1}
 # linux/rtnetlink.h: RTEXT_FILTER_VF asks for the VFs along with their link.
 _WITH_VFS = 1
+# include/uapi/linux/if_arp.h: ARPHRD_INFINIBAND, the kind of an InfiniBand port.
+_INFINIBAND = 32
 # Seconds for the host to say which driver a device has.
 _ANSWER = 10.0
 # Seconds that the host waits for a change before it is asked to wait again.
@@ -44,6 +46,15 @@ _INVALID_VF = (
 _NONSENSE = (AttributeError, LookupError, TypeError, ValueError, struct.error, NetlinkDecodeError)
 # A driver that does not know a setting reports all bits set.
 _UNKNOWN = 0xFFFFFFFF
+# Settings of a VF by their names in pyroute2. Those of an attribute can only be set together.
+_ATTRIBUTES = {
+    "mac": ("mac",),
+    "vlan": ("vlan", "qos"),
+    "rate": ("max_tx_rate", "min_tx_rate"),
+    "spoofchk": ("spoof_check",),
+    "link_state": ("link_state",),
+    "trust": ("trust",),
+}
 
 
 @contextmanager
@@ -59,9 +70,15 @@ def session(
     :raises NotFound: if there is no such link or namespace.
     :raises Unsupported: if the kernel or the link's driver does not know how (EOPNOTSUPP).
     """
+    with _translated(what, where), (host or LocalHost()).netlink(netns) as ip:
+        yield ip
+
+
+@contextmanager
+def _translated(what: str, where: str) -> Iterator[None]:
+    """Turn errors of pyroute2 into ours within the block; the arguments are those of ``session``."""
     try:
-        with (host or LocalHost()).netlink(netns) as ip:
-            yield ip
+        yield
     except NetlinkError as error:
         raise _translate(error, what, where) from error
     except OSError as error:
@@ -154,31 +171,36 @@ class NetlinkUplink:
                 tell(Change("uplink", (link,), f"uplink {link} was changed"))
 
     @read
-    def vfs(self, link: str) -> tuple[VfSettings, ...]:
-        """Return the settings of all VFs, the index being the VF's number.
+    def vfs(self, link: str) -> Mapping[int, VfSettings]:
+        """Return the settings of the VFs by number, without those that the kernel leaves out.
+
+        It leaves out a VF whose settings the NIC's driver does not give (rtnl_fill_vfinfo).
 
         :raises NotFound: if there is no such link.
         """
         with self._session("read the VFs", link) as ip:
-            return _vfs(ip, link_index(ip, link))
+            return _settings_in(_with_vfs(ip, link_index(ip, link)))
 
     def set_vf(self, link: str, vf: int, settings: VfSettings) -> None:
         """Change those settings of a VF that are not None and read them back.
 
         Only settings that differ are sent: a NIC may report a setting that it does not let change.
+        Each is sent by itself, so an error is of one setting; those before it are set then.
 
         :raises NotFound: if there is no such link or VF.
+        :raises DriverError: if the kernel does not tell the settings of the VF.
         :raises Unsupported: if the NIC's driver has no such setting.
         :raises NotVerified: if the NIC says otherwise afterwards.
         """
-        with self._session(f"change VF {vf}", link, invalid=_INVALID_VF) as ip:
+        with session(f"change VF {vf}", f"{link} on {self._host}", self._netns, self._kernel) as ip:
             index = link_index(ip, link)
             before = self._vf(ip, link, index, vf)
             changes = _differing(settings, before)
             if not changes:
                 return
-            # pyroute2 empties the dictionary that it is given: this one is made for it.
-            ip.link("set", index=index, vf=_request(vf, VfSettings(**changes), before))
+            for said, request in _requests(changes, before):
+                with self._explained(f"set {said} of VF {vf}", link, _INVALID_VF):
+                    ip.link("set", index=index, vf={"vf": vf} | request)
             after = self._vf(ip, link, index, vf)
         self._verify(link, vf, _differing(settings, after), asdict(after))
 
@@ -205,31 +227,51 @@ class NetlinkUplink:
         )
 
     def _vf(self, ip: Any, link: str, index: int, vf: int) -> VfSettings:
-        there = _vfs(ip, index)
-        if not 0 <= vf < len(there):
-            raise NotFound(
-                f"{link} has no VF {vf}", where=self._host, why=f"it has {len(there)} VFs"
-            )
-        return there[vf]
+        message = _with_vfs(ip, index)
+        count, there = message.get("num_vf") or 0, _settings_in(message)
+        if vf in there:
+            return there[vf]
+        if not 0 <= vf < count:
+            raise NotFound(f"{link} has no VF {vf}", where=self._host, why=f"it has {count} VFs")
+        raise untold(link, vf, there, self._host)
 
     @contextmanager
-    def _session(self, what: str, link: str, invalid: str = "") -> Iterator[Any]:
-        """Open a session whose refusals name the kernel driver of the link.
+    def _session(self, what: str, link: str) -> Iterator[Any]:
+        """Open a session whose refusals name the kernel driver of the link."""
+        where = f"{link} on {self._host}"
+        with self._explained(what, link), session(what, where, self._netns, self._kernel) as ip:
+            yield ip
 
+    @contextmanager
+    def _explained(self, what: str, link: str, invalid: str = "") -> Iterator[None]:
+        """Have a refusal say what the link is: of which driver, and that it is InfiniBand.
+
+        :param what: what is being done, as an infinitive.
         :param invalid: what to do about EINVAL.
         """
         try:
-            with session(what, f"{link} on {self._host}", self._netns, self._kernel) as ip:
-                yield ip
+            with _translated(what, f"{link} on {self._host}"):
+                yield
         except DriverError as error:
             code = getattr(error.__cause__, "code", None)
-            if code == errno.EOPNOTSUPP:
-                with session("read the driver", link, self._netns, self._kernel) as again:
-                    driver = self._kernel_driver(again, link_index(again, link))
-                error.why += f": its driver is {driver}"
+            if code is not None:
+                error.why += self._nature(link, code)
             if code == errno.EINVAL:
                 error.remedy = invalid
             raise
+
+    def _nature(self, link: str, code: int) -> str:
+        """Return what a link is, as an addition to a refusal; nothing if it cannot be read."""
+        with (
+            suppress(FabricDirectError),
+            session("read the link", link, self._netns, self._kernel) as ip,
+        ):
+            index = link_index(ip, link)
+            (message,) = ip.get_links(index)
+            port = ": the port is InfiniBand" if message["ifi_type"] == _INFINIBAND else ""
+            unknown = code == errno.EOPNOTSUPP
+            return (f": its driver is {self._kernel_driver(ip, index)}" if unknown else "") + port
+        return ""
 
     def _kernel_driver(self, ip: Any, index: int) -> str:
         """Return the driver of a link: its kind if it is virtual, else that of its parent device."""
@@ -259,10 +301,28 @@ def _mode_name(mode: int) -> str:
     return next((name for name, number in _MODES.items() if number == mode), f"mode {mode}")
 
 
-def _vfs(ip: Any, index: int) -> tuple[VfSettings, ...]:
+def untold(link: str, vf: int, told: Iterable[int], host: str) -> DriverError:
+    """Return the error that the kernel does not tell the settings of a VF.
+
+    :param told: the numbers of the VFs that it tells of.
+    """
+    return DriverError(
+        f"the uplink {link} tells nothing of VF {vf}",
+        where=host,
+        why=f"the kernel gives the settings of VF {', '.join(map(str, told)) or '(none)'} only",
+        remedy=f"see what the NIC's driver says (dmesg), and that `ip link show {link}` lists it",
+    )
+
+
+def _with_vfs(ip: Any, index: int) -> Any:
     (message,) = ip.get_links(index, ext_mask=_WITH_VFS)
+    return message
+
+
+def _settings_in(message: Any) -> dict[int, VfSettings]:
     infos = message.get("vfinfo_list")
-    return tuple(_settings(info) for info in infos.get_attrs("IFLA_VF_INFO")) if infos else ()
+    told = infos.get_attrs("IFLA_VF_INFO") if infos else ()
+    return {info.get_attr("IFLA_VF_MAC")["vf"]: _settings(info) for info in told}
 
 
 def _settings(info: Any) -> VfSettings:
@@ -289,26 +349,18 @@ def _differing(wanted: VfSettings, there: VfSettings) -> dict[str, Any]:
     return {n: v for n, v in asdict(wanted).items() if v is not None and v != found[n]}
 
 
-def _request(vf: int, wanted: VfSettings, before: VfSettings) -> dict[str, Any]:
-    """Return the settings to send: VLAN and QoS, and both rates, can only be set together."""
-    simple = {
-        "mac": wanted.mac,
-        "spoofchk": wanted.spoof_check,
-        "trust": wanted.trust,
-        "link_state": wanted.link_state,
-        "vlan": _together(wanted, before, "vlan", "qos"),
-        "rate": _together(wanted, before, "max_tx_rate", "min_tx_rate"),
-    }
-    return {"vf": vf} | {n: _number(value) for n, value in simple.items() if value is not None}
+def _requests(
+    changes: Mapping[str, Any], before: VfSettings
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each attribute to send, as pyroute2 takes it, with the settings that it changes in words."""
+    there: dict[str, Any] = asdict(before) | dict(changes)
+    for attribute, names in _ATTRIBUTES.items():
+        said = " and ".join(_in_words(name, changes[name]) for name in names if name in changes)
+        value = there[names[0]] if len(names) == 1 else {name: there[name] or 0 for name in names}
+        if said:
+            yield said, {attribute: int(value) if isinstance(value, bool) else value}
 
 
-def _together(wanted: VfSettings, before: VfSettings, *names: str) -> dict[str, int] | None:
-    """Return all of these settings if one of them is wanted; the others stay as they were."""
-    asked, had = asdict(wanted), asdict(before)
-    if all(asked[name] is None for name in names):
-        return None
-    return {name: had[name] or 0 if asked[name] is None else asked[name] for name in names}
-
-
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
+def _in_words(name: str, value: Any) -> str:
+    text = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+    return f"{name.replace('_', ' ')} {text}"

@@ -93,11 +93,12 @@ def _settings(uplink: UplinkDriver, device: HostDevice, what: str) -> Iterator[L
     number = device.function.vf
     if number is None or not device.uplink:
         return
-    for settings in uplink.vfs(device.uplink)[number : number + 1]:
-        if said := ", ".join(_unlike_new(settings)):
-            where = f"VF {number} of {device.uplink}"
-            why = f"it is free, but {where} has {said}: nobody set it back, do so by `ip link`"
-            yield LeftAlone(what=what, why=why)
+    there, where = uplink.vfs(device.uplink).get(number), f"VF {number} of {device.uplink}"
+    if there is None:
+        yield LeftAlone(what=what, why=f"it is free, but the host does not tell what {where} has")
+    elif said := ", ".join(_unlike_new(there)):
+        why = f"it is free, but {where} has {said}: nobody set it back, do so by `ip link`"
+        yield LeftAlone(what=what, why=why)
 
 
 def _unlike_new(settings: VfSettings) -> Iterator[str]:

@@ -17,6 +17,7 @@ from fabric_direct.drivers.libvirt.domains.lookup import alias
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
+from fabric_direct.drivers.netlink.uplink import untold
 from fabric_direct.errors import InvalidSliver, NotVerified
 from fabric_direct.model import PciAddress, PciComponent, SharedNic
 from fabric_direct.site.config import AllowedDevice
@@ -61,7 +62,8 @@ class VirtualFunctions(PlainFunctions):
         nic = _shared(component)
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         mac = _mac(sliver_id, nic)
-        for number, settings in enumerate(self.host.uplinks.vfs(uplink)):
+        self._settings(uplink, vf)
+        for number, settings in self.host.uplinks.vfs(uplink).items():
             if number != vf and settings.mac == mac:
                 raise InvalidSliver(
                     f"VF {number} of {uplink} has the MAC {mac}",
@@ -72,8 +74,7 @@ class VirtualFunctions(PlainFunctions):
 
     def baseline(self, topology: Topology, address: PciAddress) -> VfSettings:
         """Return what the PF enforces on the VF now."""
-        uplink, vf = self._uplink_of(topology, address)
-        return self.host.uplinks.vfs(uplink)[vf]
+        return self._settings(*self._uplink_of(topology, address))
 
     def apply(self, topology: Topology, component: PciComponent) -> None:
         """Set the uplink to VEPA if the allow-list says so, and what the PF enforces on the VF."""
@@ -83,8 +84,18 @@ class VirtualFunctions(PlainFunctions):
         self._set(uplink, vf, _wanted_settings(nic, entry, None))
 
     def _set(self, uplink: str, vf: int, settings: VfSettings) -> None:
-        if _unlike(self.host.uplinks.vfs(uplink)[vf], settings):
+        if _unlike(self._settings(uplink, vf), settings):
             self.host.uplinks.set_vf(uplink, vf, settings)
+
+    def _settings(self, uplink: str, vf: int) -> VfSettings:
+        """Return what the PF enforces on a VF.
+
+        :raises DriverError: if the host does not tell.
+        """
+        told = self.host.uplinks.vfs(uplink)
+        if vf not in told:
+            raise untold(uplink, vf, told, self.host.name)
+        return told[vf]
 
     def confirm(
         self, topology: Topology, component: PciComponent, plugged: tuple[PluggedDevice, ...]
@@ -102,7 +113,7 @@ class VirtualFunctions(PlainFunctions):
         if record.baseline is None:
             return
         uplink, vf = self._uplink_of(topology, record.address)
-        there, had_none = self.host.uplinks.vfs(uplink)[vf], record.baseline.mac == _NO_MAC
+        there, had_none = self._settings(uplink, vf), record.baseline.mac == _NO_MAC
         settings = replace(record.baseline, mac=None) if had_none else record.baseline
         self._set(uplink, vf, settings)
         if had_none and there.mac != _NO_MAC:
@@ -118,7 +129,7 @@ class VirtualFunctions(PlainFunctions):
         entry = topology.allowed().get(nic.bdf[0])
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         wanted = _wanted_settings(nic, entry, None if adopted else _mac(sliver_id, nic))
-        for name, (have, want) in _unlike(self.host.uplinks.vfs(uplink)[vf], wanted).items():
+        for name, (have, want) in _unlike(self._settings(uplink, vf), wanted).items():
             yield f"VF of {nic.id} has {name.replace('_', ' ')} {have}, not {want}"
         mode = self.host.uplinks.bridge_mode(uplink) if entry and entry.vepa else VEPA
         if mode != VEPA:
@@ -134,7 +145,7 @@ class VirtualFunctions(PlainFunctions):
         if found is None:
             return device
         uplink, vf = found
-        settings, mode = self.host.uplinks.vfs(uplink)[vf], self.host.bridge_mode(uplink)
+        settings, mode = self._settings(uplink, vf), self.host.bridge_mode(uplink)
         vlan = (settings.vlan or None) if device.guest_address else device.vlan
         return replace(device, settings=settings, bridge_mode=mode, vlan=vlan)
 
