@@ -100,6 +100,23 @@ def device(view: Topology, address: PciAddress) -> HostDevice:
     return next(found for found in view.devices({}) if found.address == address)
 
 
+class TestTheUplinkOfAVf:
+    @pytest.mark.parametrize("named", ["eth2", "eth9"])
+    def test_is_the_one_that_the_allow_list_names(self, named: str) -> None:
+        """A kernel that does not tell representors apart gives them beside the uplink."""
+        view = with_function(PF, links=("eth10", "eth2", "eth8", "eth9"))
+        view = replace(view, entries=(AllowedDevice(type="SharedNIC", uplink=named),))
+
+        assert view.vf_of(VF2) == (named, 1)
+        assert device(view, VF).uplink == named
+        assert set(view.allowed()) == {VF, VF2}
+
+    def test_is_the_first_of_its_pf_if_the_allow_list_names_none(self) -> None:
+        view = replace(with_function(PF, links=("eth2", "eth10")), entries=())
+
+        assert view.vf_of(VF2) == ("eth2", 1)
+
+
 class TestTheAllowList:
     def test_an_entry_with_an_uplink_stands_for_the_vfs_that_it_has_now(self) -> None:
         more = with_function(PF, virtual=(VF,))

@@ -161,6 +161,12 @@ def nic() -> MakeNic:
     return make
 
 
+def allow(devices: SriovDevice, *entries: AllowedDevice) -> None:
+    """Have the site allow these devices of the worker instead."""
+    worker = devices._host.site.host(HOST).model_copy(update={"devices": entries})
+    devices._host.site = devices._host.site.model_copy(update={"hosts": {HOST: worker}})
+
+
 def changes(host: Worker) -> list[str]:
     return [name for name, *_ in host.calls.mock_calls if name.startswith(("set_", "attach"))]
 
@@ -469,6 +475,63 @@ class TestAVfThatTheKernelLeavesOut:
             devices.clean(record(IDLE))
 
         assert "tells nothing of VF 0" in host.records.read()[VF0].quarantined
+
+
+class TestSwitchdevMode:
+    """The host's switch forwards what VFs send, by their representors: the PF tags nothing."""
+
+    @pytest.fixture(autouse=True)
+    def switchdev(self, host: Worker) -> None:
+        host.change(OTHER_PF, representors=("ens7f1_0",))
+
+    @pytest.mark.parametrize(
+        ("allowed", "interface", "field", "words"),
+        [
+            ({}, {"vlan": 304}, "interface.vlan", "vlan 304"),
+            ({"vepa": True}, {}, "bdf[0]", "vepa"),
+            ({"trust": True}, {}, "bdf[0]", "trust"),
+            ({"spoof_check": False}, {}, "bdf[0]", "spoof_check"),
+            ({"vepa": True, "trust": True}, {"vlan": 5}, "interface.vlan", "vlan 5, vepa, trust"),
+        ],
+    )
+    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    def test_what_only_the_legacy_mode_has_is_refused_by_name(
+        self,
+        devices: SriovDevice,
+        host: Worker,
+        domain: NicDomain,
+        nic: MakeNic,
+        call_of: Callable[..., object],
+        allowed: dict[str, bool],
+        interface: dict[str, int],
+        field: str,
+        words: str,
+    ) -> None:
+        allow(devices, AllowedDevice(type="SharedNIC", uplink="ens7f1", **allowed))  # type: ignore[arg-type]
+        wanted = nic(OTHER_VF, **interface)
+        asked = (TENANT, wanted) if call_of is SriovDevice.attach else (wanted, TENANT)
+
+        with pytest.raises(Unsupported, match=f"{words} .*ens7f1 is in switchdev mode") as refusal:
+            call_of(devices, *asked)
+
+        assert refusal.value.field == field
+        assert changes(host) == []
+
+    def test_what_is_so_already_is_not_refused(self, devices: SriovDevice, nic: MakeNic) -> None:
+        is_so = AllowedDevice(type="SharedNIC", uplink="ens7f1", trust=False, spoof_check=True)
+        allow(devices, is_so)
+
+        devices.check(nic(OTHER_VF), TENANT)
+
+    def test_a_vf_that_asks_for_none_of_it_is_served(
+        self, devices: SriovDevice, host: Worker, domain: NicDomain, nic: MakeNic
+    ) -> None:
+        (found,) = devices.attach(TENANT, nic(OTHER_VF))
+
+        assert found.host_address == OTHER_VF
+
+    def test_a_nic_in_legacy_mode_is_served(self, devices: SriovDevice, nic: MakeNic) -> None:
+        devices.check(nic(vlan=304), TENANT)
 
 
 class TestMacs:

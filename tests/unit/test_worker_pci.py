@@ -53,6 +53,7 @@ def test_a_function_is_told_with_what_the_kernel_knows_of_it(tree: Tree) -> None
             "vf": None,
             "virtual": [],
             "links": [],
+            "representors": [],
             "link_up": None,
             "uses": [],
             "alive": True,
@@ -96,6 +97,27 @@ def test_a_function_has_the_network_interfaces_below_it(tree: Tree) -> None:
     assert found("0000:01:00.0")["links"] == ["enp1s0", "enp1s0d1"]
     assert found("0000:01:00.0")["link_up"] is True
     assert found("0000:00:10.0")["links"] == []
+
+
+def test_vf_representors_are_told_from_the_uplink(tree: Tree) -> None:
+    """mlx5 in switchdev mode: since Linux 5.8 the representors are below the PF's function."""
+    tree.function("0000:08:00.0")
+    names = {"eth10": "pf0vf2", "eth2": "p0", "eth8": "pf0vf0", "eth9": "c1pf0vf1"}
+    for link, port in names.items():
+        up = "0" if link == "eth2" else "1"
+        tree.net(link, "0000:08:00.0", phys_port_name=port, carrier=up)
+
+    assert found("0000:08:00.0")["links"] == ["eth2"]
+    assert found("0000:08:00.0")["representors"] == ["eth10", "eth8", "eth9"]
+    assert found("0000:08:00.0")["link_up"] is False
+
+
+def test_a_physical_port_comes_before_other_interfaces_of_its_function(tree: Tree) -> None:
+    tree.function("0000:08:00.0")
+    tree.net("eth10", "0000:08:00.0")
+    tree.net("eth2", "0000:08:00.0", phys_port_name="p0")
+
+    assert found("0000:08:00.0")["links"] == ["eth2", "eth10"]
 
 
 def test_an_interface_without_a_carrier_is_not_up(tree: Tree) -> None:

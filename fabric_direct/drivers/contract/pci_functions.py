@@ -29,7 +29,9 @@ class PciFunction:
     virtual: tuple[PciAddress, ...] = ()
     """Its VFs by number, if it is a PF."""
     links: tuple[str, ...] = ()
-    """Names of the network interfaces that the host has of it."""
+    """Names of the network interfaces that the host has of it, representors left out."""
+    representors: tuple[str, ...] = ()
+    """Names of the interfaces that stand for its VFs on the host: it is in switchdev mode."""
     link_up: bool | None = None
     """Whether one of these has a carrier."""
     uses: tuple[str, ...] = ()

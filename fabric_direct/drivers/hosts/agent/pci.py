@@ -27,6 +27,8 @@ _BRIDGE_CONTROL, _SECONDARY_BUS_RESET = 0x3E, 1 << 6
 # PCI Express Base Specification 4.0, 6.6.1: held for 1 ms at least, then a second of rest.
 _HELD, _REST = 0.002, 1.0
 _STEP = 0.02
+# Documentation/networking/switchdev.rst: names of ports (phys_port_name), of the NIC and of its VFs.
+_PHYSICAL, _REPRESENTED = re.compile(r"p\d+(s\d+)?"), re.compile(r"(c\d+)?pf\d+\w*")
 _NEXT_VENDOR = re.compile(rb"\n(?![\t#])")
 
 Function = dict[str, Any]
@@ -51,7 +53,8 @@ def _addresses() -> list[str]:
 
 
 def _function(address: str, links: dict[str, list[str]]) -> Function:
-    path, own = sysfs.pci(address), links.get(address, [])
+    path, all_links = sysfs.pci(address), links.get(address, [])
+    own = [link for link in all_links if not _REPRESENTED.fullmatch(_port_name(link))]
     group = sysfs.target(f"{path}/iommu_group")
     node = int(sysfs.value(f"{path}/numa_node") or -1)
     return {
@@ -66,7 +69,8 @@ def _function(address: str, links: dict[str, list[str]]) -> Function:
         "physical": sysfs.target(f"{path}/physfn"),
         "vf": None,
         "virtual": _virtual(path),
-        "links": own,
+        "links": sorted(own, key=lambda link: not _PHYSICAL.fullmatch(_port_name(link))),
+        "representors": [link for link in all_links if link not in own],
         "link_up": any(map(_has_carrier, own)) if own else None,
         "alive": _header(address).strip(b"\xff") != b"",
     }
@@ -85,6 +89,10 @@ def _links() -> dict[str, list[str]]:
         for address in sysfs.functions(f"{sysfs.SYS}/class/net/{link}")[-1:]:
             found.setdefault(address, []).append(link)
     return found
+
+
+def _port_name(link: str) -> str:
+    return sysfs.value(f"{sysfs.SYS}/class/net/{link}/phys_port_name")
 
 
 def _has_carrier(link: str) -> bool:

@@ -85,9 +85,16 @@ class Topology:
         )
 
     def uplink_of(self, address: PciAddress) -> str | None:
-        """Return the network interface of a VF's PF, if it has one."""
+        """Return the network interface of a VF's PF, if it has one: one that the allow-list names."""
         physical = self._at(address).physical
-        return next(iter(self._at(physical).links), None) if physical else None
+        links = self._at(physical).links if physical else ()
+        named = (entry.uplink for entry in self.entries if entry.uplink in links)
+        return next(named, None) or next(iter(links), None)
+
+    def in_switchdev(self, address: PciAddress) -> bool:
+        """Return whether a VF's NIC is in switchdev mode: the host has representors of its VFs."""
+        physical = self._at(address).physical
+        return bool(physical and self._at(physical).representors)
 
     def vf_of(self, address: PciAddress) -> tuple[str, int] | None:
         """Return the uplink of a VF and its number there; None if it is not a VF of a NIC."""

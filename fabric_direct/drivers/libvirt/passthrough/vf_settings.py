@@ -18,7 +18,7 @@ from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
 from fabric_direct.drivers.netlink.uplink import untold
-from fabric_direct.errors import InvalidSliver, NotVerified
+from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.model import PciAddress, PciComponent, SharedNic
 from fabric_direct.site.config import AllowedDevice
 
@@ -55,14 +55,17 @@ class VirtualFunctions(PlainFunctions):
         return host.lock(name, f"MAC {mac} on {host.name}", timeout=limit)
 
     def check(self, topology: Topology, component: PciComponent, sliver_id: str) -> None:
-        """Raise InvalidSliver if it is not a VF, or if another VF of its PF has its MAC.
+        """Raise an error if it is not a VF, or cannot be as wanted on its PF.
 
-        :raises InvalidSliver: with the field: ``bdf[0]`` or ``interface.mac``.
+        :raises InvalidSliver: if it is not a VF, or another VF of its PF has its MAC; with the field.
+        :raises Unsupported: if its NIC is in switchdev mode, and something is wanted that only the
+            legacy mode has.
+        :raises DriverError: if the host does not tell what the PF enforces on it.
         """
         nic = _shared(component)
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         mac = _mac(sliver_id, nic)
-        self._settings(uplink, vf)
+        self._refuse_switchdev(topology, nic, self._settings(uplink, vf))
         for number, settings in self.host.uplinks.vfs(uplink).items():
             if number != vf and settings.mac == mac:
                 raise InvalidSliver(
@@ -71,6 +74,26 @@ class VirtualFunctions(PlainFunctions):
                     where=self.host.name,
                     remedy="name another MAC, or none",
                 )
+
+    def _refuse_switchdev(self, topology: Topology, nic: SharedNic, there: VfSettings) -> None:
+        # As mlx5 refuses with EOPNOTSUPP outside of the legacy mode: esw/legacy.c.
+        (address,), vlan = nic.bdf, nic.interface.vlan
+        entry = topology.allowed().get(address)
+        unlike = _unlike(there, _wanted_settings(nic, entry, None))
+        wanted = (
+            *((f"vlan {vlan}",) if vlan else ()),
+            *(("vepa",) if entry and entry.vepa else ()),
+            *(name for name in ("trust", "spoof_check") if name in unlike),
+        )
+        if wanted and topology.in_switchdev(address):
+            uplink, physical = topology.uplink_of(address), topology.functions[address].physical
+            raise Unsupported(
+                f"{nic.id} cannot have {', '.join(wanted)}",
+                field="interface.vlan" if vlan else "bdf[0]",
+                where=self.host.name,
+                why=f"{uplink} is in switchdev mode, where the host's switch decides on this",
+                remedy=f"leave it out, or: devlink dev eswitch set pci/{physical} mode legacy",
+            )
 
     def baseline(self, topology: Topology, address: PciAddress) -> VfSettings:
         """Return what the PF enforces on the VF now."""
