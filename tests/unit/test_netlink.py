@@ -224,7 +224,7 @@ def test_a_vf_has_its_own_number_where_the_kernel_leaves_another_out(kernel, upl
 def test_a_vf_that_the_kernel_leaves_out_is_not_set(kernel, uplink):
     kernel.links[NIC] = pf(vf_info(0, MAC0), vf_info(2, MAC1, vlan=304), count=3)
 
-    with pytest.raises(DriverError, match="ens6f1 tells nothing of VF 1.*of VF 0, 2"):
+    with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 1.*of VF 0, 2"):
         uplink.set_vf("ens6f1", 1, VfSettings(vlan=304))
 
     assert kernel.changes == []
@@ -289,7 +289,7 @@ def test_a_refusal_says_that_the_port_is_infiniband(kernel, uplink, mocker, code
     mocker.patch.object(LocalHost, "call", return_value="/sys/bus/pci/drivers/mlx5_core")
     kernel.links[NIC], kernel.error = pf(vf_info(0, MAC0), kind=INFINIBAND), code
 
-    with pytest.raises(DriverError, match="ens6f1.*InfiniBand"):
+    with pytest.raises(DriverError, match=r"ens6f1.*InfiniBand"):
         uplink.set_vf("ens6f1", 0, VfSettings(vlan=304))
 
 
