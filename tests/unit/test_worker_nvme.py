@@ -32,7 +32,8 @@ class Scripted(NvmeDevice):
         struct.pack_into("<I", self.identity, 328, sanicap)
         self.identity[524] = fna
         self.asked: list[tuple[int, int, int]] = []
-        self.refuses: set[int] = set()
+        self.refuses: set[int | tuple[int, int]] = set()
+        """Commands, all of an opcode or those with an argument (CDW10)."""
         self.sanitize_states = [1]
         self.pages: dict[int, bytes] = {}
 
@@ -43,7 +44,7 @@ class Scripted(NvmeDevice):
             state = self.sanitize_states
             return struct.pack("<HH", 0, state.pop(0) if len(state) > 1 else state[0])
         self.asked.append((opcode, namespace, cdw10))
-        if opcode in self.refuses:
+        if self.refuses & {opcode, (opcode, cdw10)}:
             raise NvmeError(errno.EIO, f"command {opcode:#04x} ended with status 0x0001")
         return b""
 
@@ -95,6 +96,16 @@ def test_a_format_is_next_and_erases_each_namespace(
 
     assert nvme._erase(device, [a_disk(file), a_disk(file, 2)], LATER, alone=True) == method
     assert device.asked == [(FORMAT, 1, ses << 9), (FORMAT, 2, ses << 9)]
+
+
+def test_user_data_erase_is_next_where_the_controller_refuses_the_crypto_erase(file: int) -> None:
+    device = Scripted(oacs=CAN_FORMAT, fna=CAN_CRYPTO_FORMAT)
+    device.refuses = {(FORMAT, 2 << 9)}
+
+    method = nvme._erase(device, [a_disk(file), a_disk(file, 2)], LATER, alone=True)
+
+    assert method == "format, user data erase"
+    assert device.asked == [(FORMAT, 1, 2 << 9), (FORMAT, 1, 1 << 9), (FORMAT, 2, 1 << 9)]
 
 
 def test_a_format_that_erases_all_is_made_once(file: int) -> None:

@@ -276,8 +276,9 @@ def _ways(device: NvmeDevice, disks: list[_Disk], *, alone: bool) -> Iterator[Wa
     if alone and can.sanitize_block:
         yield "sanitize, block erase", lambda: device.sanitize(crypto=False)
     if can.can_format and (alone or not can.secure_erase_of_all):
-        kind = "crypto erase" if can.format_crypto else "user data erase"
-        yield f"format, {kind}", lambda: _format(device, disks, crypto=can.format_crypto)
+        if can.format_crypto:
+            yield "format, crypto erase", lambda: _format(device, disks, crypto=True)
+        yield "format, user data erase", lambda: _format(device, disks, crypto=False)
 
 
 def _format(device: NvmeDevice, disks: list[_Disk], *, crypto: bool) -> None:
