@@ -22,14 +22,14 @@ class PciAddress:
     function: int
 
     _FORM: ClassVar[re.Pattern[str]] = re.compile(
-        r"(?:([0-9a-fA-F]{1,4}):)?([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])"
+        r"(?:([0-9a-fA-F]{1,4}|[1-9a-fA-F][0-9a-fA-F]{4,7}):)?([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])"
     )
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse ``DDDD:BB:SS.F`` or ``BB:SS.F`` (hexadecimal; domain 0000 if absent).
 
-        A domain may have fewer than four digits.
+        A domain may have fewer than four digits, or up to eight: :attr:`behind_controller`.
 
         :raises ValueError: if the text is not a PCI address.
         """
@@ -38,6 +38,15 @@ class PciAddress:
             raise ValueError("must be a PCI address such as 0000:25:00.0")
         domain, bus, slot, function = match.groups(default="0000")
         return cls(int(domain, 16), int(bus, 16), int(slot, 16), int(function))
+
+    @property
+    def behind_controller(self) -> bool:
+        """Whether its domain is one beyond ffff, which a controller such as Intel VMD makes.
+
+        Such a function is not passed through by itself: its interrupts are those of the controller
+        (Linux, drivers/pci/controller/vmd.c).
+        """
+        return self.domain > 0xFFFF
 
     def __str__(self) -> str:
         return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}.{self.function}"

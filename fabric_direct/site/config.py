@@ -93,6 +93,9 @@ class AllowedDevice(Frozen):
     def _one_of_both(self) -> Self:
         if (self.bdf is None) == (self.uplink is None):
             raise ValueError("needs exactly one of 'bdf' and 'uplink'")
+        if self.bdf and self.bdf.behind_controller:
+            domain = f"{self.bdf.domain:x}"
+            raise ValueError(f"nothing of PCI domain {domain} is passed through: name its controller")
         return self
 
 

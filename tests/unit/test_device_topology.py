@@ -100,6 +100,30 @@ def device(view: Topology, address: PciAddress) -> HostDevice:
     return next(found for found in view.devices({}) if found.address == address)
 
 
+class TestAPciDomainBeyondFourDigits:
+    """Intel VMD: the drives are in a domain of their own, in the IOMMU group of its controller."""
+
+    DRIVE = PciAddress.parse("10000:01:00.0")
+
+    def view(self) -> Topology:
+        drive = PciFunction(self.DRIVE, "144d", "a80a", kind="010802", iommu_group=16)
+        return replace(TOPOLOGY, functions={**TOPOLOGY.functions, self.DRIVE: drive})
+
+    def test_is_shown_as_not_allowed_with_the_reason(self) -> None:
+        shown = device(self.view(), self.DRIVE)
+
+        assert shown.state is DeviceState.NOT_ALLOWED
+        assert "PCI domain 10000" in shown.why
+
+    def test_is_refused_in_the_allow_list(self) -> None:
+        with pytest.raises(ValueError, match="PCI domain 10000.*name its controller"):
+            AllowedDevice(type="NVME", bdf=self.DRIVE)
+
+    def test_leaves_with_its_controller_whose_group_it_is_in(self) -> None:
+        assert self.view().peers(PF) == ()
+        assert device(self.view(), PF).state is DeviceState.FREE
+
+
 class TestTheUplinkOfAVf:
     @pytest.mark.parametrize("named", ["eth2", "eth9"])
     def test_is_the_one_that_the_allow_list_names(self, named: str) -> None:

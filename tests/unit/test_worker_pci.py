@@ -165,10 +165,16 @@ def test_a_vf_has_no_ids_of_its_own_and_is_alive(tree: Tree) -> None:
     assert found("0000:01:10.0")["alive"] is True
 
 
-def test_an_address_beyond_four_digits_is_left_out(tree: Tree) -> None:
-    tree.function("10000:01:00.0")
+def test_a_function_of_a_domain_beyond_four_digits_is_told(tree: Tree) -> None:
+    """Intel VMD has its drives in such a domain, below its own function."""
+    tree.function("0000:80:05.5")
+    tree.function("10000:01:00.0", kind=NVME, below="0000:80:05.5")
+    tree.disk("nvme0n1", "10000:01:00.0", "259:0")
+    tree.mounts("259:0 / /srv rw - ext4 /dev/nvme0n1 rw")
 
-    assert pci.survey() == []
+    assert found("10000:01:00.0")["bridge"] == "0000:80:05.5"
+    sentence = ["nvme0n1 is mounted on /srv"]
+    assert [found(each)["uses"] for each in ("0000:80:05.5", "10000:01:00.0")] == [sentence] * 2
 
 
 def test_what_is_not_there_cannot_be_reset(tree: Tree) -> None:

@@ -11,7 +11,7 @@ import re
 SYS = "/sys"
 PROC = "/proc"
 
-ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 
 def content(path: str, size: int = 65536) -> bytes:

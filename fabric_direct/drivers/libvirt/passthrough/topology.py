@@ -46,7 +46,7 @@ class Topology:
         return next((f.virtual for f in having), ())
 
     def peers(self, address: PciAddress) -> tuple[PciAddress, ...]:
-        """Return the other functions of its IOMMU group, bridges left out."""
+        """Return the other functions of its IOMMU group, without bridges and what leaves with it."""
         group = self._at(address).iommu_group
         return tuple(
             other.address
@@ -55,6 +55,7 @@ class Topology:
             and other.iommu_group == group
             and other.address != address
             and not other.kind.startswith(_BRIDGE)
+            and not other.address.behind_controller
         )
 
     def bound_to(self, address: PciAddress) -> tuple[PciAddress, ...]:
@@ -283,7 +284,9 @@ class Topology:
         if record:
             return DeviceState.UNCLEAN, f"{_last(record)} had it last"
         if address not in allowed:
-            return DeviceState.NOT_ALLOWED, "; ".join(function.uses)
+            whole = f"PCI domain {address.domain:x} is passed through with its controller only"
+            reasons = (*((whole,) if address.behind_controller else ()), *function.uses)
+            return DeviceState.NOT_ALLOWED, "; ".join(reasons)
         if not function.alive:
             return DeviceState.UNCLEAN, "it does not answer"
         return self._shared_state(address, allowed, claims)
