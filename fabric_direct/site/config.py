@@ -95,7 +95,9 @@ class AllowedDevice(Frozen):
             raise ValueError("needs exactly one of 'bdf' and 'uplink'")
         if self.bdf and self.bdf.behind_controller:
             domain = f"{self.bdf.domain:x}"
-            raise ValueError(f"nothing of PCI domain {domain} is passed through: name its controller")
+            raise ValueError(
+                f"nothing of PCI domain {domain} is passed through: name its controller"
+            )
         return self
 
 

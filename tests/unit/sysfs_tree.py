@@ -103,6 +103,14 @@ class Tree:
             self.link(top / "slaves" / name, bottom)
             self.link(bottom / "holders" / upper, top)
 
+    def process(self, pid: int, name: str, *opened: str, command: tuple[str, ...] = ()) -> None:
+        """Make a process that has these files open."""
+        self.file(f"proc/{pid}/comm", f"{name}\n")
+        self.file(f"proc/{pid}/cmdline", "\0".join((*(command or (name,)), "")))
+        (self.proc / str(pid) / "fd").mkdir()
+        for number, path in enumerate(opened, 3):
+            (self.proc / str(pid) / "fd" / str(number)).symlink_to(path)
+
     def mounts(self, *lines: str) -> None:
         numbered = (f"{n} 1 {line}\n" for n, line in enumerate(lines, 20))
         self.file("proc/self/mountinfo", "".join(numbered))

@@ -5,10 +5,16 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.drivers.contract import DeviceRecord, Holder, HostDevice, PciFunction
+from fabric_direct.drivers.contract import (
+    DeviceRecord,
+    Holder,
+    HostDevice,
+    PciFunction,
+    VfioHolder,
+)
 from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
 from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_uuid
-from fabric_direct.drivers.libvirt.passthrough.topology import Topology
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology, with_strangers
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -116,12 +122,53 @@ class TestAPciDomainBeyondFourDigits:
         assert "PCI domain 10000" in shown.why
 
     def test_is_refused_in_the_allow_list(self) -> None:
-        with pytest.raises(ValueError, match="PCI domain 10000.*name its controller"):
+        with pytest.raises(ValueError, match=r"PCI domain 10000.*name its controller"):
             AllowedDevice(type="NVME", bdf=self.DRIVE)
 
     def test_leaves_with_its_controller_whose_group_it_is_in(self) -> None:
         assert self.view().peers(PF) == ()
         assert device(self.view(), PF).state is DeviceState.FREE
+
+
+class TestWhatAProgramHasByVfio:
+    HELD = VfioHolder("/dev/vfio/15 is held by testpmd (pid 7)")
+    MINE = VfioHolder("/dev/vfio/15 is held by domain foreign (pid 8)", FOREIGN)
+
+    def view(self, *holders: VfioHolder, claims: Topology = TOPOLOGY) -> Topology:
+        twins = {a: replace(TOPOLOGY.functions[a], held=holders) for a in (DRIVE, TWIN)}
+        functions = with_strangers({**TOPOLOGY.functions, **twins}, claims.claims)
+        return replace(claims, functions=functions)
+
+    def test_is_used_and_the_program_named(self) -> None:
+        view = self.view(self.HELD)
+
+        assert "testpmd (pid 7)" in refusal(view, ONE_DRIVE, DeviceInUse)
+        assert device(view, DRIVE).state is DeviceState.HOST_USED
+        assert device(view, TWIN).why == self.HELD.use
+
+    def test_of_a_domain_is_not_told_again_beside_its_claim(self) -> None:
+        view = self.view(self.MINE, claims=claimed(DRIVE))
+
+        assert device(view, DRIVE).function.uses == ()
+        assert device(view, TWIN).function.uses == ()
+        assert device(view, DRIVE).state is DeviceState.USED
+
+    def test_beside_the_domain_that_has_it_is_told(self) -> None:
+        view = self.view(self.MINE, self.HELD, claims=claimed(DRIVE))
+
+        assert device(view, DRIVE).function.uses == (self.HELD.use,)
+
+    def test_of_a_domain_that_libvirt_does_not_know_is_told(self) -> None:
+        view = self.view(self.MINE, claims=claimed(GPU))
+
+        assert device(view, DRIVE).state is DeviceState.HOST_USED
+
+    def test_of_a_function_without_a_group_is_explained_by_a_claim_on_itself_only(self) -> None:
+        alone = replace(TOPOLOGY.functions[LONE], held=(self.MINE,))
+        seen = {**TOPOLOGY.functions, LONE: alone}
+
+        assert with_strangers(seen, claimed(LONE).claims)[LONE].uses == ()
+        assert with_strangers(seen, claimed(DRIVE).claims)[LONE].uses == (self.MINE.use,)
 
 
 class TestTheUplinkOfAVf:

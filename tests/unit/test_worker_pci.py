@@ -56,6 +56,7 @@ def test_a_function_is_told_with_what_the_kernel_knows_of_it(tree: Tree) -> None
             "representors": [],
             "link_up": None,
             "uses": [],
+            "held": [],
             "alive": True,
         }
     ]

@@ -64,7 +64,7 @@ from fabric_direct.drivers.contract.networks import (
     PortHolder,
     UnusedNetworks,
 )
-from fabric_direct.drivers.contract.pci_functions import Holder, HostDevice, PciFunction
+from fabric_direct.drivers.contract.pci_functions import Holder, HostDevice, PciFunction, VfioHolder
 from fabric_direct.drivers.contract.servers import (
     Image,
     ImageNeeds,
@@ -138,6 +138,7 @@ __all__ = [
     "UnusedNetworks",
     "UplinkDriver",
     "VfSettings",
+    "VfioHolder",
     "Volume",
     "VolumeDriver",
     "VolumeFinder",

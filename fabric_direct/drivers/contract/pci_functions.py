@@ -6,6 +6,16 @@ from fabric_direct.model import DeviceState, PciAddress
 
 
 @dataclass(frozen=True, slots=True)
+class VfioHolder:
+    """A program on the host that has a PCI function by vfio."""
+
+    use: str
+    """A sentence: ``/dev/vfio/12 is held by dpdk-testpmd (pid 4711)``."""
+    domain: str = ""
+    """UUID of the virtual machine that it runs, if it is one of libvirt's."""
+
+
+@dataclass(frozen=True, slots=True)
 class PciFunction:
     """A PCI function as the host's kernel shows it."""
 
@@ -36,6 +46,8 @@ class PciFunction:
     """Whether one of these has a carrier."""
     uses: tuple[str, ...] = ()
     """What the host itself uses it for, a sentence each: ``nvme0n1 is mounted on /srv``."""
+    held: tuple[VfioHolder, ...] = ()
+    """The programs that have it, those of virtual machines included."""
     alive: bool = True
     """Whether its configuration space answers (a vendor of ``ffff`` is none)."""
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.drivers.hosts.agent import sysfs
+from fabric_direct.drivers.hosts.agent import programs, sysfs
 from fabric_direct.drivers.hosts.agent.usage import uses
 
 __all__ = ["bind", "remove", "rescan", "reset", "survey"]
@@ -36,10 +36,11 @@ Function = dict[str, Any]
 
 def survey() -> list[Function]:
     """Return every PCI function, by address, with the fields of ``contract.PciFunction``."""
-    used, links = uses(), _links()
+    used, given, links = uses(), programs.given(), _links()
     found = {address: _function(address, links) for address in _addresses()}
     for address, function in found.items():
-        function["uses"] = used.get(address, [])
+        function["uses"] = [*used.get(address, []), *given.uses.get(address, [])]
+        function["held"] = given.held.get(address, [])
         function["label"] = label(function["vendor"], function["product"])
         for number, virtual in enumerate(function["virtual"]):
             if virtual in found:

@@ -311,6 +311,28 @@ class Topology:
         return (DeviceState.HOST_USED, "; ".join(used.uses)) if used else (DeviceState.FREE, "")
 
 
+def with_strangers(
+    functions: Mapping[PciAddress, PciFunction], claims: Iterable[FunctionClaim]
+) -> dict[PciAddress, PciFunction]:
+    """Return the functions; what a program has that is no domain with a claim on it is a use.
+
+    vfio gives a program all functions of an IOMMU group: a claim on one of them explains the others.
+    """
+    groups = {(c.uuid, functions[c.address].iommu_group) for c in claims if c.address in functions}
+    own = {(claim.uuid, claim.address) for claim in claims}
+
+    def uses(function: PciFunction) -> tuple[str, ...]:
+        group = function.iommu_group
+        return tuple(
+            holder.use
+            for holder in function.held
+            if (holder.domain, function.address) not in own
+            and (group is None or (holder.domain, group) not in groups)
+        )
+
+    return {a: replace(f, uses=(*f.uses, *uses(f))) for a, f in functions.items()}
+
+
 def claimed(domain: str, device: object, field: str, host: str, why: str = "") -> DeviceClaimed:
     """Return the error that another domain of the host has a device."""
     return DeviceClaimed(
