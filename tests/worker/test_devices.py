@@ -11,6 +11,7 @@ import pytest
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import DeviceDomain, HostDevice
+from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.errors import (
@@ -98,6 +99,39 @@ def have_again(worker: Worker, addresses: list[str]) -> bool:
         if found[number - 1] != address:
             worker.run("ip", "link", "set", "enp1s0", "vf", str(number), "mac", address)
     return found == addresses
+
+
+HOLD = """
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_function_that_a_program_has_by_vfio_is_used_and_refused(
+    site: Site, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker, unchanged: None
+) -> None:
+    host = host_driver(site, "worker1")
+    host.call("pci.bind", timeout=60, address=NVME, driver="vfio-pci")
+    group = device(hostdev, NVME).function.iommu_group
+    channel = worker._client().get_transport().open_session()
+    channel.exec_command(f"python3 -c '{HOLD}' /dev/vfio/{group}")
+    assert channel.recv(4) == b"held"
+    try:
+        shown = device(hostdev, NVME)
+        with pytest.raises(DeviceInUse, match=rf"/dev/vfio/{group} is held by python3 \(pid \d+\)"):
+            hostdev.check(drive(), tenant)
+        with pytest.raises(DeviceInUse):
+            hostdev.attach(tenant, drive())
+    finally:
+        channel.shutdown_write()
+        channel.recv_exit_status()
+        channel.close()
+        host.call("pci.bind", timeout=60, address=NVME)
+
+    assert (shown.state, hostdev.records("fdtest")) == (DeviceState.HOST_USED, ())
+    hostdev.check(drive(), tenant)
 
 
 class TestASharedNic:
@@ -281,6 +315,9 @@ class TestADeviceOfTwoFunctions:
         hostdev.attach(tenant, gpu())
         assert [worker.driver(f) for f in (GPU, AUDIO)] == ["vfio-pci"] * 2
         assert device(hostdev, GPU).peers == (PciAddress.parse(AUDIO),)
+        (held,) = {h for f in (GPU, AUDIO) for h in device(hostdev, f).function.held}
+        assert held.domain == tenant.domain
+        assert device(hostdev, GPU).function.uses == device(hostdev, AUDIO).function.uses == ()
 
         hostdev.detach(tenant, "gpu1", timeout=DETACH)
         assert device(hostdev, GPU).state is DeviceState.UNCLEAN

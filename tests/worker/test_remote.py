@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -111,7 +112,9 @@ class TestVf:
         self, uplink: NetlinkUplink, settings: VfSettings
     ) -> None:
         before = uplink.vfs(UPLINK)
-        with pytest.raises(DriverError, match=rf"change VF 0 \({UPLINK} on worker1\): EINVAL"):
+        ((name, value),) = ((n, v) for n, v in asdict(settings).items() if v is not None)
+        said = f"set {name.replace('_', ' ')} {value} of VF 0"
+        with pytest.raises(DriverError, match=rf"{said} \({UPLINK} on worker1\): EINVAL"):
             uplink.set_vf(UPLINK, 0, settings)
         assert uplink.vfs(UPLINK) == before
 
