@@ -37,6 +37,7 @@ from fabric_direct.operations.late_calls import LateCalls, named, until
 from fabric_direct.operations.operations import Operations, Progress
 from fabric_direct.operations.outcomes import failed, report, status_of
 from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan
+from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.placer import Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
@@ -375,14 +376,15 @@ class HandlerProcessor:
             refused them.
         :raises InvalidSliver: if no host has the image of one, or one excludes the host that it names.
         """
-        return self._operations.placer().place(slivers, partial=partial)
+        whole = [with_whole_cards(self.site, sliver) for sliver in slivers]
+        return self._operations.placer().place(whole, partial=partial)
 
     def explain(self, sliver: NodeSliver) -> Explanation:
         """Return for each host the filter that refuses the sliver, or the cost of placing it there.
 
         :raises InvalidSliver: as :meth:`place` does.
         """
-        return self._operations.placer().explain(sliver)
+        return self._operations.placer().explain(with_whole_cards(self.site, sliver))
 
     def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> "list[Future[Outcome]]":
         """Create the slivers that a plan assigns, each on its host.

@@ -57,6 +57,7 @@ from fabric_direct.model import (
 )
 from fabric_direct.model import Component as Wanted
 from fabric_direct.model.networks import ServerPort, VNicPortsSliver
+from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.site.config import Site
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def vm(site: Site, unit: Unit, node: FimNode, there: Iterable[PciComponent] = ()
     :raises InvalidSite: if the site does not name the management network.
     """
     capacities, flavor = size(site, node)
-    return made(
+    named = made(
         NodeSliver,
         _NODE_FIELDS,
         id=str(unit.get_reservation_id()),
@@ -110,6 +111,7 @@ def vm(site: Site, unit: Unit, node: FimNode, there: Iterable[PciComponent] = ()
         boot_script=_script(node),
         components=(_management(site, node), *_components(unit, node, there)),
     )
+    return with_whole_cards(site, named)
 
 
 def changed(was: NodeSliver, unit: Unit, node: FimNode) -> NodeSliver:

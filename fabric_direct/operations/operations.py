@@ -64,6 +64,7 @@ from fabric_direct.operations.outcomes import HostRefusals, failed, joined, reco
 from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
 from fabric_direct.operations.stitches import SiteStitches
+from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.site.config import Site
@@ -149,7 +150,7 @@ class Operations:
         :raises Conflict: if the id is a network service's, and the type is not.
         """
         self._refuse_other_type(sliver)
-        sliver = self._stitches.stitched(sliver, deadline)
+        sliver = self._requested(sliver, deadline)
         if isinstance(sliver, NodeSliver) and (sliver.open or planned):
             return self._ending(
                 sliver, deadline, lambda: self._create_placed(sliver, deadline, planned, expected)
@@ -268,6 +269,11 @@ class Operations:
 
         return SliverLocator(self._site, self._journal, self._claims, drivers_of)
 
+    def _requested(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
+        """Return the sliver with what it takes from the ends that it names, and with whole cards."""
+        found = self._stitches.stitched(sliver, deadline)
+        return with_whole_cards(self._site, found) if isinstance(found, NodeSliver) else found
+
     def modify(
         self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver | None = None
     ) -> Outcome:
@@ -278,7 +284,7 @@ class Operations:
         :param expected: what a saved plan says of it: nothing else is done.
         :raises Refused: if that is not what would be done now.
         """
-        sliver = self._stitches.stitched(sliver, deadline)
+        sliver = self._requested(sliver, deadline)
         outcome = self._modify_into(sliver, deadline, self._stitches.around, expected)
         if not outcome.ok:
             return outcome
@@ -515,6 +521,9 @@ class Operations:
     def _adoption(
         self, wanted: Adoption | ServiceAdoption, deadline: Deadline, reads: ReadCache
     ) -> "_Job":
+        if isinstance(wanted, Adoption):
+            whole = with_whole_cards(self._site, wanted.sliver)
+            wanted = wanted.model_copy(update={"sliver": whole})
         sliver = wanted.sliver
         host = self._host_to_adopt(wanted, deadline) if isinstance(wanted, Adoption) else ""
         handler = self._handler_on(host, sliver, deadline, reads)
@@ -621,7 +630,7 @@ class Operations:
         """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
         reads = ReadCache()
         unlike = _told(self._stitches.differences, sliver, deadline)
-        known = sliver if unlike else self._stitches.stitched(sliver, deadline)
+        known = sliver if unlike else self._requested(sliver, deadline)
         try:
             observed = self._observe(known, deadline, reads)
         except Conflict:
@@ -680,7 +689,7 @@ class Operations:
         make: type[Handler] = registry.handler_for(sliver.type)
         reads = ReadCache(read_only=True)
         if operation is not Operation.DELETE:
-            sliver = self._stitches.stitched(sliver, deadline)
+            sliver = self._requested(sliver, deadline)
         placement = self._foreseen(sliver, operation, deadline)
         wanted = placement.sliver if placement else sliver
         host = self._host_of(wanted, deadline, reads)

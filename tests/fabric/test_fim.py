@@ -303,6 +303,15 @@ def test_a_device_by_a_single_address(site: Site, kind: str, model: Any) -> None
     assert only(site, component(kind, "d1", GPU)) == model(id="d1", bdf=[GPU])
 
 
+def test_an_fpga_by_one_address_of_its_card_is_the_card(configured: Configured) -> None:
+    card = [GPU, "0000:25:00.1"]
+    allowed = [{"type": "FPGA", "bdf": address} for address in card]
+    site = configured(hosts={"localhost": {"devices": allowed}})
+
+    for label in (card[0], [card[1]], card):
+        assert only(site, component("FPGA", "d1", label)) == Fpga(id="d1", bdf=card)
+
+
 def test_a_device_by_a_list_of_addresses(site: Site) -> None:
     bdf = [GPU, "0000:25:00.1"]
     assert only(site, component("GPU", "gpu1", bdf, "Tesla T4")) == Gpu(
