@@ -37,11 +37,16 @@ def data_of(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a copy without the classes of a web framework: dictionaries, lists, texts, numbers."""
+    """Return a copy without the classes of a web framework: dictionaries, lists, texts, numbers.
+
+    A model of Swagger's, as fabric_cf up to 1.9 has them in its lists, is the dictionary of its fields.
+    """
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items() if v is not None}
     if isinstance(value, str):
         return str(value)
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
     return [plain(item) for item in value] if isinstance(value, Iterable) else value
 
 

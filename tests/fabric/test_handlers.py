@@ -501,6 +501,39 @@ def test_actions_that_change(
     assert act(handler, unit, operation, **data) == changed(operation)
 
 
+@pytest.mark.parametrize(
+    ("operation", "data"),
+    [
+        ("cpupin", {"vcpu_cpu_map": [{"vcpu": "0", "cpu": "3"}]}),
+        ("numatune", {"node_set": ["0"]}),
+        ("addkey", {"keys": [{"key": slivers.KEY, "comment": "new"}]}),
+        ("addkey", {"keys": [{"key": slivers.KEY}]}),
+        ("removekey", {"keys": [{"key": slivers.KEY, "comment": "new"}]}),
+        ("rescan", {"bdf": [NVME]}),
+    ],
+)
+def test_an_action_is_carried_out_as_the_orchestrators_api_models_it(
+    handler: VMHandler, fakes: Substrate, operation: str, data: dict[str, Any]
+) -> None:
+    unit = slivers.unit(vm(component("NVME", "d1", NVME)))
+    handler.create(unit)
+    assert act(handler, unit, operation, **sent(operation, data)) == changed(operation)
+
+
+def sent(operation: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return an action's lists as the orchestrator's API reads them and a message carries them."""
+    models = pytest.importorskip("fabric_cf.orchestrator.swagger_server.models.poa_post")
+    messages = pytest.importorskip("fabric_mb.message_bus.messages.poa_avro")
+    translate = pytest.importorskip("fabric_cf.actor.core.proxies.kafka.translate").Translate
+    body = models.PoaPost.from_dict({"operation": operation, "data": data})
+    lists = {name: getattr(body.data, name) for name in data}
+    named = {"operation": operation, "rid": RESERVATION, "callback_topic": "orchestrator"}
+    message = messages.PoaAvro(**named, **lists).to_dict()
+    received = messages.PoaAvro(**named, **{name: message[name] for name in data})
+    asked = translate.translate_poa_avro_to_poa(poa_avro=received).to_dict()
+    return {name: asked[name] for name in data}
+
+
 def test_a_pinned_cpu_is_pinned(handler: VMHandler, fakes: Substrate, unit: Any) -> None:
     handler.create(unit)
     act(handler, unit, "cpupin", vcpu_cpu_map=[{"vcpu": "1", "cpu": "3"}])

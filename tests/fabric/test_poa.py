@@ -121,6 +121,32 @@ def test_a_web_frameworks_classes_are_copied() -> None:
     assert type(data["vcpu_cpu_map"][0]) is dict
 
 
+class Model:
+    """What Swagger's generator makes of a mapping: attributes, and ``to_dict()``."""
+
+    def __init__(self, **values: Any) -> None:
+        self.swagger_types = {name: type(value) for name, value in values.items()}
+        self.attribute_map = {name: name for name in values}
+        vars(self).update(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.swagger_types}
+
+
+@pytest.mark.parametrize(
+    ("operation", "given", "plain"),
+    [
+        ("cpupin", {"vcpu_cpu_map": [Model(vcpu="0", cpu="3")]}, [{"vcpu": "0", "cpu": "3"}]),
+        ("addkey", {"keys": [Model(key="k", comment="c")]}, [{"key": "k", "comment": "c"}]),
+        ("addkey", {"keys": [Model(key="k", comment=None)]}, [{"key": "k"}]),
+        ("removekey", {"keys": (Model(key="k", comment="c"),)}, [{"key": "k", "comment": "c"}]),
+    ],
+)
+def test_models_are_told_as_mappings(operation: str, given: dict[str, Any], plain: Any) -> None:
+    asked = given | {"operation": operation}
+    assert list(poa.data_of(asked)[1].values()) == [plain]
+
+
 def test_a_key_without_comment_has_none() -> None:
     asked = {"operation": "addkey", "keys": [{"key": "k", "comment": None}]}
     assert poa.data_of(asked)[1] == {"keys": [{"key": "k"}]}
