@@ -193,11 +193,9 @@ def _host(site: Site, node: FimNode) -> str:
 
 
 def _script(node: FimNode) -> str | None:
-    """Return the boot script; one without an interpreter in its first line gets ``/bin/sh``."""
+    """Return the boot script; None for one that has nothing but blanks."""
     script = text(node.get_boot_script() or " ", "boot_script")
-    if not script.strip():
-        return None
-    return script if script.startswith("#!") else f"#!/bin/sh\n{script}"
+    return script if script.strip() else None
 
 
 def ssh_keys(unit: Unit) -> tuple[str, ...]:

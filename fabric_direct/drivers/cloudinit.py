@@ -29,6 +29,18 @@ service rtsold restart
 service sshd onestatus || service sshd start
 """
 
+# Before a script that names no interpreter. bash starts the same file with an argument, by which it
+# passes this by: the script sees neither that argument nor a variable of ours. On a BSD, bash is a
+# package, and the first boot does not look where packages are.
+_BY_BASH_OR_SH = """#!/bin/sh
+case $1 in
+by-bash) ;;
+*) set -- "$(PATH=$PATH:/usr/local/bin; command -v bash)"
+   [ ! -x "$1" ] || exec "$1" "$0" by-bash ;;
+esac
+set --
+"""
+
 # All parts are base64, so that no line of theirs can be taken for the boundary.
 _BOUNDARY = "==fabric-direct=="
 
@@ -37,15 +49,16 @@ def user_data(sliver: NodeSliver, extra_keys: Iterable[str] = ()) -> str:
     """Return the sliver's user data, a MIME ``multipart/mixed`` document.
 
     Its parts are a ``text/cloud-config`` (host name, public keys, what FreeBSD needs beside) and, if the
-    sliver has a boot script, a ``text/x-shellscript`` with the script byte for byte in UTF-8. The same
-    input gives the same text.
+    sliver has a boot script, a ``text/x-shellscript`` with the script byte for byte in UTF-8. A script
+    whose first line names no interpreter (``#!``) is preceded by lines that have the guest's bash run
+    it, or ``/bin/sh`` where there is none. The same input gives the same text.
 
     :param extra_keys: public keys beside the sliver's own that may log in, in OpenSSH's one-line form.
     """
     document = MIMEMultipart("mixed", boundary=_BOUNDARY)
     document.attach(_part("cloud-config", _cloud_config(sliver, extra_keys)))
     if sliver.boot_script is not None:
-        document.attach(_part("x-shellscript", sliver.boot_script))
+        document.attach(_part("x-shellscript", _runnable(sliver.boot_script)))
     return document.as_string()
 
 
@@ -66,6 +79,10 @@ def nocloud_seed(sliver: NodeSliver, document: str, ports: Sequence[Port]) -> by
             "network-config": json.dumps(_network_config(ports)),
         }
     )
+
+
+def _runnable(script: str) -> str:
+    return script if script.startswith("#!") else _BY_BASH_OR_SH + script
 
 
 def _part(subtype: str, text: str) -> MIMEBase:

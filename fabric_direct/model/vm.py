@@ -258,7 +258,8 @@ class NodeSliver(SliverRef):
     watch: bool | None = None
     """Whether a watcher repairs it when others change it; if absent, as site.yaml says."""
     boot_script: Annotated[str, Field(max_length=65_536)] | None = None
-    """Run once at first boot, by the interpreter that its first line names."""
+    """Run once at first boot, by the interpreter that its first line names (``#!``), else by the guest's
+    bash, or ``/bin/sh`` where it has none."""
     components: Annotated[tuple[Component, ...], Field(max_length=128)] = ()
 
     @property

@@ -139,8 +139,8 @@ def test_a_boot_script_keeps_its_first_line(site: Site) -> None:
     assert read(site, vm(boot_script=script)).boot_script == script
 
 
-def test_a_boot_script_without_interpreter_is_run_by_sh(site: Site) -> None:
-    assert read(site, vm(boot_script="touch /x")).boot_script == "#!/bin/sh\ntouch /x"
+def test_a_boot_script_without_interpreter_stays_as_it_is(site: Site) -> None:
+    assert read(site, vm(boot_script="touch /x")).boot_script == "touch /x"
 
 
 def test_an_empty_boot_script_is_none(site: Site) -> None:

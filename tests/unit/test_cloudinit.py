@@ -2,7 +2,9 @@
 
 import io
 import json
+import shutil
 import subprocess
+from collections.abc import Sequence
 from email import message_from_string
 from email.message import Message
 from ipaddress import IPv4Interface, IPv6Interface
@@ -87,20 +89,98 @@ def test_a_key_that_is_given_twice_is_let_in_once() -> None:
     [
         "#!/bin/bash\necho 'grüße' > /root/x\n",
         "#!/usr/bin/env python3\r\nprint('<>&\"')\r\n",
-        "no interpreter, no line end",
-        "--==fabric-direct==\nFrom here on.\n.\n",
-        "",
+        "#! /bin/sh\n--==fabric-direct==\nFrom here on.\n.\n",
     ],
 )
-def test_a_boot_script_arrives_byte_for_byte(script: str) -> None:
+def test_a_boot_script_that_names_its_interpreter_arrives_byte_for_byte(script: str) -> None:
     document = user_data(sliver(boot_script=script))
 
     assert payload(document, "text/x-shellscript") == script.encode()
 
 
 @given(st.text(max_size=200))
-def test_any_text_arrives_byte_for_byte(script: str) -> None:
-    assert payload(user_data(sliver(boot_script=script)), "text/x-shellscript") == script.encode()
+def test_any_text_arrives_byte_for_byte_after_what_chooses_its_shell(script: str) -> None:
+    arrived = payload(user_data(sliver(boot_script=script)), "text/x-shellscript")
+
+    assert arrived.endswith(script.encode())
+    assert arrived.startswith(b"#!")
+
+
+# What /bin/sh is: Debian's, Rocky's (which is in POSIX mode by its name), that of a tiny guest.
+SHELLS = {"dash": ("dash",), "bash as sh": ("bash", "--posix"), "busybox": ("busybox", "sh")}
+TELL = 'echo "$# $? $-"; set +o; env | sort; echo "$BASHOPTS"\n'
+
+
+def run_script(
+    script: str, by: Sequence[str], tmp_path: Path, *programs: str
+) -> subprocess.CompletedProcess[str]:
+    """Run what arrives of a boot script by this ``/bin/sh``; the guest has these programs alone."""
+    text = payload(user_data(sliver(boot_script=script)), "text/x-shellscript")
+    return run_text(text, by, tmp_path, *programs)
+
+
+def run_text(
+    text: bytes, by: Sequence[str], tmp_path: Path, *programs: str
+) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "part-001").write_bytes(text)
+    commands = tmp_path / "bin"
+    commands.mkdir(exist_ok=True)
+    for program in programs:
+        (commands / program).symlink_to(found(program))
+    argv = (found(by[0]), *by[1:], str(tmp_path / "part-001"))
+    environment = {"PATH": str(commands), "HOME": "/root"}
+    return subprocess.run(
+        argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def found(program: str) -> str:
+    return shutil.which(program) or pytest.skip(f"there is no {program}")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_boot_script_that_names_no_interpreter_is_run_by_the_guests_bash(
+    shell: str, tmp_path: Path
+) -> None:
+    (tmp_path / "names").write_text("greeting=hello\n")
+    script = (
+        "source ./names\nfor i in {1..3}; do echo $greeting $i; done\n[[ $i == 3 ]] && echo end"
+    )
+
+    ran = run_script(script, SHELLS[shell], tmp_path, "bash")
+
+    assert (ran.stdout, ran.stderr) == ("hello 1\nhello 2\nhello 3\nend\n", "")
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox"])
+def test_it_is_run_by_sh_in_a_guest_without_bash(shell: str, tmp_path: Path) -> None:
+    ran = run_script('\n[ -z "$BASH_VERSION" ] && echo "$0"', SHELLS[shell], tmp_path)
+
+    assert (ran.stdout, ran.stderr) == (f"{tmp_path}/part-001\n", "")
+
+
+@pytest.mark.parametrize(("shell", "programs"), [("dash", ["bash"]), ("busybox", [])])
+def test_nothing_is_set_that_the_boot_script_has_not_set(
+    shell: str, programs: list[str], tmp_path: Path
+) -> None:
+    """As if that shell had been told to run the script alone."""
+    by, tools = SHELLS[shell], ("env", "sort")
+    alone = run_text(TELL.encode(), programs or by, tmp_path, *tools, *programs)
+
+    ran = run_script(TELL, by, tmp_path)
+
+    assert ran.stdout.startswith("0 0 ")
+    assert (ran.stdout, ran.stderr) == (alone.stdout, alone.stderr)
+
+
+def test_a_command_that_fails_does_not_end_it_and_what_is_unset_is_empty(tmp_path: Path) -> None:
+    ran = run_script('false\necho "${nobody_set_this}on"', SHELLS["dash"], tmp_path, "bash")
+
+    assert (ran.returncode, ran.stdout) == (0, "on\n")
+
+
+def test_its_exit_status_is_that_of_the_part(tmp_path: Path) -> None:
+    assert run_script("exit 7", SHELLS["dash"], tmp_path, "bash").returncode == 7
 
 
 def test_without_a_boot_script_there_is_no_part_for_it() -> None:
