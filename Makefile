@@ -178,11 +178,13 @@ bench: lab ## the figures on this machine, as ratios to the bare calls (3 min)
 	$(SUDO) $(PYTHON) -m tests.bench
 	$(PYTHON) -m tests.bench.report
 
-lint: .venv/installed ## ruff, mypy --strict, import-linter (20 s)
+# What is sent to a worker runs on Python 3.6 and later.
+lint: .venv/installed ## ruff, mypy --strict, import-linter, vermin (20 s)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	.venv/bin/vermin --target=3.6- --eval-annotations --no-tips --violations fabric_direct/drivers/hosts/agent
 
 # Material says at each start until when it is kept: docs/decisions/0062.
 MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs

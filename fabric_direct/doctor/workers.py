@@ -1,9 +1,14 @@
 """Check workers that are reached by SSH: the login, Python, and the user."""
 
+from typing import TYPE_CHECKING
+
 from fabric_direct.doctor.daemon import is_local
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, failed, ok
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.site.config import Host, Site
+
+if TYPE_CHECKING:
+    from fabric_direct.drivers.hosts.relay import Relay
 
 _REACH = "check that ssh to it works by hand, without a password"
 
@@ -21,24 +26,24 @@ def check_login(site: Site, name: str) -> Diagnosis:
         remedy = f"name one in site.yaml: hosts.{name}.ssh: ssh://root@{name}"
         return fail(subject, found, remedy)
     try:
-        python, user = _looked(site, name)
+        relay = _looked(site, name)
     except (ImportError, FabricDirectError) as error:
         return failed(subject, error, _REACH, of=host.ssh)
-    if user != 0:
-        found = f"{host.ssh}: we are user {user} there; devices and networks need root"
+    if relay.user != 0:
+        found = f"{host.ssh}: we are user {relay.user} there; devices and networks need root"
         verdict = Verdict.FAIL if host.devices else Verdict.WARN
         remedy = f"name root in site.yaml: hosts.{name}.ssh: ssh://root@…"
         return Diagnosis(subject, verdict, found, remedy)
-    return ok(subject, f"{host.ssh}: root, Python {python}")
+    version = ".".join(map(str, relay.python))
+    return ok(subject, f"{host.ssh}: root, Python {version} ({relay.executable})")
 
 
-def _looked(site: Site, name: str) -> tuple[str, int]:
-    """Return the version of the worker's Python, and our user id there."""
+def _looked(site: Site, name: str) -> "Relay":
+    """Return what ran on the worker: it is closed."""
     from fabric_direct.drivers.hosts.ssh import SshHost  # noqa: PLC0415 - paramiko may be missing
 
     host = SshHost(site, name)
     try:
-        relay = host.relay(timeout=site.limits.call)
-        return ".".join(map(str, relay.python)), relay.user
+        return host.relay(timeout=site.limits.call)
     finally:
         host.close()

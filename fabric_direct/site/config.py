@@ -4,6 +4,7 @@ Errors name file, line and field. JSON Schema for editors: ``fabric-direct schem
 """
 
 import os
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -38,6 +39,7 @@ from fabric_direct.site.services import BurstUnit, ServiceSettings, SwitchPort, 
 
 DriverName = Name
 M = TypeVar("M", bound=BaseModel)
+_PROGRAM = re.compile(r"/[^\x00-\x1f\x7f]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 # Distributions whose cloud images have a default user of the same name.
 _DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora")
 
@@ -53,6 +55,17 @@ def _ssh_address(text: str) -> str:
 
 SshAddress = Annotated[
     str, AfterValidator(_ssh_address), Field(examples=["ssh://root@worker1", "ssh://root@[::1]:22"])
+]
+
+
+def _program(text: str) -> str:
+    if not _PROGRAM.fullmatch(text):
+        raise ValueError("must be an absolute path, or a name that is searched for in PATH")
+    return text
+
+
+Program = Annotated[
+    str, AfterValidator(_program), Field(examples=["python3.9", "/usr/libexec/platform-python"])
 ]
 
 
@@ -114,6 +127,9 @@ class Host(Frozen):
     host_key: SshPublicKey | None = None
     """The host's SSH key; no other is trusted then. If absent, ``<state_dir>/known_hosts`` and the
     known_hosts of user and system apply."""
+    python: Program | None = None
+    """The Python (3.6 or newer) that runs what is sent there, by name or absolute path; if absent, the
+    first of ``python3``, ``python3.14`` to ``python3.6`` and ``/usr/libexec/platform-python``."""
     virt_type: Literal["auto", "kvm", "qemu"] = "auto"
     """``auto`` uses KVM if the host offers it."""
     devices: tuple[AllowedDevice, ...] = ()
@@ -128,12 +144,14 @@ class P4Switch(Frozen):
 
     ssh: SshAddress
     """``ssh://[user@]host[:port]`` of its administrator, whom the installer's image lets in by key; no
-    password is used. The image needs Python 3.9 or newer."""
+    password is used. The image needs Python 3.6 or newer."""
     ssh_key: Path | None = None
     """Private key for the login; an agent's or the user's own (``~/.ssh``) if absent."""
     host_key: SshPublicKey | None = None
     """Its SSH key before it is used for the first time; ``<state_dir>/known_hosts`` and the known_hosts
     of user and system apply if absent. Each installation brings another one, which is remembered."""
+    python: Program | None = None
+    """The Python that runs what is sent there, as of a worker."""
     sudo: bool = False
     """Whether the administrator becomes root by sudo, without a password."""
     user: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]

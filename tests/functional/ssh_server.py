@@ -68,11 +68,20 @@ def ssh_server(directory: Path) -> Iterator[Server]:
 
 
 def start_dropbear(server: Server, host_key: Path) -> "subprocess.Popen[bytes]":
-    """Start the program of a server; return when it listens."""
-    script = 'mount --bind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"'
+    """Start the program of a server; return when it listens.
+
+    The Pythons of pyenv and uv stay where they are. The locale is C, as where nothing sets one.
+    """
+    script = """
+        for kept in .pyenv .local; do
+          if [ -d ~/$kept ]; then mkdir -p "$1/$kept" && mount -o bind,ro ~/$kept "$1/$kept"; fi
+        done
+        mount --rbind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"
+    """
     unshare = ["unshare", "--mount", "--propagation=slave"]
     command = [*unshare, "sh", "-c", script, "sh", server.home, host_key, str(server.port)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    env = {k: v for k, v in os.environ.items() if k != "LANG" and not k.startswith("LC_")}
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=env)
     wait_until("dropbear to listen", lambda: _listens(server.port), timeout=60)
     return process
 

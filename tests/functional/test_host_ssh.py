@@ -338,7 +338,7 @@ class TestLogin:
         ("command", "words"),
         [
             ("exec fdtest-no-python", "not found"),
-            ("echo python3 is 3.6, and must be 3.9 or later >&2; exit 1", "python3 is 3.6"),
+            ("echo /usr/bin/python3 is Python 2.7 >&2; exit 127", r"is Python 2\.7"),
             ("exit 7", "code 7"),
         ],
     )

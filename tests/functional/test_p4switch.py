@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.drivers.p4switch.driver import P4SwitchService
-from fabric_direct.errors import DriverError, NotVerified
+from fabric_direct.errors import DriverError, NotVerified, Unsupported
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.site.config import P4Switch, Site
 from tests.functional.ssh_server import (
@@ -159,6 +159,17 @@ def test_a_switch_is_installed_and_its_user_let_in(
     assert driver.differences(sliver) == ()
     driver.apply(sliver)
     assert len(bench.called("reboot")) == 1
+
+
+def test_the_python_that_site_yaml_names_is_the_switchs(
+    bench: Bench, sliver: Switch, tmp_path: Path
+) -> None:
+    site = bench.site(tmp_path / "state")
+    named = site.p4_switches["p4"].model_copy(update={"python": "fdtest-python"})
+    driver = P4SwitchService(site.model_copy(update={"p4_switches": {"p4": named}}), "")
+
+    with pytest.raises(Unsupported, match=r"p4, ssh://.* not found: fdtest-python"):
+        driver.apply(sliver)
 
 
 def test_one_with_efi_boots_the_installer_once(

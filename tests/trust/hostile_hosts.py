@@ -259,11 +259,12 @@ def _netlink(content: bytes) -> None:
 
 _REPLY = {"id": 1, "answer": {"code": 0, "stdout": "aGVsbG8=", "stderr": ""}}
 _FAILED = {"id": 1, "error": ["OSError", 2, "ENOENT, no such file"]}
+_GREETING = {"python": [3, 11, 2], "executable": "/usr/bin/python3", "user": 0}
 _COMMAND = {"answer": _REPLY["answer"]}
 
 
 def _frame(random: Random) -> bytes:
-    reply = random.choice((_REPLY, _FAILED, {"python": [3, 11, 2], "user": 0}))
+    reply = random.choice((_REPLY, _FAILED, _GREETING))
     if random.randrange(2):
         return frames.pack(changed(reply, random))
     return streams(frames.pack(reply))(random)

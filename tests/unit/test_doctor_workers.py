@@ -1,6 +1,8 @@
 """What the doctor finds of workers that we log in to: a real SSH server on a loopback port."""
 
 import os
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +26,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_worker_that_lets_root_in_is_well(server: Server, tmp_path: Path) -> None:
     found = workers.check_login(server.site(tmp_path), "w1")
     assert found.verdict is Verdict.OK
-    assert "root, Python 3." in found.found
+    assert re.search(r"root, Python 3\.\d+\.\d+ \(/\S+/python3[.\d]*\)$", found.found)
+
+
+def test_the_python_that_site_yaml_names_is_shown(server: Server, tmp_path: Path) -> None:
+    python = os.path.realpath(sys.executable)
+    found = workers.check_login(server.site(tmp_path, python=python), "w1")
+    assert found.verdict is Verdict.OK
+    assert found.found.endswith(f"({python})")
+
+
+def test_a_python_that_is_named_and_missing_fails_with_what_to_do(
+    server: Server, tmp_path: Path
+) -> None:
+    found = workers.check_login(server.site(tmp_path, python="/usr/bin/python3.5"), "w1")
+    assert (found.subject, found.verdict) == ("SSH of w1", Verdict.FAIL)
+    assert "not found: /usr/bin/python3.5" in found.found
+    assert "correct its python in site.yaml" in found.remedy
+    assert "dnf install python39" in found.remedy
 
 
 def test_a_worker_that_nobody_listens_at_fails(server: Server, tmp_path: Path) -> None:

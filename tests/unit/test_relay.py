@@ -65,7 +65,7 @@ def relay_to(worker: Worker) -> Relay:
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    made = Worker({"python": [3, 11], "user": 0})
+    made = Worker({"python": [3, 11], "executable": "/usr/bin/python3", "user": 0})
     yield made
     made.end()
 

@@ -145,7 +145,7 @@ class TestRelay:
     def test_it_runs_as_root_with_the_workers_python(self, host: SshHost) -> None:
         relay = host.relay(timeout=LIMIT)
         assert relay.user == 0
-        assert relay.python >= (3, 9)
+        assert relay.python >= (3, 6)
 
     def test_it_leaves_nothing_on_the_workers_disk(self, worker: Any, host: SshHost) -> None:
         worker.run("touch", "/run/fdtest-mark")

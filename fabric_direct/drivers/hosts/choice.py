@@ -22,7 +22,7 @@ def host_driver(site: Site, host: str) -> HostDriver:
     """
     settings = site.host(host)
     trusted = settings.host_key or known_hosts(site)
-    key = (host, settings.ssh, settings.ssh_key, trusted)
+    key = (host, settings.ssh, settings.ssh_key, trusted, settings.python)
     with _lock:
         if key not in _drivers:
             _drivers[key] = _made(site, host) if settings.ssh else LocalHost(host)

@@ -27,8 +27,38 @@ from fabric_direct.errors import TimedOut, Unreachable, Unsupported
 START = 30.0
 # Seconds for the worker to accept a part of a request: it reads all the time.
 STALL = 10.0
+PYTHONS = (
+    "python3",
+    *(f"python3.{minor}" for minor in range(14, 5, -1)),
+    "/usr/libexec/platform-python",
+)
+"""Where Python is searched for on a worker; the last one is part of Enterprise Linux 8 (it is 3.6)."""
+_INSTALL = (
+    "install Python 3.6 or newer there: apt install python3; on Rocky 8: dnf install python39"
+)
+_OTHER = "correct its python in site.yaml, or omit it to have one searched for; else "
 _PACKAGE = agent.__name__
 _BOOTSTRAP = "bootstrap.py"
+# Python 2 has no -I, and says which version it is without it.
+_CHECK = """import sys
+if sys.version_info < (3, 6):
+    sys.exit("%s is Python %d.%d" % ((sys.executable,) + tuple(sys.version_info[:2])))
+"""
+# In the locale C, which SSH gives, paths and arguments are ASCII before Python 3.7 (PEP 538).
+# -I and -S: nothing of the worker's environment or packages gets in; -B: nothing is written.
+_START = """check=$1 bootstrap=$2 missing=
+shift 2
+export LC_CTYPE=C.UTF-8
+for python; do
+  if ! command -v "$python" >/dev/null; then
+    missing="$missing $python"
+  elif "$python" -EsSBc "$check" </dev/null; then
+    exec "$python" -ISBc "$bootstrap"
+  fi
+done
+[ -z "$missing" ] || echo "not found:$missing" >&2
+exit 127
+"""
 
 
 class Relay:
@@ -36,23 +66,24 @@ class Relay:
 
     :param client: a connection of its own, which it closes when it ends.
     :param where: the worker, for messages.
-    :raises Unsupported: if the worker's Python cannot run it.
+    :param python: the worker's Python, by name or path; if absent, the first of :data:`PYTHONS`.
+    :raises Unsupported: if the worker has no Python there, or one older than 3.6.
     :raises Unreachable: if the connection breaks.
     :raises ValueError: if what greets is not our process.
     """
 
-    def __init__(self, client: paramiko.SSHClient, where: str) -> None:
+    def __init__(self, client: paramiko.SSHClient, where: str, python: str | None = None) -> None:
         self._client, self._where = client, where
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._ended = False
         self._lock, self._sending = threading.Lock(), threading.Lock()
-        self._channel = _started(client)
+        self._channel = _started(client, (python,) if python else PYTHONS)
         greeting = frames.receive(self._channel.recv)
         if greeting is None:
-            raise self._refused()
-        self.python, self.user = _greeted(greeting)
-        """Version of the worker's Python, and number of the user that it runs as: 0 is root."""
+            raise self._refused(python)
+        self.python, self.executable, self.user = _greeted(greeting)
+        """Version and path of the worker's Python, and number of the user that it runs as: 0 is root."""
         self._channel.settimeout(STALL)
         threading.Thread(target=self._listen, name=f"relay {where}", daemon=True).start()
 
@@ -151,31 +182,32 @@ class Relay:
             remedy="check whether the change was made before you try again",
         )
 
-    def _refused(self) -> Unsupported:
-        said = self._channel.makefile_stderr("rb").read(4096).decode(errors="replace").strip()
+    def _refused(self, python: str | None) -> Unsupported:
+        said = self._channel.makefile_stderr("rb").read(4096).decode(errors="replace").split("\n")
         return Unsupported(
             "the worker's Python cannot run the agent",
             where=self._where,
-            why=said or f"python3 ended with code {self._channel.recv_exit_status()}",
-            remedy="install python3 (3.9 or later) there: apt install python3",
+            why="; ".join(filter(None, map(str.strip, said)))
+            or f"the start of Python ended with code {self._channel.recv_exit_status()}",
+            remedy=f"{_OTHER if python else ''}{_INSTALL}",
         )
 
 
-def _started(client: paramiko.SSHClient) -> paramiko.Channel:
+def _started(client: paramiko.SSHClient, pythons: tuple[str, ...]) -> paramiko.Channel:
     channel = transport_of(client).open_session(timeout=START)
     channel.settimeout(START)
-    # -I and -S: nothing of the worker's environment or packages gets in; -B: nothing is written.
-    channel.exec_command(shlex.join(("exec", "python3", "-ISB", "-c", _text(_BOOTSTRAP))))
+    start = ("exec", "sh", "-c", _START, "sh", _CHECK, _text(_BOOTSTRAP), *pythons)
+    channel.exec_command(shlex.join(start))
     with suppress(OSError):  # it may have ended by now, which is told where its greeting is read
         channel.sendall(_modules())
     return channel
 
 
-def _greeted(greeting: Any) -> tuple[tuple[int, ...], int]:
-    """Return the version of the worker's Python, and our user id there."""
+def _greeted(greeting: Any) -> tuple[tuple[int, ...], str, int]:
+    """Return the version of the worker's Python, its path, and our user id there."""
     match greeting:
-        case {"python": [*version], "user": int(user)}:
-            return tuple(version), user
+        case {"python": [*version], "executable": str(path), "user": int(user)}:
+            return tuple(version), path, user
     raise ValueError("what greets is not our process")
 
 

@@ -56,7 +56,7 @@ class SshHost(HostFunctions):
         :raises Unreachable: if the worker does not answer, or its host key is unknown.
         :raises DriverError: if its host key is not the trusted one.
         :raises Denied: if it rejects the login.
-        :raises Unsupported: if its Python cannot run the relay.
+        :raises Unsupported: if it has no Python that can run the relay.
         :raises TimedOut: if the relay is not open in time.
         """
         with self._lock:
@@ -99,7 +99,7 @@ class SshHost(HostFunctions):
         with self._translated_ssh():
             client = self._connect()
             try:
-                self._newest = Relay(client, self._where)
+                self._newest = Relay(client, self._where, self._settings.python)
             except BaseException:
                 client.close()
                 raise

@@ -128,7 +128,10 @@ class SshSwitch:
         """
         self._site, self._name, self._settings = site, name, site.p4_switches[name]
         host = Host(
-            ssh=self._settings.ssh, ssh_key=self._settings.ssh_key, host_key=host_key or None
+            ssh=self._settings.ssh,
+            ssh_key=self._settings.ssh_key,
+            host_key=host_key or None,
+            python=self._settings.python,
         )
         self._alone = site.model_copy(update={"hosts": {name: host}})
 

@@ -19,7 +19,9 @@
     record_files  records of devices
 
 The modules are sent to the worker's Python and kept in its memory. They therefore need only Python's
-standard library (3.9 and later) and each other, and no program of the worker.
+standard library and each other, and no program of the worker. They run on Python 3.6 and later, which
+is what FABRIC's workers have: annotations are those of :mod:`typing`, and ``make lint`` refuses what is
+newer.
 
 A function may be called from outside if it is in the ``__all__`` of its module. Its arguments and its
 answer are JSON values, bytes in Base64; an exception is returned as its ``errno`` and its message.

@@ -1,10 +1,9 @@
 """The IP addresses of this machine's network interfaces, by netlink: RTM_GETADDR."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
+from typing import Dict, List
 
 from fabric_direct.drivers.hosts.agent.sockets import ERROR, HEADER, ask, units
 
@@ -23,13 +22,13 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _LIMIT = 10.0
 
 
-def addresses() -> dict[int, list[str]]:
+def addresses() -> Dict[int, List[str]]:
     """Return the addresses with their prefix lengths by the index of their interface.
 
     :raises OSError: the error of the kernel.
     """
     request = HEADER.pack(_SIZE, _RTM_GETADDR, _REQUEST_DUMP, 1, 0) + bytes(_IFADDRMSG.size)
-    found: dict[int, list[str]] = {}
+    found: Dict[int, List[str]] = {}
     for kind, message in ask(request, _LIMIT):
         if kind == ERROR:
             number = -struct.unpack_from("=i", message, HEADER.size)[0]
@@ -39,7 +38,7 @@ def addresses() -> dict[int, list[str]]:
     return found
 
 
-def _add(found: dict[int, list[str]], message: bytes) -> None:
+def _add(found: Dict[int, List[str]], message: bytes) -> None:
     family, prefix, _, _, index = _IFADDRMSG.unpack_from(message, HEADER.size)
     parts = dict(units(message[_SIZE:], _ATTRIBUTE))
     packed = parts.get(_IFA_LOCAL, parts.get(_IFA_ADDRESS))

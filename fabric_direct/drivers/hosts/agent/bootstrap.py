@@ -1,8 +1,8 @@
-# ruff: noqa: D102, D103, ARG002, S102, UP031, UP036, E402 - it is sent as it stands, and runs on what is there
+# ruff: noqa: D102, D103, ARG002, S102, E402 - it is sent as it stands, and runs on what is there
 # mypy: ignore-errors
 """Take the modules of this package from standard input, in the worker's Python, and start ``serve``.
 
-This file is read as text and passed to ``python3 -c``; no module imports it.
+This file is read as text and passed to ``python -c``; no module imports it.
 """
 
 import json
@@ -10,9 +10,6 @@ import os
 import sys
 import zlib
 from importlib.machinery import ModuleSpec
-
-if sys.version_info < (3, 9):
-    sys.exit("python3 is %d.%d, and must be 3.9 or later" % sys.version_info[:2])
 
 
 def read(length):

@@ -1,20 +1,18 @@
 """Programs that run on this machine for a caller, and end with the connection to it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 from base64 import b64decode, b64encode
 from contextlib import suppress
-from typing import Any
+from typing import Any, Dict, List, Set
 
 __all__ = ["run"]
 
-_running: set[subprocess.Popen[bytes]] = set()
+_running: "Set[subprocess.Popen[bytes]]" = set()
 
 
-def run(argv: list[str], stdin: str, limit: float) -> dict[str, Any]:
+def run(argv: List[str], stdin: str, limit: float) -> Dict[str, Any]:
     """Run a program; no shell reads its arguments.
 
     :param stdin: its standard input, in Base64; so is its output in the answer.
@@ -45,7 +43,7 @@ def end_all() -> None:
         _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: "subprocess.Popen[bytes]") -> None:
     # The number of a process that was waited for may be another process's by now.
     if process.returncode is None:
         with suppress(ProcessLookupError):

@@ -1,7 +1,5 @@
 """UDP messages sent from a network interface of this machine."""
 
-from __future__ import annotations
-
 import socket
 from base64 import b64decode
 

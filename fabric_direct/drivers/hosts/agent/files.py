@@ -1,12 +1,11 @@
 """Files, read and written in one piece."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile
 from base64 import b64encode
 from pathlib import Path
+from typing import List, Optional
 
 __all__ = ["read", "resolve", "there"]
 
@@ -26,12 +25,12 @@ def read(path: str) -> str:
     return b64encode(content).decode()
 
 
-def resolve(path: str) -> str | None:
+def resolve(path: str) -> Optional[str]:
     """Return where a path leads to, all links followed, or None if it leads nowhere."""
     return str(Path(path).resolve()) if Path(path).exists() else None
 
 
-def there(paths: list[str]) -> list[str]:
+def there(paths: List[str]) -> List[str]:
     """Return those of the files that exist and that this process can see."""
     return [path for path in paths if os.access(path, os.F_OK)]
 

@@ -1,10 +1,7 @@
 """Requests and answers on a stream: four bytes of length, and a JSON document of so many bytes."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable
 
 # Bytes of one document: a larger one is a mistake, or not from us.
 LARGEST = 64 * 1024**2

@@ -1,12 +1,11 @@
 """Changes of this machine's links, as its kernel tells of them (rtnetlink(7), RTNLGRP_LINK)."""
 
-from __future__ import annotations
-
 import errno
 import select
 import socket
 import struct
 import time
+from typing import Dict, List, Optional, Set
 
 from fabric_direct.drivers.hosts.agent import sockets
 
@@ -22,12 +21,12 @@ _LONGEST = 1 << 18
 _INFO = struct.Struct("=BxHiII")
 _ATTRIBUTE = struct.Struct("=HH")
 
-Modes = dict[str, int]
+Modes = Dict[str, int]
 
 
 def wait(
-    links: list[str], known: Modes | None, limit: float, netns: str | None = None
-) -> dict[str, object]:
+    links: List[str], known: Optional[Modes], limit: float, netns: Optional[str] = None
+) -> Dict[str, object]:
     """Wait until one of the links changes; return their bridge modes, and which have changed.
 
     A link whose mode is another than is known has changed already. So nothing is missed between two
@@ -47,11 +46,10 @@ def wait(
         return {"modes": _modes(links, limit, netns), "changed": sorted(changed)}
 
 
-def _next_change(kernel: socket.socket, links: set[str], until: float) -> set[str]:
+def _next_change(kernel: socket.socket, links: Set[str], until: float) -> Set[str]:
     """Return the links of the next message that is about one; none if time is over."""
-    while (left := until - time.monotonic()) > 0:
-        if not select.select([kernel], [], [], left)[0]:
-            break
+    left = until - time.monotonic()
+    while left > 0 and select.select([kernel], [], [], left)[0]:
         try:
             data = kernel.recv(_LONGEST)
         except OSError as error:
@@ -63,12 +61,13 @@ def _next_change(kernel: socket.socket, links: set[str], until: float) -> set[st
             for kind, message in sockets.units(data, sockets.HEADER)
             if kind in {_NEWLINK, _DELLINK}
         }
-        if changed := found & links:
-            return changed
+        if found & links:
+            return found & links
+        left = until - time.monotonic()
     return set()
 
 
-def _modes(links: list[str], limit: float, netns: str | None) -> Modes:
+def _modes(links: List[str], limit: float, netns: Optional[str]) -> Modes:
     """Return the bridge modes of those links that have one."""
     size = sockets.HEADER.size + _INFO.size
     head = sockets.HEADER.pack(size, _GETLINK, _REQUEST_DUMP, 1, 0)
@@ -81,13 +80,13 @@ def _modes(links: list[str], limit: float, netns: str | None) -> Modes:
     return modes
 
 
-def _attributes(data: bytes) -> dict[int, bytes]:
+def _attributes(data: bytes) -> Dict[int, bytes]:
     """Return attributes by type, without their heads; nested ones have a bit more in it."""
     found = sockets.units(data, _ATTRIBUTE)
     return {kind & 0x3FFF: attribute[_ATTRIBUTE.size :] for kind, attribute in found}
 
 
-def _of_link(message: bytes) -> dict[int, bytes]:
+def _of_link(message: bytes) -> Dict[int, bytes]:
     return _attributes(message[sockets.HEADER.size + _INFO.size :])
 
 
@@ -95,6 +94,6 @@ def _name(message: bytes) -> str:
     return _of_link(message).get(_IFNAME, b"").rstrip(b"\0").decode()
 
 
-def _mode(message: bytes) -> int | None:
+def _mode(message: bytes) -> Optional[int]:
     mode = _attributes(_of_link(message).get(_AF_SPEC, b"")).get(_BRIDGE_MODE)
     return None if mode is None else int.from_bytes(mode[:2], "little")

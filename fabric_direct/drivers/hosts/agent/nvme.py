@@ -5,17 +5,14 @@ secure erase (cryptographic, user data), zeros written over everything. Then blo
 caches, and compared with what was there before.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from fabric_direct.drivers.hosts.agent import samples, sysfs, usage
 from fabric_direct.drivers.hosts.agent.nvme_commands import (
@@ -35,8 +32,8 @@ _STEP = 0.1
 _ONES = samples.digest(b"\xff" * samples.PAGE)
 _DISK = re.compile(r"(nvme\d+)(?:c\d+)?(n\d+)")
 
-Report = dict[str, Any]
-Way = tuple[str, Callable[[], None]]
+Report = Dict[str, Any]
+Way = Tuple[str, Callable[[], None]]
 """What it is called, and how it is done."""
 
 
@@ -46,8 +43,8 @@ class _Disk(NamedTuple):
     namespace: NvmeNamespace
     name: str
     file: int
-    places: list[samples.Place]
-    before: dict[int, bytes]
+    places: List[samples.Place]
+    before: Dict[int, bytes]
 
 
 def erase(address: str, limit: float) -> Report:
@@ -61,7 +58,8 @@ def erase(address: str, limit: float) -> Report:
     """
     deadline = time.monotonic() + limit
     _await_controller(address, deadline)
-    if used := usage.active().get(address):
+    used = usage.active().get(address)
+    if used:
         raise OSError(errno.EBUSY, f"the host uses {address}: {', '.join(used)}")
     if _is_vf(address) and not _controllers(address):
         return _of_idle_vf(address, deadline)
@@ -79,7 +77,7 @@ def erase(address: str, limit: float) -> Report:
     return _report(method, proofs, disks)
 
 
-def _report(method: str, proofs: list[str], disks: list[_Disk]) -> Report:
+def _report(method: str, proofs: List[str], disks: List[_Disk]) -> Report:
     names, size = [disk.name for disk in disks], sum(disk.namespace.size for disk in disks)
     proof = "; ".join(dict.fromkeys(proofs))
     return {"method": method, "proof": proof, "namespaces": names, "bytes": size}
@@ -92,7 +90,7 @@ def _is_vf(address: str) -> bool:
     return sysfs.target(f"{sysfs.pci(address)}/physfn") is not None
 
 
-def _controllers(address: str) -> list[str]:
+def _controllers(address: str) -> List[str]:
     return sysfs.names(f"{sysfs.pci(address)}/nvme")
 
 
@@ -110,7 +108,7 @@ def _state(address: str) -> str:
     return sysfs.value(f"{sysfs.pci(address)}/nvme/{found[0]}/state") if found else ""
 
 
-def _driver(address: str) -> str | None:
+def _driver(address: str) -> Optional[str]:
     return sysfs.target(f"{sysfs.pci(address)}/driver")
 
 
@@ -121,7 +119,7 @@ def _await_controller(address: str, deadline: float) -> None:
         time.sleep(_STEP)
 
 
-def _others(address: str, device: NvmeDevice) -> set[int]:
+def _others(address: str, device: NvmeDevice) -> Set[int]:
     """Return the other controllers of the subsystem that run: on this host, or as VFs of ours."""
     known = f"{sysfs.SYS}/class/nvme"
     subsystem = sysfs.value(f"{known}/{_controller(address)}/subsysnqn")
@@ -133,14 +131,14 @@ def _others(address: str, device: NvmeDevice) -> set[int]:
     return (here | _running_vfs(device)) - {device.controller().id}
 
 
-def _running_vfs(device: NvmeDevice) -> set[int]:
+def _running_vfs(device: NvmeDevice) -> Set[int]:
     if not device.controller().has_secondaries:
         return set()
     return {secondary.id for secondary in device.secondaries() if secondary.online}
 
 
 def _refuse_shared(
-    address: str, device: NvmeDevice, namespaces: list[NvmeNamespace], others: set[int]
+    address: str, device: NvmeDevice, namespaces: List[NvmeNamespace], others: Set[int]
 ) -> None:
     """Refuse namespaces that another running controller has too, and those that none has.
 
@@ -186,7 +184,7 @@ def _of_idle_vf(address: str, deadline: float) -> Report:
 
 
 @contextmanager
-def _held(address: str, namespaces: list[NvmeNamespace], deadline: float) -> Iterator[list[_Disk]]:
+def _held(address: str, namespaces: List[NvmeNamespace], deadline: float) -> Iterator[List[_Disk]]:
     """Open the disks of all namespaces exclusively for the block, so that none can be mounted."""
     with ExitStack() as stack:
         disks = []
@@ -240,12 +238,12 @@ def _patiently(action: Callable[[], int], deadline: float) -> int:
         time.sleep(_STEP)
 
 
-def _drop_caches(disks: list[_Disk]) -> None:
+def _drop_caches(disks: List[_Disk]) -> None:
     for disk in disks:
         fcntl.ioctl(disk.file, _BLKFLSBUF)
 
 
-def _forget_partitions(disks: list[_Disk], deadline: float) -> None:
+def _forget_partitions(disks: List[_Disk], deadline: float) -> None:
     """Reread the partition tables, so that the host drops the partitions that were there."""
     for disk in disks:
         _patiently(partial(fcntl.ioctl, disk.file, _BLKRRPART), deadline)
@@ -254,7 +252,7 @@ def _forget_partitions(disks: list[_Disk], deadline: float) -> None:
 # -- erasing
 
 
-def _erase(device: NvmeDevice, disks: list[_Disk], deadline: float, *, alone: bool) -> str:
+def _erase(device: NvmeDevice, disks: List[_Disk], deadline: float, *, alone: bool) -> str:
     """Erase in the first way that the controller does not refuse, and return its name."""
     for method, action in _ways(device, disks, alone=alone):
         with suppress(NvmeError):
@@ -265,7 +263,7 @@ def _erase(device: NvmeDevice, disks: list[_Disk], deadline: float, *, alone: bo
     return "zeros written over all of it"
 
 
-def _ways(device: NvmeDevice, disks: list[_Disk], *, alone: bool) -> Iterator[Way]:
+def _ways(device: NvmeDevice, disks: List[_Disk], *, alone: bool) -> Iterator[Way]:
     """Yield the controller's ways to erase, the best first.
 
     Those that erase the whole subsystem are left out if other controllers of it run.
@@ -281,7 +279,7 @@ def _ways(device: NvmeDevice, disks: list[_Disk], *, alone: bool) -> Iterator[Wa
         yield "format, user data erase", lambda: _format(device, disks, crypto=False)
 
 
-def _format(device: NvmeDevice, disks: list[_Disk], *, crypto: bool) -> None:
+def _format(device: NvmeDevice, disks: List[_Disk], *, crypto: bool) -> None:
     """Format all namespaces; the first one where that erases all of them."""
     wanted = disks[:1] if device.controller().secure_erase_of_all else disks
     for disk in wanted:

@@ -4,17 +4,14 @@ Numbers and offsets are those of the NVM Express Base Specification 2.0 (the sec
 Linux, include/uapi/linux/nvme_ioctl.h.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Iterator, List, NamedTuple
 
 # _IOWR('N', 0x41, struct nvme_admin_cmd), whose 72 bytes are laid out below.
 _ADMIN_COMMAND = 0xC0484E41
@@ -97,21 +94,21 @@ class NvmeDevice:
             sanitize_block=bool(sanitize & 1 << 1),
         )
 
-    def namespaces(self) -> list[NvmeNamespace]:
+    def namespaces(self) -> List[NvmeNamespace]:
         """Identify the namespaces that are attached to the controller."""
         return [self._namespace(number) for number in self._numbers(_ACTIVE)]
 
-    def allocated(self) -> list[int]:
+    def allocated(self) -> List[int]:
         """Return the ids of all namespaces of the subsystem, attached or not."""
         return self._numbers(_ALLOCATED)
 
-    def attached_to(self, namespace: int) -> list[int]:
+    def attached_to(self, namespace: int) -> List[int]:
         """Return the ids of the controllers that a namespace is attached to."""
         data = self._identify(_ATTACHED, namespace)
         (count,) = struct.unpack_from("<H", data)
         return list(struct.unpack_from(f"<{count}H", data, 2))
 
-    def secondaries(self) -> list[Secondary]:
+    def secondaries(self) -> List[Secondary]:
         """Return the controllers that this one is the primary of."""
         data = self._identify(_SECONDARY)
         entries = struct.iter_unpack("<HHB3xH22x", data[32 : 32 + 32 * data[0]])
@@ -134,10 +131,12 @@ class NvmeDevice:
 
     def _await_sanitize(self) -> int:
         """Return the state of the last sanitize operation when none is under way (SSTAT)."""
-        while (state := self._sanitize_state()) == 2:
+        state = self._sanitize_state()
+        while state == 2:
             if time.monotonic() > self._deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "the sanitize operation did not end in time")
             time.sleep(0.1)
+            state = self._sanitize_state()
         return state
 
     def _sanitize_state(self) -> int:
@@ -160,7 +159,7 @@ class NvmeDevice:
         request = flbas & 0x1F | (protection & 0xF) << 5 | (flbas >> 5 & 0b11) << 12
         return NvmeNamespace(number, blocks << shift, request, data[33] & 0b111 == 2)
 
-    def _numbers(self, what: int) -> list[int]:
+    def _numbers(self, what: int) -> List[int]:
         return [n for (n,) in struct.iter_unpack("<I", self._identify(what)) if n]
 
     def _identify(self, what: int, namespace: int = 0) -> bytes:

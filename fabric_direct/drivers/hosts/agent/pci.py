@@ -3,15 +3,13 @@
 Addresses are text, ``0000:25:00.0``. Errors are those of the kernel, with its number.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
 import time
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, List, Optional
 
 from fabric_direct.drivers.hosts.agent import programs, sysfs
 from fabric_direct.drivers.hosts.agent.usage import uses
@@ -31,10 +29,10 @@ _STEP = 0.02
 _PHYSICAL, _REPRESENTED = re.compile(r"p\d+(s\d+)?"), re.compile(r"(c\d+)?pf\d+\w*")
 _NEXT_VENDOR = re.compile(rb"\n(?![\t#])")
 
-Function = dict[str, Any]
+Function = Dict[str, Any]
 
 
-def survey() -> list[Function]:
+def survey() -> List[Function]:
     """Return every PCI function, by address, with the fields of ``contract.PciFunction``."""
     used, given, links = uses(), programs.given(), _links()
     found = {address: _function(address, links) for address in _addresses()}
@@ -48,12 +46,12 @@ def survey() -> list[Function]:
     return list(found.values())
 
 
-def _addresses() -> list[str]:
+def _addresses() -> List[str]:
     found = sysfs.names(f"{sysfs.SYS}/bus/pci/devices")
     return [address for address in found if sysfs.ADDRESS.fullmatch(address)]
 
 
-def _function(address: str, links: dict[str, list[str]]) -> Function:
+def _function(address: str, links: Dict[str, List[str]]) -> Function:
     path, all_links = sysfs.pci(address), links.get(address, [])
     own = [link for link in all_links if not _REPRESENTED.fullmatch(_port_name(link))]
     group = sysfs.target(f"{path}/iommu_group")
@@ -77,15 +75,15 @@ def _function(address: str, links: dict[str, list[str]]) -> Function:
     }
 
 
-def _virtual(path: str) -> list[str]:
+def _virtual(path: str) -> List[str]:
     count = int(sysfs.value(f"{path}/sriov_numvfs") or 0)
     found = [sysfs.target(f"{path}/virtfn{number}") for number in range(count)]
     return [address for address in found if address]
 
 
-def _links() -> dict[str, list[str]]:
+def _links() -> Dict[str, List[str]]:
     """Return the network interfaces by the function that they are of."""
-    found: dict[str, list[str]] = {}
+    found: Dict[str, List[str]] = {}
     for link in sysfs.names(f"{sysfs.SYS}/class/net"):
         for address in sysfs.functions(f"{sysfs.SYS}/class/net/{link}")[-1:]:
             found.setdefault(address, []).append(link)
@@ -104,7 +102,7 @@ def _header(address: str) -> bytes:
     return sysfs.content(f"{sysfs.pci(address)}/config", _HEADER)
 
 
-@cache
+@lru_cache(maxsize=None)
 def label(vendor: str, product: str) -> str:
     """Return ``Intel Corporation 82576 Virtual Function``; what is not known is left out."""
     text = _list_of_ids()
@@ -115,7 +113,7 @@ def label(vendor: str, product: str) -> str:
     return " ".join(_words(text, at) for at in (start, found) if at)
 
 
-@cache
+@lru_cache(maxsize=None)
 def _list_of_ids() -> bytes:
     texts = (sysfs.content(path, 1 << 24) for path in LABELS)
     return b"\n" + next((text for text in texts if text), b"")
@@ -126,7 +124,7 @@ def _words(text: bytes, at: int) -> str:
     return line.decode(errors="replace").partition("  ")[2]
 
 
-def reset(addresses: list[str], limit: float) -> dict[str, str]:
+def reset(addresses: List[str], limit: float) -> Dict[str, str]:
     """Reset functions, and verify that they answer with the same ids.
 
     Each is reset by itself, as the kernel knows how. If one cannot be, their bus is reset, provided that
@@ -200,23 +198,25 @@ def _answers(address: str, expected: str) -> bool:
     return f"{vendor.hex()}:{product.hex()}" == expected
 
 
-def _await(expected: dict[str, str], deadline: float) -> None:
+def _await(expected: Dict[str, str], deadline: float) -> None:
     """Block until all of these functions answer with the expected ids.
 
     :raises TimeoutError: if one does not by the deadline.
     """
 
-    def silent() -> list[str]:
+    def silent() -> List[str]:
         return [address for address, ids in expected.items() if not _answers(address, ids)]
 
-    while (missing := silent()) and time.monotonic() < deadline:
+    missing = silent()
+    while missing and time.monotonic() < deadline:
         time.sleep(_STEP)
+        missing = silent()
     if missing:
         what = ", ".join(f"{address} ({expected[address]})" for address in missing)
         raise TimeoutError(errno.ETIMEDOUT, f"{what} does not answer, or as something else")
 
 
-def _reset_bus(addresses: list[str], deadline: float) -> None:
+def _reset_bus(addresses: List[str], deadline: float) -> None:
     bridge = _bridge(addresses)
     expected = remove(addresses)
     before = int.from_bytes(_header(bridge)[_BRIDGE_CONTROL:][:2], "little")
@@ -232,7 +232,7 @@ def _set_bridge_control(bridge: str, control: int) -> None:
         os.pwrite(file.fileno(), control.to_bytes(2, "little"), _BRIDGE_CONTROL)
 
 
-def _bridge(addresses: list[str]) -> str:
+def _bridge(addresses: List[str]) -> str:
     """Return the bridge below which these functions are, and nothing else.
 
     :raises OSError: ENOTTY if there is none.
@@ -252,7 +252,7 @@ def _is_below(address: str, bridge: str) -> bool:
     return bridge in sysfs.functions(sysfs.pci(address))[:-1]
 
 
-def remove(addresses: list[str]) -> dict[str, str]:
+def remove(addresses: List[str]) -> Dict[str, str]:
     """Remove functions from the bus; those that are not there are left out.
 
     :return: vendor and product of each that was there, as :func:`rescan` takes them.
@@ -268,7 +268,7 @@ def remove(addresses: list[str]) -> dict[str, str]:
     return expected
 
 
-def rescan(expected: dict[str, str], limit: float) -> None:
+def rescan(expected: Dict[str, str], limit: float) -> None:
     """Rescan all buses, and block until these functions are there and answer.
 
     :param expected: vendor and product by address: ``{"0000:06:00.0": "8086:10d3"}``.
@@ -279,7 +279,7 @@ def rescan(expected: dict[str, str], limit: float) -> None:
     _await(expected, time.monotonic() + limit)
 
 
-def bind(address: str, driver: str | None = None) -> str | None:
+def bind(address: str, driver: Optional[str] = None) -> Optional[str]:
     """Bind a function to a driver, or to the one that matches its ids.
 
     :return: the driver that has it now; None if there is none.

@@ -3,11 +3,8 @@
 A program that has such a device, QEMU or one with DPDK, is found by the device file that it has open.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple
+from typing import Dict, Iterable, List, NamedTuple
 
 from fabric_direct.drivers.hosts.agent import sysfs
 
@@ -17,9 +14,9 @@ VFIO = "/dev/vfio"
 class Given(NamedTuple):
     """What is given to programs, by the address of the PCI function."""
 
-    uses: dict[str, list[str]]
+    uses: Dict[str, List[str]]
     """A sentence for each device that the function is the parent of, and whose driver must stay."""
-    held: dict[str, list[dict[str, str]]]
+    held: Dict[str, List[Dict[str, str]]]
     """The programs that have the function itself: ``use``, a sentence; ``domain``, the UUID of the
     virtual machine, or nothing."""
 
@@ -35,7 +32,7 @@ def given() -> Given:
     passed = {address: _vfio_files(sysfs.pci(address)) for address in _at_vfio()}
     files = {path: _files(path) for path in children}
     programs = _programs_with(chain(*files.values(), *passed.values()))
-    uses: dict[str, list[str]] = {}
+    uses: Dict[str, List[str]] = {}
     for path, sentence in children.items():
         by = [f", held by {each.name}" for f in files[path] for each in programs.get(f, [])]
         for address in sysfs.functions(path):
@@ -51,19 +48,19 @@ def given() -> Given:
     return Given(uses, held)
 
 
-def _children(bus: str, kind: str) -> dict[str, str]:
+def _children(bus: str, kind: str) -> Dict[str, str]:
     """Return a sentence for each device of a bus whose devices are made on top of PCI functions."""
     devices = f"{sysfs.SYS}/bus/{bus}/devices"
     return {f"{devices}/{name}": f"the {kind} {name} is on it" for name in sysfs.names(devices)}
 
 
-def _files(path: str) -> list[str]:
+def _files(path: str) -> List[str]:
     """Return the device files by which a program has a vDPA or mediated device."""
     hosts = [f"/dev/{name}" for name in sysfs.names(path) if name.startswith("vhost-vdpa-")]
     return hosts + _vfio_files(path)
 
 
-def _at_vfio() -> list[str]:
+def _at_vfio() -> List[str]:
     """Return the functions whose driver gives them to programs: vfio-pci, or a variant of it."""
     devices = f"{sysfs.SYS}/bus/pci/devices"
     return [
@@ -71,17 +68,17 @@ def _at_vfio() -> list[str]:
     ]
 
 
-def _vfio_files(path: str) -> list[str]:
+def _vfio_files(path: str) -> List[str]:
     """Return vfio's files of a device: that of its IOMMU group, and its own since Linux 6.6."""
     group = sysfs.target(f"{path}/iommu_group")
     groups = [f"{VFIO}/{group}", f"{VFIO}/noiommu-{group}"] if group else []
     return groups + [f"{VFIO}/devices/{name}" for name in sysfs.names(f"{path}/vfio-dev")]
 
 
-def _programs_with(files: Iterable[str]) -> dict[str, list[_Program]]:
+def _programs_with(files: Iterable[str]) -> Dict[str, List[_Program]]:
     """Return the programs that have each of these files open."""
     wanted = frozenset(files)
-    found: dict[str, list[_Program]] = {}
+    found: Dict[str, List[_Program]] = {}
     for pid in sysfs.names(sysfs.PROC) if wanted else ():
         if pid.isdecimal():
             opened = sysfs.names(f"{sysfs.PROC}/{pid}/fd")
@@ -100,5 +97,5 @@ def _program(pid: str) -> _Program:
     return _Program(f"{name} (pid {pid})", _after("-uuid", words))
 
 
-def _after(option: str, words: list[str]) -> str:
+def _after(option: str, words: List[str]) -> str:
     return words[words.index(option) + 1] if option in words[:-1] else ""

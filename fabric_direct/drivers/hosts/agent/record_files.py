@@ -3,10 +3,9 @@
 Because each device has a file of its own, concurrent writers of different records lose nothing.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
+from typing import Dict, List, Optional
 
 from fabric_direct.drivers.hosts.agent.files import replace
 
@@ -15,7 +14,7 @@ __all__ = ["read", "remove", "write"]
 _SUFFIX = ".json"
 
 
-def read(directory: str) -> dict[str, str | None]:
+def read(directory: str) -> Dict[str, Optional[str]]:
     """Return all texts by their names; None for one that cannot be read, or is no text.
 
     :raises OSError: if the directory is there and cannot be read.
@@ -27,7 +26,7 @@ def read(directory: str) -> dict[str, str | None]:
     return found
 
 
-def _names(directory: str) -> list[str]:
+def _names(directory: str) -> List[str]:
     try:
         paths = list(Path(directory).iterdir())
     except FileNotFoundError:
@@ -35,7 +34,7 @@ def _names(directory: str) -> list[str]:
     return sorted(p.stem for p in paths if p.suffix == _SUFFIX and not p.name.startswith("."))
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path) -> Optional[str]:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -51,7 +50,8 @@ def write(directory: str, name: str, text: str) -> None:
 
 def remove(directory: str, name: str) -> None:
     """Remove the text of a name, if there is one."""
-    Path(_path(directory, name)).unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        Path(_path(directory, name)).unlink()
 
 
 def _path(directory: str, name: str) -> str:

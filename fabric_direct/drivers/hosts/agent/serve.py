@@ -1,24 +1,24 @@
 """Answers requests by calls of this package's functions: on a worker, or in this process."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
+import socket
 import sys
 import threading
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from fabric_direct.drivers.hosts.agent import commands, frames
 
 _NAME = re.compile(r"([a-z_]+)\.([a-z_]+)")
 # Python names 95 by its other name, ENOTSUP.
 ERROR_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
+# The latter is an error of its own before Python 3.10.
+_TOO_LATE = (TimeoutError, socket.timeout)
 
 
-def perform(function: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def perform(function: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
     """Call a function and return ``{"answer": …}``, or ``{"error": [kind, errno, message]}``.
 
     :param function: ``module.function``, of a module that has it in ``__all__``.
@@ -41,9 +41,9 @@ def _find(function: str) -> Callable[..., Any]:
     return found
 
 
-def _number(error: Exception) -> int | None:
+def _number(error: Exception) -> Optional[int]:
     number = error.errno if isinstance(error, OSError) else None
-    return errno.ETIMEDOUT if number is None and isinstance(error, TimeoutError) else number
+    return errno.ETIMEDOUT if number is None and isinstance(error, _TOO_LATE) else number
 
 
 def _words(error: Exception) -> str:
@@ -53,13 +53,11 @@ def _words(error: Exception) -> str:
         return f"{ERROR_NAMES.get(error.errno, error.errno)}, {error.strerror}{about}"
     text = str(error)
     return (
-        text
-        if isinstance(error, (RuntimeError, TimeoutError))
-        else f"{type(error).__name__}: {text}"
+        text if isinstance(error, (RuntimeError, *_TOO_LATE)) else f"{type(error).__name__}: {text}"
     )
 
 
-def reply(request: dict[str, Any]) -> bytes:
+def reply(request: Dict[str, Any]) -> bytes:
     """Call what a request asks for and return the frame that answers it."""
     number, function = request["id"], request["function"]
     try:
@@ -75,7 +73,8 @@ def serve() -> None:
     A request that takes its time delays no other.
     """
     requests, answers = _streams()
-    greeting = {"python": list(sys.version_info[:3]), "user": os.geteuid()}
+    python = {"python": list(sys.version_info[:3]), "executable": sys.executable}
+    greeting = {**python, "user": os.geteuid()}
     _send(answers, threading.Lock(), frames.pack(greeting))
     _Server(requests, answers).work()
 
@@ -110,7 +109,7 @@ class _Server:
             return self._idle
 
 
-def _streams() -> tuple[int, int]:
+def _streams() -> Tuple[int, int]:
     """Return what standard input and output were, and leave nothing there for anyone else to use."""
     streams = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -3,22 +3,20 @@
 Offsets and values are those of the formats' own sources, which the table names.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Iterable, Optional, Tuple
 
 _HEAD, _TAIL = 256 * 1024, 192 * 1024
 _SECTOR = 512
 
-Signature = tuple[str, int, bytes]
+Signature = Tuple[str, int, bytes]
 """Name, offset from the disk's beginning, bytes there."""
 
 # OpenZFS, include/sys/uberblock_impl.h, in either byte order; the ring of uberblocks fills the second
 # half of the label of 256 KiB, in slots of at least 1 KiB.
 _ZFS = (b"\x0c\xb1\xba\x00\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\xba\xb1\x0c")
-_AT_BEGINNING: tuple[Signature, ...] = (
+_AT_BEGINNING: Tuple[Signature, ...] = (
     # LVM2, lib/format_text/layout.h: a label in one of the first four sectors.
     *(("an LVM volume group", n * _SECTOR, b"LABELONE") for n in range(4)),
     # Linux, include/uapi/linux/raid/md_p.h: MD_SB_MAGIC; version 1.1 at 0, 1.2 at 4 KiB.
@@ -32,7 +30,7 @@ _AT_BEGINNING: tuple[Signature, ...] = (
 )
 
 
-def member_of(path: str) -> str | None:
+def member_of(path: str) -> Optional[str]:
     """Return what a disk or partition is a member of; None if nothing known is on it.
 
     At most 448 KiB of it are read.
@@ -46,7 +44,7 @@ def member_of(path: str) -> str | None:
     return _found(_AT_BEGINNING, head) or _found(_at_end(size), tail, start)
 
 
-def _found(table: Iterable[Signature], content: bytes, start: int = 0) -> str | None:
+def _found(table: Iterable[Signature], content: bytes, start: int = 0) -> Optional[str]:
     """Return the name of the first signature that is in what was read from ``start`` on."""
     for name, offset, magic in table:
         if offset >= start and content.startswith(magic, offset - start):
@@ -54,7 +52,7 @@ def _found(table: Iterable[Signature], content: bytes, start: int = 0) -> str | 
     return None
 
 
-def _at_end(size: int) -> tuple[Signature, ...]:
+def _at_end(size: int) -> Tuple[Signature, ...]:
     sectors = size // _SECTOR
     return (
         # md_p.h: version 0.90 in the last whole 64 KiB, in the byte order of its machine; version 1.0

@@ -1,13 +1,11 @@
 """Requests to this machine's kernel by netlink (rtnetlink(7))."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from typing import Iterator, List, Optional, Tuple, Union
 
 __all__ = ["exchange"]
 
@@ -17,11 +15,11 @@ ERROR, _DONE = 2, 3
 # linux/sched.h
 _CLONE_NEWNET = 0x40000000
 
-Unit = tuple[int, bytes]
+Unit = Tuple[int, bytes]
 """Type and bytes of a message or of an attribute, with its head."""
 
 
-def exchange(request: str, limit: float, netns: str | None = None) -> str:
+def exchange(request: str, limit: float, netns: Optional[str] = None) -> str:
     """Send a request of rtnetlink and return all that the kernel answers, both in Base64.
 
     The acknowledgement that follows an answer is left out; alone, it is the answer.
@@ -35,7 +33,7 @@ def exchange(request: str, limit: float, netns: str | None = None) -> str:
     return b64encode(b"".join(padded)).decode()
 
 
-def ask(request: bytes, limit: float, netns: str | None = None) -> Iterator[Unit]:
+def ask(request: bytes, limit: float, netns: Optional[str] = None) -> Iterator[Unit]:
     """Send a request and yield the messages of its answer, up to the one that ends it.
 
     The arguments are those of :func:`exchange`.
@@ -71,7 +69,7 @@ def units(data: bytes, head: struct.Struct) -> Iterator[Unit]:
         data = data[max(length + 3 & ~3, head.size) :]
 
 
-def opened(netns: str | None) -> socket.socket:
+def opened(netns: Optional[str]) -> socket.socket:
     """Return a socket of rtnetlink in a network namespace, or in our own."""
     return _socket() if netns is None else _elsewhere(netns)
 
@@ -82,7 +80,7 @@ def _socket() -> socket.socket:
 
 def _elsewhere(netns: str) -> socket.socket:
     """Return a socket of a namespace; only a thread of its own enters it, to make the socket."""
-    made: list[socket.socket | OSError] = []
+    made: List[Union[socket.socket, OSError]] = []
 
     def make() -> None:
         try:

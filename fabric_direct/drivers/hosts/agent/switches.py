@@ -1,7 +1,5 @@
 """Requests to the daemon of Open vSwitch on this machine, at the sockets that its own commands use."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -10,6 +8,7 @@ import struct
 import time
 from base64 import b64decode, b64encode
 from contextlib import suppress
+from typing import Dict, List
 
 __all__ = ["appctl", "openflow"]
 
@@ -34,7 +33,7 @@ def openflow(path: str, messages: str, limit: float) -> str:
     return b64encode(answer).decode()
 
 
-def appctl(rundir: str, command: str, arguments: list[str], limit: float) -> str:
+def appctl(rundir: str, command: str, arguments: List[str], limit: float) -> str:
     """Return what ``ovs-appctl`` prints for a command.
 
     :param rundir: the directory of the daemon's sockets.
@@ -58,7 +57,7 @@ class _Daemon:
         self._path, self._until = path, time.monotonic() + limit
         self._socket = socket.socket(socket.AF_UNIX)
 
-    def __enter__(self) -> _Daemon:
+    def __enter__(self) -> "_Daemon":
         self._limit()
         try:
             self._socket.connect(self._path)
@@ -81,14 +80,14 @@ class _Daemon:
             data += self._some(length - len(data))
         return data
 
-    def receive_object(self) -> dict[str, object]:
+    def receive_object(self) -> Dict[str, object]:
         """Return one JSON object, the last that is sent."""
         data = b""
         while True:
             data += self._some(1 << 16)
             if data.endswith(b"}"):
                 with suppress(ValueError):
-                    found: dict[str, object] = json.loads(data)
+                    found: Dict[str, object] = json.loads(data)
                     return found
 
     def _some(self, at_most: int) -> bytes:

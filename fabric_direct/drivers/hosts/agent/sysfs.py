@@ -3,10 +3,9 @@
 A missing or unreadable file is None or empty: a function may go while it is being read.
 """
 
-from __future__ import annotations
-
 import os
 import re
+from typing import List, Optional
 
 SYS = "/sys"
 PROC = "/proc"
@@ -31,7 +30,7 @@ def value(path: str) -> str:
     return content(path).decode(errors="replace").strip()
 
 
-def lines(path: str) -> list[str]:
+def lines(path: str) -> List[str]:
     """Return the lines of a file of any length, as those below ``/proc``; none if there is no file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a str is faster
@@ -40,7 +39,7 @@ def lines(path: str) -> list[str]:
         return []
 
 
-def names(path: str) -> list[str]:
+def names(path: str) -> List[str]:
     """Return the names in a directory, sorted; none if there is no directory."""
     try:
         return sorted(os.listdir(path))  # noqa: PTH208 - as above
@@ -48,20 +47,20 @@ def names(path: str) -> list[str]:
         return []
 
 
-def parts(path: str) -> list[str]:
+def parts(path: str) -> List[str]:
     """Return the parts of the path that a link leads to; none if there is no link."""
     try:
-        return os.readlink(path).split("/")  # noqa: PTH115 - as above
+        return os.readlink(path).split("/")
     except OSError:
         return []
 
 
-def target(path: str) -> str | None:
+def target(path: str) -> Optional[str]:
     """Return the last part of what a link leads to; None if there is no link."""
     return next(reversed(parts(path)), None)
 
 
-def functions(path: str) -> list[str]:
+def functions(path: str) -> List[str]:
     """Return the PCI functions in a device's path, the nearest last.
 
     :param path: a link to the device, as those below ``/sys/class`` are.

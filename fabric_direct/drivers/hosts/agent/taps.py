@@ -1,12 +1,11 @@
 """Taps: links whose other end is a virtual machine. They stay while no machine has them."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
 import struct
 from pathlib import Path
+from typing import Dict, Optional, Tuple
 
 from fabric_direct.drivers.hosts.agent import sysfs
 
@@ -18,13 +17,13 @@ _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
 _IFF_UP = 0x1  # include/uapi/linux/if.h
 
 
-def taps() -> dict[str, tuple[str, bool]]:
+def taps() -> Dict[str, Tuple[str, bool]]:
     """Return for each tap its alias, and whether a virtual machine has it, by its name."""
     links = filter(_is_tap, sysfs.names(f"{sysfs.SYS}/class/net"))
     return {link: (_read(link, "ifalias"), _has_carrier(link)) for link in links}
 
 
-def make(name: str, alias: str, mtu: int | None) -> None:
+def make(name: str, alias: str, mtu: Optional[int]) -> None:
     """Make a tap, which stays, or complete one that was begun.
 
     :raises FileExistsError: if a link of its name is no tap, or carries another alias.

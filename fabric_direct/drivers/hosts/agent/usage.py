@@ -4,14 +4,12 @@ A use is counted for every function in the path of the disk or interface: the dr
 the bridges before it. A VF is not below its PF: its uses are its own.
 """
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import os
 import re
 import time
-from collections.abc import Iterable
+from typing import Dict, Iterable, List, Optional, Set
 
 from fabric_direct.drivers.hosts.agent import sysfs
 from fabric_direct.drivers.hosts.agent.addresses import addresses
@@ -26,7 +24,7 @@ _RTF_UP, _RTF_REJECT = 0x1, 0x200  # include/uapi/linux/route.h
 _ASK_AGAIN = (0.01, 0.03, 0.1)
 _PATH = re.compile(r"nvme(\d+)c\d+n(\d+)")
 
-Uses = dict[str, list[str]]
+Uses = Dict[str, List[str]]
 """Sentences, by the name of a disk or by the address of a PCI function."""
 
 
@@ -58,7 +56,7 @@ def _of_functions(blocks: Uses, links: Uses) -> Uses:
     return found
 
 
-def _add(found: Uses, keys: Iterable[str], sentences: list[str]) -> None:
+def _add(found: Uses, keys: Iterable[str], sentences: List[str]) -> None:
     for key in dict.fromkeys(keys) if sentences else ():
         found.setdefault(key, []).extend(sentences)
 
@@ -78,7 +76,7 @@ def _disk(block: str) -> str:
     return disk
 
 
-def _functions(block: str) -> list[str]:
+def _functions(block: str) -> List[str]:
     """Return the PCI functions below a disk, through partitions, volumes, arrays and NVMe paths."""
     disk = _disk(block)
     lower = sysfs.names(f"{_block(disk)}/slaves") or _paths(disk)
@@ -86,7 +84,7 @@ def _functions(block: str) -> list[str]:
     return own + [address for name in lower for address in _functions(name)]
 
 
-def _paths(disk: str) -> list[str]:
+def _paths(disk: str) -> List[str]:
     """Return the paths of an NVMe namespace that several controllers may have: ``nvme0c1n1``."""
     if not disk.startswith("nvme") or _PATH.fullmatch(disk):
         return []
@@ -115,9 +113,9 @@ def _in_words(holder: str) -> str:
     return f"{holder} ({name})" if name else holder
 
 
-def _mounts() -> dict[str, str]:
+def _mounts() -> Dict[str, str]:
     """Return where each disk is mounted, the first place only: the others are bind mounts of it."""
-    found: dict[str, str] = {}
+    found: Dict[str, str] = {}
     for line in sysfs.lines(f"{sysfs.PROC}/self/mountinfo"):
         _, _, number, _, point, *_ = line.split()
         block = sysfs.target(f"{sysfs.SYS}/dev/block/{number}") or _by_source(line)
@@ -126,19 +124,19 @@ def _mounts() -> dict[str, str]:
     return found
 
 
-def _by_source(line: str) -> str | None:
+def _by_source(line: str) -> Optional[str]:
     """Return the disk that a mount names: a btrfs has a device number that is no disk's."""
     source = line.partition(" - ")[2].split()[1]
     return _node(_unescaped(source)) if source.startswith("/dev/") else None
 
 
-def _swaps() -> list[str]:
+def _swaps() -> List[str]:
     sources = [line.split()[0] for line in sysfs.lines(f"{sysfs.PROC}/swaps")[1:]]
     nodes = [_node(_unescaped(source)) for source in sources if source.startswith("/dev/")]
     return [node for node in nodes if node]
 
 
-def _node(path: str) -> str | None:
+def _node(path: str) -> Optional[str]:
     """Return the kernel's name of a device file, through links like those of ``/dev/mapper``."""
     name = os.path.realpath(path).rpartition("/")[2]
     return name if sysfs.target(_block(name)) else None
@@ -156,7 +154,7 @@ def _is_hardware(block: str) -> bool:
     return not (hidden or empty or sysfs.names(f"{_block(_disk(block))}/slaves"))
 
 
-def _dormant(block: str) -> list[str]:
+def _dormant(block: str) -> List[str]:
     """Return the use that sysfs does not show: what the disk is a member of, or that it is held."""
     try:
         _claim_briefly(f"{DEV}/{block}")
@@ -174,15 +172,20 @@ def _claim_briefly(path: str) -> None:
     Another survey claims it for an instant, too, so a busy disk is tried again.
     """
     for pause in _ASK_AGAIN:
-        try:
-            _claim(path)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            time.sleep(pause)
-        else:
+        if _is_free(path):
             return
+        time.sleep(pause)
     _claim(path)
+
+
+def _is_free(path: str) -> bool:
+    try:
+        _claim(path)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 def _claim(path: str) -> None:
@@ -208,12 +211,12 @@ def _link(name: str) -> str:
     return f"{sysfs.SYS}/class/net/{name}"
 
 
-def _given(found: list[str]) -> list[str]:
+def _given(found: List[str]) -> List[str]:
     """Return the addresses without link-local IPv6 ones: the kernel assigns one when a link comes up."""
     return [a for a in found if not (":" in a and ipaddress.ip_interface(a).ip.is_link_local)]
 
 
-def _uppers(link: str) -> list[str]:
+def _uppers(link: str) -> List[str]:
     """Return the bridge, bond or switch that a link is a port of, and what is up on top of it."""
     master = sysfs.target(f"{_link(link)}/master")
     names = (n[len("upper_") :] for n in sysfs.names(_link(link)) if n.startswith("upper_"))
@@ -226,7 +229,7 @@ def _is_up(link: str) -> bool:
     return bool(int(sysfs.value(f"{_link(link)}/flags") or "0", 16) & _IFF_UP)
 
 
-def _default_routes() -> set[str]:
+def _default_routes() -> Set[str]:
     """Return the links of the default routes, IPv4 and IPv6."""
     found = set()
     for line in sysfs.lines(f"{sysfs.PROC}/net/route")[1:]:

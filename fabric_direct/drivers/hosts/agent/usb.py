@@ -1,8 +1,6 @@
 """The USB devices of this machine, by sysfs: where they are plugged in, and what uses them."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Dict, List
 
 from fabric_direct.drivers.hosts.agent import sysfs
 from fabric_direct.drivers.hosts.agent.usage import Uses, blocks_in_use
@@ -12,10 +10,10 @@ __all__ = ["survey"]
 # bDeviceClass of a hub (Universal Serial Bus Specification 2.0, 11.23.1).
 _HUB = "09"
 
-Device = dict[str, Any]
+Device = Dict[str, Any]
 
 
-def survey() -> list[Device]:
+def survey() -> List[Device]:
     """Return every USB device that is no hub: where it is (``bus``, ``port``), what it is, its ``uses``.
 
     ``port`` has the ports of the hubs before it: ``1.4``. ``device`` is the number that the kernel gave
@@ -44,7 +42,7 @@ def _device(name: str, uses: Uses) -> Device:
     }
 
 
-def _blocks(name: str) -> list[str]:
+def _blocks(name: str) -> List[str]:
     """Return the disks and partitions that a device brings."""
     directory = f"{sysfs.SYS}/class/block"
     return [b for b in sysfs.names(directory) if name in sysfs.parts(f"{directory}/{b}")]
