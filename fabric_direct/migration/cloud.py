@@ -116,9 +116,11 @@ def others(host: InventoryHost, known: set[str], why: str, draft: SiteDraft) -> 
     :param why: Ansible's own are not needed.
     """
     for variable, value in host.variables.items():
+        if variable in known:
+            continue
         if variable.startswith("ansible_"):
             draft.not_needed(value.place, variable, why)
-        elif variable not in known:
+        else:
             unread(variable, value, draft)
 
 

@@ -55,6 +55,8 @@ class SiteDraft:
     """How to log in to the cloud; never the password."""
     border_routers: Value | None = None
     """As NetHandler's configuration names them."""
+    interpreter: Value | None = None
+    """The Python of the playbooks that ran on workers, as their handlers' configuration names it."""
     origins: dict[Steps, FileLine] = field(default_factory=dict)
     """Where the fields of the site come from."""
     findings: list[Notice] = field(default_factory=list)

@@ -12,8 +12,8 @@ _TAKEN: dict[str, tuple[tuple[str, ...], Convert[Any]]] = {
     "runtime.network_name_prefix": (("actor", "network_prefix"), as_text),
     "playbooks.admin_ssh_key": (("guest_access", "ssh_key"), as_path),
 }
+_INTERPRETER = "ansible.ansible_python_interpreter"
 _NOT_NEEDED = {
-    "ansible.ansible_python_interpreter": "there is no Ansible",
     "runtime.ssh_retries": "a guest is waited for by time: limits.guest_boot",
     "runtime.delete_retries": "a delete ends when nothing is left: limits.delete",
     "playbooks.location": "there are no playbooks",
@@ -23,9 +23,10 @@ _NOT_NEEDED = {
 _SECTIONS = ("ansible", "runtime", "playbooks", "network")
 
 
-def translate(document: Fields, draft: SiteDraft) -> None:
+def translate(document: Fields, draft: SiteDraft, *, on_workers: bool) -> None:
     """Put a handler's configuration into the draft.
 
+    :param on_workers: whether the handler's playbooks ran on workers.
     :raises Refused: if a section is not a mapping.
     """
     for name, value in document.values().items():
@@ -33,7 +34,10 @@ def translate(document: Fields, draft: SiteDraft) -> None:
             _unknown(name, value, draft)
     for section in _SECTIONS:
         for name, value in document.get(section).values().items():
-            _field(section, name, value, document, draft)
+            if f"{section}.{name}" == _INTERPRETER:
+                _interpreter(value, draft, on_workers=on_workers)
+            else:
+                _field(section, name, value, document, draft)
 
 
 def _field(section: str, name: str, value: Value, document: Fields, draft: SiteDraft) -> None:
@@ -51,6 +55,18 @@ def _field(section: str, name: str, value: Value, document: Fields, draft: SiteD
         playbooks.translate(name, value, document.get("playbooks", name), draft)
     else:
         _unknown(label, value, draft)
+
+
+def _interpreter(value: Value, draft: SiteDraft, *, on_workers: bool) -> None:
+    """Keep the Python of the workers: it overrode the inventory's."""
+    taken = draft.interpreter
+    if not on_workers or value.empty:
+        draft.not_needed(value.place, _INTERPRETER, "there is no Ansible")
+    elif taken and taken.content != value.content:
+        why = f"differs from {taken.place}, which was taken"
+        draft.skip(value.place, _INTERPRETER, why, "check hosts.….python in site.yaml")
+    else:
+        draft.interpreter = taken or value
 
 
 def _images(images: Fields, draft: SiteDraft) -> None:

@@ -31,6 +31,8 @@ def _switch(host: InventoryHost, draft: SiteDraft) -> None:
             remedy = "let sudo of the installer's image allow that (NOPASSWD)"
             draft.to_do(place, f"{_PATH}.{name}.sudo", why, remedy)
         _guard(host, draft)
+        if python := host.variables.get(workers.PYTHON):
+            workers.interpreter((_PATH, name), workers.PYTHON, python, draft)
         why = (
             "no password is used, and none is in the new files: the installer's image lets a key in"
         )
@@ -39,7 +41,7 @@ def _switch(host: InventoryHost, draft: SiteDraft) -> None:
         why = "each switch is known by its SSH key before it is used for the first time"
         remedy = f"compare it on the switch, and name it: {_PATH}.{name}.host_key"
         draft.to_do(place, f"{_PATH}.{name}.host_key", why, remedy)
-    cloud.others(host, {"new_user", *_GUARD}, "the login is in site.yaml", draft)
+    cloud.others(host, {"new_user", workers.PYTHON, *_GUARD}, "the login is in site.yaml", draft)
 
 
 def _guard(host: InventoryHost, draft: SiteDraft) -> None:

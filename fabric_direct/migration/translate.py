@@ -57,7 +57,8 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     draft.name = _name(config, inventory)
     for path in (sources.vm, sources.vnic, sources.net, sources.al2s, sources.switch):
         if path:
-            settings.translate(read_document(path), draft)
+            on_workers = path in (sources.vm, sources.vnic)
+            settings.translate(read_document(path), draft, on_workers=on_workers)
     if sources.inventory:
         for part in (cloud, al2s, nso, switches, workers):
             part.translate(inventory, draft)

@@ -2,8 +2,10 @@
 
 import re
 from itertools import chain
+from typing import Any
 from urllib.parse import quote
 
+from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.migration import al2s, cloud
 from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.inventory import ROLES, AnsibleInventory, InventoryHost
@@ -17,11 +19,12 @@ _USER = ("ansible_ssh_user", "ansible_user")
 _PORT = ("ansible_ssh_port", "ansible_port")
 _KEY = ("ansible_private_key_file", "ansible_ssh_private_key_file")
 _ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
-_TAKEN = {*_HOST, *_USER, *_PORT, *_KEY, "ansible_connection"}
-_NOT_NEEDED = {
-    "ansible_python_interpreter": "there is no Ansible; Python 3.9 or newer is found by itself",
-    "ansible_shell_type": "no shell is used",
-}
+PYTHON = "ansible_python_interpreter"
+_TAKEN = {*_HOST, *_USER, *_PORT, *_KEY, PYTHON, "ansible_connection"}
+_NOT_NEEDED = {"ansible_shell_type": "sh is used, whatever the login's shell is"}
+# Ansible's words for a search of its own.
+_SEARCHED = ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
+_PYTHON_2 = re.compile(r"(.*/)?python2[0-9.]*")
 _PASSWORD = re.compile(r"ansible_\w*pass(word)?|ansible_\w*secret\w*")
 _BECOME = re.compile(r"ansible_become\w*")
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:]+(%[A-Za-z0-9._-]+)?")
@@ -33,6 +36,11 @@ def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     found = inventory.of_role("worker")
     for name in found:
         _worker(inventory.resolved(name), draft)
+    if draft.interpreter and not any(
+        "ssh" in host for host in draft.site.get("hosts", {}).values()
+    ):
+        why = "no worker is reached by SSH: no Python is started there"
+        draft.not_needed(draft.interpreter.place, f"ansible.{PYTHON}", why)
     if not found:
         why = "has no group whose name ends with 'worker'"
         draft.skip(inventory.place, "workers", why, "add the workers to site.yaml: hosts")
@@ -43,6 +51,9 @@ def _worker(host: InventoryHost, draft: SiteDraft) -> None:
     name, local = host.name, host.variables.get("ansible_connection")
     if local and local.content == "local":
         draft.put(("hosts", name), {"libvirt": "qemu:///system"}, host.place)
+        if PYTHON in host.variables:
+            why = "the worker is this machine: no Python is started there"
+            draft.not_needed(host.place_of(PYTHON), PYTHON, why)
     else:
         _remote(host, draft)
     remedy = f"fabric-direct devices {name} --all lists what is there; name what may be given away"
@@ -62,11 +73,41 @@ def _remote(host: InventoryHost, draft: SiteDraft) -> None:
     if key:
         fields |= {"libvirt": f"{fields['libvirt']}?keyfile={quote(key)}", "ssh_key": key}
     draft.put(("hosts", host.name), fields, host.place)
+    _python(host, draft)
     if not where.startswith("root@"):
         user = next(name for name in reversed(_USER) if name in host.variables)
         why = "a worker's devices and links need root, and nothing here becomes another user"
         remedy = "let root in by key, and name it in site.yaml: hosts: libvirt, ssh"
         draft.to_do(host.place_of(user), "ansible_user", why, remedy)
+
+
+def _python(host: InventoryHost, draft: SiteDraft) -> None:
+    """Take over a worker's Python; that of the handlers' configuration overrides the inventory's."""
+    own, over = host.variables.get(PYTHON), draft.interpreter
+    if over:
+        interpreter(("hosts", host.name), f"ansible.{PYTHON}", over, draft)
+    elif own:
+        interpreter(("hosts", host.name), PYTHON, own, draft)
+    if own and over and own.content != over.content:
+        draft.not_needed(own.place, PYTHON, f"{over.place} overrides it")
+
+
+def interpreter(path: Steps, variable: str, value: Value, draft: SiteDraft) -> None:
+    """Take over which Python runs what is sent to a host.
+
+    :param path: of the host in site.yaml.
+    """
+    if value.content in _SEARCHED:
+        draft.not_needed(value.place, variable, "one is searched for there, 3.6 or newer")
+    else:
+        draft.take((*path, "python"), variable, value, _as_python)
+
+
+def _as_python(content: Any) -> str:
+    python = as_path(content).removeprefix("/usr/bin/env ").strip()
+    if _PYTHON_2.fullmatch(python):
+        raise ValueError("is Python 2, and must be 3.6 or newer")
+    return python
 
 
 def login(label: str, host: InventoryHost, draft: SiteDraft) -> str:

@@ -471,6 +471,9 @@ def _type_in(line: str, answer: str) -> None:
     )
 
 
+INTERPRETER = "ansible: {{ansible_python_interpreter: {}}}\n"
+
+
 class TestWorkers:
     def of(self, line: str, write: Write) -> Migration:
         return migrated(inventory=write("inventory", f"{HEAD}[fabric_worker]\n{line}\n"))
@@ -537,7 +540,13 @@ class TestWorkers:
     @pytest.mark.parametrize(
         ("variable", "kind"),
         [
-            ("ansible_python_interpreter=/usr/bin/python3", NoticeKind.NOT_NEEDED),
+            ("ansible_python_interpreter=auto_silent", NoticeKind.NOT_NEEDED),
+            ("ansible_python_interpreter=/usr/bin/python2.7", NoticeKind.NOT_TRANSLATED),
+            ("ansible_python_interpreter='~/venv/bin/python'", NoticeKind.NOT_TRANSLATED),
+            (
+                "ansible_python_interpreter='{{ ansible_playbook_python }}'",
+                NoticeKind.NOT_TRANSLATED,
+            ),
             ("ansible_become=true", NoticeKind.NOT_TRANSLATED),
             ("ansible_ssh_pass=x", NoticeKind.NOT_TRANSLATED),
             ("ansible_ssh_common_args='-o StrictHostKeyChecking=no'", NoticeKind.TO_DO),
@@ -549,6 +558,84 @@ class TestWorkers:
     def test_other_variables_are_named(self, variable: str, kind: NoticeKind, write: Write) -> None:
         done = self.of(f"w1 {variable}", write)
         assert said(done, variable.split("=", maxsplit=1)[0]).kind is kind
+
+    @pytest.mark.parametrize(
+        ("named", "taken"),
+        [
+            ("/usr/bin/python3.6", "/usr/bin/python3.6"),
+            ("python3.9", "python3.9"),
+            ("'/usr/bin/env python3'", "python3"),
+            ("'/opt/a b/python'", "/opt/a b/python"),
+            ("auto", None),
+            ("/usr/bin/python2", None),
+            ("'-c evil'", None),
+            ("venv/bin/python", None),
+        ],
+    )
+    def test_their_python_is_taken_over(
+        self, named: str, taken: str | None, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of(f"w1 ansible_python_interpreter={named}", write)
+        host = site(done, tmp_path).hosts["w1"]
+        assert (host.ssh, host.python) == ("ssh://root@w1", taken)
+        found = {f.what for f in done.findings}
+        assert bool({"ansible_python_interpreter", "hosts.w1.python"} & found) is (taken is None)
+
+    def test_none_is_started_where_the_worker_is_this_machine(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        line = "w1 ansible_connection=local ansible_python_interpreter=/usr/bin/python3"
+        done = self.of(line, write)
+        assert site(done, tmp_path).hosts["w1"].python is None
+        found = said(done, "ansible_python_interpreter")
+        assert (found.kind, found.why) == (
+            NoticeKind.NOT_NEEDED,
+            "the worker is this machine: no Python is started there",
+        )
+
+    def test_the_python_of_a_handler_that_ran_on_workers_overrides_theirs_as_with_ansible(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        lines = "w1 ansible_python_interpreter=/opt/python\nw2\nw3 ansible_connection=local"
+        done = migrated(
+            vm=write("vm.yml", INTERPRETER.format("/usr/bin/python3.6")),
+            vnic=write("vnic.yml", INTERPRETER.format("/usr/bin/python3.6")),
+            net=write("net.yml", INTERPRETER.format("/usr/bin/python3")),
+            inventory=write("inventory", f"{HEAD}[fabric_worker]\n{lines}\n"),
+        )
+        hosts = site(done, tmp_path).hosts
+        assert [hosts[name].python for name in ("w1", "w2", "w3")] == [
+            "/usr/bin/python3.6",
+            "/usr/bin/python3.6",
+            None,
+        ]
+        assert said(done, "ansible_python_interpreter").why.endswith("vm.yml:1 overrides it")
+        of_net = said(done, "ansible.ansible_python_interpreter")
+        assert (of_net.kind, of_net.why) == (NoticeKind.NOT_NEEDED, "there is no Ansible")
+
+    def test_handlers_with_different_pythons_are_told(self, write: Write, tmp_path: Path) -> None:
+        done = migrated(
+            vm=write("vm.yml", INTERPRETER.format("/usr/bin/python3.6")),
+            vnic=write("vnic.yml", INTERPRETER.format("/usr/bin/python3.9")),
+            inventory=write("inventory", f"{HEAD}[fabric_worker]\nw1\n"),
+        )
+        assert site(done, tmp_path).hosts["w1"].python == "/usr/bin/python3.6"
+        found = said(done, "ansible.ansible_python_interpreter")
+        assert found.kind is NoticeKind.NOT_TRANSLATED
+        assert "vm.yml:1, which was taken" in found.why
+
+    def test_the_python_of_a_handler_is_not_needed_without_a_worker_elsewhere(
+        self, write: Write
+    ) -> None:
+        done = migrated(
+            vm=write("vm.yml", INTERPRETER.format("/usr/bin/python3.6")),
+            inventory=write("inventory", f"{HEAD}[fabric_worker]\nw1 ansible_connection=local\n"),
+        )
+        found = said(done, "ansible.ansible_python_interpreter")
+        assert (found.kind, found.why) == (
+            NoticeKind.NOT_NEEDED,
+            "no worker is reached by SSH: no Python is started there",
+        )
 
     def test_an_inventory_without_heads_or_workers_says_so(self, write: Write) -> None:
         done = migrated(inventory=write("inventory", "[kitchen]\npot\n"))
@@ -702,6 +789,15 @@ class TestAl2s:
 
 
 class TestASwitch:
+    def test_keeps_its_python(self, write: Write, tmp_path: Path) -> None:
+        line = "p4 new_user=t ansible_python_interpreter=/nix/profile/bin/python3.10"
+        done = migrated(
+            vm=write("vm.yml", INTERPRETER.format("/usr/bin/python3.6")),
+            inventory=write("inventory", f"{HEAD}[fabric_p4_switch]\n{line}\n"),
+        )
+        assert site(done, tmp_path).p4_switches["p4"].python == "/nix/profile/bin/python3.10"
+        assert "ansible_python_interpreter" not in {f.what for f in done.findings}
+
     @pytest.mark.parametrize(
         ("line", "what", "why"),
         [
