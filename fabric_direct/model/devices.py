@@ -76,7 +76,7 @@ class DeviceState(StrEnum):
     USED = "used"
     """A domain, live or defined, has it."""
     HOST_USED = "host-used"
-    """The host uses it, or another function of its IOMMU group."""
+    """The host, or a program on it, uses it or another function of its IOMMU group."""
     UNCLEAN = "unclean"
     """Its last tenant is gone, and it has not been cleaned yet."""
     LOST = "lost"

@@ -152,6 +152,7 @@ class TestEachVersion:
         )
         assert said.stdout.splitlines() == [
             "crypto refused",
+            "refused",
             "zeros written over all of it",
             "6 MiB read, all empty",
         ]

@@ -10,7 +10,7 @@ from fabric_direct.drivers.contract import (
     Holder,
     HostDevice,
     PciFunction,
-    VfioHolder,
+    ProgramHolder,
 )
 from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
 from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_uuid
@@ -131,10 +131,10 @@ class TestAPciDomainBeyondFourDigits:
 
 
 class TestWhatAProgramHasByVfio:
-    HELD = VfioHolder("/dev/vfio/15 is held by testpmd (pid 7)")
-    MINE = VfioHolder("/dev/vfio/15 is held by domain foreign (pid 8)", FOREIGN)
+    HELD = ProgramHolder("/dev/vfio/15 is held by testpmd (pid 7)")
+    MINE = ProgramHolder("/dev/vfio/15 is held by domain foreign (pid 8)", FOREIGN)
 
-    def view(self, *holders: VfioHolder, claims: Topology = TOPOLOGY) -> Topology:
+    def view(self, *holders: ProgramHolder, claims: Topology = TOPOLOGY) -> Topology:
         twins = {a: replace(TOPOLOGY.functions[a], held=holders) for a in (DRIVE, TWIN)}
         functions = with_strangers({**TOPOLOGY.functions, **twins}, claims.claims)
         return replace(claims, functions=functions)
@@ -181,6 +181,15 @@ class TestTheUplinkOfAVf:
         assert view.vf_of(VF2) == (named, 1)
         assert device(view, VF).uplink == named
         assert set(view.allowed()) == {VF, VF2}
+
+    def test_is_that_of_the_entry_that_allows_it_where_a_function_has_two_ports(self) -> None:
+        entries = (
+            AllowedDevice(type="SharedNIC", uplink="ens1"),
+            AllowedDevice(type="SharedNIC", uplink="ens1d1", vepa=True),
+        )
+        view = replace(with_function(PF, links=("ens1", "ens1d1")), entries=entries)
+
+        assert view.uplink_of(VF) == view.allowed()[VF].uplink
 
     def test_is_the_first_of_its_pf_if_the_allow_list_names_none(self) -> None:
         view = replace(with_function(PF, links=("eth2", "eth10")), entries=())

@@ -11,6 +11,7 @@ from pyroute2 import IPRoute
 
 from fabric_direct.drivers.contract import VfSettings
 from fabric_direct.drivers.hosts.local import LocalHost
+from fabric_direct.drivers.netlink import uplink as uplink_module
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import DriverError, NotFound, NotOurs, NotVerified, Unsupported
@@ -221,13 +222,27 @@ def test_a_vf_has_its_own_number_where_the_kernel_leaves_another_out(kernel, upl
     assert {vf: each.vlan for vf, each in uplink.vfs("ens6f1").items()} == {0: 0, 2: 302, 3: 303}
 
 
-def test_a_vf_that_the_kernel_leaves_out_is_not_set(kernel, uplink):
+def test_a_vf_that_the_kernel_leaves_out_is_not_set(kernel, uplink, monkeypatch):
+    monkeypatch.setattr(uplink_module, "IN_RESET", 0.0)
     kernel.links[NIC] = pf(vf_info(0, MAC0), vf_info(2, MAC1, vlan=304), count=3)
 
-    with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 1.*of VF 0, 2"):
+    with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 1.*leaves it out"):
         uplink.set_vf("ens6f1", 1, VfSettings(vlan=304))
 
     assert kernel.changes == []
+
+
+def test_a_vf_that_is_in_reset_is_waited_for(kernel, uplink, mocker):
+    kernel.links[NIC] = pf(vf_info(0, MAC0), count=2)
+    kernel.later[NIC] = pf(vf_info(0, MAC0), vf_info(1, MAC1, vlan=304))
+
+    def tell(_: float) -> None:
+        kernel.links[NIC] = pf(vf_info(0, MAC0), vf_info(1, MAC1))
+
+    mocker.patch("fabric_direct.calls.deadline.time.sleep", side_effect=tell)
+    uplink.set_vf("ens6f1", 1, VfSettings(vlan=304))
+
+    assert len(kernel.changes) == 1
 
 
 def test_a_switch_that_the_driver_does_not_know_is_not_reported(kernel, uplink):

@@ -16,6 +16,7 @@ from fabric_direct.drivers.contract import (
     DeviceRecord,
     PciFunction,
     PluggedDevice,
+    ProgramHolder,
     VfSettings,
 )
 from fabric_direct.drivers.fake import FakeHost, FakeUplink, Substrate, substrate
@@ -23,8 +24,10 @@ from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough import release as module
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
+from fabric_direct.drivers.netlink import uplink as netlink
 from fabric_direct.errors import (
     DeviceClaimed,
+    DeviceInUse,
     DeviceUnclean,
     DriverError,
     InvalidSliver,
@@ -32,7 +35,7 @@ from fabric_direct.errors import (
     SliverBusy,
     Unsupported,
 )
-from fabric_direct.model import Gpu, Interface, PciAddress, SharedNic
+from fabric_direct.model import DeviceState, Gpu, Interface, PciAddress, SharedNic
 from fabric_direct.site.config import AllowedDevice, Host, Site
 from fabric_direct.state.locks import exclusive
 from tests.unit.pci_host import CONFIG, LIVE, FakeDomain, Worker, error, pci, plugged
@@ -165,6 +168,11 @@ def allow(devices: SriovDevice, *entries: AllowedDevice) -> None:
     """Have the site allow these devices of the worker instead."""
     worker = devices._host.site.host(HOST).model_copy(update={"devices": entries})
     devices._host.site = devices._host.site.model_copy(update={"hosts": {HOST: worker}})
+
+
+def leave_out(devices: SriovDevice, *vfs: int) -> None:
+    """Have the kernel tell nothing of these VFs."""
+    devices._host.uplinks.silent_of = frozenset(vfs)  # type: ignore[attr-defined]
 
 
 def changes(host: Worker) -> list[str]:
@@ -439,9 +447,12 @@ class TestAVfThatTheKernelLeavesOut:
     """Its settings are not known: those of the VF after it are not taken for them."""
 
     @pytest.fixture(autouse=True)
-    def left_out(self, devices: SriovDevice, nics: Substrate) -> None:
+    def left_out(
+        self, devices: SriovDevice, nics: Substrate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(netlink, "IN_RESET", 0.0)
         nics.vfs["ens6f1"] = [IDLE, replace(IDLE, mac=OTHER_MAC, vlan=7)]
-        devices._host.uplinks.silent_of = frozenset({0})  # type: ignore[attr-defined]
+        leave_out(devices, 0)
 
     @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
     def test_is_refused_before_anything_is_changed(
@@ -454,7 +465,7 @@ class TestAVfThatTheKernelLeavesOut:
     ) -> None:
         asked = (TENANT, nic()) if call_of is SriovDevice.attach else (nic(), TENANT)
 
-        with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 0 .*VF 1 only"):
+        with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 0 .*leaves it out"):
             call_of(devices, *asked)
 
         assert changes(host) == []
@@ -464,6 +475,37 @@ class TestAVfThatTheKernelLeavesOut:
         self, devices: SriovDevice, nic: MakeNic
     ) -> None:
         devices.check(nic(VF1, mac=OTHER_MAC), TENANT)
+
+    def test_of_a_vm_is_told_as_not_known_and_hides_nothing_else(
+        self, devices: SriovDevice, nics: Substrate, domain: NicDomain, nic: MakeNic
+    ) -> None:
+        leave_out(devices)
+        devices.attach(TENANT, nic())
+        leave_out(devices, 0)
+
+        (plugged,) = devices.plugged(TENANT)
+        (difference,) = devices.differences(nic(), TENANT)
+
+        assert (plugged.host_address, plugged.settings) == (VF0, None)
+        assert "VF 0 of ens6f1" in difference
+        assert "not known" in difference
+
+    def test_is_waited_for_while_it_is_in_reset(
+        self,
+        devices: SriovDevice,
+        domain: NicDomain,
+        nic: MakeNic,
+        monkeypatch: pytest.MonkeyPatch,
+        mocker: MockerFixture,
+    ) -> None:
+        monkeypatch.setattr(netlink, "IN_RESET", 60.0)
+        mocker.patch(
+            "fabric_direct.calls.deadline.time.sleep", side_effect=lambda _: leave_out(devices)
+        )
+
+        (plugged,) = devices.attach(TENANT, nic())
+
+        assert plugged.settings
 
     def test_is_not_released_as_clean(
         self, devices: SriovDevice, host: Worker, mocker: MockerFixture
@@ -475,6 +517,82 @@ class TestAVfThatTheKernelLeavesOut:
             devices.clean(record(IDLE))
 
         assert "tells nothing of VF 0" in host.records.read()[VF0].quarantined
+
+
+class TestAProgramThatHasAVf:
+    """By vfio or uio, or by a vDPA device on it: nothing is done beneath it."""
+
+    DPDK = ProgramHolder("/dev/vfio/12 is held by dpdk-testpmd (pid 7)")
+
+    @pytest.fixture(autouse=True)
+    def reset(self, mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch) -> Mock:
+        monkeypatch.setattr(module, "LET_GO", 0.0)
+        made: Mock = mocker.patch.object(module, "clean", return_value="it was reset")
+        return made
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_keeps_it_from_being_released(
+        self, devices: SriovDevice, host: Worker, reset: Mock, force: bool
+    ) -> None:
+        host.records.known = {VF0: record(IDLE)}
+        host.change(VF0, driver="vfio-pci", held=(self.DPDK,))
+
+        with pytest.raises(DeviceInUse, match="dpdk-testpmd"):
+            devices.release(VF0, force=force)
+
+        assert (reset.mock_calls, host.calls.mock_calls) == ([], [])
+        assert host.records.read() == {VF0: record(IDLE)}
+
+    def test_keeps_it_from_being_cleaned_and_is_told(
+        self, devices: SriovDevice, host: Worker, reset: Mock
+    ) -> None:
+        host.records.known = {VF0: record(IDLE)}
+        host.change(VF0, held=(ProgramHolder("the vDPA device vdpa0 is on it"),))
+
+        with pytest.raises(DeviceInUse, match="vdpa0"):
+            devices.clean(record(IDLE))
+
+        assert (reset.mock_calls, host.records.read()) == ([], {VF0: record(IDLE)})
+        (shown,) = (d for d in devices.inventory() if d.address == VF0)
+        assert shown.state is DeviceState.UNCLEAN
+        assert "vdpa0" in shown.why
+
+    def test_is_waited_for_when_it_is_about_to_let_go(
+        self,
+        devices: SriovDevice,
+        host: Worker,
+        reset: Mock,
+        monkeypatch: pytest.MonkeyPatch,
+        mocker: MockerFixture,
+    ) -> None:
+        monkeypatch.setattr(module, "LET_GO", 60.0)
+        host.records.known = {VF0: record(IDLE)}
+        host.change(VF0, driver="vfio-pci", held=(self.DPDK,))
+        mocker.patch(
+            "fabric_direct.calls.deadline.time.sleep",
+            side_effect=lambda _: host.change(VF0, held=()),
+        )
+
+        devices.clean(record(IDLE))
+
+        assert host.records.read() == {}
+
+    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    def test_keeps_it_from_the_vm_that_is_defined_with_it(
+        self,
+        devices: SriovDevice,
+        host: Worker,
+        domain: NicDomain,
+        nic: MakeNic,
+        call_of: Callable[..., object],
+    ) -> None:
+        devices.attach(TENANT, nic())
+        domain.devices[LIVE] = []
+        host.change(VF0, driver="vfio-pci", held=(self.DPDK,))
+        asked = (TENANT, nic()) if call_of is SriovDevice.attach else (nic(), TENANT)
+
+        with pytest.raises(DeviceInUse, match="dpdk-testpmd"):
+            call_of(devices, *asked)
 
 
 class TestSwitchdevMode:

@@ -139,6 +139,43 @@ def test_a_way_that_is_refused_is_followed_by_the_next(file: int) -> None:
     assert nvme._erase(device, [a_disk(file)], LATER, alone=True) == "format, user data erase"
 
 
+class Blurring(Scripted):
+    """A controller whose user data erase leaves anything but zeros, or leaves all as it was."""
+
+    def __init__(self, file: int, *, content: bytes) -> None:
+        super().__init__(oacs=CAN_FORMAT)
+        self.file, self.content = file, content
+
+    def _command(self, opcode: int, namespace: int = 0, length: int = 0, cdw10: int = 0) -> bytes:
+        if opcode == FORMAT:
+            os.pwrite(self.file, (self.content * 2 * MIB)[: 2 * MIB], 0)
+        return super()._command(opcode, namespace, length, cdw10)
+
+
+@pytest.fixture
+def no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stands for the disk, and has no cache to be dropped."""
+    monkeypatch.setattr(nvme, "_drop_caches", lambda disks: None)
+
+
+@pytest.mark.usefixtures("no_caches")
+def test_what_a_user_data_erase_leaves_is_overwritten_with_zeros(file: int) -> None:
+    disk = a_disk(file)
+
+    done = nvme._erased(Blurring(file, content=b"noise!!"), [disk], LATER, alone=True)
+
+    method = "format, user data erase, zeros written over all of it"
+    assert done == (method, ["2 MiB read, all empty"])
+
+
+@pytest.mark.usefixtures("no_caches")
+def test_a_user_data_erase_that_leaves_what_was_there_is_no_success(file: int) -> None:
+    with pytest.raises(samples.NotErasedError, match="still holds data"):
+        nvme._erased(Blurring(file, content=b"SECRET"), [a_disk(file)], LATER, alone=True)
+
+    assert os.pread(file, 6, 0) == b"SECRET"
+
+
 def test_a_sanitize_operation_is_waited_for(file: int) -> None:
     device = Scripted(sanicap=0b01)
     device.sanitize_states = [0, 2, 2, 1]

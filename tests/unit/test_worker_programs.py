@@ -51,6 +51,23 @@ class TestVfio:
         assert told(VF, "held") == [{"use": use, "domain": ""}]
         assert (told(VF, "uses"), told(NIC, "held")) == ([], [])
 
+    def test_a_file_whose_name_is_gone_counts_as_well(self, tree: Tree) -> None:
+        at_vfio(tree, VF)
+        tree.process(7, "testpmd", "/dev/vfio/12 (deleted)")
+
+        assert told(VF, "held") == [
+            {"use": "/dev/vfio/12 is held by testpmd (pid 7)", "domain": ""}
+        ]
+
+    def test_a_driver_that_gives_vfio_devices_by_itself_counts_as_well(self, tree: Tree) -> None:
+        at_vfio(tree, VF, "nvidia")
+        (tree.sys / "bus/pci/devices" / VF / "vfio-dev/vfio3").mkdir(parents=True)
+        tree.process(7, "qemu-kvm", "/dev/vfio/12")
+
+        assert told(VF, "held") == [
+            {"use": "/dev/vfio/12 is held by qemu-kvm (pid 7)", "domain": ""}
+        ]
+
     def test_a_device_file_of_its_own_counts_as_well(self, tree: Tree) -> None:
         at_vfio(tree, VF)
         (tree.sys / "bus/pci/devices" / VF / "vfio-dev/vfio3").mkdir(parents=True)
@@ -80,6 +97,13 @@ class TestVfio:
         assert told(VF, "held") == []
 
 
+def test_a_function_whose_uio_device_a_program_has_open_is_held_by_it(tree: Tree) -> None:
+    (tree.sys / "bus/pci/devices" / VF / "uio/uio0").mkdir(parents=True)
+    tree.process(7, "testpmd", "/dev/uio0")
+
+    assert told(VF, "held") == [{"use": "/dev/uio0 is held by testpmd (pid 7)", "domain": ""}]
+
+
 class TestVdpa:
     @pytest.fixture(autouse=True)
     def made(self, tree: Tree) -> None:
@@ -91,13 +115,15 @@ class TestVdpa:
         )
 
     def test_a_vf_with_one_is_used(self, tree: Tree) -> None:
-        assert told(VF, "uses") == ["the vDPA device vdpa0 is on it"]
-        assert told(NIC, "uses") == []
+        assert told(VF, "held") == [{"use": "the vDPA device vdpa0 is on it", "domain": ""}]
+        assert told(NIC, "held") == []
 
     def test_the_domain_that_has_it_is_named(self, tree: Tree) -> None:
         tree.process(7, "qemu-system-x86", "/dev/vhost-vdpa-0", command=QEMU)
 
-        assert told(VF, "uses") == ["the vDPA device vdpa0 is on it, held by domain web-1 (pid 7)"]
+        assert told(VF, "held") == [
+            {"use": "the vDPA device vdpa0 is on it, held by domain web-1 (pid 7)", "domain": ""}
+        ]
 
 
 class TestMediatedDevices:
@@ -109,11 +135,10 @@ class TestMediatedDevices:
         tree.link(tree.sys / "bus/mdev/devices" / MDEV, device)
 
     def test_a_gpu_with_one_is_used(self, tree: Tree) -> None:
-        assert told(GPU, "uses") == [f"the mediated device {MDEV} is on it"]
+        assert told(GPU, "held") == [{"use": f"the mediated device {MDEV} is on it", "domain": ""}]
 
     def test_the_program_that_has_it_is_named_once(self, tree: Tree) -> None:
         tree.process(7, "qemu-kvm", "/dev/vfio/31", "/dev/vfio/31")
 
-        assert told(GPU, "uses") == [
-            f"the mediated device {MDEV} is on it, held by qemu-kvm (pid 7)"
-        ]
+        use = f"the mediated device {MDEV} is on it, held by qemu-kvm (pid 7)"
+        assert told(GPU, "held") == [{"use": use, "domain": ""}]

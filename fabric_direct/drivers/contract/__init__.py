@@ -64,7 +64,12 @@ from fabric_direct.drivers.contract.networks import (
     PortHolder,
     UnusedNetworks,
 )
-from fabric_direct.drivers.contract.pci_functions import Holder, HostDevice, PciFunction, VfioHolder
+from fabric_direct.drivers.contract.pci_functions import (
+    Holder,
+    HostDevice,
+    PciFunction,
+    ProgramHolder,
+)
 from fabric_direct.drivers.contract.servers import (
     Image,
     ImageNeeds,
@@ -124,6 +129,7 @@ __all__ = [
     "Port",
     "PortHolder",
     "PortPlugging",
+    "ProgramHolder",
     "Server",
     "ServerFinder",
     "ServerMaker",
@@ -138,7 +144,6 @@ __all__ = [
     "UnusedNetworks",
     "UplinkDriver",
     "VfSettings",
-    "VfioHolder",
     "Volume",
     "VolumeDriver",
     "VolumeFinder",

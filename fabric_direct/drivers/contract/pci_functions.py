@@ -6,13 +6,13 @@ from fabric_direct.model import DeviceState, PciAddress
 
 
 @dataclass(frozen=True, slots=True)
-class VfioHolder:
-    """A program on the host that has a PCI function by vfio."""
+class ProgramHolder:
+    """A program on the host that has a PCI function, or what such a program is given it by."""
 
     use: str
     """A sentence: ``/dev/vfio/12 is held by dpdk-testpmd (pid 4711)``."""
     domain: str = ""
-    """UUID of the virtual machine that it runs, if it is one of libvirt's."""
+    """UUID of the virtual machine that it runs, if it is one of libvirt's and has it by vfio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,11 @@ class PciFunction:
     """Whether one of these has a carrier."""
     uses: tuple[str, ...] = ()
     """What the host itself uses it for, a sentence each: ``nvme0n1 is mounted on /srv``."""
-    held: tuple[VfioHolder, ...] = ()
-    """The programs that have it, those of virtual machines included."""
+    held: tuple[ProgramHolder, ...] = ()
+    """The programs that have it, and what it is given to them by: vfio, a vDPA or mediated device, uio.
+
+    In an inventory without the domains that libvirt tells to have it.
+    """
     alive: bool = True
     """Whether its configuration space answers (a vendor of ``ffff`` is none)."""
 

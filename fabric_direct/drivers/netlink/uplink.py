@@ -7,7 +7,7 @@ message that sets the bridge mode is RTM_SETLINK of the family AF_BRIDGE, byte f
 
 import errno
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import PurePath
@@ -18,13 +18,21 @@ from pyroute2.netlink import NLA_F_NESTED
 from pyroute2.netlink.exceptions import NetlinkDecodeError, NetlinkError
 from pyroute2.netlink.rtnl import RTM_SETLINK
 
-from fabric_direct.calls.read_cache import read
+from fabric_direct.calls.deadline import wait_until
+from fabric_direct.calls.read_cache import current, read
 from fabric_direct.drivers.contract import HostDriver, VfSettings
 from fabric_direct.drivers.contract.changes import Change, Hearing, Tell
 from fabric_direct.drivers.hosts.agent.serve import ERROR_NAMES
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.local import LocalHost
-from fabric_direct.errors import DriverError, FabricDirectError, NotFound, NotVerified, Unsupported
+from fabric_direct.errors import (
+    DriverError,
+    FabricDirectError,
+    NotFound,
+    NotVerified,
+    TimedOut,
+    Unsupported,
+)
 from fabric_direct.site.config import Site
 
 # linux/if_bridge.h: BRIDGE_FLAGS_SELF addresses the NIC's own bridge; BRIDGE_MODE_VEB, _VEPA.
@@ -34,6 +42,8 @@ _MODES = {"veb": 0, "vepa": 1}
 _WITH_VFS = 1
 # include/uapi/linux/if_arp.h: ARPHRD_INFINIBAND, the kind of an InfiniBand port.
 _INFINIBAND = 32
+IN_RESET = 5.0
+"""Seconds for a VF to be told of again: drivers such as ice tell nothing of one that is in reset."""
 # Seconds for the host to say which driver a device has.
 _ANSWER = 10.0
 # Seconds that the host waits for a change before it is asked to wait again.
@@ -227,13 +237,13 @@ class NetlinkUplink:
         )
 
     def _vf(self, ip: Any, link: str, index: int, vf: int) -> VfSettings:
-        message = _with_vfs(ip, index)
-        count, there = message.get("num_vf") or 0, _settings_in(message)
-        if vf in there:
-            return there[vf]
+        count = _with_vfs(ip, index).get("num_vf") or 0
         if not 0 <= vf < count:
             raise NotFound(f"{link} has no VF {vf}", where=self._host, why=f"it has {count} VFs")
-        raise untold(link, vf, there, self._host)
+        found = settings_of(lambda: _settings_in(_with_vfs(ip, index)), link, vf)
+        if found is None:
+            raise untold(link, vf, self._host)
+        return found
 
     @contextmanager
     def _session(self, what: str, link: str) -> Iterator[Any]:
@@ -301,16 +311,37 @@ def _mode_name(mode: int) -> str:
     return next((name for name, number in _MODES.items() if number == mode), f"mode {mode}")
 
 
-def untold(link: str, vf: int, told: Iterable[int], host: str) -> DriverError:
-    """Return the error that the kernel does not tell the settings of a VF.
+def settings_of(
+    read_vfs: Callable[[], Mapping[int, VfSettings]], link: str, vf: int
+) -> VfSettings | None:
+    """Return the settings of a VF; None if the kernel leaves it out for long.
 
-    :param told: the numbers of the VFs that it tells of.
+    While the kernel leaves it out, as it may in a reset, it is asked again; but not in what changes
+    nothing, where the answer to a question stays the same.
+
+    :param read_vfs: returns the settings of the link's VFs.
     """
+    found: Mapping[int, VfSettings] = {}
+
+    def is_told() -> bool:
+        nonlocal found
+        found = read_vfs()
+        return vf in found
+
+    reads = current()
+    limit = 0.0 if reads and reads.read_only else IN_RESET
+    with suppress(TimedOut):
+        wait_until(f"{link} to tell of VF {vf}", is_told, timeout=limit)
+    return found.get(vf)
+
+
+def untold(link: str, vf: int, host: str) -> DriverError:
+    """Return the error that the kernel does not tell the settings of a VF."""
     return DriverError(
         f"the uplink {link} tells nothing of VF {vf}",
         where=host,
-        why=f"the kernel gives the settings of VF {', '.join(map(str, told)) or '(none)'} only",
-        remedy=f"see what the NIC's driver says (dmesg), and that `ip link show {link}` lists it",
+        why="the kernel leaves it out: the NIC's driver does not give its settings",
+        remedy=f"see dmesg, and whether `ip link show {link}` lists it",
     )
 
 

@@ -12,7 +12,7 @@
     datagrams   send a datagram from a link, to end a DHCP lease
     pci         the PCI functions of the host; reset, removal, rescan
     usage       the PCI functions that the host itself uses
-    programs    the PCI functions that programs have by vfio, and what is made on top of them
+    programs    the PCI functions that programs have: vfio, uio, vDPA, mediated devices
     nvme        erase drives
     taps        links whose other end is a virtual machine
     usb         USB devices by the port into which they are plugged

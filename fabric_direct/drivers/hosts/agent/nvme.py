@@ -30,6 +30,7 @@ _BLKRRPART, _BLKFLSBUF = 0x125F, 0x1261
 _PATIENCE = 10.0
 _STEP = 0.1
 _ONES = samples.digest(b"\xff" * samples.PAGE)
+_USER_DATA = "format, user data erase"
 _DISK = re.compile(r"(nvme\d+)(?:c\d+)?(n\d+)")
 
 Report = Dict[str, Any]
@@ -70,9 +71,7 @@ def erase(address: str, limit: float) -> Report:
         if not namespaces:
             return _nothing(address)
         with _held(address, namespaces, deadline) as disks:
-            method = _erase(device, disks, deadline, alone=not others)
-            _drop_caches(disks)
-            proofs = [_prove(disk, method, deadline) for disk in disks]
+            method, proofs = _erased(device, disks, deadline, alone=not others)
             _forget_partitions(disks, deadline)
     return _report(method, proofs, disks)
 
@@ -258,6 +257,32 @@ def _erase(device: NvmeDevice, disks: List[_Disk], deadline: float, *, alone: bo
         with suppress(NvmeError):
             action()
             return method
+    return _overwritten(disks, deadline)
+
+
+def _erased(
+    device: NvmeDevice, disks: List[_Disk], deadline: float, *, alone: bool
+) -> Tuple[str, List[str]]:
+    """Erase, and return how, and what was read of each disk.
+
+    After a user data erase the blocks may hold anything (5.14, SES). Where they do not hold what was
+    there, zeros are written, which can be proved.
+
+    :raises NotErasedError: if what was there is still there, or it cannot be proved that it is not.
+    """
+    method = _erase(device, disks, deadline, alone=alone)
+    try:
+        return method, _proofs(disks, method, deadline)
+    except samples.NotErasedError:
+        if method != _USER_DATA:
+            raise
+    for disk in disks:
+        _prove(disk, method, deadline, changed=True)
+    method = f"{method}, {_overwritten(disks, deadline)}"
+    return method, _proofs(disks, method, deadline)
+
+
+def _overwritten(disks: List[_Disk], deadline: float) -> str:
     for disk in disks:
         samples.overwrite(disk.file, disk.namespace.size, deadline)
     return "zeros written over all of it"
@@ -276,7 +301,7 @@ def _ways(device: NvmeDevice, disks: List[_Disk], *, alone: bool) -> Iterator[Wa
     if can.can_format and (alone or not can.secure_erase_of_all):
         if can.format_crypto:
             yield "format, crypto erase", lambda: _format(device, disks, crypto=True)
-        yield "format, user data erase", lambda: _format(device, disks, crypto=False)
+        yield _USER_DATA, lambda: _format(device, disks, crypto=False)
 
 
 def _format(device: NvmeDevice, disks: List[_Disk], *, crypto: bool) -> None:
@@ -286,16 +311,22 @@ def _format(device: NvmeDevice, disks: List[_Disk], *, crypto: bool) -> None:
         device.format(disk.namespace, crypto=crypto)
 
 
-def _prove(disk: _Disk, method: str, deadline: float) -> str:
+def _proofs(disks: List[_Disk], method: str, deadline: float) -> List[str]:
+    _drop_caches(disks)
+    return [_prove(disk, method, deadline) for disk in disks]
+
+
+def _prove(disk: _Disk, method: str, deadline: float, *, changed: bool = False) -> str:
     """Read the same places again, and return what that proves.
 
+    :param changed: whether what is not what it was need not be empty; so it is after a crypto erase.
     :raises NotErasedError: if a page is not empty; after a crypto erase, if it is what it was.
     """
     after = samples.fingerprints(disk.file, disk.places, deadline)
     if disk.namespace.deallocated_ones:
         after = {at: page for at, page in after.items() if page != _ONES}
-    crypto = "crypto" in method
-    left = [at for at, page in after.items() if not crypto or page == disk.before.get(at)]
+    changed = changed or "crypto" in method
+    left = [at for at, page in after.items() if not changed or page == disk.before.get(at)]
     if left:
         why = f"after {method}, {disk.name} still holds data at byte {left[0]}"
         raise samples.NotErasedError(errno.EIO, why)

@@ -26,7 +26,7 @@ _BRIDGE_CONTROL, _SECONDARY_BUS_RESET = 0x3E, 1 << 6
 _HELD, _REST = 0.002, 1.0
 _STEP = 0.02
 # Documentation/networking/switchdev.rst: names of ports (phys_port_name), of the NIC and of its VFs.
-_PHYSICAL, _REPRESENTED = re.compile(r"p\d+(s\d+)?"), re.compile(r"(c\d+)?pf\d+\w*")
+_PHYSICAL, _REPRESENTED = re.compile(r"p\d+(s\d+)?"), re.compile(r"(c\d+)?(p\d+)?pf\d+\w*")
 _NEXT_VENDOR = re.compile(rb"\n(?![\t#])")
 
 Function = Dict[str, Any]
@@ -34,11 +34,11 @@ Function = Dict[str, Any]
 
 def survey() -> List[Function]:
     """Return every PCI function, by address, with the fields of ``contract.PciFunction``."""
-    used, given, links = uses(), programs.given(), _links()
+    used, held, links = uses(), programs.holders(), _links()
     found = {address: _function(address, links) for address in _addresses()}
     for address, function in found.items():
-        function["uses"] = [*used.get(address, []), *given.uses.get(address, [])]
-        function["held"] = given.held.get(address, [])
+        function["uses"] = used.get(address, [])
+        function["held"] = held.get(address, [])
         function["label"] = label(function["vendor"], function["product"])
         for number, virtual in enumerate(function["virtual"]):
             if virtual in found:
@@ -53,7 +53,8 @@ def _addresses() -> List[str]:
 
 def _function(address: str, links: Dict[str, List[str]]) -> Function:
     path, all_links = sysfs.pci(address), links.get(address, [])
-    own = [link for link in all_links if not _REPRESENTED.fullmatch(_port_name(link))]
+    ports = {link: _port_name(link) for link in all_links}
+    own = [link for link, port in ports.items() if not _REPRESENTED.fullmatch(port)]
     group = sysfs.target(f"{path}/iommu_group")
     node = int(sysfs.value(f"{path}/numa_node") or -1)
     return {
@@ -68,7 +69,7 @@ def _function(address: str, links: Dict[str, List[str]]) -> Function:
         "physical": sysfs.target(f"{path}/physfn"),
         "vf": None,
         "virtual": _virtual(path),
-        "links": sorted(own, key=lambda link: not _PHYSICAL.fullmatch(_port_name(link))),
+        "links": sorted(own, key=lambda link: not _PHYSICAL.fullmatch(ports[link])),
         "representors": [link for link in all_links if link not in own],
         "link_up": any(map(_has_carrier, own)) if own else None,
         "alive": _header(address).strip(b"\xff") != b"",

@@ -1,8 +1,10 @@
-"""What programs have of PCI functions: by vfio, as vDPA devices, as mediated devices.
+"""What programs have of PCI functions: by vfio, by uio, as vDPA devices, as mediated devices.
 
-A program that has such a device, QEMU or one with DPDK, is found by the device file that it has open.
+A program that has such a device, QEMU or one with DPDK, is found by the device file that it has open,
+which root may see of each process.
 """
 
+import os
 from itertools import chain
 from typing import Dict, Iterable, List, NamedTuple
 
@@ -10,15 +12,8 @@ from fabric_direct.drivers.hosts.agent import sysfs
 
 VFIO = "/dev/vfio"
 
-
-class Given(NamedTuple):
-    """What is given to programs, by the address of the PCI function."""
-
-    uses: Dict[str, List[str]]
-    """A sentence for each device that the function is the parent of, and whose driver must stay."""
-    held: Dict[str, List[Dict[str, str]]]
-    """The programs that have the function itself: ``use``, a sentence; ``domain``, the UUID of the
-    virtual machine, or nothing."""
+Holder = Dict[str, str]
+"""``use``, a sentence; ``domain``, the UUID of the virtual machine that has it by vfio, or nothing."""
 
 
 class _Program(NamedTuple):
@@ -26,26 +21,30 @@ class _Program(NamedTuple):
     domain: str
 
 
-def given() -> Given:
-    """Return the uses that programs make, or may make at any time, of each PCI function."""
+def holders() -> Dict[str, List[Holder]]:
+    """Return who has each PCI function, or may have it at any time: of a vDPA or mediated device."""
     children = {**_children("vdpa", "vDPA device"), **_children("mdev", "mediated device")}
-    passed = {address: _vfio_files(sysfs.pci(address)) for address in _at_vfio()}
-    files = {path: _files(path) for path in children}
-    programs = _programs_with(chain(*files.values(), *passed.values()))
-    uses: Dict[str, List[str]] = {}
-    for path, sentence in children.items():
-        by = [f", held by {each.name}" for f in files[path] for each in programs.get(f, [])]
-        for address in sysfs.functions(path):
-            uses.setdefault(address, []).append(sentence + "".join(dict.fromkeys(by)))
-    held = {
+    above = {path: _files(path) for path in children}
+    own = {address: _vfio_files(address) + _uio_files(address) for address in _functions()}
+    programs = _programs_with(chain(*above.values(), *own.values()))
+    found = {
         address: [
             {"use": f"{file} is held by {program.name}", "domain": program.domain}
-            for file in own
+            for file in files
             for program in programs.get(file, [])
         ]
-        for address, own in passed.items()
+        for address, files in own.items()
     }
-    return Given(uses, held)
+    for path, sentence in children.items():
+        by = [f", held by {each.name}" for file in above[path] for each in programs.get(file, [])]
+        use = {"use": sentence + "".join(dict.fromkeys(by)), "domain": ""}
+        for address in sysfs.functions(path):
+            found.setdefault(address, []).append(use)
+    return found
+
+
+def _functions() -> List[str]:
+    return sysfs.names(f"{sysfs.SYS}/bus/pci/devices")
 
 
 def _children(bus: str, kind: str) -> Dict[str, str]:
@@ -57,22 +56,25 @@ def _children(bus: str, kind: str) -> Dict[str, str]:
 def _files(path: str) -> List[str]:
     """Return the device files by which a program has a vDPA or mediated device."""
     hosts = [f"/dev/{name}" for name in sysfs.names(path) if name.startswith("vhost-vdpa-")]
-    return hosts + _vfio_files(path)
+    return hosts + _of_vfio(path)
 
 
-def _at_vfio() -> List[str]:
-    """Return the functions whose driver gives them to programs: vfio-pci, or a variant of it."""
-    devices = f"{sysfs.SYS}/bus/pci/devices"
-    return [
-        a for a in sysfs.names(devices) if "vfio" in (sysfs.target(f"{devices}/{a}/driver") or "")
-    ]
+def _vfio_files(address: str) -> List[str]:
+    """Return vfio's files of a function that vfio-pci, or a variant of it, has."""
+    path = sysfs.pci(address)
+    given = "vfio" in (sysfs.target(f"{path}/driver") or "") or sysfs.names(f"{path}/vfio-dev")
+    return _of_vfio(path) if given else []
 
 
-def _vfio_files(path: str) -> List[str]:
+def _of_vfio(path: str) -> List[str]:
     """Return vfio's files of a device: that of its IOMMU group, and its own since Linux 6.6."""
     group = sysfs.target(f"{path}/iommu_group")
     groups = [f"{VFIO}/{group}", f"{VFIO}/noiommu-{group}"] if group else []
     return groups + [f"{VFIO}/devices/{name}" for name in sysfs.names(f"{path}/vfio-dev")]
+
+
+def _uio_files(address: str) -> List[str]:
+    return [f"/dev/{name}" for name in sysfs.names(f"{sysfs.pci(address)}/uio")]
 
 
 def _programs_with(files: Iterable[str]) -> Dict[str, List[_Program]]:
@@ -81,18 +83,28 @@ def _programs_with(files: Iterable[str]) -> Dict[str, List[_Program]]:
     found: Dict[str, List[_Program]] = {}
     for pid in sysfs.names(sysfs.PROC) if wanted else ():
         if pid.isdecimal():
-            opened = sysfs.names(f"{sysfs.PROC}/{pid}/fd")
-            targets = {"/".join(sysfs.parts(f"{sysfs.PROC}/{pid}/fd/{each}")) for each in opened}
-            for file in targets & wanted:
+            for file in wanted & set(_opened(pid)):
                 found.setdefault(file, []).append(_program(pid))
     return found
+
+
+def _opened(pid: str) -> Iterable[str]:
+    """Yield the device files that a process has open, also those whose name is gone."""
+    directory = f"{sysfs.PROC}/{pid}/fd"
+    for name in sysfs.names(directory):
+        try:
+            path = os.readlink(f"{directory}/{name}")
+        except OSError:
+            continue
+        if path.startswith("/dev/"):
+            yield path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
 
 
 def _program(pid: str) -> _Program:
     """Return what a process is called, and the virtual machine that it runs, as libvirt starts it."""
     words = sysfs.content(f"{sysfs.PROC}/{pid}/cmdline").decode(errors="replace").split("\0")
     guest = _after("-name", words).partition(",")[0]
-    guest = guest.removeprefix("guest=")
+    guest = guest[len("guest=") :] if guest.startswith("guest=") else guest
     name = f"domain {guest}" if guest else sysfs.value(f"{sysfs.PROC}/{pid}/comm") or "a program"
     return _Program(f"{name} (pid {pid})", _after("-uuid", words))
 

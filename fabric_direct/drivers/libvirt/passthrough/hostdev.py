@@ -269,12 +269,15 @@ class HostdevDevice:
         Only the component's own functions leave the bus.
 
         :param timeout: seconds that the guest gets to release it.
+        :raises DeviceInUse: if a program still has it then.
         :raises NotVerified: if it does not come back on the bus with the same ids.
         """
         self.detach(tenant, component.id, timeout=timeout)
         host = self._host
         with host.translated(f"rescan {component.id}"), host.lock_functions(component.bdf):
             topology = host.topology()
+            for address in component.bdf:
+                topology = self._release.let_go(topology, address)
             for address in component.bdf:
                 self._release.give_back(topology, address)
             self._find_again(topology, component)

@@ -1,15 +1,26 @@
 """Makes a device free again: binds it to the host's driver, cleans it, removes its record."""
 
+from contextlib import suppress
 from dataclasses import replace
 
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import DeviceRecord
 from fabric_direct.drivers.libvirt.passthrough import node_devices
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.cleaning import clean
 from fabric_direct.drivers.libvirt.passthrough.records import same_component, whose
-from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.errors import DeviceClaimed, DeviceUnclean, FabricDirectError, Unreachable
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology, in_use
+from fabric_direct.errors import (
+    DeviceClaimed,
+    DeviceUnclean,
+    FabricDirectError,
+    TimedOut,
+    Unreachable,
+)
 from fabric_direct.model import PciAddress
+
+LET_GO = 10.0
+"""Seconds for a program to close a function that its virtual machine has released."""
 
 
 class Release:
@@ -22,13 +33,14 @@ class Release:
         """Clean a function, unless its record is now another component's, or gone.
 
         :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceInUse: if a program still has it.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then. Also if
             it was quarantined before.
         :raises Unreachable: if the host does not answer; the function stays unclean.
         """
         host = self._host
         with host.translated(f"clean {record.address}"), host.lock_to_clean(record):
-            topology = host.topology()
+            topology = self.let_go(host.topology(), record.address)
             there = topology.records.get(record.address)
             if there is None or whose(there) != whose(record):
                 return
@@ -40,6 +52,7 @@ class Release:
         """Clean a function again, also a quarantined one; with ``force`` only remove its record.
 
         :raises DeviceClaimed: if a domain still has it.
+        :raises DeviceInUse: if a program still has it.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
         host = self._host
@@ -48,7 +61,7 @@ class Release:
             if record is None:
                 return
             with host.lock_to_clean(record):
-                self._release(host.topology(), address, force=force)
+                self._release(self.let_go(host.topology(), address), address, force=force)
 
     def _release(self, topology: Topology, address: PciAddress, *, force: bool) -> None:
         record = topology.records.get(address)
@@ -57,6 +70,27 @@ class Release:
             self._host.records.remove(address)
         elif record:
             self._clean(topology, record)
+
+    def let_go(self, topology: Topology, address: PciAddress) -> Topology:
+        """Return the topology as it is once no program has a function, or one that is bound to it.
+
+        QEMU closes the function that it has lost a moment after the guest has released it.
+
+        :raises DeviceInUse: if a program still has one after some seconds. To take the driver from it
+            would wait without a limit, and a reset would be beneath it.
+        """
+
+        def is_let_go() -> bool:
+            nonlocal topology
+            topology = self._host.topology()
+            return not topology.programs(address)
+
+        if topology.programs(address):
+            with suppress(TimedOut):
+                wait_until(f"programs to let go of {address}", is_let_go, timeout=LET_GO)
+        if programs := topology.programs(address):
+            raise in_use(address, programs, "", self._host.name)
+        return topology
 
     def give_back(self, topology: Topology, address: PciAddress) -> None:
         """Bind a function to the host's driver, unless one of its drivers has it already."""

@@ -86,11 +86,17 @@ class Topology:
         )
 
     def uplink_of(self, address: PciAddress) -> str | None:
-        """Return the network interface of a VF's PF, if it has one: one that the allow-list names."""
+        """Return the network interface of a VF's PF, if it has one.
+
+        Of several it is that of the entry which allows the VF, or else one that the allow-list names.
+        """
         physical = self._at(address).physical
         links = self._at(physical).links if physical else ()
-        named = (entry.uplink for entry in self.entries if entry.uplink in links)
-        return next(named, None) or next(iter(links), None)
+        if len(links) > 1:
+            own = self.allowed().get(address)
+            named = (entry.uplink for entry in (own, *self.entries) if entry)
+            links = (*(link for link in named if link in links), *links)
+        return next(iter(links), None)
 
     def in_switchdev(self, address: PciAddress) -> bool:
         """Return whether a VF's NIC is in switchdev mode: the host has representors of its VFs."""
@@ -138,7 +144,7 @@ class Topology:
             that is not allowed.
         :raises DeviceClaimed: if another domain or component has one, or a function bound to it.
         :raises DeviceUnclean: if one was not cleaned after its last use, or is quarantined.
-        :raises DeviceInUse: if the host itself uses one.
+        :raises DeviceInUse: if the host itself, or a program on it, uses one.
         """
         taken = [c for c in self.claims if not _is_own(c, own, sliver_id, component.id)]
         allowed = self.allowed()
@@ -149,6 +155,7 @@ class Topology:
             self._refuse_partial_group(address, allowed, field)
             self._refuse_claimed(address, taken, field)
             self._refuse_unclean(address, sliver_id, component.id, field)
+            self._refuse_programs(address, field)
             if not any(c.address == address for c in self.claims):
                 self._refuse_used(address, field)
 
@@ -164,6 +171,7 @@ class Topology:
             refuse_absent(address in self.functions, address, self.host, field)
             refuse_disallowed(component, address, allowed.get(address), self.host, field)
             self._refuse_claimed(address, others, field)
+            self._refuse_programs(address, field)
             if address not in held:
                 self._refuse_used(address, field)
 
@@ -219,6 +227,16 @@ class Topology:
             if record.quarantined
             else f"name another device; {look} says whose it is",
         )
+
+    def _refuse_programs(self, address: PciAddress, field: str) -> None:
+        """Raise DeviceInUse if a program has it that is no domain with a claim: whatever is claimed."""
+        if programs := self.programs(address):
+            raise in_use(address, programs, field, self.host)
+
+    def programs(self, address: PciAddress) -> tuple[str, ...]:
+        """Return the uses that programs make of a function, or of one that is bound to it."""
+        around = (address, *self.bound_to(address))
+        return tuple(holder.use for each in around for holder in self._at(each).held)
 
     def _refuse_used(self, address: PciAddress, field: str) -> None:
         used = next(self._used(address), None)
@@ -277,12 +295,13 @@ class Topology:
     ) -> tuple[DeviceState, str]:
         record, function = self.records.get(address), self.functions[address]
         if record and record.quarantined:
-            return DeviceState.QUARANTINED, record.quarantined
+            return DeviceState.QUARANTINED, "; ".join((record.quarantined, *self.programs(address)))
         claims = {c.address: c for c in self.claims}
         if address in claims:
             return DeviceState.USED, ""
         if record:
-            return DeviceState.UNCLEAN, f"{_last(record)} had it last"
+            last = f"{_last(record)} had it last"
+            return DeviceState.UNCLEAN, "; ".join((last, *self.programs(address)))
         if address not in allowed:
             whole = f"PCI domain {address.domain:x} is passed through with its controller only"
             reasons = (*((whole,) if address.behind_controller else ()), *function.uses)
@@ -314,23 +333,24 @@ class Topology:
 def with_strangers(
     functions: Mapping[PciAddress, PciFunction], claims: Iterable[FunctionClaim]
 ) -> dict[PciAddress, PciFunction]:
-    """Return the functions; what a program has that is no domain with a claim on it is a use.
+    """Return the functions, held only by programs that are no domain with a claim, which is a use.
 
     vfio gives a program all functions of an IOMMU group: a claim on one of them explains the others.
     """
     groups = {(c.uuid, functions[c.address].iommu_group) for c in claims if c.address in functions}
     own = {(claim.uuid, claim.address) for claim in claims}
 
-    def uses(function: PciFunction) -> tuple[str, ...]:
+    def of(function: PciFunction) -> PciFunction:
         group = function.iommu_group
-        return tuple(
-            holder.use
+        held = tuple(
+            holder
             for holder in function.held
             if (holder.domain, function.address) not in own
             and (group is None or (holder.domain, group) not in groups)
         )
+        return replace(function, held=held, uses=(*function.uses, *(each.use for each in held)))
 
-    return {a: replace(f, uses=(*f.uses, *uses(f))) for a, f in functions.items()}
+    return {address: of(function) for address, function in functions.items()}
 
 
 def claimed(domain: str, device: object, field: str, host: str, why: str = "") -> DeviceClaimed:

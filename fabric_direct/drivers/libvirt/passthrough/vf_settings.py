@@ -17,7 +17,7 @@ from fabric_direct.drivers.libvirt.domains.lookup import alias
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.netlink.uplink import untold
+from fabric_direct.drivers.netlink.uplink import settings_of, untold
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.model import PciAddress, PciComponent, SharedNic
 from fabric_direct.site.config import AllowedDevice
@@ -115,10 +115,13 @@ class VirtualFunctions(PlainFunctions):
 
         :raises DriverError: if the host does not tell.
         """
-        told = self.host.uplinks.vfs(uplink)
-        if vf not in told:
-            raise untold(uplink, vf, told, self.host.name)
-        return told[vf]
+        found = self._told(uplink, vf)
+        if found is None:
+            raise untold(uplink, vf, self.host.name)
+        return found
+
+    def _told(self, uplink: str, vf: int) -> VfSettings | None:
+        return settings_of(lambda: self.host.uplinks.vfs(uplink), uplink, vf)
 
     def confirm(
         self, topology: Topology, component: PciComponent, plugged: tuple[PluggedDevice, ...]
@@ -152,14 +155,18 @@ class VirtualFunctions(PlainFunctions):
         entry = topology.allowed().get(nic.bdf[0])
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         wanted = _wanted_settings(nic, entry, None if adopted else _mac(sliver_id, nic))
-        for name, (have, want) in _unlike(self._settings(uplink, vf), wanted).items():
-            yield f"VF of {nic.id} has {name.replace('_', ' ')} {have}, not {want}"
+        there = self._told(uplink, vf)
+        if there is None:
+            yield f"what VF {vf} of {uplink} has for {nic.id} is not known: the host does not tell"
+        else:
+            for name, (have, want) in _unlike(there, wanted).items():
+                yield f"VF of {nic.id} has {name.replace('_', ' ')} {have}, not {want}"
         mode = self.host.uplinks.bridge_mode(uplink) if entry and entry.vepa else VEPA
         if mode != VEPA:
             yield f"uplink {uplink} is in mode {mode}, not {VEPA}"
 
     def with_settings(self, devices: tuple[PluggedDevice, ...]) -> tuple[PluggedDevice, ...]:
-        """Return the VFs, each with what its PF enforces on it and its uplink's bridge mode."""
+        """Return the VFs, each with what its PF enforces on it if the host tells, and the mode."""
         topology = self.host.known_topology(tuple(device.host_address for device in devices))
         return tuple(self._with_settings(topology, device) for device in devices)
 
@@ -168,8 +175,8 @@ class VirtualFunctions(PlainFunctions):
         if found is None:
             return device
         uplink, vf = found
-        settings, mode = self._settings(uplink, vf), self.host.bridge_mode(uplink)
-        vlan = (settings.vlan or None) if device.guest_address else device.vlan
+        settings, mode = self._told(uplink, vf), self.host.bridge_mode(uplink)
+        vlan = (settings.vlan or None) if settings and device.guest_address else device.vlan
         return replace(device, settings=settings, bridge_mode=mode, vlan=vlan)
 
     def _keep_vepa(self, topology: Topology, uplink: str, entry: AllowedDevice) -> None:
