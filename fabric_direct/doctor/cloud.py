@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from keystoneauth1.discover import EndpointData
-from openstack.config import OpenStackConfig
 from openstack.config.loader import CONFIG_SEARCH_PATH
 from openstack.connection import Connection
 from openstack.exceptions import raise_from_response
@@ -25,7 +24,7 @@ from fabric_direct.doctor import cloud_contents as contents
 from fabric_direct.doctor import cloud_workers
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
-from fabric_direct.drivers.openstack.client.session import cloud
+from fabric_direct.drivers.openstack.client.session import cloud, configuration
 from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
 from fabric_direct.site.config import OpenStackSettings, Site
 
@@ -139,7 +138,7 @@ def check_entry(settings: OpenStackSettings, limit: float) -> Diagnosis:
         cloud(settings, call_limit=limit)
     except InvalidSite as error:
         return _no_entry(settings, error)
-    return ok("clouds.yaml", f"{_config(settings).config_filename} has {settings.cloud}")
+    return ok("clouds.yaml", f"{configuration(settings).config_filename} has {settings.cloud}")
 
 
 def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
@@ -148,7 +147,9 @@ def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
     remedy = "fix it, or name another file in site.yaml: openstack: clouds_file"
     if error.field == "openstack.clouds_file":
         return fail(subject, f"{error.where}: {error.why}", remedy)
-    config = _config(settings)
+    if error.field != "openstack.cloud":
+        return fail(subject, _said(error), error.remedy or remedy)
+    config = configuration(settings)
     if not config.config_filename:
         return fail(subject, f"is in none of {', '.join(_PLACES)}", remedy)
     known = [name for name in config.get_cloud_names() if name != "envvars"]
@@ -157,13 +158,6 @@ def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
     found = f"{config.config_filename} has no {settings.cloud!r}, but {', '.join(known) or 'none'}"
     remedy = "name one of these in site.yaml: openstack: cloud, or add it to the file"
     return fail(subject, found, remedy)
-
-
-def _config(settings: OpenStackSettings) -> OpenStackConfig:
-    path = settings.clouds_file
-    return OpenStackConfig(
-        config_files=None if path is None else [str(path)], load_envvars=path is None
-    )
 
 
 def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:

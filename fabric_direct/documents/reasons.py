@@ -146,10 +146,11 @@ def _pydantics_own(detail: ErrorDetails) -> str:
 
 
 def _must(what: str) -> Callable[[ErrorDetails, Schema, Path], str]:
-    return lambda detail, _schema, _path: f"must be {what}, is {_shown(detail['input'])}"
+    return lambda detail, _schema, _path: f"must be {what}, is {shown(detail['input'])}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return how a message shows a value that is wrong."""
     if value is None:
         return "empty"
     if isinstance(value, list | dict):
@@ -167,7 +168,7 @@ def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
     tag = detail["input"].get(path[-1])
     if tag is None:
         return f"is missing; known: {', '.join(known)}"
-    return f"unknown {path[-1]} {_shown(tag)}{_meant(str(tag), known)}"
+    return f"unknown {path[-1]} {shown(tag)}{_meant(str(tag), known)}"
 
 
 def _meant(word: str, known: list[str]) -> str:
@@ -178,16 +179,16 @@ def _meant(word: str, known: list[str]) -> str:
 
 def _one_of(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
     known = [str(one) for one in schema.get("enum", [schema.get("const")])]
-    return f"{_shown(detail['input'])} is unknown{_meant(str(detail['input']), known)}"
+    return f"{shown(detail['input'])} is unknown{_meant(str(detail['input']), known)}"
 
 
 def _form(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
     pattern = detail["ctx"]["pattern"]
     if example := next(iter(schema.get("examples", ())), None):
-        return f"must have the form {example}, is {_shown(detail['input'])}"
+        return f"must have the form {example}, is {shown(detail['input'])}"
     if name := _NAME.fullmatch(pattern):
-        return f"must be {_name_words(*name.groups())}, is {_shown(detail['input'])}"
-    return f"must match {pattern}, is {_shown(detail['input'])}"
+        return f"must be {_name_words(*name.groups())}, is {shown(detail['input'])}"
+    return f"must match {pattern}, is {shown(detail['input'])}"
 
 
 # Names in the models: a letter or digit, and then up to so many of these.
@@ -207,7 +208,7 @@ def _range(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
         words = f"more than {schema['exclusiveMinimum']:g}"
     else:
         words = f"at least {low:g}" if low is not None else f"at most {high:g}"
-    return f"must be {words}, is {_shown(detail['input'])}"
+    return f"must be {words}, is {shown(detail['input'])}"
 
 
 def _count(detail: ErrorDetails, _schema: Schema, _path: Path) -> str:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 _NATIVE = (sdk.SDKException, keystone.ClientException, requests.RequestException)
 
 # Errors of reading an answer of another form: openstacksdk takes its form for granted.
-_NONSENSE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+NONSENSE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _LIBRARIES, _OURS = {"openstack", "keystoneauth1"}, __name__.split(".")[0]
 
 _CREDENTIALS = "check the credentials of the cloud in clouds.yaml"
@@ -85,14 +85,14 @@ def translated(what: str, where: str = "") -> Iterator[None]:
     except FabricDirectError as error:
         error.where = error.where or where
         raise
-    except _NONSENSE as error:
-        if not _in_library(error):
+    except NONSENSE as error:
+        if not in_library(error):
             raise
         why = f"the API's answer is invalid: {type(error).__name__}"
         raise DriverError(f"cannot {what}", where=where, why=why) from error
 
 
-def _in_library(error: Exception) -> bool:
+def in_library(error: Exception) -> bool:
     """Return whether openstacksdk or keystoneauth raised an error, or called what did.
 
     One of our own is a mistake.
@@ -175,7 +175,7 @@ def unclear(error: BaseException | None) -> bool:
     :param error: a native error, or ours that was translated from one.
     """
     if isinstance(error, FabricDirectError):
-        unread = type(error) is DriverError and isinstance(error.__cause__, _NONSENSE)
+        unread = type(error) is DriverError and isinstance(error.__cause__, NONSENSE)
         return unread or unclear(error.__cause__)
     status = status_of(error)
     if status is not None:

@@ -5,10 +5,13 @@ inherited without closing it, and authenticates for itself.
 """
 
 import importlib.metadata
+import json
 import netrc
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -19,16 +22,16 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import Unauthorized
 from keystoneauth1.plugin import BaseAuthPlugin
 from keystoneauth1.session import Session
-from openstack.config import OpenStackConfig
+from openstack.config import OpenStackConfig, loader
 from openstack.config.cloud_region import CloudRegion
-from openstack.config.loader import SECURE_FILES
 from openstack.connection import Connection
 from openstack.exceptions import NotSupported
 from openstack.service_description import ServiceDescription
 
 from fabric_direct.calls import forks
+from fabric_direct.drivers.openstack.client import entry
 from fabric_direct.drivers.openstack.client.answers import Checked
-from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.errors import NONSENSE, in_library, translated
 from fabric_direct.drivers.openstack.client.kept_session import KeptSession, kept_session
 from fabric_direct.drivers.openstack.client.transport import LOGIN, Transport, uncached
 from fabric_direct.errors import InvalidSite, Unreachable
@@ -190,7 +193,9 @@ for _name in _SERVICES:
 
 def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cloud:
     with translated("read the clouds", settings.cloud):
-        made = Cloud(config=_region(settings))
+        config = configuration(settings)
+        with _understood(settings.cloud, "openstack.cloud", _files(config)):
+            made = Cloud(config=_region(config, settings.cloud))
         session: Any = made.session
         session.auth._lock = _LoginLock()
         session.auth.get_access = _remembering(session.auth)
@@ -200,22 +205,70 @@ def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cl
     return made
 
 
-def _region(settings: OpenStackSettings) -> CloudRegion:
-    path = settings.clouds_file
-    if path is not None:
-        _check(path)
-    config = OpenStackConfig(
-        config_files=None if path is None else [str(path)],
-        secure_files=None if path is None else [str(path.with_name("secure.yaml")), *SECURE_FILES],
-        # OS_CLIENT_CONFIG_FILE would be preferred to the file that site.yaml names.
-        load_envvars=path is None,
-        session_constructor=_Session,
-        app_name="fabric-direct",
-        app_version=importlib.metadata.version("fabric-direct"),
-    )
-    found = config.get_one(cloud=settings.cloud)
+def configuration(settings: OpenStackSettings) -> OpenStackConfig:
+    """Return the clouds that this machine has, by clouds.yaml and secure.yaml.
+
+    :raises InvalidSite: if one of them cannot be read.
+    """
+    path, environment = settings.clouds_file, os.environ.get
+    secure_files = loader.SECURE_FILES
+    if path is None:
+        # openstacksdk takes the first that it can read.
+        found = _first(environment("OS_CLIENT_CONFIG_FILE"), loader.CONFIG_FILES)
+        secure = _first(environment("OS_CLIENT_SECURE_FILE"), secure_files)
+    else:
+        secure_files = [str(path.with_name("secure.yaml")), *secure_files]
+        found, secure = path, _first(None, secure_files)
+    for each in filter(None, (found, secure)):
+        entry.refuse_sections(_document(each), str(each))
+    with _understood(settings.cloud, "openstack.clouds_file", str(found or "")):
+        return OpenStackConfig(
+            config_files=None if path is None else [str(path)],
+            secure_files=None if path is None else secure_files,
+            # OS_CLIENT_CONFIG_FILE would be preferred to the file that site.yaml names.
+            load_envvars=path is None,
+            session_constructor=_Session,
+            app_name="fabric-direct",
+            app_version=importlib.metadata.version("fabric-direct"),
+        )
+
+
+def _first(preferred: str | None, files: Iterable[str]) -> Path | None:
+    """Return the first file that may be read."""
+    names = [preferred, *files] if preferred else files
+    return next((Path(name) for name in names if os.access(name, os.R_OK)), None)
+
+
+def _files(config: OpenStackConfig) -> str:
+    """Return which files were read, for messages."""
+    return " and ".join(filter(None, (config.config_filename, config.secure_config_filename)))
+
+
+def _region(config: OpenStackConfig, name: str) -> CloudRegion:
+    known, files = config.cloud_config["clouds"], _files(config)
+    if name in known:
+        entry.refuse_values(known[name], f"clouds.{name}", files)
+    found = config.get_one(cloud=name)
+    entry.refuse_files(found.config, f"clouds.{name}", files)
     _refuse_without_password(found, str(config.config_filename))
     return found
+
+
+@contextmanager
+def _understood(name: str, field: str, files: str) -> Iterator[None]:
+    """Turn what openstacksdk stumbles over in clouds.yaml into InvalidSite: no API was asked."""
+    try:
+        yield
+    except NONSENSE as error:
+        if not in_library(error):
+            raise
+        raise InvalidSite(
+            f"openstacksdk cannot read the entry of {name}",
+            field=field,
+            where=files,
+            why=type(error).__name__,
+            remedy="correct its values; --verbose says more",
+        ) from error
 
 
 def _refuse_without_password(region: CloudRegion, file: str) -> None:
@@ -230,19 +283,22 @@ def _refuse_without_password(region: CloudRegion, file: str) -> None:
         )
 
 
-def _check(path: Path) -> None:
-    """Raise InvalidSite for a file that openstacksdk would ignore with a warning.
+def _document(path: Path) -> Any:
+    """Return the content of a file, which openstacksdk would ignore with a warning if it is not YAML.
 
-    The error names the line only and has no cause: either could quote a password.
+    :raises InvalidSite: it names the line only and has no cause: either could quote a password.
     """
-    refused = partial(InvalidSite, "cannot read clouds.yaml", field="openstack.clouds_file")
+    refused = partial(InvalidSite, f"cannot read {path.name}", field="openstack.clouds_file")
     try:
-        yaml.safe_load(path.read_text())
+        text = path.read_text()
+        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except OSError as error:
         raise refused(where=str(path), why=error.strerror or "") from error
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise refused(where=f"{path}{line}", why="it is not YAML") from None
+    except json.JSONDecodeError as error:
+        raise refused(where=f"{path}, line {error.lineno}", why="it is not JSON") from None
     except (UnicodeDecodeError, yaml.YAMLError):
         raise refused(where=str(path), why="it is not text") from None
 

@@ -47,6 +47,7 @@ from fabric_direct.calls.deadline import took_effect, trying_again, unanswered
 from fabric_direct.calls.read_cache import ReadCache, current
 from fabric_direct.calls.tracing import remote
 from fabric_direct.drivers.openstack.client.kept_session import KeptSession
+from fabric_direct.errors import InvalidSite
 
 COLLECTIONS = frozenset(
     {
@@ -148,6 +149,21 @@ class Transport(TCPKeepAliveAdapter):
         if stream or _past.get():
             return self._send(request, how)
         return self._read(reads, request, how)
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Set what a connection uses of TLS.
+
+        :raises InvalidSite: if a file of certificates or keys, which was there, is not there any more.
+        """
+        usual: Any = super().cert_verify
+        try:
+            usual(conn, url, verify, cert)
+        except OSError as error:
+            what, why = (
+                "cannot send anything",
+                "a file of cacert, cert or key is not there any more",
+            )
+            raise InvalidSite(what, field="openstack.cloud", why=why) from error
 
     def _read(self, reads: ReadCache, request: PreparedRequest, how: dict[str, Any]) -> Response:
         asked = (id(self), request.url, *(request.headers.get(name) for name in _HEADERS))
