@@ -71,6 +71,7 @@ Exit codes:
   1    failed, nothing is left behind; or probe, reconcile --dry-run: a sliver is absent or differs
   2    invalid input, nothing was changed
   3    partly done, the message says what is left
+  70   a bug of this program, please report it
   130  interrupted
 
 \b

@@ -10,7 +10,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabric_direct.cli.options import Settings
-from fabric_direct.errors import FabricDirectError
 
 if TYPE_CHECKING:
     from fabric_direct.site.config import Site
@@ -32,7 +31,9 @@ def files_or_ids(
     """Return the slivers of the site, and the documents of the directory that one is in."""
     from fabric_direct.cli.sources import ENDINGS  # noqa: PLC0415 - see the package
 
-    documents = sorted(path.name for path in Path().iterdir() if path.suffix in ENDINGS)
+    documents: list[str] = []
+    with _quiet():
+        documents += sorted(path.name for path in Path().iterdir() if path.suffix in ENDINGS)
     found = [*ids(context, parameter, incomplete), *_matching(documents, incomplete)]
     return found or files(context, parameter, incomplete)
 
@@ -75,7 +76,7 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with suppress(FabricDirectError):
+        with suppress(Exception):
             yield
     finally:
         logging.disable(before)

@@ -1,10 +1,13 @@
 """The options of all commands, and how documents, errors and logs are printed."""
 
+import errno
+import importlib.metadata
 import json
 import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FAILED, BAD_INPUT, PARTLY_DONE, INTERRUPTED = 1, 2, 3, 130
+FAILED, BAD_INPUT, PARTLY_DONE, BUG, INTERRUPTED = 1, 2, 3, 70, 130
+"""Exit codes; that of a bug is ``EX_SOFTWARE`` of ``sysexits.h``."""
 FORMATS = ("table", "json", "yaml")
 PLACES = (Path("site.yaml"), Path("/etc/fabric-direct/site.yaml"))
 
@@ -178,6 +182,16 @@ class RootCommand(click.Group):
         return [*commands, *super(click.Group, self).shell_complete(context, incomplete)]
 
     def invoke(self, context: click.Context) -> Any:
+        """Run the command; an exception that nothing foresees ends it with a sentence, and code 70."""
+        try:
+            return self._invoke(context)
+        except Exception as error:
+            if _is_clicks(error):
+                raise
+            _tell_bug(error, context.ensure_object(Settings))
+            context.exit(BUG)
+
+    def _invoke(self, context: click.Context) -> Any:
         """Run the command; SIGTERM interrupts it as Ctrl-C does."""
         settings = context.ensure_object(Settings)
         try:
@@ -193,6 +207,27 @@ class RootCommand(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             context.exit(INTERRUPTED)
+
+
+def _is_clicks(error: Exception) -> bool:
+    """Return whether click ends the command so; it also does if the reader of stdout has left."""
+    left = isinstance(error, OSError) and error.errno == errno.EPIPE
+    return left or isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort)
+
+
+def _tell_bug(error: Exception, settings: Settings) -> None:
+    """Print the class of an exception that nothing foresees; what it says may have a secret."""
+    version = importlib.metadata.version("fabric-direct")
+    shown = "below" if settings.verbose else "that --verbose shows"
+    message = (
+        f"unexpected {type(error).__name__}: this is a bug of fabric-direct {version}. "
+        f"Please report it, with the traceback {shown}."
+    )
+    click.echo(f"Error: {message}", err=True)
+    if settings.verbose:
+        click.echo(printable("".join(traceback.format_exception(error))), err=True)
+    if settings.as_json:
+        print_json(error=_report(error, message))
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def run(
 def attempt(function: Callable[..., T], *args: Any) -> T | Exception:
     """Call a function; return its result, or the exception that it raised.
 
-    This is the only place in the library that catches every exception.
+    Beside it only the door of the command line (``cli/options.py``) catches every exception.
     """
     try:
         return function(*args)

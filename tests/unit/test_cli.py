@@ -1,17 +1,20 @@
 """The command line: what it prints, where, and with which exit code. On the fake drivers."""
 
+import errno
 import importlib
+import importlib.metadata
 import io
 import json
 import multiprocessing
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import libvirt
 import pytest
 import yaml
@@ -20,10 +23,11 @@ from pytest_mock import MockerFixture
 from rich.console import Console
 
 from fabric_direct.calls.read_cache import warn
-from fabric_direct.cli import main, running, show, sliver_report
+from fabric_direct.cli import completion, main, running, show, sliver_report
 from fabric_direct.cli.options import PLACES, Settings, printable
 from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeDevice, Substrate
+from fabric_direct.errors import InvalidSite
 from fabric_direct.handlers.vm import actions
 from fabric_direct.model import (
     DeviceState,
@@ -915,6 +919,93 @@ class TestInterrupts:
         )
         result = run("list")
         assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+def command_of(words: tuple[str, ...]) -> click.Command:
+    command: click.Command | None = main
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
+    assert command
+    return command
+
+
+class TestBugs:
+    """An exception that nothing foresees."""
+
+    SECRET = "correct horse"  # noqa: S105 - it opens nothing
+
+    @pytest.mark.parametrize("words", tuple(leaves(main)), ids=" ".join)
+    def test_no_command_ends_with_a_traceback(
+        self, run: Run, mocker: MockerFixture, words: tuple[str, ...]
+    ) -> None:
+        command = command_of(words)
+        mocker.patch.object(command, "parse_args", return_value=[])
+        mocker.patch.object(command, "invoke", side_effect=KeyError(self.SECRET))
+
+        result = run(*words)
+
+        assert result.exit_code == 70
+        assert result.stdout == ""
+        version = importlib.metadata.version("fabric-direct")
+        assert result.stderr == (
+            f"Error: unexpected KeyError: this is a bug of fabric-direct {version}. "
+            "Please report it, with the traceback that --verbose shows.\n"
+        )
+
+    def test_verbose_shows_the_traceback(self, run: Run, mocker: MockerFixture) -> None:
+        mocker.patch("fabric_direct.processor.HandlerProcessor.slivers", side_effect=KeyError("x"))
+
+        result = run("-v", "list")
+
+        assert result.exit_code == 70
+        assert "with the traceback below.\n" in result.stderr
+        assert "Traceback (most recent call last):\n" in result.stderr
+        assert "KeyError: 'x'" in result.stderr
+
+    def test_programs_get_a_document(self, run: Run, mocker: MockerFixture) -> None:
+        mocker.patch("fabric_direct.processor.HandlerProcessor.slivers", side_effect=KeyError("x"))
+
+        result = run("--json", "list")
+
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["kind"]) == (70, "KeyError")
+        assert "this is a bug" in error["message"]
+
+    def test_one_while_an_error_is_told_is_told_too(self, run: Run, mocker: MockerFixture) -> None:
+        refused = InvalidSite("is wrong", field="site")
+        mocker.patch("fabric_direct.processor.HandlerProcessor.slivers", side_effect=refused)
+        mocker.patch("fabric_direct.cli.options.tell_error", side_effect=ValueError)
+
+        result = run("list")
+
+        assert (result.exit_code, "unexpected ValueError" in result.stderr) == (70, True)
+
+    def test_a_reader_of_stdout_that_has_left_is_none(
+        self, run: Run, mocker: MockerFixture
+    ) -> None:
+        left = BrokenPipeError(errno.EPIPE, "Broken pipe")
+        mocker.patch("fabric_direct.processor.HandlerProcessor.slivers", side_effect=left)
+
+        result = run("list")
+
+        assert (result.exit_code, result.stderr) == (1, "")
+
+    def test_completion_finds_nothing(self, run: Run, mocker: MockerFixture) -> None:
+        mocker.patch("fabric_direct.cli.completion._there", side_effect=KeyError("x"))
+        context = click.Context(main, info_name="fabric-direct")
+
+        assert completion.ids(context, click.Argument(["sliver"]), "") == []
 
 
 class TestWhatTerminalsObey:
