@@ -224,7 +224,7 @@ class HttpApi:
         :param unknown: whether the request may have been carried out.
         """
         kind = _KINDS.get(status, usual)
-        remedy = self._up if kind is Unreachable else remedies.get(status, "")
+        remedy = self._up if kind is Unreachable and not words else remedies.get(status, "")
         what, why = f"{self._access.name} refuses {said}", words or f"HTTP status {status}"
         raise self.error(kind, what, why, remedy) from (Unclear() if unknown else None)
 

@@ -92,6 +92,8 @@ class Controller(StandIn):
     queued: bool = False
     """Commits are queued, and reach the devices when their item was looked at once."""
     encrypts: bool = False
+    bare: bool = False
+    """Its errors are below ``errors``, without the name of the module, as older versions send them."""
     proxied: bool = False
     """Something that is not NSO answers: 404 of everything."""
     items: dict[str, Item] = field(default_factory=dict)
@@ -253,7 +255,7 @@ class Controller(StandIn):
     def errors(self, words: str, tag: str = "operation-failed") -> Json:
         """Return the document that tells of an error."""
         error = {"error-type": "application", "error-tag": tag, "error-message": words}
-        return {"ietf-restconf:errors": {"error": [error]}}
+        return {"errors" if self.bare else "ietf-restconf:errors": {"error": [error]}}
 
 
 def _encrypted(values: Json) -> Json:

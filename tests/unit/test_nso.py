@@ -14,7 +14,13 @@ from fabric_direct.doctor.controllers import check_controllers
 from fabric_direct.drivers.nso.documents import MODULES, Documents, refuse
 from fabric_direct.drivers.nso.driver import NsoService
 from fabric_direct.drivers.nso.instances import as_sliver, differences
-from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
+from fabric_direct.errors import (
+    Conflict,
+    FabricDirectError,
+    InvalidSite,
+    InvalidSliver,
+    Unreachable,
+)
 from fabric_direct.model import Outcome, Status
 from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
@@ -500,6 +506,130 @@ class TestFailures:
 
         assert "is locked" in error(outcome)[1]
         assert nso.names() == []
+
+
+_OUT_OF_SYNC = "Network Element Driver: device renc-sw: out of sync"
+_LOCKED = "Device renc-sw is southbound locked"
+_AWAY = "Failed to connect to device renc-sw: connection refused"
+
+
+class TestErrorsOfNso:
+    """Their form and their words, as versions of NSO differ in them."""
+
+    @pytest.fixture(params=["ietf-restconf:errors", "errors"])
+    def nso(self, nso: Controller, request: pytest.FixtureRequest) -> Controller:
+        nso.bare = request.param == "errors"
+        return nso
+
+    def test_a_path_that_is_not_there_is_absence(
+        self, nso: Controller, processor: HandlerProcessor, driver: NsoService
+    ) -> None:
+        assert driver.find(ID) is None
+
+        done(processor.create(STS).result())
+        done(processor.delete(STS.ref()).result())
+        done(processor.delete(STS.ref()).result())
+
+        assert nso.names() == []
+
+    @pytest.mark.parametrize(
+        ("status", "kind"), [("400", "DriverError"), ("409", "Conflict"), ("500", "DriverError")]
+    )
+    def test_a_refusal_is_told_in_its_words(
+        self, nso: Controller, processor: HandlerProcessor, status: str, kind: str
+    ) -> None:
+        nso.fault("PATCH", "services", status, f"no address left for renc-sw {KEY}")
+
+        outcome = processor.create(SAMPLES["L3VPN"]).result()
+
+        told, message = error(outcome)
+        assert (told, outcome.left, nso.names()) == (kind, (), [])
+        assert "no address left for renc-sw" in message
+
+    def test_a_document_that_it_does_not_take_is_the_slivers_fault(
+        self, nso: Controller, driver: NsoService
+    ) -> None:
+        nso.fault("PATCH", "dry-run", "400", "outervlan: 5000 is out of range")
+
+        caught = refused(driver.check, BRIDGE)
+
+        assert (type(caught), caught.why) == (InvalidSliver, "outervlan: 5000 is out of range")
+
+    def test_a_form_of_parameters_that_it_does_not_know_is_the_sites_fault(
+        self, nso: Controller, driver: NsoService
+    ) -> None:
+        nso.fault("PATCH", "dry-run", "400", "invalid query parameter: dry-run")
+
+        caught = refused(driver.check, BRIDGE)
+
+        assert type(caught) is InvalidSite
+        assert "commit_parameters" in caught.remedy
+
+    @pytest.mark.parametrize("status", ["400", "409", "500", "502"])
+    @pytest.mark.parametrize(
+        ("words", "kind", "remedy"),
+        [
+            (_OUT_OF_SYNC, Conflict, "sync-from"),
+            (_LOCKED, Conflict, "unlock"),
+            (_AWAY, Unreachable, "check the device"),
+        ],
+    )
+    def test_a_device_that_it_cannot_change_is_nobodys_field(
+        self,
+        nso: Controller,
+        processor: HandlerProcessor,
+        driver: NsoService,
+        status: str,
+        words: str,
+        kind: type[FabricDirectError],
+        remedy: str,
+    ) -> None:
+        nso.fault("PATCH", "dry-run", status, words)
+        caught = refused(driver.check, BRIDGE)
+        assert (type(caught), caught.why) == (kind, words)
+        assert remedy in caught.remedy
+
+        nso.fault("PATCH", "services", status, words)
+        outcome = processor.create(BRIDGE).result()
+
+        told, message = error(outcome)
+        assert (outcome.status, told, outcome.left) == (Status.FAILED, kind.__name__, ())
+        assert words in message
+        assert remedy in message
+        assert nso.names() == []
+
+    def test_one_that_somebody_changed_is_told_so_by_a_deletion_too(
+        self, nso: Controller, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(BRIDGE).result())
+        nso.devices.network.write("renc-sw", {})
+
+        outcome = processor.delete(BRIDGE.ref()).result()
+
+        told, message = error(outcome)
+        assert (told, outcome.ok) == ("Conflict", False)
+        assert f"l2bridge {NAME}" in outcome.left
+        assert "renc-sw: out of sync" in message
+        assert "sync-from" in message
+
+    def test_one_of_an_item_of_the_queue_is_told_likewise(
+        self, nso: Controller, processor: HandlerProcessor
+    ) -> None:
+        nso.queued = True
+        nso.devices.refusing = {"renc-sw": _LOCKED}
+
+        told, message = error(processor.create(BRIDGE).result())
+
+        assert (told, _LOCKED in message, "unlock" in message) == ("Conflict", True, True)
+
+    def test_an_answer_in_its_words_is_no_advice_to_look_whether_it_is_up(
+        self, nso: Controller, driver: NsoService
+    ) -> None:
+        nso.fault("PATCH", "dry-run", "503", "too many sessions")
+
+        caught = refused(driver.check, BRIDGE)
+
+        assert (type(caught), caught.why, caught.remedy) == (Unreachable, "too many sessions", "")
 
 
 _VERBS = {"create": "PATCH", "modify": "PUT", "delete": "DELETE"}

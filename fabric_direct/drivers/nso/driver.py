@@ -253,6 +253,7 @@ class NsoService:
         """Wait for the end of the queue item that an answer names, if it names one.
 
         :raises DriverError: if it failed.
+        :raises Conflict: if a device is not as NSO knows it, or is locked.
         """
         with self._api.reading("the answer to a commit"):
             item = next(_queued(answer), None)
@@ -263,6 +264,7 @@ class NsoService:
         done = self._queue_item("/completed", item)
         if done and str(done.get("status")) != "completed":
             why = "; ".join(_failures(done)) or str(done.get("status"))
+            self._api.raise_said(f"{what} failed", why)
             raise DriverError(f"{what} failed", where=self._api.where, why=why)
 
     def _queue_item(self, below: str, item: str) -> Document | None:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
+from typing import Any
 from urllib.parse import quote
 
 from fabric_direct.calls import forks
@@ -18,11 +19,13 @@ from fabric_direct.drivers.http_api import (
     values_of,
 )
 from fabric_direct.errors import (
+    Conflict,
     DriverError,
     FabricDirectError,
     InvalidSite,
     InvalidSliver,
     NotFound,
+    Unreachable,
 )
 from fabric_direct.site.services import NsoSettings
 
@@ -36,6 +39,34 @@ _REMEDIES = {
     403: "the user needs the right to it in NSO (NACM)",
     409: "try again later if another transaction has the lock",
 }
+_SAID: tuple[tuple[re.Pattern[str], type[FabricDirectError], str], ...] = (
+    (
+        re.compile(r"device \S+: out of sync"),
+        Conflict,
+        "compare the device with NSO (compare-config), then let NSO read it (sync-from)",
+    ),
+    (
+        re.compile(r"device \S+ is (southbound )?locked", re.IGNORECASE),
+        Conflict,
+        "unlock the device in NSO (state admin-state)",
+    ),
+    (
+        re.compile(r"failed to (connect to|authenticate towards) device", re.IGNORECASE),
+        Unreachable,
+        "check the device, and how NSO logs in to it (authgroup)",
+    ),
+    (
+        re.compile(r"invalid query parameter: (params|dry-run|commit-queue)"),
+        InvalidSite,
+        "set services.nso.commit_parameters as this version of NSO takes them",
+    ),
+)
+"""What NSO says of its devices and of the request, with whatever status: the sliver is not wrong.
+
+Versions differ in the status of the same words: a device out of sync was seen with 400, 409 and 502.
+"""
+_ERRORS = ("ietf-restconf:errors", "errors")
+"""What has the errors, as RFC 8040 says and as older versions of NSO send it."""
 _SECRETS = ("auth-key",)
 
 
@@ -173,6 +204,8 @@ class Restconf:
         if status == 404 and not words:  # a proxy, or another server
             why = "HTTP status 404, not from NSO's RESTCONF"
             raise self._http.error(DriverError, f"NSO refuses {said}", why)
+        if status not in {401, 403, 404}:
+            self.raise_said(f"NSO refuses {said}", words)
         self._http.refuse(
             said,
             status,
@@ -182,10 +215,21 @@ class Restconf:
             unknown=status in {500, 502, 504} and not words,  # NSO itself says what it took back
         )
 
+    def raise_said(self, what: str, words: str) -> None:
+        """Raise the error of what NSO says of a device or of the request, if it is known.
+
+        :param what: what failed.
+        """
+        for pattern, kind, remedy in _SAID:
+            if pattern.search(words):
+                raise self._http.error(kind, what, words, remedy)
+
 
 def _messages(content: bytes) -> Iterator[str]:
     try:
-        said = json.loads(content)["ietf-restconf:errors"]["error"]
+        document = json.loads(content)
+        errors: Any = next((document[key] for key in _ERRORS if key in document), None)
+        said = errors["error"]
         for each in said if isinstance(said, list) else [said]:
             texts = (each.get("error-path"), each.get("error-message") or each.get("error-tag"))
             yield ": ".join(str(text) for text in texts if text)
