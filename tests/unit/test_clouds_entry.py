@@ -3,16 +3,20 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives import serialization
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fabric_direct.cli import main
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.cloud import examine_cloud
+from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import InvalidSite
 from fabric_direct.site.config import OpenStackSettings
@@ -287,6 +291,12 @@ class TestValues:
 
         assert "the key 5 must be text" in str(refusal(api))
 
+    def test_credentials_that_cannot_be_sent_are_a_wrong_entry(self, api: OpenStackApi) -> None:
+        """YAML takes half of a character that JSON writes as two."""
+        api.clouds.write_text(api.clouds.read_text().replace("fabric", "\\ud800"))
+
+        assert refusal(api).field == "openstack.cloud"
+
     def test_what_no_rule_foresees_is_a_wrong_entry_and_no_answer_of_an_api(
         self, api: OpenStackApi
     ) -> None:
@@ -346,6 +356,68 @@ class TestValues:
     ) -> None:
         api.write_clouds(**values)
 
+        cloud(api.settings)
+
+
+_KNOWN = (
+    *(
+        "auth",
+        "auth_type",
+        "region_name",
+        "regions",
+        "interface",
+        "verify",
+        "insecure",
+        "api_timeout",
+    ),
+    *(
+        "identity_api_version",
+        "profile",
+        "cloud",
+        "cacert",
+        "cert",
+        "key",
+        "networks",
+        "force_ipv4",
+    ),
+    *("compute_endpoint_override", "connect_retries", "compute_region_name", "external_network"),
+)
+_SECRET = (
+    "auth_url",
+    "username",
+    "password",
+    "project_name",
+    "project_id",
+    "user_domain_id",
+    "token",
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(
+    deadline=None,
+    max_examples=300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.dictionaries(st.sampled_from(_KNOWN), _VALUES, max_size=2),
+    st.dictionaries(st.sampled_from(_SECRET), _VALUES, max_size=2),
+)
+@pytest.mark.filterwarnings("ignore")
+def test_no_entry_ends_in_another_error_than_ours(
+    api: OpenStackApi, values: dict[str, Any], secrets: dict[str, Any]
+) -> None:
+    right = {"auth_url": "http://cloud.test/identity/v3", "username": "u", "password": PASSWORD}
+    write(api, {"clouds": {"test": {"auth": right | secrets, **values}}})
+    session._connections.clear()
+
+    with suppress(InvalidSite):
         cloud(api.settings)
 
 

@@ -196,10 +196,10 @@ def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cl
         config = configuration(settings)
         with _understood(settings.cloud, "openstack.cloud", _files(config)):
             made = Cloud(config=_region(config, settings.cloud))
-        session: Any = made.session
-        session.auth._lock = _LoginLock()
-        session.auth.get_access = _remembering(session.auth)
-        session.kept = kept_session(settings.cloud, session.auth)
+            session: Any = made.session
+            session.auth._lock = _LoginLock()
+            session.auth.get_access = _remembering(session.auth)
+            session.kept = kept_session(settings.cloud, session.auth)
         for scheme in ("http://", "https://"):
             session.mount(scheme, Transport(call_limit, workers, session.kept))
     return made
