@@ -60,9 +60,9 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
     yield from check_switches(site)
-    if site.guest == "ssh" and site.guest_access.ssh_key:
+    if site.serves_vms and site.guest == "ssh" and site.guest_access.ssh_key:
         yield files.check_guest_key(site.guest_access.ssh_key)
-    server = registry.server_driver(site)
+    server = registry.server_driver(site) if site.serves_vms else None
     if "openstack" in {server, *site.drivers.values()}:
         yield from _cloud(site)
     if server == "libvirt":

@@ -72,7 +72,7 @@ def examine_cloud(site: Site) -> Iterator[Diagnosis]:
 def _examine_services(site: Site, settings: OpenStackSettings) -> Iterator[Diagnosis]:
     limit, silent = site.limits.call, set()
     connection = cloud(settings, call_limit=limit)
-    for service in _SERVICES:
+    for service in _services_of(site):
         found = _limited(service.name, limit, check_service, connection, service)
         silent |= {service.name} if found.verdict is Verdict.FAIL else set()
         yield found
@@ -81,18 +81,39 @@ def _examine_services(site: Site, settings: OpenStackSettings) -> Iterator[Diagn
             yield _limited(subject, limit, check, connection)
 
 
+def _services_of(site: Site) -> Iterator[_Service]:
+    """Yield the services that are needed: volumes and images are those of VMs."""
+    for service in _SERVICES:
+        if site.serves_vms or service.name not in {"volume", "image"}:
+            yield service
+
+
 def _checks(site: Site, settings: OpenStackSettings) -> Iterator[_Check]:
     """Yield the service, the subject and the function of each check of what the site names."""
-    hosts, external = list(site.hosts), settings.external_network
-    key, kind = settings.key_name, settings.volume_type
+    external = settings.external_network
     yield "compute", "rights", partial(contents.check_rights, site=site)
+    if site.serves_vms:
+        yield from _worker_checks(site)
+    yield "network", "network agents", contents.check_agents
+    if site.serves_vms:
+        yield "network", "bandwidth of vNICs", contents.check_limits
+    yield "network", "external network", partial(contents.check_external_network, name=external)
+    if site.serves_vms:
+        yield from _server_checks(site, settings)
+
+
+def _worker_checks(site: Site) -> Iterator[_Check]:
+    """Yield the checks of where servers are made."""
+    hosts = list(site.hosts)
     yield "compute", "workers", contents.check_workers
     if hosts:
         yield "compute", "hosts of site.yaml", partial(contents.check_hosts, names=hosts)
     yield from _machines(site)
-    yield "network", "network agents", contents.check_agents
-    yield "network", "bandwidth of vNICs", contents.check_limits
-    yield "network", "external network", partial(contents.check_external_network, name=external)
+
+
+def _server_checks(site: Site, settings: OpenStackSettings) -> Iterator[_Check]:
+    """Yield the checks of what servers are made with."""
+    key, kind = settings.key_name, settings.volume_type
     yield "network", "security groups", partial(contents.check_security_groups, site=site)
     yield "compute", "key pair", partial(contents.check_key_pair, name=key)
     yield "volume", "volume type", partial(contents.check_volume_type, name=kind)

@@ -15,5 +15,7 @@ def check_drivers(site: Site) -> Diagnosis:
             registry.host_drivers(site, host)
     except FabricDirectError as error:
         return failed("drivers", error)
-    named = {"VM": registry.server_driver(site), **site.drivers, "guest": site.guest}
+    named = site.drivers
+    if site.serves_vms:
+        named = {"VM": registry.server_driver(site), **named, "guest": site.guest}
     return ok("drivers", ", ".join(f"{key}: {name}" for key, name in named.items()))

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fabric_direct.drivers.contract import HostDrivers
+from fabric_direct.drivers.contract import HostDrivers, NoServers
 from fabric_direct.errors import DriverError, InvalidSite, InvalidSliver
 from fabric_direct.model import SliverRef
 from fabric_direct.model.services import SERVICES
@@ -64,7 +64,11 @@ def driven_types() -> tuple[str, ...]:
 
 
 def server_driver(site: Site) -> str:
-    """Return the name of the driver that makes VMs."""
+    """Return the name of the driver that makes VMs.
+
+    :raises InvalidSite: if the site serves none.
+    """
+    site.refuse_without_vms()
     return site.driver_for("VM") or "libvirt"
 
 
@@ -76,12 +80,18 @@ def has_flavors(site: Site) -> bool:
 def host_drivers(site: Site, host: str) -> HostDrivers:
     """Return the drivers of a host as configured by the site; none is connected yet.
 
+    Those of VMs, of their parts and guests are made only if the site serves VMs.
+
     :param host: empty if a cloud has not chosen one yet.
     :raises InvalidSite: if the site names a driver that is not installed, or one for a type that does
         not exist, or its settings are invalid.
     :raises DriverError: if a library of a driver cannot be imported.
     """
     _refuse_unknown_types(site)
+    services = _made("service", _service_drivers(site), site, host)
+    if not site.serves_vms:
+        none: Any = NoServers()
+        return HostDrivers(host, compute=none, network=none, volume=none, services=services)
     named = _single_drivers(site)
 
     def make(kind: str) -> Any:
@@ -97,7 +107,7 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         tuning=make("tuning") if known else None,
         guest=make("guest") if "guest" in named else None,
         adoption=adoption(site, host) if adoption else None,
-        services=_made("service", _service_drivers(site), site, host),
+        services=services,
         uplink=make("uplink") if known else None,
         devices=_made("device", _device_drivers(site), site, host) if known else {},
     )
@@ -117,6 +127,8 @@ def _refuse_unknown_types(site: Site) -> None:
 def drivers_in_use(site: Site) -> frozenset[tuple[str, str]]:
     """Return kind and name of each driver that serves the site."""
     services = {("service", name) for name in _service_drivers(site).values()}
+    if not site.serves_vms:
+        return frozenset(services)
     devices = {("device", name) for name in _device_drivers(site).values()}
     return frozenset({*_single_drivers(site).items(), *services, *devices})
 

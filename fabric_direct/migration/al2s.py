@@ -20,9 +20,11 @@ def hosts(inventory: AnsibleInventory) -> list[str]:
 
 
 def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
-    """Put AL2S into the draft; report it as missing if a resource type needs it."""
+    """Put AL2S into the draft if a resource type needs it; report it as missing then."""
     found = hosts(inventory)
-    if found:
+    if not draft.needs("al2s"):
+        draft.unused(found, inventory)
+    elif found:
         _controller(inventory.resolved(found[0]), draft)
         draft.skip_others(found, inventory, "AL2S", "AL2S")
     elif "al2s" in draft.site.get("drivers", {}).values():

@@ -22,9 +22,11 @@ _SITE = {
 
 
 def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
-    """Put the cloud into the draft."""
+    """Put the cloud into the draft, if a resource type needs it."""
     found = inventory.of_role("head")
-    if found:
+    if not draft.needs("openstack"):
+        draft.unused(found, inventory)
+    elif found:
         _head(inventory.resolved(found[0]), draft)
         draft.skip_others(found, inventory, "head", "the cloud")
     else:

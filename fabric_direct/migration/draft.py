@@ -1,6 +1,6 @@
 """The site as it is assembled: its fields, the lines that they come from, and what was left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -112,6 +112,17 @@ class SiteDraft:
             why = f"{said} was read from {found}"
             place = inventory.hosts[name].place
             self.skip(place, f"{label} {name}", why, "check whether they differ")
+
+    def needs(self, *drivers: str) -> bool:
+        """Return whether a resource type has one of these drivers, or the site names no drivers."""
+        named = set(self.site.get("drivers", {}).values())
+        return not named or not named.isdisjoint(drivers)
+
+    def unused(self, names: Iterable[str], inventory: AnsibleInventory) -> None:
+        """Report hosts that no resource type of the site needs."""
+        for name in names:
+            why = "no resource type of the given files needs it"
+            self.not_needed(inventory.hosts[name].place, f"host {name}", why)
 
     def usable(self, variable: str, value: Value, remedy: str) -> bool:
         """Return whether a value can be known; if not, report why."""

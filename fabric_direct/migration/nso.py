@@ -17,9 +17,11 @@ _JSONRPC = "/jsonrpc"
 
 
 def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
-    """Put the NSO into the draft; report it as missing if a resource type needs it."""
+    """Put the NSO into the draft if a resource type needs it; report it as missing then."""
     found = inventory.of_role("nso")
-    if found:
+    if not draft.needs("nso"):
+        draft.unused(found, inventory)
+    elif found:
         _controller(inventory.resolved(found[0]), draft)
         draft.skip_others(found, inventory, "NSO", "the NSO")
     elif "nso" in draft.site.get("drivers", {}).values():

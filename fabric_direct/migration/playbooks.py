@@ -31,6 +31,8 @@ _TYPES = _SERVICES | {
         },
     ),
 }
+OF_VMS = ("openstack", "hostdev", "sriov", "fpga", "sn1022")
+"""Of these drivers, those of VMs and their parts."""
 # fabric_am's playbooks for what the VM's handler itself does here.
 _WITHIN = {
     "operation": {

@@ -13,8 +13,12 @@ _YOURSELF = "write p4_switches in site.yaml yourself: ssh, ssh_key, user"
 
 
 def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
-    """Put the switches into the draft."""
-    for name in inventory.of_role("p4_switch"):
+    """Put the switches into the draft, if they are given away."""
+    found = inventory.of_role("p4_switch")
+    if not draft.needs("p4switch"):
+        draft.unused(found, inventory)
+        return
+    for name in found:
         _switch(inventory.resolved(name), draft)
 
 

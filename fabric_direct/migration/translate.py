@@ -59,6 +59,7 @@ def migrate(sources: Sources, secure: Path) -> Migration:
         if path:
             on_workers = path in (sources.vm, sources.vnic)
             settings.translate(read_document(path), draft, on_workers=on_workers)
+    _servers_of_vnics(draft)
     if sources.inventory:
         for part in (cloud, al2s, nso, switches, workers):
             part.translate(inventory, draft)
@@ -70,6 +71,15 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     site = settle(draft)
     clouds = render.clouds(draft.name, draft.auth) if "openstack" in draft.site else ""
     return Migration(site, clouds, draft.told())
+
+
+def _servers_of_vnics(draft: SiteDraft) -> None:
+    """Report vNICs without the servers that they are plugged into."""
+    drivers = draft.site.get("drivers", {})
+    if "vNIC" in drivers and "VM" not in drivers:
+        why = "vNICs are plugged into servers, of which the given files say nothing"
+        remedy = f"give the VMs' file, too: --vm; or set VM: {drivers['vNIC']}, and guest: none"
+        draft.to_do(draft.origins["drivers", "vNIC"], "drivers.VM", why, remedy)
 
 
 def _name(config: Fields | None, inventory: AnsibleInventory) -> str:

@@ -9,6 +9,7 @@ from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.migration import al2s, cloud
 from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.inventory import ROLES, AnsibleInventory, InventoryHost
+from fabric_direct.migration.playbooks import OF_VMS
 from fabric_direct.migration.values import Value, as_path, as_text
 
 Names = tuple[str, ...]
@@ -32,18 +33,20 @@ _HOST_KEYS = re.compile(r"\s*(-o\s*(StrictHostKeyChecking|UserKnownHostsFile)=\S
 
 
 def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
-    """Put the workers into the draft, and report groups of other hosts."""
+    """Put the workers into the draft if there are VMs, and report groups of other hosts."""
     found = inventory.of_role("worker")
-    for name in found:
-        _worker(inventory.resolved(name), draft)
-    if draft.interpreter and not any(
-        "ssh" in host for host in draft.site.get("hosts", {}).values()
-    ):
-        why = "no worker is reached by SSH: no Python is started there"
-        draft.not_needed(draft.interpreter.place, f"ansible.{PYTHON}", why)
-    if not found:
+    if not draft.needs(*OF_VMS):
+        draft.unused(found, inventory)
+    elif found:
+        for name in found:
+            _worker(inventory.resolved(name), draft)
+    else:
         why = "has no group whose name ends with 'worker'"
         draft.skip(inventory.place, "workers", why, "add the workers to site.yaml: hosts")
+    hosts = draft.site.get("hosts", {}).values()
+    if draft.interpreter and not any("ssh" in host for host in hosts):
+        why = "no worker is reached by SSH: no Python is started there"
+        draft.not_needed(draft.interpreter.place, f"ansible.{PYTHON}", why)
     _others(inventory, draft)
 
 

@@ -211,7 +211,7 @@ class SliverLocator:
         :param may_have: the hosts that are waited for; the others are up to ``limits.search``.
         """
         hosted = registry.handler_for(sliver.type).hosted
-        if self._cloud() or len(self._site.hosts) == 1 or not hosted:
+        if self._cloud() or len(self._site.hosts) <= 1 or not hosted:
             self._handlers(sliver, (self._some,))
             return iter([(self._some, SliverPresence.WHOLE)])
         return self._ask(sliver, tuple(self._site.hosts), may_have)

@@ -959,8 +959,8 @@ class Operations:
             return self._host_in_cloud(sliver, deadline, reads)
         refuse_unknown(self._site, sliver, cloud=False)
         hosts, wanted = list(self._site.hosts), named_host(sliver)
-        if len(hosts) == 1 or not registry.handler_for(sliver.type).hosted:
-            return hosts[0]
+        if len(hosts) <= 1 or not registry.handler_for(sliver.type).hosted:
+            return next(iter(hosts), "")
         if self._placing(deadline).candidates(sliver) == (wanted,):
             return str(wanted)
         having = self._hosts_with(sliver, deadline)
@@ -1033,6 +1033,8 @@ class Operations:
 
     def sources(self) -> tuple[WatchedSource, ...]:
         """Return what tells of changes: the cloud, each host's libvirt, and uplinks in VEPA mode."""
+        if not self._site.serves_vms:
+            return ()
         cloud = [""] if self._cloud() else []
         hosts = {host: self._drivers_of(host) for host in self._site.hosts}
         found = [

@@ -64,7 +64,8 @@ def host_states(site: Site, drivers_of: DriversOf, only: Collection[str] = ()) -
     began = time.time()
     some = drivers_of(next(iter(site.hosts), "")).compute
     told = {each.host: each for each in some.inventory()} if some.cloud else None
-    names = [name for name in site.hosts or told or {} if name in only or not only]
+    every = (site.hosts or told or {}) if site.serves_vms else {}
+    names = [name for name in every if name in only or not only]
 
     def read(name: str) -> HostState | FabricDirectError:
         try:

@@ -205,7 +205,9 @@ class Placer:
         """Return the requests of slivers that are on no host yet.
 
         :raises InvalidSliver: if no host that answers has the image of a sliver.
+        :raises InvalidSite: if the site serves no VMs.
         """
+        self._site.refuse_without_vms()
         some = next(iter(self._site.hosts), "")
         cloud = self._drivers_of(some).compute.cloud
         names = [some] if cloud else [host.name for host in view.hosts]

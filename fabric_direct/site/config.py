@@ -35,6 +35,7 @@ from fabric_direct.model import (
     Trait,
 )
 from fabric_direct.model.networks import SiteNetwork
+from fabric_direct.model.services import SERVICES
 from fabric_direct.site.services import BurstUnit, ServiceSettings, SwitchPort, SwitchSettings
 
 DriverName = Name
@@ -419,7 +420,8 @@ class Site(Frozen):
     state_dir: Path = Field(default_factory=_default_state_dir)
     """Directory of the journal, the address pools, claims and pinned host keys."""
     drivers: dict[Name, DriverName] = {}
-    """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent."""
+    """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent. A site without
+    ``images`` that names drivers of network services and switches alone serves no VMs."""
     driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)
     """Settings of drivers of other packages by the driver's name, as its own model has them."""
     openstack: OpenStackSettings | None = None
@@ -490,6 +492,26 @@ class Site(Frozen):
         """The site's name as a zone."""
         return self.zone.name or self.site
 
+    @property
+    def serves_vms(self) -> bool:
+        """Whether there are VMs; if not, nothing is asked for that only VMs need.
+
+        There are none where ``drivers`` names network services and switches alone, and no images are
+        named.
+        """
+        served = {key.partition("_")[0] for key in self.drivers}
+        return bool(self.images) or not served or not served <= {*SERVICES, "Switch"}
+
+    def refuse_without_vms(self) -> None:
+        """Raise InvalidSite if the site serves no VMs."""
+        if not self.serves_vms:
+            raise InvalidSite(
+                "names no driver for VM",
+                field="drivers",
+                why="all that it names are for network services or switches, and it has no images",
+                remedy="add `VM: libvirt` or `VM: openstack` below drivers in site.yaml",
+            )
+
     def driver_for(self, resource_type: str, model: str | None = None) -> str | None:
         """Return the driver for ``Type_Model`` or else ``Type``, or None if the site names none."""
         return self.drivers.get(f"{resource_type}_{model}", self.drivers.get(resource_type))
@@ -527,9 +549,9 @@ class Site(Frozen):
         return self.hosts[name]
 
     def passes_devices(self, name: str) -> bool:
-        """Return whether a worker has devices for passthrough: allowed ones, or in-memory ones."""
+        """Return whether a worker has devices for VMs: allowed ones, or in-memory ones."""
         fake = self.fake.hosts.get(name, FakeHostSettings())
-        return bool(self.host(name).devices or fake.gpus or fake.vfs)
+        return self.serves_vms and bool(self.host(name).devices or fake.gpus or fake.vfs)
 
 
 def load_site(path: Path) -> Site:

@@ -64,6 +64,7 @@ from fabric_direct.drivers.contract.networks import (
     PortHolder,
     UnusedNetworks,
 )
+from fabric_direct.drivers.contract.no_servers import NoServers
 from fabric_direct.drivers.contract.pci_functions import (
     Holder,
     HostDevice,
@@ -121,6 +122,7 @@ __all__ = [
     "Image",
     "ImageNeeds",
     "NetworkDriver",
+    "NoServers",
     "PciFunction",
     "Plug",
     "PluggedDevice",

@@ -136,7 +136,11 @@ class VMSliverHandler(OneModel):
     hosted: ClassVar[bool] = True
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
-        """Make a handler whose drivers keep the operation's deadline."""
+        """Make a handler whose drivers keep the operation's deadline.
+
+        :raises InvalidSite: if the site serves no VMs.
+        """
+        site.refuse_without_vms()
         self.observed: Observed | None = None
         self._site, self._drivers = site, drivers
         self._compute, self._network = drivers.compute, drivers.network
