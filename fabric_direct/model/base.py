@@ -85,6 +85,46 @@ PortName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:
 Vlan = Annotated[int, Field(ge=1, le=4094, strict=True)]
 Mbps = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Trait = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,254}$")]
+# The other names of models in FIM's catalogue of components (fabric-fim 2.0), and the short form of one.
+_ALSO = {
+    "Quadro-RTX-6000": "RTX6000",
+    "Quadro-RTX-6000-8000": "RTX6000",
+    "A30-PCIe": "A30",
+    "Alveo-U280": "Xilinx-U280",
+    "Alveo-SN1022": "Xilinx-SN1022",
+}
+
+
+def shown_model(text: str) -> str:
+    """Return a hardware model's name as it is shown and compared, without blanks: ``Tesla-T4``.
+
+    Of several names that FIM's catalogue has for a model, it is the first: ``A30`` for ``A30 PCIe``.
+    """
+    name = re.sub(r"[ /]+", "-", text).strip("-._")
+    return _ALSO.get(name, name)
+
+
+ModelName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._/-]{0,62}$"),
+    AfterValidator(shown_model),
+    Field(examples=["Tesla T4", "RTX6000", "A30", "ConnectX-6"]),
+]
+"""A hardware model as FIM spells it, or with ``-`` for blanks and slashes, which is how it is shown."""
+
+
+def _type_and_model(text: str) -> str:
+    kind, sign, model = text.partition("_")
+    return f"{kind}{sign}{shown_model(model)}"
+
+
+TypeAndModel = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._/-]{0,126}$"),
+    AfterValidator(_type_and_model),
+    Field(examples=["GPU", "FPGA_Xilinx-SN1022"]),
+]
+"""A resource type, or one with a hardware model: ``Type_Model``."""
 AUTO = "auto"
 """As a sliver's host: placement chooses one."""
 

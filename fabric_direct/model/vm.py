@@ -28,6 +28,7 @@ from fabric_direct.model.base import (
     LinkName,
     Mac,
     Mbps,
+    ModelName,
     Name,
     PortName,
     SliverId,
@@ -108,8 +109,8 @@ class VNicInterface(Interface):
 class _Component(Frozen):
     id: ComponentId
     """Unique within the sliver; a modification matches components by it."""
-    model: Name | None = None
-    """Hardware model; ``Type_Model`` may select another driver than ``Type``."""
+    model: ModelName | None = None
+    """Hardware model, as FIM spells it; ``Type_Model`` may select another driver than ``Type``."""
 
 
 class VNic(_Component):

@@ -11,6 +11,7 @@ from fabric_direct.model import (
     Frozen,
     ImageName,
     LinkName,
+    ModelName,
     Name,
     PciAddress,
     PlacementRules,
@@ -27,7 +28,7 @@ class DeviceNeed(Frozen):
 
     component: ComponentId
     type: Name
-    model: Name | None = None
+    model: ModelName | None = None
     """Any model if absent."""
     bdf: tuple[PciAddress, ...] = ()
     """Exactly these functions; chosen by placement if absent."""

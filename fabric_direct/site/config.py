@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Field,
     IPvAnyAddress,
     IPvAnyNetwork,
@@ -29,10 +30,13 @@ from fabric_direct.model import (
     Frozen,
     ImageName,
     LinkName,
+    ModelName,
     Name,
     PciAddress,
     SshPublicKey,
     Trait,
+    TypeAndModel,
+    shown_model,
 )
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.model.services import SERVICES
@@ -43,6 +47,19 @@ M = TypeVar("M", bound=BaseModel)
 _PROGRAM = re.compile(r"/[^\x00-\x1f\x7f]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 # Distributions whose cloud images have a default user of the same name.
 _DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora")
+
+
+def _refuse_model_twice(drivers: Any) -> Any:
+    """Raise ValueError if two keys are spellings of one model: the later one would count."""
+    known: dict[str, str] = {}
+    for key in filter(
+        lambda key: isinstance(key, str), drivers if isinstance(drivers, dict) else ()
+    ):
+        kind, sign, model = key.partition("_")
+        first = known.setdefault(f"{kind}{sign}{shown_model(model)}", key)
+        if first != key:
+            raise ValueError(f"{key} is {first}, which is there, too")
+    return drivers
 
 
 def _ssh_address(text: str) -> str:
@@ -89,7 +106,8 @@ class AllowedDevice(Frozen):
     """An entry of the allow-list; no other devices are passed through."""
 
     type: Literal["GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"]
-    model: Name | None = None
+    model: ModelName | None = None
+    """As FIM spells it, for example ``Tesla T4``."""
     bdf: PciAddress | None = None
     """A PCI function."""
     uplink: LinkName | None = None
@@ -419,7 +437,7 @@ class Site(Frozen):
     """Name of the site."""
     state_dir: Path = Field(default_factory=_default_state_dir)
     """Directory of the journal, the address pools, claims and pinned host keys."""
-    drivers: dict[Name, DriverName] = {}
+    drivers: Annotated[dict[TypeAndModel, DriverName], BeforeValidator(_refuse_model_twice)] = {}
     """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent. A site without
     ``images`` that names drivers of network services and switches alone serves no VMs."""
     driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)

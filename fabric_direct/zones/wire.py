@@ -12,7 +12,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from fabric_direct.model import AUTO, Frozen, Name, NodeSliver, refuse_twice
+from fabric_direct.model import AUTO, Frozen, ModelName, Name, NodeSliver, refuse_twice
 from fabric_direct.placement.plan import Cost
 from fabric_direct.placement.request import Needs
 from fabric_direct.placement.sliver_requests import request_of
@@ -251,7 +251,7 @@ class FreeDevices(Frozen):
     """Free devices of one type and model."""
 
     type: Name
-    model: Name | None = None
+    model: ModelName | None = None
     free: Annotated[int, Field(ge=0)]
 
 

@@ -1,12 +1,17 @@
 """FIM's names as ours."""
 
+import json
 import re
+from importlib.resources import files
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, model_name, mount_point
-from fabric_direct.model import NodeSliver, Storage
+from fabric_direct.model import ModelName, NodeSliver, Storage
 
 # What FIM's NAME_REGEX lets pass: letters of any script, digits, '-', '_', '.', ' '; 2 to 255 of them.
 component_names = st.from_regex(r"[\w\-_\. ]{2,255}", fullmatch=True)
@@ -67,3 +72,15 @@ def test_every_volume_has_a_mount_point_that_the_model_takes(name: str) -> None:
 @given(component_names, component_names)
 def test_different_volumes_have_different_mount_points(one: str, other: str) -> None:
     assert (mount_point(one) == mount_point(other)) == (one == other)
+
+
+CATALOG = json.loads(files("fim").joinpath("slivers/data/component_catalog.json").read_text())
+
+
+@pytest.mark.parametrize("part", CATALOG, ids=lambda part: f"{part['Type']}-{part['Model']}")
+def test_each_name_of_a_model_in_fims_catalogue_is_that_model(part: dict[str, Any]) -> None:
+    model: TypeAdapter[str] = TypeAdapter(ModelName)
+    shown = model.validate_python(part["Model"])
+    for spelled in (part["Model"], *part.get("AlsoModels", ())):
+        assert model.validate_python(spelled) == shown
+        assert model.validate_python(model_name(spelled)) == shown
