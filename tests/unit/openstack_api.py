@@ -102,6 +102,13 @@ _VERSIONS: dict[str, tuple[int, str, dict[str, str]]] = {
 }
 
 
+_OF_THIS_MACHINE = (
+    *("OS_CLOUD", "OS_CLIENT_CONFIG_FILE", "OS_CLIENT_SECURE_FILE"),
+    *("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
+"""Variables of the environment that are not a test's."""
+
+
 def query(request: PreparedRequest) -> dict[str, Any]:
     """Return the query of a request; a value given more than once is a list."""
     found = parse_qs(urlsplit(request.url or "").query, keep_blank_values=True)
@@ -351,7 +358,7 @@ def kept_connection(kept_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def api(clouds_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenStackApi]:
     """A cloud for each test; no request leaves the process."""
-    for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
+    for name in _OF_THIS_MACHINE:
         monkeypatch.delenv(name, raising=False)
     made = OpenStackApi(clouds_folder)
     with answering(made, monkeypatch):
@@ -467,7 +474,7 @@ def hurry(connection: Connection, limit: float) -> None:
 @pytest.fixture
 def loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackCloud]:
     """A cloud on the loopback; proxies of the environment are not asked."""
-    for name in ("OS_CLOUD", "OS_CLIENT_CONFIG_FILE"):
+    for name in _OF_THIS_MACHINE:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     made = LoopbackCloud(tmp_path)

@@ -28,12 +28,6 @@ Spoil = Callable[[Path], str]
 KEYS = ("cacert", "cert", "key")
 
 
-@pytest.fixture(autouse=True)
-def _no_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OS_CLIENT_SECURE_FILE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
     """A CA, and a certificate of its with the key."""
@@ -113,13 +107,11 @@ class TestFiles:
         assert "BEGIN" not in str(found)
         assert "\n" not in str(found)
 
-    def test_that_are_right_are_used(self, tmp_path: Path, files: dict[str, str]) -> None:
-        api = LoopbackCloud(tmp_path)
-        api.answer("GET", "network", "/ports", {"ports": []})
-        api.write_clouds(**files)
+    def test_that_are_right_are_used(self, loopback: LoopbackCloud, files: dict[str, str]) -> None:
+        loopback.answer("GET", "network", "/ports", {"ports": []})
+        loopback.write_clouds(**files)
 
-        assert list(cloud(api.settings).network.ports()) == []
-        api.stop()
+        assert list(cloud(loopback.settings).network.ports()) == []
 
     def test_a_certificate_may_have_its_key_in_its_file(
         self, api: OpenStackApi, files: dict[str, str], tmp_path: Path
@@ -189,17 +181,15 @@ class TestFiles:
         assert (found.field, found.where) == (name, "the environment")
 
     def test_that_go_while_they_are_used_end_a_request_in_an_error_of_ours(
-        self, tmp_path: Path, files: dict[str, str]
+        self, loopback: LoopbackCloud, files: dict[str, str]
     ) -> None:
-        api = LoopbackCloud(tmp_path)
-        api.answer("GET", "network", "/ports", {"ports": []})
-        api.write_clouds(**files)
-        list(cloud(api.settings).network.ports())
+        loopback.answer("GET", "network", "/ports", {"ports": []})
+        loopback.write_clouds(**files)
+        list(cloud(loopback.settings).network.ports())
         Path(files["cert"]).unlink()
 
         with pytest.raises(InvalidSite, match="not there any more"):
-            list(cloud(api.settings).network.ports())
-        api.stop()
+            list(cloud(loopback.settings).network.ports())
 
 
 class TestValues:
@@ -402,7 +392,7 @@ _VALUES = st.recursive(
 
 @settings(
     deadline=None,
-    max_examples=300,
+    max_examples=150,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

@@ -124,7 +124,7 @@ class TestExamination:
         self, api: OpenStackApi, mocker: MockerFixture
     ) -> None:
         healthy(api)
-        site = api.site(limits={"call": 0.2})
+        site = api.site(limits={"call": 1.0})
         mocker.patch("fabric_direct.doctor.cloud.check_login", side_effect=_never)
         found = list(examine_cloud(site))
         assert (found[-1].subject, found[-1].verdict) == ("login", Verdict.FAIL)
