@@ -16,6 +16,7 @@ from fabric_direct.model import Operation
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
+from labs.network.nso_standin import Controller
 from tests.unit import nso_services
 
 RESERVATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -512,6 +513,31 @@ class TestTheHandler:
 
         written = made.interface_info.interfaces["i2"].label_allocations
         assert (written.device_name, written.local_name, written.vlan) == ("sw1", PORT, "100")
+
+    @pytest.mark.parametrize("turned", [False, True], ids=["neighbor first", "neighbor last"])
+    def test_makes_a_vpn_whose_device_has_a_neighbor_on_one_interface_and_none_on_another(
+        self, turned: bool, nso_site: Site, nso: Controller, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "nso.yaml"
+        path.write_text(nso_site.model_dump_json(exclude_defaults=True))
+        handler = NetworkServiceHandler(
+            logging.getLogger("actor"), {"config.properties.file": str(path)}, None
+        )
+        mine = [
+            interface(LOCAL, peer=labels(**PEER)),
+            interface(at(vlan="101", ipv4_subnet="10.2.0.1/24")),
+        ]
+        other = interface(at("sw2", ipv4_subnet="10.3.0.1/24"))
+        made = service("L3VPN", *(reversed(mine) if turned else mine), other, **VPN)
+
+        assert code(handler.create(unit(made))) == (0, "")
+
+        (instance,) = nso.services["l3vpn:l3vpn"]
+        sites = {site["device"]: set(site) - {"device"} for site in instance["site"]}
+        assert sites == {"sw1": {"bgp", "direct"}, "sw2": {"direct"}}
+        assert code(handler.modify(unit(made, modified=made))) == (0, "")
+        assert code(handler.delete(unit(made))) == (0, "")
+        assert nso.names() == []
 
     def test_writes_the_gateways_mac_as_read(
         self, handler: NetworkServiceHandler, fakes: Substrate

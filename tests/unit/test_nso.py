@@ -236,12 +236,13 @@ GATEWAY = {"address": "10.2.0.1/24"}
         (
             service(
                 "L3VPN",
-                at("i1", gateway=GATEWAY),
-                at("i2", vlan=7, peer=PEER),
-                at("i3", "b", gateway=V4),
+                at("i1", peer=PEER),
+                at("i2", vlan=7, gateway=GATEWAY),
+                at("i3", vlan=8, gateway=V4),
+                at("i4", "b", gateway=V4),
                 asn=1,
             ),
-            "interfaces[1]",
+            "interfaces[2].gateway.address",
         ),
         (
             service(
@@ -262,6 +263,55 @@ def test_what_no_document_can_say_is_refused_before_nso_is_asked(
 
     assert (type(caught), caught.field) == (InvalidSliver, field)
     assert nso.requests == []
+
+
+DIRECT = {"gateway": GATEWAY}
+_BEHIND = [at("i2", vlan=101, **DIRECT), at("i3", vlan=102, **DIRECT)]
+MIXED = service("L3VPN", at("i1", peer=PEER), *_BEHIND, at("i4", "uky-sw", **DIRECT), asn=1)
+"""A device with a neighbor on one interface, and none on two others."""
+_AFTER = (
+    service("L3VPN", at("i1", peer=PEER), at("i4", "uky-sw", **DIRECT), asn=1),
+    service("L3VPN", *_BEHIND, at("i4", "uky-sw", **DIRECT), asn=1),
+    service("L3VPN", *reversed(_BEHIND), at("i1", peer=PEER), at("i4", "uky-sw", peer=PEER), asn=1),
+)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["neighbor first", "neighbor last"])
+def test_a_device_of_a_vpn_has_neighbors_and_a_gateway(site: Site, turned: bool) -> None:
+    assert site.services.nso
+    interfaces = MIXED.interfaces[::-1] if turned else MIXED.interfaces
+    wanted = MIXED.model_copy(update={"interfaces": interfaces})
+
+    document = Documents(site.services.nso).of(wanted)
+
+    (found,) = (each for each in document["site"] if each["device"] == "renc-sw")
+    direct = found["direct"]["interface"]
+    assert sorted(each["outervlan"] for each in direct) == [101, 102]
+    assert found["direct"]["gateway-ipv4"] == {"address": "10.2.0.1", "netmask": 24}
+    assert found["bgp"] == EXPECTED["L3VPN"]["site"][1]["bgp"]
+
+
+@pytest.mark.parametrize("after", _AFTER, ids=["neighbor", "gateway", "both, and another neighbor"])
+def test_the_life_of_a_vpn_whose_device_has_neighbors_and_a_gateway(
+    processor: HandlerProcessor, nso: Controller, after: NetworkService
+) -> None:
+    done(processor.create(MIXED).result())
+    seen = done(processor.probe(MIXED).result()).observed
+    assert seen
+    assert seen.differences == ()
+    assert sorted((i.device, i.vlan) for i in seen.interfaces) == [
+        ("renc-sw", 100),
+        ("renc-sw", 101),
+        ("renc-sw", 102),
+        ("uky-sw", 100),
+    ]
+    for wanted in (after, MIXED):
+        done(processor.modify(wanted).result())
+        seen = done(processor.probe(wanted).result()).observed
+        assert seen
+        assert seen.differences == ()
+    done(processor.delete(MIXED.ref()).result())
+    assert nso.names() == []
 
 
 def test_access_from_outside_needs_border_routers(site: Site) -> None:

@@ -119,23 +119,21 @@ def _refuse_sites(service: L3VPN) -> None:
     if len(service.devices()) < 2:
         (device,) = service.devices()
         raise InvalidSliver(f"L3VPN needs two devices, not {device} alone", field="interfaces")
-    first: dict[str | None, ServiceInterface] = {}
+    first: dict[str | None, Gateway] = {}
     for number, interface in enumerate(service.interfaces):
-        field, of_site = f"interfaces[{number}]", first.setdefault(interface.device, interface)
-        if (interface.peer is None) != (of_site.peer is None):
-            why = f"{interface.device} has gateways or peers, not both"
-            raise InvalidSliver("cannot be served", field=field, why=why)
+        field, gateway = f"interfaces[{number}]", interface.gateway
         if interface.peer:
             refuse_given(interface.peer, ("cloud", "account"), "NSO has no clouds", f"{field}.peer")
-        elif interface.gateway and of_site.gateway:
-            _refuse_gateway(interface.gateway, of_site.gateway, f"{field}.gateway")
+        elif gateway:
+            of_site = first.setdefault(interface.device, gateway)
+            _refuse_gateway(gateway, of_site, f"{field}.gateway")
 
 
 def _refuse_gateway(gateway: Gateway, first: Gateway, field: str) -> None:
     if gateway.mac is not None:
         raise InvalidSliver("L3VPN of NSO has none", field=f"{field}.mac")
     if gateway.address.version != first.address.version:
-        why = "a site without peers has IPv4 or IPv6, not both"
+        why = "the gateway of a site has IPv4 or IPv6, not both"
         raise InvalidSliver("is of another version", field=f"{field}.address", why=why)
     if gateway.address != first.address:
         why = f"its device has {first.address}, and a site has one gateway"
@@ -271,13 +269,17 @@ def _gateway(gateway: Gateway) -> Document:
 
 
 def _site(service: L3VPN, device: str) -> Document:
+    """Return the site that a device is: its interfaces with neighbors, and those behind its gateway."""
     interfaces = [i for i in service.interfaces if i.device == device]
-    if interfaces[0].peer:
-        return {"device": device, "bgp": [_neighbor(i, i.peer) for i in interfaces if i.peer]}
-    direct: Document = {"interface": _plain(interfaces)}
-    for interface in interfaces:
-        direct |= _gateway(interface.gateway) if interface.gateway else {}
-    return {"device": device, "direct": direct}
+    neighbors = [_neighbor(i, i.peer) for i in interfaces if i.peer]
+    behind = [i for i in interfaces if i.gateway]
+    site: Document = {"device": device}
+    if behind:
+        direct: Document = {"interface": _plain(behind)}
+        for gateway in filter(None, (i.gateway for i in behind)):
+            direct |= _gateway(gateway)
+        site["direct"] = direct
+    return site | ({"bgp": neighbors} if neighbors else {})
 
 
 def _neighbor(interface: ServiceInterface, peer: Peer) -> Document:
