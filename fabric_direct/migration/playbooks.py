@@ -4,6 +4,7 @@ from pathlib import PurePosixPath
 
 from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.values import Fields, Value, as_text
+from fabric_direct.model import shown_model
 from fabric_direct.model.services import SERVICES
 
 _VM, _PCI = "head_vm_provisioning.yml", "worker_pci_provisioning.yml"
@@ -73,7 +74,7 @@ def _type(name: str, value: Value, draft: SiteDraft) -> None:
         return
     key, drivers = types[kind]
     usual = next(iter(drivers.values()))
-    path = ("drivers", f"{key}_{model}" if model else key)
+    path = ("drivers", f"{key}_{shown_model(model)}" if model else key)
     draft.put(path, drivers.get(playbook, usual), value.place)
     if (kind, playbook) == ("L2PTP", _AL2S):
         why = (

@@ -254,12 +254,29 @@ class TestTheSettings:
         assert list(site(done, tmp_path).images) == ["default_rocky_8"]
         assert skipped(done) == ["inventory", "images['rocky 9']"]
 
+    def test_a_driver_of_a_model_is_taken_by_fims_spelling(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        done = self.of("playbooks: {'FPGA_Alveo U280': fpga_provisioning.yml}", write)
+        assert site(done, tmp_path).drivers == {"FPGA_Xilinx-U280": "fpga"}
+
+    def test_two_names_of_one_model_that_differ_are_told(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        lines = (
+            "FPGA_Alveo SN1022: fpga_provisioning.yml",
+            "FPGA_Xilinx-SN1022: sn1022_fpga_provisioning.yml",
+        )
+        done = self.of("playbooks:\n  " + "\n  ".join(lines), write)
+        assert site(done, tmp_path).drivers == {"FPGA_Xilinx-SN1022": "fpga"}
+        assert any("FPGA_Xilinx-SN1022" in what for what in skipped(done))
+
     def test_a_driver_of_a_model_that_cannot_be_named_is_left_out(
         self, write: Write, tmp_path: Path
     ) -> None:
-        done = self.of("playbooks: {'FPGA_a b': fpga_provisioning.yml}", write)
+        done = self.of("playbooks: {'FPGA_a;b': fpga_provisioning.yml}", write)
         assert site(done, tmp_path).drivers == {}
-        assert "drivers['FPGA_a b']" in skipped(done)
+        assert "drivers['FPGA_a;b']" in skipped(done)
 
     def test_a_name_that_looks_like_a_number_stays_a_name(
         self, write: Write, tmp_path: Path
