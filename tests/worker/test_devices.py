@@ -13,6 +13,7 @@ from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import DeviceDomain, HostDevice
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.passthrough.hostdev import HostdevDevice
+from fabric_direct.drivers.libvirt.passthrough.pci_survey import survey
 from fabric_direct.drivers.libvirt.passthrough.sriov import SriovDevice
 from fabric_direct.errors import (
     DeviceClaimed,
@@ -113,7 +114,7 @@ def test_a_function_that_a_program_has_by_vfio_is_used_and_refused(
     site: Site, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker, unchanged: None
 ) -> None:
     host = host_driver(site, "worker1")
-    host.call("pci.bind", timeout=60, address=NVME, driver="vfio-pci")
+    host.call("pci.bind", timeout=PATIENT["call"], address=NVME, driver="vfio-pci")
     group = device(hostdev, NVME).function.iommu_group
     channel = worker._client().get_transport().open_session()
     channel.exec_command(f"python3 -c '{HOLD}' /dev/vfio/{group}")
@@ -128,7 +129,7 @@ def test_a_function_that_a_program_has_by_vfio_is_used_and_refused(
         channel.shutdown_write()
         channel.recv_exit_status()
         channel.close()
-        host.call("pci.bind", timeout=60, address=NVME)
+        host.call("pci.bind", timeout=PATIENT["call"], address=NVME)
 
     assert (shown.state, hostdev.records("fdtest")) == (DeviceState.HOST_USED, ())
     hostdev.check(drive(), tenant)
@@ -310,14 +311,16 @@ class TestADeviceOfTwoFunctions:
         give_back(hostdev, tenant, "gpu1")
 
     def test_is_back_with_its_driver_after_cleaning(
-        self, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker
+        self, site: Site, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker
     ) -> None:
         hostdev.attach(tenant, gpu())
         assert [worker.driver(f) for f in (GPU, AUDIO)] == ["vfio-pci"] * 2
         assert device(hostdev, GPU).peers == (PciAddress.parse(AUDIO),)
-        (held,) = {h for f in (GPU, AUDIO) for h in device(hostdev, f).function.held}
-        assert held.domain == tenant.domain
-        assert device(hostdev, GPU).function.uses == device(hostdev, AUDIO).function.uses == ()
+        there = survey(host_driver(site, "worker1"), timeout=PATIENT["call"])
+        held = {holder.domain for f in (GPU, AUDIO) for holder in there[PciAddress.parse(f)].held}
+        assert held == {tenant.domain}
+        shown = [device(hostdev, f).function for f in (GPU, AUDIO)]
+        assert [(f.held, f.uses) for f in shown] == [((), ())] * 2
 
         hostdev.detach(tenant, "gpu1", timeout=DETACH)
         assert device(hostdev, GPU).state is DeviceState.UNCLEAN
