@@ -12,6 +12,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from pyroute2 import netns as namespaces
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.site.config import Host, Site
@@ -78,12 +79,23 @@ def start_dropbear(server: Server, host_key: Path) -> "subprocess.Popen[bytes]":
         done
         mount --rbind "$1" ~ && exec dropbear -F -E -s -r "$2" -P "$2.pid" -p "127.0.0.1:$3"
     """
+    _share_network_namespaces()
     unshare = ["unshare", "--mount", "--propagation=slave"]
     command = [*unshare, "sh", "-c", script, "sh", server.home, host_key, str(server.port)]
     env = {k: v for k, v in os.environ.items() if k != "LANG" and not k.startswith("LC_")}
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=env)
     wait_until("dropbear to listen", lambda: _listens(server.port), timeout=60)
     return process
+
+
+def _share_network_namespaces() -> None:
+    """Have the server see the network namespaces that are made later.
+
+    Making the first one is what makes their directory a mount whose changes others see.
+    """
+    name = f"fdtest-ssh-{os.getpid()}"
+    namespaces.create(name)
+    namespaces.remove(name)
 
 
 def new_host_key() -> str:
