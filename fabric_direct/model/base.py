@@ -86,7 +86,7 @@ Vlan = Annotated[int, Field(ge=1, le=4094, strict=True)]
 Mbps = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Trait = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,254}$")]
 # The other names of models in FIM's catalogue of components (fabric-fim 2.0), and the short form of one.
-_ALSO = {
+_SYNONYMS = {
     "Quadro-RTX-6000": "RTX6000",
     "Quadro-RTX-6000-8000": "RTX6000",
     "A30-PCIe": "A30",
@@ -101,7 +101,7 @@ def shown_model(text: str) -> str:
     Of several names that FIM's catalogue has for a model, it is the first: ``A30`` for ``A30 PCIe``.
     """
     name = re.sub(r"[ /]+", "-", text).strip("-._")
-    return _ALSO.get(name, name)
+    return _SYNONYMS.get(name, name)
 
 
 ModelName = Annotated[

@@ -186,6 +186,22 @@ class TestAnAdoption:
         assert done(processor.probe(wanted(made).sliver.ref()).result()).observed
 
 
+def test_an_fpga_of_which_one_function_is_named_is_adopted_with_the_whole_card(
+    am: FabricAm, site: Site, worker: Worker
+) -> None:
+    """FIM's label has one address; fabric_am has passed all functions through."""
+    devices = [{"type": "FPGA", "bdf": str(address)} for address in (GPU, AUDIO)]
+    hosts = {"w1": {"devices": devices}}
+    changed = {"hosts": hosts, "drivers": {"VM": "openstack", "FPGA": "hostdev"}}
+    made = am.create("node1", GPU, AUDIO)
+
+    with HandlerProcessor(Site.model_validate(site.model_dump() | changed)) as processor:
+        done(processor.adopt(wanted(made, drive(AUDIO, kind="FPGA", name="card"))).result())
+
+    known = {address: record.component for address, record in worker.records.known.items()}
+    assert known == {GPU: "card", AUDIO: "card"}
+
+
 class TestWhatIsAdopted:
     def test_fifty_slivers_of_fabric_am_are_adopted_and_deleted_without_leaving_anything(
         self, am: FabricAm, processor: HandlerProcessor, cloud: Cloud, worker: Worker

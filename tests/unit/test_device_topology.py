@@ -14,7 +14,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.libvirt.domains.claims import FunctionClaim
 from fabric_direct.drivers.libvirt.domains.lookup import alias, domain_uuid
-from fabric_direct.drivers.libvirt.passthrough.topology import Topology, with_strangers
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology, with_uses_by_programs
 from fabric_direct.errors import (
     DeviceClaimed,
     DeviceInUse,
@@ -136,7 +136,7 @@ class TestWhatAProgramHasByVfio:
 
     def view(self, *holders: ProgramHolder, claims: Topology = TOPOLOGY) -> Topology:
         twins = {a: replace(TOPOLOGY.functions[a], held=holders) for a in (DRIVE, TWIN)}
-        functions = with_strangers({**TOPOLOGY.functions, **twins}, claims.claims)
+        functions = with_uses_by_programs({**TOPOLOGY.functions, **twins}, claims.claims)
         return replace(claims, functions=functions)
 
     def test_is_used_and_the_program_named(self) -> None:
@@ -167,8 +167,8 @@ class TestWhatAProgramHasByVfio:
         alone = replace(TOPOLOGY.functions[LONE], held=(self.MINE,))
         seen = {**TOPOLOGY.functions, LONE: alone}
 
-        assert with_strangers(seen, claimed(LONE).claims)[LONE].uses == ()
-        assert with_strangers(seen, claimed(DRIVE).claims)[LONE].uses == (self.MINE.use,)
+        assert with_uses_by_programs(seen, claimed(LONE).claims)[LONE].uses == ()
+        assert with_uses_by_programs(seen, claimed(DRIVE).claims)[LONE].uses == (self.MINE.use,)
 
 
 class TestTheUplinkOfAVf:

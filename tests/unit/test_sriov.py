@@ -52,6 +52,19 @@ IDLE = VfSettings(
     NO_MAC, vlan=0, qos=0, trust=False, spoof_check=True, max_tx_rate=0, min_tx_rate=0, link_state=0
 )
 MakeNic = Callable[..., SharedNic]
+Ask = Callable[[SriovDevice, SharedNic], object]
+
+
+def check(devices: SriovDevice, nic: SharedNic) -> object:
+    return devices.check(nic, TENANT)
+
+
+def attach(devices: SriovDevice, nic: SharedNic) -> object:
+    return devices.attach(TENANT, nic)
+
+
+asking = pytest.mark.parametrize("ask", [check, attach])
+"""A test of what is refused to whoever asks first, and to whoever does not ask."""
 
 
 class Uplink(FakeUplink):
@@ -454,19 +467,17 @@ class TestAVfThatTheKernelLeavesOut:
         nics.vfs["ens6f1"] = [IDLE, replace(IDLE, mac=OTHER_MAC, vlan=7)]
         leave_out(devices, 0)
 
-    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    @asking
     def test_is_refused_before_anything_is_changed(
         self,
         devices: SriovDevice,
         host: Worker,
         domain: NicDomain,
         nic: MakeNic,
-        call_of: Callable[..., object],
+        ask: Ask,
     ) -> None:
-        asked = (TENANT, nic()) if call_of is SriovDevice.attach else (nic(), TENANT)
-
         with pytest.raises(DriverError, match=r"ens6f1 tells nothing of VF 0 .*leaves it out"):
-            call_of(devices, *asked)
+            ask(devices, nic())
 
         assert changes(host) == []
         assert host.records.read() == {}
@@ -557,6 +568,27 @@ class TestAProgramThatHasAVf:
         assert shown.state is DeviceState.UNCLEAN
         assert "vdpa0" in shown.why
 
+    def test_keeps_the_other_functions_of_the_component_from_being_reset(
+        self, devices: SriovDevice, host: Worker, reset: Mock
+    ) -> None:
+        """They are reset together."""
+        both = {VF0: record(IDLE), VF1: replace(record(IDLE), address=VF1)}
+        host.records.known = dict(both)
+        host.change(VF1, driver="vfio-pci", held=(self.DPDK,))
+
+        with pytest.raises(DeviceInUse, match="dpdk-testpmd"):
+            devices.clean(record(IDLE))
+
+        assert (reset.mock_calls, host.records.read()) == ([], both)
+
+    def test_is_not_waited_for_where_nothing_is_to_be_cleaned(
+        self, devices: SriovDevice, host: Worker
+    ) -> None:
+        host.change(VF0, driver="vfio-pci", held=(self.DPDK,))
+
+        devices.clean(record(IDLE))
+        devices.release(VF0, force=False)
+
     def test_is_waited_for_when_it_is_about_to_let_go(
         self,
         devices: SriovDevice,
@@ -577,22 +609,20 @@ class TestAProgramThatHasAVf:
 
         assert host.records.read() == {}
 
-    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    @asking
     def test_keeps_it_from_the_vm_that_is_defined_with_it(
         self,
         devices: SriovDevice,
         host: Worker,
         domain: NicDomain,
         nic: MakeNic,
-        call_of: Callable[..., object],
+        ask: Ask,
     ) -> None:
         devices.attach(TENANT, nic())
         domain.devices[LIVE] = []
         host.change(VF0, driver="vfio-pci", held=(self.DPDK,))
-        asked = (TENANT, nic()) if call_of is SriovDevice.attach else (nic(), TENANT)
-
         with pytest.raises(DeviceInUse, match="dpdk-testpmd"):
-            call_of(devices, *asked)
+            ask(devices, nic())
 
 
 class TestSwitchdevMode:
@@ -612,25 +642,22 @@ class TestSwitchdevMode:
             ({"vepa": True, "trust": True}, {"vlan": 5}, "interface.vlan", "vlan 5, vepa, trust"),
         ],
     )
-    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    @asking
     def test_what_only_the_legacy_mode_has_is_refused_by_name(
         self,
         devices: SriovDevice,
         host: Worker,
         domain: NicDomain,
         nic: MakeNic,
-        call_of: Callable[..., object],
+        ask: Ask,
         allowed: dict[str, bool],
         interface: dict[str, int],
         field: str,
         words: str,
     ) -> None:
         allow(devices, AllowedDevice(type="SharedNIC", uplink="ens7f1", **allowed))  # type: ignore[arg-type]
-        wanted = nic(OTHER_VF, **interface)
-        asked = (TENANT, wanted) if call_of is SriovDevice.attach else (wanted, TENANT)
-
         with pytest.raises(Unsupported, match=f"{words} .*ens7f1 is in switchdev mode") as refusal:
-            call_of(devices, *asked)
+            ask(devices, nic(OTHER_VF, **interface))
 
         assert refusal.value.field == field
         assert changes(host) == []
@@ -653,7 +680,7 @@ class TestSwitchdevMode:
 
 
 class TestMacs:
-    @pytest.mark.parametrize("call_of", [SriovDevice.check, SriovDevice.attach])
+    @asking
     def test_that_another_vf_of_the_pf_has_are_refused(
         self,
         devices: SriovDevice,
@@ -661,13 +688,11 @@ class TestMacs:
         nics: Substrate,
         domain: NicDomain,
         nic: MakeNic,
-        call_of: Callable[..., object],
+        ask: Ask,
     ) -> None:
         nics.vfs["ens6f1"][1] = VfSettings(MAC)
-        asked = (TENANT, nic()) if call_of is SriovDevice.attach else (nic(), TENANT)
-
         with pytest.raises(InvalidSliver, match=f"VF 1 of ens6f1 has the MAC {MAC}") as refusal:
-            call_of(devices, *asked)
+            ask(devices, nic())
 
         assert refusal.value.field == "interface.mac"
         assert host.records.read() == {}

@@ -91,7 +91,7 @@ def test_a_rescan_by_one_function_takes_all(processor: HandlerProcessor) -> None
     assert acted.data == {"devices": [*CARD]}
 
 
-def test_a_plan_shows_and_a_place_claims_the_whole_card(processor: HandlerProcessor) -> None:
+def test_placement_assigns_the_whole_card(processor: HandlerProcessor) -> None:
     plan = processor.place([vm(CARD[0], host=AUTO)])
     (choice,) = plan.assignments
 

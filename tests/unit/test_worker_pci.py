@@ -79,6 +79,15 @@ def test_vfs_are_numbered_as_their_nic_numbers_them(tree: Tree) -> None:
     assert found("0000:01:00.0")["physical"] is None
 
 
+def test_vfs_keep_their_numbers_where_one_is_missing(tree: Tree) -> None:
+    tree.function("0000:01:00.0")
+    tree.virtual("0000:01:00.0", "0000:01:10.0", "0000:01:10.2", "0000:01:10.4")
+    (tree.sys / "bus/pci/devices/0000:01:00.0/virtfn1").unlink()
+
+    assert found("0000:01:00.0")["virtual"] == ["0000:01:10.0", "0000:01:10.4"]
+    assert [found(f"0000:01:10.{n}")["vf"] for n in (0, 2, 4)] == [0, None, 2]
+
+
 def test_a_function_is_behind_the_nearest_bridge(tree: Tree) -> None:
     tree.function("0000:00:10.0", kind=BRIDGE)
     tree.function("0000:01:00.0", kind=BRIDGE, below="0000:00:10.0")

@@ -7,7 +7,7 @@ from fabric_direct.model import DeviceState, PciAddress
 
 @dataclass(frozen=True, slots=True)
 class ProgramHolder:
-    """A program on the host that has a PCI function, or what such a program is given it by."""
+    """A program that has a PCI function, or a device on the function that programs are given."""
 
     use: str
     """A sentence: ``/dev/vfio/12 is held by dpdk-testpmd (pid 4711)``."""
@@ -37,7 +37,7 @@ class PciFunction:
     vf: int | None = None
     """Its number among the VFs of its PF."""
     virtual: tuple[PciAddress, ...] = ()
-    """Its VFs by number, if it is a PF."""
+    """Its VFs in the order of their numbers, if it is a PF; :attr:`vf` of each is its number."""
     links: tuple[str, ...] = ()
     """Names of the network interfaces that the host has of it, representors left out."""
     representors: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class PciFunction:
     uses: tuple[str, ...] = ()
     """What the host itself uses it for, a sentence each: ``nvme0n1 is mounted on /srv``."""
     held: tuple[ProgramHolder, ...] = ()
-    """The programs that have it, and what it is given to them by: vfio, a vDPA or mediated device, uio.
+    """The programs that have it by vfio or uio, and the vDPA and mediated devices that are on it.
 
-    In an inventory without the domains that libvirt tells to have it.
+    An inventory leaves out the domains that libvirt says have it.
     """
     alive: bool = True
     """Whether its configuration space answers (a vendor of ``ffff`` is none)."""

@@ -237,12 +237,15 @@ class NetlinkUplink:
         )
 
     def _vf(self, ip: Any, link: str, index: int, vf: int) -> VfSettings:
-        count = _with_vfs(ip, index).get("num_vf") or 0
+        message = _with_vfs(ip, index)
+        count, there = message.get("num_vf") or 0, _settings_in(message)
+        if vf in there:
+            return there[vf]
         if not 0 <= vf < count:
             raise NotFound(f"{link} has no VF {vf}", where=self._host, why=f"it has {count} VFs")
-        found = settings_of(lambda: _settings_in(_with_vfs(ip, index)), link, vf)
+        found = settings_of_vf(lambda: _settings_in(_with_vfs(ip, index)), link, vf)
         if found is None:
-            raise untold(link, vf, self._host)
+            raise settings_unknown(link, vf, self._host)
         return found
 
     @contextmanager
@@ -311,7 +314,7 @@ def _mode_name(mode: int) -> str:
     return next((name for name, number in _MODES.items() if number == mode), f"mode {mode}")
 
 
-def settings_of(
+def settings_of_vf(
     read_vfs: Callable[[], Mapping[int, VfSettings]], link: str, vf: int
 ) -> VfSettings | None:
     """Return the settings of a VF; None if the kernel leaves it out for long.
@@ -335,7 +338,7 @@ def settings_of(
     return found.get(vf)
 
 
-def untold(link: str, vf: int, host: str) -> DriverError:
+def settings_unknown(link: str, vf: int, host: str) -> DriverError:
     """Return the error that the kernel does not tell the settings of a VF."""
     return DriverError(
         f"the uplink {link} tells nothing of VF {vf}",

@@ -40,9 +40,11 @@ def survey() -> List[Function]:
         function["uses"] = used.get(address, [])
         function["held"] = held.get(address, [])
         function["label"] = label(function["vendor"], function["product"])
-        for number, virtual in enumerate(function["virtual"]):
-            if virtual in found:
-                found[virtual]["vf"] = number
+        virtual = _virtual(sysfs.pci(address))
+        function["virtual"] = list(virtual)
+        for each, number in virtual.items():
+            if each in found:
+                found[each]["vf"] = number
     return list(found.values())
 
 
@@ -68,7 +70,7 @@ def _function(address: str, links: Dict[str, List[str]]) -> Function:
         "bridge": next(reversed(sysfs.functions(path)[:-1]), None),
         "physical": sysfs.target(f"{path}/physfn"),
         "vf": None,
-        "virtual": _virtual(path),
+        "virtual": [],
         "links": sorted(own, key=lambda link: not _PHYSICAL.fullmatch(ports[link])),
         "representors": [link for link in all_links if link not in own],
         "link_up": any(map(_has_carrier, own)) if own else None,
@@ -76,10 +78,11 @@ def _function(address: str, links: Dict[str, List[str]]) -> Function:
     }
 
 
-def _virtual(path: str) -> List[str]:
+def _virtual(path: str) -> Dict[str, int]:
+    """Return the VFs of a function with their numbers; one may be missing."""
     count = int(sysfs.value(f"{path}/sriov_numvfs") or 0)
-    found = [sysfs.target(f"{path}/virtfn{number}") for number in range(count)]
-    return [address for address in found if address]
+    found = {sysfs.target(f"{path}/virtfn{number}"): number for number in range(count)}
+    return {address: number for address, number in found.items() if address}
 
 
 def _links() -> Dict[str, List[str]]:

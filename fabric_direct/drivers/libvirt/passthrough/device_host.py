@@ -27,7 +27,7 @@ from fabric_direct.drivers.libvirt.passthrough.records import (
     Records,
     same_component,
 )
-from fabric_direct.drivers.libvirt.passthrough.topology import Topology, with_strangers
+from fabric_direct.drivers.libvirt.passthrough.topology import Topology, with_uses_by_programs
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import NotFound, Unsupported
 from fabric_direct.model import PciAddress
@@ -75,7 +75,7 @@ class DeviceHost:
             held = claims(_readings(self.uri).values())
             self._last = Topology(
                 host=self.name,
-                functions=with_strangers(functions.result(), held),
+                functions=with_uses_by_programs(functions.result(), held),
                 claims=with_adopted(held, records.result()),
                 records=records.result(),
                 entries=self.site.host(self.name).devices,

@@ -275,9 +275,7 @@ class HostdevDevice:
         self.detach(tenant, component.id, timeout=timeout)
         host = self._host
         with host.translated(f"rescan {component.id}"), host.lock_functions(component.bdf):
-            topology = host.topology()
-            for address in component.bdf:
-                topology = self._release.let_go(topology, address)
+            topology = self._release.await_programs(host.topology(), component.bdf)
             for address in component.bdf:
                 self._release.give_back(topology, address)
             self._find_again(topology, component)

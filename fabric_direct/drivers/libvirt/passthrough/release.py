@@ -1,5 +1,6 @@
 """Makes a device free again: binds it to the host's driver, cleans it, removes its record."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -40,7 +41,7 @@ class Release:
         """
         host = self._host
         with host.translated(f"clean {record.address}"), host.lock_to_clean(record):
-            topology = self.let_go(host.topology(), record.address)
+            topology = host.topology()
             there = topology.records.get(record.address)
             if there is None or whose(there) != whose(record):
                 return
@@ -61,18 +62,18 @@ class Release:
             if record is None:
                 return
             with host.lock_to_clean(record):
-                self._release(self.let_go(host.topology(), address), address, force=force)
+                self._release(host.topology(), address, force=force)
 
     def _release(self, topology: Topology, address: PciAddress, *, force: bool) -> None:
         record = topology.records.get(address)
         if record and force:
-            self._refuse_held(topology, address)
+            self._refuse_held(self.await_programs(topology, (address,)), address)
             self._host.records.remove(address)
         elif record:
             self._clean(topology, record)
 
-    def let_go(self, topology: Topology, address: PciAddress) -> Topology:
-        """Return the topology as it is once no program has a function, or one that is bound to it.
+    def await_programs(self, topology: Topology, functions: Collection[PciAddress]) -> Topology:
+        """Return the topology as it is once no program has the functions, or one bound to them.
 
         QEMU closes the function that it has lost a moment after the guest has released it.
 
@@ -80,15 +81,19 @@ class Release:
             would wait without a limit, and a reset would be beneath it.
         """
 
+        def holders() -> dict[PciAddress, tuple[str, ...]]:
+            return {a: found for a in functions if (found := topology.programs(a))}
+
         def is_let_go() -> bool:
             nonlocal topology
             topology = self._host.topology()
-            return not topology.programs(address)
+            return not holders()
 
-        if topology.programs(address):
+        if holders():
             with suppress(TimedOut):
-                wait_until(f"programs to let go of {address}", is_let_go, timeout=LET_GO)
-        if programs := topology.programs(address):
+                what = f"programs to let go of {', '.join(map(str, functions))}"
+                wait_until(what, is_let_go, timeout=LET_GO)
+        for address, programs in holders().items():
             raise in_use(address, programs, "", self._host.name)
         return topology
 
@@ -99,6 +104,8 @@ class Release:
             node_devices.bind(self._host.connection, address)
 
     def _clean(self, topology: Topology, record: DeviceRecord) -> None:
+        own = same_component(record, topology.records.values())
+        topology = self.await_programs(topology, (record.address, *own))
         self._refuse_held(topology, record.address)
         try:
             with self._host.translated(f"clean {record.address}"):

@@ -330,7 +330,7 @@ class Topology:
         return (DeviceState.HOST_USED, "; ".join(used.uses)) if used else (DeviceState.FREE, "")
 
 
-def with_strangers(
+def with_uses_by_programs(
     functions: Mapping[PciAddress, PciFunction], claims: Iterable[FunctionClaim]
 ) -> dict[PciAddress, PciFunction]:
     """Return the functions, held only by programs that are no domain with a claim, which is a use.

@@ -17,7 +17,7 @@ from fabric_direct.drivers.libvirt.domains.lookup import alias
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.topology import Topology
-from fabric_direct.drivers.netlink.uplink import settings_of, untold
+from fabric_direct.drivers.netlink.uplink import settings_of_vf, settings_unknown
 from fabric_direct.errors import InvalidSliver, NotVerified, Unsupported
 from fabric_direct.model import PciAddress, PciComponent, SharedNic
 from fabric_direct.site.config import AllowedDevice
@@ -115,13 +115,13 @@ class VirtualFunctions(PlainFunctions):
 
         :raises DriverError: if the host does not tell.
         """
-        found = self._told(uplink, vf)
+        found = self._settings_if_told(uplink, vf)
         if found is None:
-            raise untold(uplink, vf, self.host.name)
+            raise settings_unknown(uplink, vf, self.host.name)
         return found
 
-    def _told(self, uplink: str, vf: int) -> VfSettings | None:
-        return settings_of(lambda: self.host.uplinks.vfs(uplink), uplink, vf)
+    def _settings_if_told(self, uplink: str, vf: int) -> VfSettings | None:
+        return settings_of_vf(lambda: self.host.uplinks.vfs(uplink), uplink, vf)
 
     def confirm(
         self, topology: Topology, component: PciComponent, plugged: tuple[PluggedDevice, ...]
@@ -155,7 +155,7 @@ class VirtualFunctions(PlainFunctions):
         entry = topology.allowed().get(nic.bdf[0])
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         wanted = _wanted_settings(nic, entry, None if adopted else _mac(sliver_id, nic))
-        there = self._told(uplink, vf)
+        there = self._settings_if_told(uplink, vf)
         if there is None:
             yield f"what VF {vf} of {uplink} has for {nic.id} is not known: the host does not tell"
         else:
@@ -175,7 +175,7 @@ class VirtualFunctions(PlainFunctions):
         if found is None:
             return device
         uplink, vf = found
-        settings, mode = self._told(uplink, vf), self.host.bridge_mode(uplink)
+        settings, mode = self._settings_if_told(uplink, vf), self.host.bridge_mode(uplink)
         vlan = (settings.vlan or None) if settings and device.guest_address else device.vlan
         return replace(device, settings=settings, bridge_mode=mode, vlan=vlan)
 
