@@ -11,6 +11,7 @@
     settings    vm_handler_config.yml, and those of vNICs, networks, AL2S and switches
     playbooks   the driver that does what a playbook did
     workers     the workers of the inventory -> hosts
+    audit       what goes on removing servers after fabric_am is replaced
     cloud       the head of the inventory -> openstack, clouds.yaml
     al2s        the AL2S of the inventory -> services.al2s
     switches    the P4 switches of the inventory -> p4_switches

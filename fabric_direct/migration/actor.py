@@ -2,6 +2,7 @@
 
 import re
 
+from fabric_direct.migration import audit
 from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.values import Fields
 
@@ -54,3 +55,5 @@ def _change(label: str, handler: Fields, served: str, draft: SiteDraft) -> None:
     remedy = f"{_FILE}: /etc/fabric-direct/site.yaml"
     place = handler.get("properties").place(_FILE)
     draft.to_do(place, f"{_FILE} of {label}", why, remedy)
+    if served == "VMHandler":
+        audit.tell(place, draft)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fabric_direct.migration import playbooks
+from fabric_direct.migration import audit, playbooks
 from fabric_direct.migration.draft import Convert, SiteDraft
 from fabric_direct.migration.values import Fields, Value, as_bool, as_path, as_text
 
@@ -38,6 +38,7 @@ def translate(document: Fields, draft: SiteDraft, *, on_workers: bool) -> None:
                 _interpreter(value, draft, on_workers=on_workers)
             else:
                 _field(section, name, value, document, draft)
+    audit.translate(document, draft)
 
 
 def _field(section: str, name: str, value: Value, document: Fields, draft: SiteDraft) -> None:

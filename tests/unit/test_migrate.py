@@ -1007,6 +1007,48 @@ class TestInventories:
             tree.read(parse_document(text, "i.yml"), AnsibleInventory())
 
 
+class TestTheAuditOfFabricCf:
+    """It deletes servers by the files of fabric_am as long as it finds them."""
+
+    WHAT = "audit of fabric_cf"
+    PLAYBOOKS = (
+        "playbooks:\n  location: /p\n  inventory_location: /p/inventory\n"
+        "  VM: head_vm_provisioning.yml\n"
+    )
+    ACTOR = (
+        "actor:\n  resources:\n  - resource:\n      type: VM\n      handler:\n"
+        "        module: fabric_am.handlers.vm_handler\n        class: VMHandler\n"
+        "        properties: {config.properties.file: /etc/vm.yml}\n"
+    )
+
+    def test_is_named_with_what_it_deletes_and_how_to_stop_it(self, write: Write) -> None:
+        notice = said(migrated(vm=write("vm.yml", self.PLAYBOOKS)), self.WHAT)
+
+        assert notice.kind is NoticeKind.TO_DO
+        assert str(notice.place).endswith("vm.yml:4")
+        assert "audit.py" in notice.why
+        assert "every domain that OpenStack does not list" in notice.why
+        assert "leave vm_handler_config.yml out of the container" in notice.remedy
+
+    def test_is_named_by_the_actors_configuration_alone(self, write: Write) -> None:
+        notice = said(migrated(actor_config=write("config.yml", self.ACTOR)), self.WHAT)
+
+        assert str(notice.place).endswith("config.yml:8")
+
+    def test_is_named_once(self, write: Write) -> None:
+        both = migrated(vm=write("vm.yml", self.PLAYBOOKS), actor_config=write("c.yml", self.ACTOR))
+
+        assert str(said(both, self.WHAT).place).endswith("vm.yml:4")
+
+    @pytest.mark.parametrize("without", ["location: /p\n", "VM: head_vm_provisioning.yml\n"])
+    def test_is_not_named_where_it_has_nothing_to_delete_by(
+        self, write: Write, without: str
+    ) -> None:
+        done = migrated(net=write("net.yml", self.PLAYBOOKS.replace(without, "Other: x.yml\n")))
+
+        assert self.WHAT not in {finding.what for finding in done.findings}
+
+
 class TestTheGuide:
     GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
 
