@@ -26,7 +26,6 @@ from fabric_direct.actor.names import (
     component_id,
     host_name,
     is_valid,
-    model_name,
     mount_point,
 )
 from fabric_direct.actor.sliver import (
@@ -56,6 +55,7 @@ from fabric_direct.model import (
     VNicInterface,
 )
 from fabric_direct.model import Component as Wanted
+from fabric_direct.model.fabric_am import model_name
 from fabric_direct.model.networks import ServerPort, VNicPortsSliver
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.site.config import Site

@@ -10,7 +10,6 @@ from fabric_direct.model import ComponentId, Name
 _COMPONENT: TypeAdapter[str] = TypeAdapter(ComponentId)
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _FOREIGN = re.compile(r"[^A-Za-z0-9]+")
-_FOREIGN_MODEL = re.compile(r"[^A-Za-z0-9._-]+")
 _MOUNT = re.compile(r"/[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _HASHED = re.compile(r".*--[0-9a-f]{12}")
 MANAGEMENT = "management"
@@ -36,11 +35,6 @@ def mount_point(volume: str) -> str:
     """Return where a volume is mounted: at its name, or else the readable part of that with a hash."""
     plain = _MOUNT.fullmatch(f"/{volume}") and not _HASHED.fullmatch(volume)
     return f"/{volume if plain else _hashed(volume, 48)}"
-
-
-def model_name(model: str | None) -> str | None:
-    """Return a hardware model's name in the form of site.yaml, for example ``Tesla-T4``."""
-    return (_FOREIGN_MODEL.sub("-", model).strip("-._")[:63] or None) if model else None
 
 
 def is_valid(kind: TypeAdapter[str], text: str) -> bool:

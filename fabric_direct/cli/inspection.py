@@ -2,6 +2,7 @@
 
 import json
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -248,9 +249,14 @@ def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
 
 
 @click.command()
+@click.option(
+    "--arm",
+    type=click.Path(path_type=Path),
+    help="Compare the allow-lists with FABRIC's resource model of the site (ARM): GraphML.",
+)
 @shared_options
 @pass_settings
-def doctor(settings: Settings) -> None:
+def doctor(settings: Settings, arm: Path | None) -> None:
     """Check the requirements of the site, and say how to fix what is wrong. Changes nothing.
 
     "fail" must be fixed before slivers can be created; "warn" may be slow or fail later. The exit code
@@ -260,7 +266,7 @@ def doctor(settings: Settings) -> None:
 
     log_to_stderr(settings)
     found = []
-    for diagnosis in examine(settings.found_site(), settings.site):
+    for diagnosis in examine(settings.found_site(), settings.site, arm):
         found.append(diagnosis)
         if not settings.as_json:
             _tell(diagnosis, show.console())

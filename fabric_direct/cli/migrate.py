@@ -33,6 +33,7 @@ _STANDARD = Path("/etc/openstack/secure.yaml")
 @click.option("--switch", type=_FILE, help="switch_handler_config.yml")
 @click.option("--inventory", type=_FILE, help="The Ansible inventory: a file or a directory.")
 @click.option("--actor-config", type=_FILE, help="The AM actor's own config.yml.")
+@click.option("--arm", type=_FILE, help="FABRIC's resource model of the site (ARM): GraphML.")
 @click.option(
     "--output",
     default="-",
@@ -52,6 +53,7 @@ def migrate_(
     switch: Path | None,
     inventory: Path | None,
     actor_config: Path | None,
+    arm: Path | None,
     output: str,
     *,
     force: bool,
@@ -64,10 +66,11 @@ def migrate_(
     from fabric_direct.migration.draft import NoticeKind  # noqa: PLC0415 - see the package
     from fabric_direct.migration.translate import Sources, migrate  # noqa: PLC0415
 
-    sources = Sources(vm, vnic, net, al2s, switch, inventory, actor_config)
+    sources = Sources(vm, vnic, net, al2s, switch, inventory, actor_config, arm)
     if sources == Sources():
         raise click.UsageError(
-            "name at least one of --vm, --vnic, --net, --al2s, --switch, --inventory, --actor-config"
+            "name at least one of --vm, --vnic, --net, --al2s, --switch, --inventory, --actor-config,"
+            " --arm"
         )
     folder = None if output == "-" else Path(output)
     done = migrate(sources, folder / "secure.yaml" if folder else _STANDARD)

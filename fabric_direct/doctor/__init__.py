@@ -13,6 +13,7 @@
     controllers  NSO and AL2S, if network services are made by them: login, version, what may be read;
                  P4 switches: login, rights, installer
     devices      whether servers have the devices that their stamps name
+    advertised   whether the allow-lists have the devices of FABRIC's resource model
     cloud        clouds.yaml, login, services, rights, what the site names in its cloud; whether its
                  workers are the machines of the site, and have root ports for devices
 
@@ -24,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fabric_direct.doctor import (
+    advertised,
     controllers,
     daemon,
     devices,
@@ -43,11 +45,14 @@ from fabric_direct.site.extras import how_to_install
 __all__ = ["Diagnosis", "Verdict", "examine"]
 
 
-def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
+def examine(
+    path: Path | None, load: Callable[[], Site], arm: Path | None = None
+) -> Iterator[Diagnosis]:
     """Check everything that the site needs, one thing after another.
 
     :param path: the file of the site; None if there is none.
     :param load: loads the site.
+    :param arm: FABRIC's resource model of the site (ARM), with which the allow-lists are compared.
     """
     yield libraries.check_libraries()
     try:
@@ -72,6 +77,8 @@ def examine(path: Path | None, load: Callable[[], Site]) -> Iterator[Diagnosis]:
     yield from controllers.check_controllers(site)
     yield from controllers.check_switches(site)
     yield from devices.check_devices(site)
+    if arm:
+        yield from advertised.check_resource_model(site, arm)
 
 
 def _cloud(site: Site) -> Iterator[Diagnosis]:

@@ -11,6 +11,8 @@
     settings    vm_handler_config.yml, and those of vNICs, networks, AL2S and switches
     playbooks   the driver that does what a playbook did
     workers     the workers of the inventory -> hosts
+    arm         FABRIC's resource model of the site
+    allow_lists the resource model's devices -> hosts.…devices
     audit       what goes on removing servers after fabric_am is replaced
     cloud       the head of the inventory -> openstack, clouds.yaml
     al2s        the AL2S of the inventory -> services.al2s

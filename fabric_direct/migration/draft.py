@@ -11,6 +11,7 @@ from fabric_direct.documents.tree import Path as Steps
 from fabric_direct.documents.tree import dotted
 from fabric_direct.errors import InvalidSite
 from fabric_direct.migration import render
+from fabric_direct.migration.arm import ResourceModel
 from fabric_direct.migration.inventory import AnsibleInventory, InventoryHost
 from fabric_direct.migration.values import FileLine, Value, as_text
 from fabric_direct.site.config import Site
@@ -53,6 +54,8 @@ class SiteDraft:
     """Sections and fields of site.yaml."""
     auth: dict[str, str] = field(default_factory=dict)
     """How to log in to the cloud; never the password."""
+    resources: ResourceModel | None = None
+    """FABRIC's resource model of the site, if it was given."""
     border_routers: Value | None = None
     """As NetHandler's configuration names them."""
     interpreter: Value | None = None

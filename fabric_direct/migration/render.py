@@ -28,6 +28,10 @@ _DEVICES = """\
 #  - {{type: SharedNIC, uplink: ens6f1}}          # all VFs of a NIC
 #  - {{type: GPU, model: A30, bdf: "0000:25:00.0"}}
 """
+_ADVERTISED = """\
+# The only devices that may ever be passed through: those of the resource model. What this worker has:
+#   fabric-direct devices {name} --all
+"""
 _CLOUDS = """\
 # The cloud of site.yaml, for openstacksdk, which looks for this file and for secure.yaml in the current
 # directory, ~/.config/openstack and /etc/openstack. The password is in secure.yaml, and nowhere here:
@@ -52,6 +56,10 @@ def _section(key: str, content: dict[str, Any]) -> str:
 def _host(name: str, host: dict[str, Any]) -> str:
     # Without what would end a comment.
     plain = re.sub(r"[^\w.-]", "_", name)
+    if listed := host.get("devices"):
+        own = {key: value for key, value in host.items() if key != "devices"}
+        devices = _ADVERTISED.format(name=plain) + _dumped({"devices": listed}, flow=None)
+        return indent(_dumped({name: own}), "  ") + indent(devices, "    ")
     devices = indent(_DEVICES.format(name=plain), "    ", lambda _: True)
     return indent(_dumped({name: host}), "  ") + devices
 

@@ -3,7 +3,18 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabric_direct.migration import actor, al2s, cloud, nso, render, settings, switches, workers
+from fabric_direct.migration import (
+    actor,
+    al2s,
+    allow_lists,
+    arm,
+    cloud,
+    nso,
+    render,
+    settings,
+    switches,
+    workers,
+)
 from fabric_direct.migration.draft import Notice, SiteDraft, settle
 from fabric_direct.migration.inventory import AnsibleInventory
 from fabric_direct.migration.sources import read_inventory
@@ -28,6 +39,8 @@ class Sources:
     """The Ansible inventory: an INI or YAML file, or a directory."""
     actor_config: Path | None = None
     """The actor's own ``config.yml``."""
+    arm: Path | None = None
+    """FABRIC's resource model of the site (ARM): GraphML."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     :param secure: the ``secure.yaml`` in which the operator will write the cloud's password.
     :raises Refused: if a file cannot be read or is invalid; the message names file and line.
     """
-    draft = SiteDraft(secure)
+    draft = SiteDraft(secure, resources=arm.read(sources.arm) if sources.arm else None)
     config = read_document(sources.actor_config) if sources.actor_config else None
     inventory = (
         read_inventory(sources.inventory, draft) if sources.inventory else AnsibleInventory()
@@ -66,6 +79,8 @@ def migrate(sources: Sources, secure: Path) -> Migration:
     else:
         remedy = "give it: --inventory, for cloud, workers, NSO and AL2S"
         draft.skip(None, "inventory", "was not given", remedy)
+    if draft.resources:
+        allow_lists.report(draft.resources, draft)
     if config:
         actor.translate(config, draft)
     site = settle(draft)

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fabric_direct.documents.tree import Path as Steps
-from fabric_direct.migration import al2s, cloud
+from fabric_direct.migration import al2s, allow_lists, cloud
 from fabric_direct.migration.draft import SiteDraft
 from fabric_direct.migration.inventory import ROLES, AnsibleInventory, InventoryHost
 from fabric_direct.migration.playbooks import OF_VMS
@@ -59,9 +59,7 @@ def _worker(host: InventoryHost, draft: SiteDraft) -> None:
             draft.not_needed(host.place_of(PYTHON), PYTHON, why)
     else:
         _remote(host, draft)
-    remedy = f"fabric-direct devices {name} --all lists what is there; name what may be given away"
-    why = "the list of devices that may be passed through is in none of these files"
-    draft.to_do(host.place, f"hosts.{name}.devices", why, remedy)
+    allow_lists.put(host, draft)
     for variable, value in host.variables.items():
         _other(variable, value, draft)
 

@@ -1,4 +1,4 @@
-"""fabric_am's names of what it makes in a cloud.
+"""fabric_am's names of what it makes in a cloud, and FIM's names of hardware.
 
 ===================  ============================================================================
 server               ``<reservation>-<name>``, with metadata ``hostname``
@@ -11,6 +11,7 @@ hostdev              no alias: known by its address alone
 
 import re
 
+_FOREIGN_MODEL = re.compile(r"[^A-Za-z0-9._-]+")
 _RESERVATION = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(.+)", re.IGNORECASE)
 
 
@@ -23,3 +24,8 @@ def parts_of(server_name: str) -> tuple[str, str] | None:
 def is_of_a_service(port_name: str, reservation: str) -> bool:
     """Return whether a port of a reservation's server belongs to a network service."""
     return port_name.startswith(f"{reservation}-")
+
+
+def model_name(model: str | None) -> str | None:
+    """Return a hardware model's name in the form of site.yaml, for example ``Tesla-T4``."""
+    return (_FOREIGN_MODEL.sub("-", model).strip("-._")[:63] or None) if model else None

@@ -124,8 +124,9 @@ def _gib(mib: int) -> float:
 def free_devices(devices: Iterable[HostDevice], host: Host) -> tuple[FreeDevice, ...]:
     """Return the free devices by address, each with all of its functions.
 
-    A VF is a device; all functions of one type and model in one slot are one device. A device is free if
-    all of its functions, and everything in their IOMMU groups, are free.
+    A VF is a device, also one that the allow-list names by itself; all other functions of one type and
+    model in one slot are one device. A device is free if all of its functions, and everything in their
+    IOMMU groups, are free.
 
     :param host: its settings name the uplinks that are set to VEPA at their first use.
     """
@@ -145,7 +146,7 @@ def free_devices(devices: Iterable[HostDevice], host: Host) -> tuple[FreeDevice,
 def _whole(device: HostDevice) -> object:
     """Return a key that is equal for all functions of one device."""
     at = device.address
-    if device.function.physical is not None:
+    if device.function.physical is not None or device.type == "SharedNIC":
         return at
     return device.type, device.model, at.domain, at.bus, at.slot
 

@@ -30,6 +30,7 @@ from fabric_direct.model import (
     Frozen,
     ImageName,
     LinkName,
+    Mac,
     ModelName,
     Name,
     PciAddress,
@@ -120,6 +121,9 @@ class AllowedDevice(Frozen):
     """Whether the uplink drops frames of its VFs with a foreign MAC or VLAN."""
     usb: tuple[UsbId | UsbPort, ...] = ()
     """USB devices that are attached with it, for example the JTAG of an FPGA."""
+    mac: Mac | None = None
+    """Hardware address of the function by FABRIC's resource model, with which ``doctor`` compares it; no
+    driver reads it."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -130,6 +134,8 @@ class AllowedDevice(Frozen):
             raise ValueError(
                 f"nothing of PCI domain {domain} is passed through: name its controller"
             )
+        if self.mac and not self.bdf:
+            raise ValueError("mac: belongs to one function: needs 'bdf'")
         return self
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, model_name, mount_point
+from fabric_direct.actor.names import MANAGEMENT, component_id, host_name, mount_point
 from fabric_direct.model import ModelName, NodeSliver, Storage
+from fabric_direct.model.fabric_am import model_name
 
 # What FIM's NAME_REGEX lets pass: letters of any script, digits, '-', '_', '.', ' '; 2 to 255 of them.
 component_names = st.from_regex(r"[\w\-_\. ]{2,255}", fullmatch=True)

@@ -1049,6 +1049,22 @@ class TestTheAuditOfFabricCf:
         assert self.WHAT not in {finding.what for finding in done.findings}
 
 
+class TestTheResourceModel:
+    """What reads it is not where the unit tests run: tests/fabric has the rest."""
+
+    def test_is_refused_where_fim_is_not_installed_and_nothing_is_written(
+        self, write: Write, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "fim", None)
+
+        result = run("--arm", EXAMPLES / "arm.graphml", "--output", "new")
+
+        assert result.exit_code == 2
+        assert "is read by fabric-fim, which is not installed" in result.stderr
+        assert "pip install fabric-fim" in result.stderr
+        assert not Path("new").exists()
+
+
 class TestTheGuide:
     GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
 

@@ -252,6 +252,17 @@ def test_vfs_of_one_slot_are_devices_each_of_its_own(
     assert functions(the_host(make_site(hosts=LISTED))) == [("0000:a1:00.0",)]
 
 
+def test_vfs_that_the_allow_list_names_one_by_one_are_devices_each_of_its_own(
+    make_site: MakeSite,
+) -> None:
+    """A host in memory has them as they are listed, and knows no PF."""
+    vfs = [{"type": "SharedNIC", "bdf": f"a1:00.{n}"} for n in (2, 3)]
+
+    host = the_host(make_site(hosts={"w1": {"devices": vfs}}))
+
+    assert functions(host) == [("0000:a1:00.2",), ("0000:a1:00.3",)]
+
+
 @pytest.mark.parametrize("state", [state for state in DeviceState if state != DeviceState.FREE])
 def test_a_device_one_of_whose_functions_is_not_free_is_not_offered(
     make_site: MakeSite, things: Substrate, state: DeviceState
