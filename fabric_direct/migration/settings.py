@@ -14,7 +14,7 @@ _TAKEN: dict[str, tuple[tuple[str, ...], Convert[Any]]] = {
 }
 _INTERPRETER = "ansible.ansible_python_interpreter"
 _NOT_NEEDED = {
-    "runtime.ssh_retries": "a guest is waited for by time: limits.guest_boot",
+    "runtime.ssh_retries": "a guest is waited for by time: limits.guest_boot, and guest_access.wait_for",
     "runtime.delete_retries": "a delete ends when nothing is left: limits.delete",
     "playbooks.location": "there are no playbooks",
     "playbooks.inventory_location": "the workers are in site.yaml",

@@ -78,6 +78,7 @@ from fabric_direct.model.vm import (
     Storage,
     VNic,
     VNicInterface,
+    WaitFor,
 )
 
 __all__ = [
@@ -131,6 +132,7 @@ __all__ = [
     "VNic",
     "VNicInterface",
     "Vlan",
+    "WaitFor",
     "refuse_twice",
     "shown_model",
     "with_prefix",

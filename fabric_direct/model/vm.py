@@ -40,6 +40,9 @@ from fabric_direct.model.base import (
 )
 from fabric_direct.model.devices import PciAddress
 
+WaitFor = Literal["address", "login", "boot", "script"]
+"""How far a guest must be when it is handed out, each step with those before it."""
+
 
 class Capacities(Frozen):
     """The size of a node."""
@@ -261,6 +264,10 @@ class NodeSliver(SliverRef):
     boot_script: Annotated[str, Field(max_length=65_536)] | None = None
     """Run once at first boot, by the interpreter that its first line names (``#!``), else by the guest's
     bash, or ``/bin/sh`` where it has none."""
+    wait_for: WaitFor | None = None
+    """How far the guest must be when it is handed out: ``address`` (it is not looked at), ``login``,
+    ``boot`` (cloud-init has set it up), ``script`` (its boot script has ended, too). If absent, as
+    site.yaml says."""
     components: Annotated[tuple[Component, ...], Field(max_length=128)] = ()
 
     @property

@@ -37,6 +37,7 @@ from fabric_direct.model import (
     SshPublicKey,
     Trait,
     TypeAndModel,
+    WaitFor,
     shown_model,
 )
 from fabric_direct.model.networks import SiteNetwork
@@ -237,6 +238,10 @@ class GuestSettings(Frozen):
     """The site's private key for ``guest: ssh``; its public key is authorized in each guest."""
     known_hosts: Path | None = None
     """Pinned host keys; ``<state_dir>/known_hosts`` if absent."""
+    wait_for: WaitFor | None = None
+    """How far a guest must be when it is handed out, unless its sliver says otherwise: ``address``,
+    ``login``, ``boot``, ``script``. If absent, the end of its boot is waited for within
+    ``limits.guest_boot``, and only a guest without a login is not handed out."""
 
 
 class Limits(Frozen):
@@ -255,7 +260,7 @@ class Limits(Frozen):
     undo: Annotated[float, Field(gt=0)] = 180.0
     """Undoing a failed operation, in addition to its own limit."""
     guest_boot: Annotated[float, Field(gt=0)] = 300.0
-    """Until a new guest answers."""
+    """Until a new guest answers, and its boot has come as far as is waited for."""
     guest_devices: Annotated[float, Field(gt=0)] = 60.0
     """Until a booted guest sees its devices, one or two seconds for each; then it is restarted."""
     detach: Annotated[float, Field(gt=0)] = 160.0

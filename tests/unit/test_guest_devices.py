@@ -22,6 +22,7 @@ from fabric_direct.drivers.contract import (
     Server,
     VfSettings,
 )
+from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest, GuestDevice
 from fabric_direct.errors import DriverError, TimedOut, Unreachable
 from fabric_direct.handlers.vm.observe import observe_server, tenant_of
@@ -641,11 +642,10 @@ def test_a_guest_that_falls_silent_while_it_boots_is_waited_for(error: Exception
         return answer
 
     driver: Any = SimpleNamespace(
-        wait=lambda *_, timeout: None, boot_finished=boot_finished, interfaces=lambda _: ()
+        boot_finished=boot_finished, run=lambda *_, timeout: CommandResult(1)
     )
 
-    Guest(driver, ADDRESS).wait_ready((), timeout=5)
-
+    assert Guest(driver, ADDRESS).wait_boot({Boot.FINISHED}, timeout=60) is Boot.FINISHED
     assert list(answers) == []
 
 
@@ -653,7 +653,7 @@ def test_of_a_guest_that_lets_nobody_in_that_is_said_at_once() -> None:
     def boot_finished(_: GuestAddress) -> bool:
         raise DriverError("its host key is another one")
 
-    driver: Any = SimpleNamespace(wait=lambda *_, timeout: None, boot_finished=boot_finished)
+    driver: Any = SimpleNamespace(boot_finished=boot_finished)
 
     with pytest.raises(DriverError, match="host key"):
-        Guest(driver, ADDRESS).wait_ready((), timeout=5)
+        Guest(driver, ADDRESS).wait_boot({Boot.FINISHED}, timeout=60)

@@ -11,6 +11,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, Substrate, substrate
+from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import (
@@ -146,6 +147,21 @@ class TestCreate:
         done(processor.create(make(GPU_1)).result())
 
         assert fakes.calls["compute.reboot"] == 1
+
+    def test_does_not_restart_a_guest_whose_boot_goes_on(
+        self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, seen: Mock
+    ) -> None:
+        """Its boot script would be broken off, and not run again."""
+        fakes.inside["sliver-1"] = GuestState(booting=True)
+        seen.side_effect = TimedOut("the guest does not see 0000:25:00.0 (gpu)")
+
+        outcome = done(processor.create(make(GPU_1, wait_for="login")).result())
+
+        assert fakes.calls["compute.reboot"] == 0
+        why = (
+            "the guest was not restarted, as its boot goes on: the guest does not see 0000:25:00.0"
+        )
+        assert any(why in warning for warning in outcome.warnings)
 
     def test_says_that_it_restarted_the_guest(
         self, processor: HandlerProcessor, make: MakeVm, seen: Mock

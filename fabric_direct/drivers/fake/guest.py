@@ -51,8 +51,8 @@ class FakeGuest(Fake):
             raise Unreachable(f"{guest.instance} does not answer", why=f"waited {timeout} s")
 
     def boot_finished(self, guest: GuestAddress) -> bool | None:
-        """Return whether the server runs."""
-        return self._runs(guest)
+        """Return whether the server runs, and its guest is not one that still boots."""
+        return self._runs(guest) and not self._inside(guest).booting
 
     def ssh_host_key(self, guest: GuestAddress) -> str | None:
         """Return a key that is made up."""

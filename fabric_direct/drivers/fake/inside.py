@@ -23,6 +23,8 @@ class GuestState:
     """UUIDs by the source of the volume."""
     mounts: dict[str, str] = field(default_factory=dict)
     """Sources of volumes by directory."""
+    booting: bool = False
+    """Whether its boot has not finished."""
 
     def addresses(self, mac: str) -> tuple[str, ...]:
         """Return the addresses that the files of systemd-networkd give to a NIC."""
@@ -38,6 +40,7 @@ class GuestState:
             return CommandResult(0, self._script(argv[2], argv[4:], stdin, volumes))
         disks = {f"/dev/{volume.target}": volume.source for volume in volumes}
         commands: dict[str, Callable[[str], CommandResult]] = {
+            "cat": self._read,
             "rm": self._remove,
             "blkid": lambda path: self._blkid(disks[path]),
             "mkfs.ext4": lambda path: self._make(disks[path]),
@@ -61,6 +64,10 @@ class GuestState:
         }
         answer = answers.get(script)
         return answer() if answer else b""
+
+    def _read(self, path: str) -> CommandResult:
+        content = self.files.get(path)
+        return CommandResult(1) if content is None else CommandResult(0, content)
 
     def _remove(self, path: str) -> CommandResult:
         self.files.pop(path, None)

@@ -1,7 +1,7 @@
 """One guest through its driver: wait for it, read its interfaces, disks and devices."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
@@ -17,6 +17,7 @@ from fabric_direct.drivers.contract import (
     PluggedDevice,
     Port,
 )
+from fabric_direct.drivers.guests.boot import STATUS, Boot, stage_of
 from fabric_direct.drivers.guests.scripts import DISKS, LINKS
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import ObservedGuest
@@ -144,17 +145,63 @@ class Guest:
             error.why = look.trouble
             raise
 
-    def wait_ready(self, ports: Sequence[Port], *, timeout: float) -> None:
-        """Block until the guest answers, its boot script has run, and its NICs have their addresses.
+    def boot(self) -> Boot:
+        """Return how far its boot is.
 
-        :raises Unreachable: if it does not answer.
-        :raises TimedOut: if the rest is not the case within ``timeout`` seconds.
+        :raises DriverError: if it does not answer, or does not let us in.
         """
-        deadline = Deadline.within(timeout)
-        addressed = "the guest's NICs to have their addresses"
-        self.driver.wait(self.address, timeout=timeout)
-        wait_until("the guest to finish its boot", self._booted, timeout=deadline.remaining())
-        wait_until(addressed, lambda: self._has(ports), timeout=deadline.remaining())
+        finished = self.driver.boot_finished(self.address)
+        if finished is None:
+            return Boot.UNKNOWN
+        return Boot.FINISHED if finished else self._stage()
+
+    def _stage(self) -> Boot:
+        try:
+            said = self.driver.run(self.address, ("cat", STATUS), timeout=self.patience)
+        except (Unreachable, TimedOut):
+            raise
+        except DriverError:  # an agent may be forbidden to run commands
+            return Boot.UNFINISHED
+        return stage_of(said.stdout) if said.code == 0 else Boot.UNFINISHED
+
+    def wait_boot(self, enough: Collection[Boot], *, timeout: float) -> Boot:
+        """Block until its boot is as far as is enough; return how far it is, enough or not.
+
+        While it boots it may not answer each time.
+
+        :param timeout: seconds; with 0 it is looked at once.
+        :raises DriverError: if it does not let us in.
+        """
+        seen = Boot.UNFINISHED
+
+        def far_enough() -> bool:
+            nonlocal seen
+            with suppress(Unreachable, TimedOut):
+                seen = self.boot()
+                return seen in enough
+            return False
+
+        with suppress(TimedOut):
+            wait_until("the guest to finish its boot", far_enough, timeout=timeout)
+        return seen
+
+    def wait_addresses(self, ports: Sequence[Port], *, timeout: float) -> tuple[Port, ...]:
+        """Block until its NICs have the addresses of their ports; return the ports of those without.
+
+        :param timeout: seconds; with 0 they are looked at once.
+        """
+        without = tuple(ports)
+
+        def all_have() -> bool:
+            nonlocal without
+            found = self.interfaces()
+            without = tuple(port for port in ports if not _on(found.get(port.mac), port))
+            return not without
+
+        with suppress(TimedOut):
+            what = "the guest's NICs to have their addresses"
+            wait_until(what, all_have, timeout=timeout)
+        return without
 
     def observe(self) -> ObservedGuest:
         """Ask the guest; one that does not answer is reported as not reachable."""
@@ -289,16 +336,6 @@ class Guest:
             why=why,
             remedy="restart the guest, or look at its console",
         )
-
-    def _booted(self) -> bool:
-        """Return whether the guest has booted; while it boots it may not answer each time."""
-        with suppress(Unreachable, TimedOut):
-            return self.driver.boot_finished(self.address) is not False
-        return False
-
-    def _has(self, ports: Sequence[Port]) -> bool:
-        found = self.interfaces()
-        return all(_on(found.get(port.mac), port) for port in ports)
 
 
 class _ConsoleLook:

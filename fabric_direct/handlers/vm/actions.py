@@ -20,6 +20,7 @@ from fabric_direct.errors import (
     NotVerified,
     Unsupported,
 )
+from fabric_direct.handlers.vm.guest.readiness import Readiness, await_set_up, is_known
 from fabric_direct.handlers.vm.observe import tenant_of
 from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
 from fabric_direct.site.config import Site
@@ -33,6 +34,12 @@ class Target:
     drivers: HostDrivers
     server: Server
     guest: Guest | None
+    console: Callable[[], str]
+    """Returns what the guest wrote to its console, or nothing."""
+
+    def readiness(self) -> Readiness:
+        """Return the wait for the guest."""
+        return Readiness(self.site, self.drivers, self.server.stamp)
 
 
 class Nothing(Frozen):
@@ -222,8 +229,7 @@ def _answering(target: Target) -> dict[str, Any]:
         ports = target.drivers.network.ports(target.server.sliver)
         plugged = {port.component for port in target.server.ports}
         wanted = [port for port in ports if port.component in plugged]
-        limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
-        target.guest.wait_ready(wanted, timeout=limit)
+        target.readiness().wait(target.guest, wanted, target.console)
     return _state(target, State.RUNNING)
 
 
@@ -261,13 +267,13 @@ def _state(target: Target, wanted: State) -> dict[str, Any]:
 
 
 def _addkey(target: Target, data: Keys) -> dict[str, Any]:
-    guest = _the_guest(target)
+    guest = _set_up_guest(target)
     guest.driver.add_keys(guest.address, data.lines())
     return _keys(guest, present=True, keys=data)
 
 
 def _removekey(target: Target, data: Keys) -> dict[str, Any]:
-    guest = _the_guest(target)
+    guest = _set_up_guest(target)
     guest.driver.remove_keys(guest.address, data.lines())
     return _keys(guest, present=False, keys=data)
 
@@ -282,14 +288,19 @@ def _keys(guest: Guest, *, present: bool, keys: Keys) -> dict[str, Any]:
     return {"authorized_keys": len(have)}
 
 
-def _the_guest(target: Target) -> Guest:
-    if target.guest is None:
+def _set_up_guest(target: Target) -> Guest:
+    """Return the guest when cloud-init has set it up, which writes the keys of the sliver."""
+    guest = target.guest
+    if guest is None:
         raise Unsupported(
             "keys cannot be changed",
             why="the site looks into no guest",
             remedy="set guest in site.yaml",
         )
-    return target.guest
+    is_known(guest, target.console)
+    limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
+    await_set_up(guest, limit / 2)
+    return guest
 
 
 def _stamp(target: Target, _: Nothing) -> dict[str, Any]:

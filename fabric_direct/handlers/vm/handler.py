@@ -43,6 +43,7 @@ from fabric_direct.drivers.contract import (
     Server,
     ServerSpec,
 )
+from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.engine.verify import Await, Awaited, Verified, Verify
@@ -73,7 +74,8 @@ from fabric_direct.handlers.vm.found import (
     without,
 )
 from fabric_direct.handlers.vm.guest.inside import Inside
-from fabric_direct.handlers.vm.guest.settings import refuse_settings
+from fabric_direct.handlers.vm.guest.readiness import Readiness
+from fabric_direct.handlers.vm.guest.settings import mounts, nics, refuse_settings
 from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.observe import observe_server, plugged_devices, tenant_of
 from fabric_direct.handlers.vm.refusal import (
@@ -116,6 +118,7 @@ from fabric_direct.model import (
     Observed,
     PciComponent,
     SliverRef,
+    Stamp,
     State,
     Storage,
     VNic,
@@ -218,7 +221,7 @@ class VMSliverHandler(OneModel):
             self._ports(sliver, kept),
             self._plugs(sliver) + self._attachments(sliver, was),
             self._power_cycle(sliver, sliver.devices()) if runs else [],
-            self._await_guest(sliver) if runs else [],
+            self._await_guest(sliver, was) if runs else [],
             *(self._stages.wanted(sliver, was) if runs else []),
             [Verify(lambda: self._differences(sliver, later, runs=runs))],
             *(self._stages.unwanted(was, sliver) if runs else []),
@@ -535,34 +538,40 @@ class VMSliverHandler(OneModel):
         ]
 
     def _know_guest(self, sliver: NodeSliver) -> list[Step]:
-        driver = self._drivers.guest
-        if driver is None or not driver.keys:
+        driver, readiness = self._drivers.guest, self._readiness(sliver.stamp(), sliver)
+        if driver is None or not driver.keys or not readiness.looks:
             return []
 
         def address() -> GuestAddress:
             return GuestAddress(sliver.id, "", "", self._addresses(sliver.id))
 
-        def learn() -> None:
+        def learn() -> bool:
             limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
+            guest = self._guest_at(driver, address())
             console = partial(self._compute.console, sliver.id, CONSOLE_LINES)
-            self._guest_at(driver, address()).meet(console, timeout=limit)
+            return readiness.meet(guest, console, timeout=limit)
 
         return [KnowGuest(driver, address, learn)]
 
-    def _await_guest(self, sliver: NodeSliver) -> list[Step]:
+    def _readiness(self, stamp: Stamp, *slivers: NodeSliver) -> Readiness:
+        """Return the wait for a guest, in which these slivers may have settings."""
+        settings = any(nics(sliver) or mounts(sliver) for sliver in slivers)
+        return Readiness(self._site, self._drivers, stamp, settings=settings)
+
+    def _await_guest(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[Step]:
         if self._drivers.guest is None:
             return []
 
         def wait() -> None:
-            guest, ports = self._wait_ready(sliver)
-            if sliver.devices():
-                self._await_devices(guest, sliver, ports)
+            if (guest := self._wait_ready(sliver, was)) and sliver.devices():
+                self._await_devices(guest, sliver)
 
         return [Await("guest", wait)]
 
-    def _wait_ready(self, sliver: NodeSliver) -> tuple[Guest, list[Port]]:
-        """Block until the guest answers and has the addresses that come by themselves."""
-        guest = self._guest(self._server(sliver))
+    def _wait_ready(self, sliver: NodeSliver, was: NodeSliver | None = None) -> Guest | None:
+        """Block until the guest is as far as it must be; return it if it lets us in."""
+        server = self._server(sliver)
+        guest = self._guest(server)
         assert guest  # noqa: S101 - it is waited for only where guests are looked into
         wanted = {vnic.id: vnic for vnic in sliver.vnics()}
         ports = [
@@ -570,20 +579,26 @@ class VMSliverHandler(OneModel):
             for port in self._network.ports(sliver.id)
             if port.component in wanted and _comes_by_itself(port, wanted[port.component])
         ]
-        limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
-        guest.wait_ready(ports, timeout=limit)
-        return guest, ports
+        readiness = self._readiness(server.stamp.of(sliver), sliver, *([was] if was else []))
+        return guest if readiness.wait(guest, ports, partial(self._console, sliver.id)) else None
 
-    def _await_devices(self, guest: Guest, sliver: NodeSliver, ports: list[Port]) -> None:
-        """Wait until the guest sees its devices; as the last resort restart it."""
+    def _await_devices(self, guest: Guest, sliver: NodeSliver) -> None:
+        """Wait until the guest sees its devices; as the last resort restart it.
+
+        It is not restarted while it boots: its boot script would be broken off, and not run again.
+        """
         try:
             self._see_devices(guest, sliver)
         except TimedOut as error:
+            restarts = guest.boot() in {Boot.FINISHED, Boot.UNKNOWN}
+            why = f"the guest was {'' if restarts else 'not '}restarted"
+            why = f"{why}, for" if restarts else f"{why}, as its boot goes on:"
             with self._drivers.reads.active():
-                warn(f"the guest was restarted, for {error}")
+                warn(f"{why} {error}")
+            if not restarts:
+                return
             self._compute.reboot(sliver.id, hard=False, timeout=self._detach)
-            limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
-            guest.wait_ready(ports, timeout=limit)
+            self._wait_ready(sliver)
             self._see_devices(guest, sliver)
 
     def _see_devices(self, guest: Guest, sliver: NodeSliver) -> None:
@@ -732,7 +747,8 @@ class VMSliverHandler(OneModel):
         """Carry an operational action out and return its answer."""
         run = actions.parse(action, data)
         server = self._server(ref)
-        return run(actions.Target(self._site, self._drivers, server, self._guest(server)))
+        guest, console = self._guest(server), partial(self._console, ref.id)
+        return run(actions.Target(self._site, self._drivers, server, guest, console))
 
     def _server(self, ref: SliverRef) -> Server:
         server = self._compute.find(ref.id)

@@ -1,7 +1,8 @@
-"""Settings of a sliver in its guest: addresses of its NICs, and mount points of its volumes.
+"""The guest of a sliver: the wait for it; addresses of its NICs and mount points of its volumes in it.
 
 ::
 
+    readiness.py how far it must be, and a warning of what was not seen by then
     inside.py    the guest, looked up when its server exists
     settings.py  which settings a sliver asks for; refused if the site does not access its guests
     stages.py    the stages of a flow that set them, or remove them

@@ -12,26 +12,38 @@ from fabric_direct.model import Finding
 
 
 class KnowGuest(Step):
-    """The guest's host key is pinned to its addresses, as its console showed it."""
+    """The guest's host key is pinned to its addresses, as its console showed it.
+
+    A guest that does not show it may be one that is handed out all the same.
+    """
 
     def __init__(
-        self, driver: HostKeys, guest: Callable[[], GuestAddress], learn: Callable[[], None]
+        self, driver: HostKeys, guest: Callable[[], GuestAddress], learn: Callable[[], bool]
     ) -> None:
-        """Make the step; ``guest`` is asked when its ports are there, ``learn`` waits for its key."""
+        """Make the step.
+
+        :param guest: asked when its ports are there.
+        :param learn: waits for its key; returns False if it can be handed out without one.
+        """
         super().__init__("host key")
-        self._driver, self._guest, self._learn = driver, guest, learn
+        self._driver, self._guest, self._learn, self._needed = driver, guest, learn, True
 
     def check(self) -> Finding:
         """Look for pinned keys."""
-        return Finding.ALREADY_SO if self._driver.pins(self._guest()) else Finding.WILL_CREATE
+        so = not self._needed or self._driver.pins(self._guest())
+        return Finding.ALREADY_SO if so else Finding.WILL_CREATE
 
     def make(self) -> None:
         """Wait until the guest shows its key, and pin it."""
-        self._learn()
+        self._needed = self._learn()
 
     def undo(self) -> None:
         """Forget it."""
         self._driver.forget(self._guest())
+
+    def is_undone(self) -> bool:
+        """Look for pinned keys."""
+        return not self._driver.pins(self._guest())
 
 
 class ForgetGuest(Removal):
