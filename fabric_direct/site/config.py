@@ -48,7 +48,7 @@ DriverName = Name
 M = TypeVar("M", bound=BaseModel)
 _PROGRAM = re.compile(r"/[^\x00-\x1f\x7f]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 # Distributions whose cloud images have a default user of the same name.
-_DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora")
+_DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora", "freebsd", "openbsd")
 
 
 def _refuse_model_twice(drivers: Any) -> Any:
@@ -559,8 +559,8 @@ class Site(Frozen):
     def image(self, name: str) -> ImageSettings:
         """Return an image's settings with the user for logins to its guests.
 
-        The user is the one of the settings, else the first of rocky, ubuntu, centos, debian and fedora
-        that the image's name contains, else root.
+        The user is the one of the settings, else the first of rocky, ubuntu, centos, debian, fedora,
+        freebsd and openbsd that the image's name contains, else root.
         """
         settings = self.images.get(name, ImageSettings())
         usual = next((user for user in _DISTRIBUTIONS if user in name), "root")

@@ -39,6 +39,7 @@ from fabric_direct.drivers.guests.configure.netplan import Netplan
 from fabric_direct.drivers.guests.configure.network import ConfiguredLink, Manager, vlan_name
 from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
+from fabric_direct.drivers.guests.configure.openbsd import OpenBsd
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest, GuestDisk, GuestLink
 from fabric_direct.errors import DriverError, NotFound, NotVerified
@@ -425,6 +426,7 @@ class TestFreeBsd:
         assert told.commands[1:] == [
             ("sysrc", f"ifconfig_eth1=inet {V4}"),
             ("sysrc", f"ifconfig_eth1_ipv6=inet6 {V6}"),
+            ("ifconfig", "eth1", "inet6", "-ifdisabled"),
             ("ifconfig", "eth1", "up"),
             ("ifconfig", "eth1", "inet", V4, "alias"),
             ("ifconfig", "eth1", "inet6", V6, "alias"),
@@ -433,6 +435,7 @@ class TestFreeBsd:
     def test_makes_a_vlan_interface(self, told: ScriptedGuest, root: GuestRoot) -> None:
         told.answers["ifconfig", "eth1.100"] = CommandResult(0)
         told.answers = {("ifconfig", "eth1.100", "create"): CommandResult(0)} | {
+            ("ifconfig", "eth1.100", "up"): CommandResult(0),
             ("ifconfig", "eth1.100", "inet"): CommandResult(0),
             ("ifconfig", "eth1.100"): CommandResult(1),
         }
@@ -446,6 +449,7 @@ class TestFreeBsd:
             ("ifconfig", "eth1", "up"),
             ("ifconfig", "eth1.100"),
             ("ifconfig", "eth1.100", "create", "vlan", "100", "vlandev", "eth1"),
+            ("ifconfig", "eth1.100", "up"),
             ("ifconfig", "eth1.100", "inet", V4, "alias"),
         ]
 
@@ -502,6 +506,7 @@ class TestChoice:
             (b"networkd\nifupdown\n", Networkd),
             (b"ifupdown\n", Ifupdown),
             (b"freebsd\n", FreeBsd),
+            (b"openbsd\n", OpenBsd),
             (b"", IpRoute),
         ],
     )

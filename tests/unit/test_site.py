@@ -15,6 +15,8 @@ from fabric_direct.site.config import Host, ImageSettings, Site
         ("default_debian_12", "debian"),
         ("default_fedora_40", "fedora"),
         ("rocky_on_fedora", "rocky"),
+        ("default_freebsd_14_zfs", "freebsd"),
+        ("default_openbsd_7", "openbsd"),
         ("default_kali", "root"),
     ],
 )

@@ -13,7 +13,7 @@ from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, HostDevic
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, Substrate, substrate
 from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.errors import TimedOut
+from fabric_direct.errors import TimedOut, Unsupported
 from fabric_direct.model import (
     DeviceState,
     NodeSliver,
@@ -147,6 +147,18 @@ class TestCreate:
         done(processor.create(make(GPU_1)).result())
 
         assert fakes.calls["compute.reboot"] == 1
+
+    def test_keeps_a_guest_that_cannot_show_them_and_names_them(
+        self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, seen: Mock
+    ) -> None:
+        """A BSD has no sysfs."""
+        why = "the guest cannot show whether it has 0000:25:00.0 (gpu)"
+        seen.side_effect = Unsupported(why)
+
+        outcome = done(processor.create(make(GPU_1)).result())
+
+        assert fakes.calls["compute.reboot"] == 0
+        assert outcome.warnings == (why,)
 
     def test_does_not_restart_a_guest_whose_boot_goes_on(
         self, processor: HandlerProcessor, fakes: Substrate, make: MakeVm, seen: Mock

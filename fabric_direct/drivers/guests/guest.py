@@ -17,6 +17,7 @@ from fabric_direct.drivers.contract import (
     PluggedDevice,
     Port,
 )
+from fabric_direct.drivers.guests import ifconfig
 from fabric_direct.drivers.guests.boot import STATUS, Boot, stage_of
 from fabric_direct.drivers.guests.scripts import DISKS, LINKS
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
@@ -47,6 +48,7 @@ exec 2>/dev/null
 for each in "$1"/bus/pci/devices/*; do show pci "$each" class; done
 for each in "$1"/class/net/*; do show net "$each" bonding_slave/perm_hwaddr address; done
 for each in "$1"/block/*; do show block "$each"; done"""
+_HAS_SYSFS = """[ -d "$1/bus/pci" ]"""
 _RESCAN = """if [ -w "$1" ]; then echo 1 >"$1"; else echo 1 | sudo -n tee "$1" >/dev/null; fi"""
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -226,11 +228,15 @@ class Guest:
     def links(self) -> tuple[GuestLink, ...]:
         """Return the guest's interfaces, with their lower interfaces.
 
-        In a guest without sysfs (FreeBSD), the first interface with a MAC address counts as real.
+        Where there is neither sysfs nor, as on a BSD, ifconfig, the first interface with a MAC address
+        counts as real.
 
         :raises DriverError: if it does not answer.
         """
-        kinds = dict(_kinds(self._script(LINKS, "/sys").stdout))
+        said = self._script(LINKS, "/sys").stdout
+        if said.startswith(ifconfig.HEAD.encode()):
+            return tuple(_link(each) for each in ifconfig.parse(said.decode(errors="replace")))
+        kinds = dict(_kinds(said))
         found = self.driver.interfaces(self.address)
         macs = [interface.mac.lower() for interface in found]
         return tuple(
@@ -276,11 +282,14 @@ class Guest:
 
         :param timeout: seconds; the last look may take half of what the operation has left.
         :raises TimedOut: if it does not see all of them in time; the message names the missing ones.
+        :raises Unsupported: if it is a guest that cannot show them, as a BSD; the message names all.
         """
         deadline, why = Deadline.within(timeout), ""
         devices = [device for device in devices if device.guest_address]
         found = self._look_for(devices, deadline.remaining(_HOTPLUG))
         if len(found) < len(devices):
+            if not self._has_sysfs():
+                raise self._cannot_show(devices)
             why = self._rescanned()
             found = self._look_for(devices, deadline.remaining())
         unseen = [device for device in devices if device.alias not in found]
@@ -321,6 +330,12 @@ class Guest:
         with suppress(TimedOut):
             wait_until(what, lambda: _all_driven(self.devices(devices)), timeout=timeout)
 
+    def _has_sysfs(self) -> bool:
+        """Return whether it has one; True if it does not answer."""
+        with suppress(DriverError):
+            return self._script(_HAS_SYSFS, "/sys").code == 0
+        return True
+
     def _rescanned(self) -> str:
         try:
             self.rescan_pci()
@@ -328,14 +343,25 @@ class Guest:
             return str(error)
         return "its PCI buses were rescanned"
 
+    def _cannot_show(self, devices: Sequence[PluggedDevice]) -> Unsupported:
+        return Unsupported(
+            f"the guest cannot show whether it has {_named(devices)}",
+            where=self.address.instance,
+            why="it has no sysfs: it is a BSD, for example",
+            remedy="look into the guest",
+        )
+
     def _not_seen(self, devices: Sequence[PluggedDevice], why: str) -> TimedOut:
-        names = ", ".join(f"{each.host_address} ({each.component})" for each in devices)
         return TimedOut(
-            f"the guest does not see {names}",
+            f"the guest does not see {_named(devices)}",
             where=self.address.instance,
             why=why,
             remedy="restart the guest, or look at its console",
         )
+
+
+def _named(devices: Sequence[PluggedDevice]) -> str:
+    return ", ".join(f"{each.host_address} ({each.component})" for each in devices)
 
 
 class _ConsoleLook:
@@ -367,6 +393,11 @@ class _ConsoleLook:
         except DriverError as error:
             self.trouble = str(error)
             return ""
+
+
+def _link(shown: ifconfig.Shown) -> GuestLink:
+    addresses, below = tuple(shown.addresses), tuple(shown.below)
+    return GuestLink(shown.name, shown.mac, addresses, shown.real, below)
 
 
 def _kinds(answer: bytes) -> Iterator[tuple[str, tuple[bool, tuple[str, ...]]]]:

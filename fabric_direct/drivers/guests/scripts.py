@@ -1,20 +1,23 @@
 """The scripts that a guest's shell runs for us: constants, whose values come as arguments or input.
 
-They are POSIX shell, as in busybox and on FreeBSD. A process costs a small guest dear, so what only
+They are POSIX shell, as in busybox and on a BSD. A process costs a small guest dear, so what only
 looks uses what the shell has built in.
 """
 
-# $1 is where sysfs is. A line for each interface: its name, whether it is a real one (of a device, and
-# not one that the guest made on top of others), and those that it is on top of.
-LINKS = """exec 2>/dev/null
-for each in "$1"/class/net/*; do
+from fabric_direct.drivers.guests.ifconfig import SHOW
+
+# $1 is where sysfs is. In a BSD what ifconfig says; else a line for each interface: its name, whether it
+# is a real one (of a device, and not one that the guest made on top of others), and those that it is on
+# top of.
+LINKS = f"""exec 2>/dev/null
+{SHOW}for each in "$1"/class/net/*; do
   [ -e "$each" ] || continue
   kind=made below=
   [ ! -e "$each/device" ] || kind=real
   for lower in "$each"/lower_*; do
-    [ ! -e "$lower" ] || below="$below ${lower##*/lower_}"
+    [ ! -e "$lower" ] || below="$below ${{lower##*/lower_}}"
   done
-  echo "${each##*/} $kind$below"
+  echo "${{each##*/}} $kind$below"
 done"""
 
 # $1 is where sysfs is, $2 the table of mounts. A line for each disk with its device number and serial
@@ -31,7 +34,7 @@ while read -r line; do printf 'mount %s\\n' "$line"; done <"$2" """
 # $1 is the interface. What configures it, the best first; nothing if only its commands are there.
 MANAGERS = """PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 has() { command -v "$1" >/dev/null 2>&1; }
-[ "$(uname -s)" != FreeBSD ] || echo freebsd
+case $(uname -s) in FreeBSD) echo freebsd ;; OpenBSD) echo openbsd ;; esac
 if has nmcli && state=$(nmcli -g GENERAL.STATE device show "$1" 2>/dev/null); then
   case $state in 10\\ * | '') ;; *) echo networkmanager ;; esac
 fi

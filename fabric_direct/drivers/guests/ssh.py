@@ -1,8 +1,8 @@
 """Guests through SSH, for images without an agent.
 
 Required in the guest: an SSH server that accepts the site's key, a POSIX shell, ``cat``, ``test``,
-``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox. Its host key is pinned first
-(:func:`~fabric_direct.drivers.ssh.known_hosts.pin`).
+``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox, or ``ifconfig`` of a BSD. Its host key is
+pinned first (:func:`~fabric_direct.drivers.ssh.known_hosts.pin`).
 """
 
 import re
@@ -19,6 +19,7 @@ from fabric_direct.calls.deadline import Deadline, time_left, wait_until
 from fabric_direct.calls.forks import cached_property
 from fabric_direct.drivers.cloudinit import BOOT_FINISHED
 from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.guests import ifconfig
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
 from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
@@ -42,7 +43,9 @@ mkdir -p .ssh && cat >{KEYS_FILE}.new && [ "$(wc -c <{KEYS_FILE}.new)" -eq "$1" 
 mv {KEYS_FILE}.new {KEYS_FILE}"""
 _HALF = "--\n"
 # One command, because each is slow in a small guest; busybox's ip has no JSON output.
-_READ_LINKS = """for each in /sys/class/net/*; do echo "${each##*/} $(cat "$each/address")"; done
+_READ_LINKS = f"""{ifconfig.SHOW}for each in /sys/class/net/*; do
+  echo "${{each##*/}} $(cat "$each/address")"
+done
 echo -- && ip -o addr"""
 
 
@@ -160,10 +163,13 @@ class SshGuest:
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
         """Return the guest's network interfaces except loopback.
 
-        :raises DriverError: if the guest has no ``ip``.
+        :raises DriverError: if the guest has neither ``ip`` nor, as a BSD, ``ifconfig``.
         """
-        macs, _, lines = self._output(guest, ("sh", "-c", _READ_LINKS)).partition(_HALF)
+        said = self._output(guest, ("sh", "-c", _READ_LINKS))
         try:
+            if said.startswith(ifconfig.HEAD):
+                return _of_bsd(said)
+            macs, _, lines = said.partition(_HALF)
             return _interfaces(macs, lines)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             # Guests may send anything.
@@ -316,6 +322,11 @@ def _shown_keys(console: str) -> list[str]:
     lines = [line.strip() for line in shown.splitlines()] if begun and ended else []
     keys = [line for line in lines if _KEY_LINE.fullmatch(line)]
     return sorted(keys, key=lambda line: not line.startswith("ssh-ed25519 "))
+
+
+def _of_bsd(said: str) -> tuple[GuestInterface, ...]:
+    shown = (each for each in ifconfig.parse(said) if each.mac)
+    return tuple(GuestInterface(each.name, each.mac, tuple(each.addresses)) for each in shown)
 
 
 def _run(

@@ -589,6 +589,9 @@ class VMSliverHandler(OneModel):
         """
         try:
             self._see_devices(guest, sliver)
+        except Unsupported as error:
+            with self._drivers.reads.active():
+                warn(str(error))
         except TimedOut as error:
             restarts = guest.boot() in {Boot.FINISHED, Boot.UNKNOWN}
             why = f"the guest was {'' if restarts else 'not '}restarted"

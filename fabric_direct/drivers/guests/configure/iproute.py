@@ -38,3 +38,13 @@ class IpRoute:
 
     def forget(self, root: GuestRoot, label: str) -> None:
         """Do nothing."""
+
+
+def remove_address(root: GuestRoot, interface: str, address: str) -> None:
+    """Remove an address of an interface."""
+    root.do("ip", "addr", "del", address, "dev", interface)
+
+
+def destroy(root: GuestRoot, interface: str) -> None:
+    """Remove a VLAN interface."""
+    root.do("ip", "link", "del", interface)

@@ -1,11 +1,13 @@
 """The addresses of a sliver's NIC in its guest: find the NIC, set them, verify and remove them."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from ipaddress import ip_interface
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import DeviceDomain, HostDrivers, PluggedDevice
 from fabric_direct.drivers.guests import scripts
+from fabric_direct.drivers.guests.configure import bsd, iproute
 from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
 from fabric_direct.drivers.guests.configure.iproute import IpRoute
@@ -13,6 +15,7 @@ from fabric_direct.drivers.guests.configure.netplan import Netplan
 from fabric_direct.drivers.guests.configure.network import ConfiguredLink, Manager
 from fabric_direct.drivers.guests.configure.networkd import Networkd
 from fabric_direct.drivers.guests.configure.networkmanager import NetworkManager
+from fabric_direct.drivers.guests.configure.openbsd import OpenBsd
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
@@ -21,7 +24,11 @@ from fabric_direct.handlers.vm.guest.settings import GuestNic
 from fabric_direct.handlers.vm.observe import plugged_devices
 from fabric_direct.model import VNic
 
-MANAGERS: tuple[Manager, ...] = (FreeBsd(), NetworkManager(), Netplan(), Networkd(), Ifupdown())
+MANAGERS: tuple[Manager, ...] = (
+    *(FreeBsd(), OpenBsd()),
+    *(NetworkManager(), Netplan(), Networkd(), Ifupdown()),
+)
+_BSDS = {FreeBsd.name, OpenBsd.name}
 # Seconds until an interface should have the addresses that it was given.
 _SET = 60.0
 
@@ -69,8 +76,8 @@ class NicSetting:
         root, link, found = self._found()
         for each in found:
             each.forget(root, self._nic.label)
-        if link and FreeBsd.name not in [each.name for each in found]:
-            _take(root, link)
+        if link:
+            _take(root, link, found)
 
     def is_taken_back(self) -> bool:
         """Return whether it has its former addresses, or the guest keeps nothing of ours for it."""
@@ -101,8 +108,8 @@ class NicSetting:
                 remedy="look into the guest, or set auto_config to false and configure it there",
             ) from error
         _await_addresses(root, link, by.name, self._inside.drivers.deadline.remaining(_SET))
-        if instead_of and by.name != FreeBsd.name:
-            _take(root, self._link(root, instead_of), but=link)
+        if instead_of:
+            _take(root, self._link(root, instead_of), [by], but=link)
 
     def _link(self, root: GuestRoot, nic: GuestNic) -> ConfiguredLink:
         return link_of(root.guest, self._inside.drivers, self._inside.tenant(), nic)
@@ -179,18 +186,25 @@ def _await_addresses(root: GuestRoot, link: ConfiguredLink, by: str, timeout: fl
         ) from error
 
 
-def _take(root: GuestRoot, link: ConfiguredLink, but: ConfiguredLink | None = None) -> None:
+def _take(
+    root: GuestRoot,
+    link: ConfiguredLink,
+    managers: Collection[Manager],
+    but: ConfiguredLink | None = None,
+) -> None:
     """Remove the addresses that an interface still has, or a VLAN interface of ours as a whole.
 
+    :param managers: those of the guest: they tell a BSD.
     :param but: what has addresses instead; those that it has in common stay.
     """
+    tool = bsd if {each.name for each in managers} & _BSDS else iproute
     wanted = set(map(str, but.addresses)) if but else set()
     there = [a for a in map(str, link.addresses) if a in _addresses(root, link.name)]
     for address in there:
         if address not in wanted:
-            root.do("ip", "addr", "del", address, "dev", link.name)
+            tool.remove_address(root, link.name, address)
     if link.vlan and but is None and link.name in {each.name for each in root.guest.links()}:
-        root.do("ip", "link", "del", link.name)
+        tool.destroy(root, link.name)
 
 
 def _list(link: ConfiguredLink) -> str:
