@@ -29,6 +29,13 @@ service rtsold restart
 service sshd onestatus || service sshd start
 """
 
+# cloud-init shows the keys when the boot has ended, and nobody could log in by SSH while a boot script
+# runs. It runs both in the order of their files' names: ``runcmd``, ``x-shellscript``.
+_SHOW_HOST_KEYS = """{ echo "-----BEGIN SSH HOST KEY KEYS-----"
+cat /etc/ssh/ssh_host_*_key.pub
+echo "-----END SSH HOST KEY KEYS-----"; } 2>/dev/null >/dev/console || true
+"""
+
 # Before a script that names no interpreter. bash starts the same file with an argument, by which it
 # passes this by: the script sees neither that argument nor a variable of ours. On a BSD, bash is a
 # package, and the first boot does not look where packages are.
@@ -48,7 +55,8 @@ _BOUNDARY = "==fabric-direct=="
 def user_data(sliver: NodeSliver, extra_keys: Iterable[str] = ()) -> str:
     """Return the sliver's user data, a MIME ``multipart/mixed`` document.
 
-    Its parts are a ``text/cloud-config`` (host name, public keys, what FreeBSD needs beside) and, if the
+    Its parts are a ``text/cloud-config`` (host name, public keys, what FreeBSD needs
+    beside, the host keys on the console) and, if the
     sliver has a boot script, a ``text/x-shellscript`` with the script byte for byte in UTF-8. A script
     whose first line names no interpreter (``#!``) is preceded by lines that have the guest's bash run
     it, or ``/bin/sh`` where there is none. The same input gives the same text.
@@ -99,7 +107,7 @@ def _cloud_config(sliver: NodeSliver, extra_keys: Iterable[str]) -> str:
         "hostname": sliver.name,
         "manage_etc_hosts": "localhost",
         "ssh_authorized_keys": list(dict.fromkeys((*sliver.ssh_keys, *extra_keys))),
-        "runcmd": [["sh", "-c", _FREEBSD]],
+        "runcmd": [["sh", "-c", _FREEBSD], ["sh", "-c", _SHOW_HOST_KEYS]],
     }
     # Without line breaks: other readers than cloud-init expect a key on one line.
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False, width=inf)

@@ -12,6 +12,7 @@ import pytest
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.configure.ifupdown import Ifupdown
 from fabric_direct.drivers.guests.configure.network import ConfiguredLink, Manager
 from fabric_direct.drivers.guests.configure.networkd import Networkd
@@ -21,6 +22,7 @@ from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.drivers.libvirt.domains.lookup import domain_uuid
+from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
 from fabric_direct.drivers.libvirt.storage.pool import OwnPool
 from fabric_direct.drivers.ssh.known_hosts import pin
 from fabric_direct.handlers.vm.guest.nics import has_addresses, manager
@@ -93,7 +95,7 @@ def processor(site: Site) -> Iterator[HandlerProcessor]:
         yield processor
 
 
-def sliver(name: str, image: str, *components: dict[str, Any]) -> NodeSliver:
+def sliver(name: str, image: str, *components: dict[str, Any], **values: Any) -> NodeSliver:
     return NodeSliver.model_validate(
         {
             "id": f"{MINE}-{name}",
@@ -101,6 +103,7 @@ def sliver(name: str, image: str, *components: dict[str, Any]) -> NodeSliver:
             "image": image,
             "capacities": {"core": 2, "ram": 1, "disk": 2},
             "components": components,
+            **values,
         }
     )
 
@@ -201,6 +204,17 @@ WAYS: dict[str, tuple[Manager, ConfiguredLink]] = {
 
 
 @dataclass(frozen=True)
+class HandedOut:
+    """What was seen of a guest while its boot script ran, and when it had ended."""
+
+    created: Outcome
+    console: str
+    stage: Boot
+    ended: Boot
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Restarted:
     """What was seen of a guest after its reboot."""
 
@@ -221,6 +235,7 @@ class TestDebian:
         {"type": "Storage", "id": "data", "size": 1, "mount": "/data"},
         {"type": "Storage", "id": "stored", "volume": "stored", "mount": "/srv/stored"},
         {"type": "Storage", "id": "bare", "volume": "bare", "mount": "/srv/bare"},
+        boot_script="mkfifo /run/end\nread it </run/end\nexit 3\n",
     )
 
     @pytest.fixture(scope="class")
@@ -246,16 +261,47 @@ class TestDebian:
     def inside(cls, site: Site, processor: HandlerProcessor) -> Iterator[Inside]:
         if not DEBIAN.exists():
             pytest.skip(f"no {DEBIAN}: labs/openstack/lab image --cloud-init")
-        done(processor.create(sliver("debian", "debian", RED)).result())
         yield Inside(site, cls.whole)
         done(processor.delete(cls.whole.ref()).result())
 
     @pytest.fixture(scope="class")
     @classmethod
+    def handed_out(cls, processor: HandlerProcessor, inside: Inside) -> HandedOut:
+        """The guest while its boot script runs, which then ends."""
+        wanted = cls.whole.model_copy(update={"components": cls.whole.components[:1]})
+        created = done(processor.create(wanted.model_copy(update={"wait_for": "login"})).result())
+        there = "until [ -p /run/end ]; do sleep 1; done"
+        inside("timeout", "600", "sh", "-c", there)
+        console = LibvirtCompute(processor.site, "localhost").console(wanted.id, 2000)
+        stage = inside.root.guest.boot()
+        inside("sh", "-c", "echo >/run/end")
+        ended = inside.root.guest.wait_boot([Boot.FINISHED], timeout=600)
+        return HandedOut(created, console, stage, ended, inside.root.guest.boot_errors())
+
+    @pytest.fixture(scope="class")
+    @classmethod
     def modified(
-        cls, processor: HandlerProcessor, inside: Inside, volumes: dict[str, str]
+        cls,
+        processor: HandlerProcessor,
+        inside: Inside,
+        handed_out: HandedOut,
+        volumes: dict[str, str],
     ) -> Outcome:
         return done(processor.modify(cls.whole).result())
+
+    def test_is_handed_out_while_its_boot_script_runs(self, handed_out: HandedOut) -> None:
+        warned = [text for text in handed_out.created.warnings if "boot goes on" in text]
+        assert len(warned) == 1
+        assert handed_out.stage is Boot.LAST_STAGE
+        assert handed_out.ended is Boot.FINISHED
+
+    def test_shows_its_host_keys_before_its_boot_script_has_ended(
+        self, handed_out: HandedOut
+    ) -> None:
+        assert "-----BEGIN SSH HOST KEY KEYS-----" in handed_out.console
+
+    def test_says_that_its_boot_script_has_failed(self, handed_out: HandedOut) -> None:
+        assert "scripts" in " ".join(handed_out.errors)
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -16,6 +16,8 @@ import pytest
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import GuestAddress
+from fabric_direct.drivers.guests.boot import Boot
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.drivers.guests.qemu_agent import AgentGuest
 from fabric_direct.drivers.guests.ssh import SshGuest
 from fabric_direct.drivers.libvirt.servers import driver as compute
@@ -84,6 +86,42 @@ def nothing_left(
     for name in ("own", "pair1", "pair2"):
         assert processor.delete(SliverRef(id=f"{TAG}-{name}")).result().ok
     assert things() == set()
+
+
+class TestABootScript:
+    """The tiny guest has no bash, and says by itself when its boot has ended."""
+
+    SCRIPT = "\necho by $0 with $# >/root/told\nmkfifo /root/end\nread it </root/end\nexit 3\n"
+
+    def test_that_names_no_interpreter_and_does_not_end_is_a_warning(
+        self, processor: HandlerProcessor
+    ) -> None:
+        wanted = sliver("own", boot_script=self.SCRIPT, wait_for="login")
+        agent, address = (
+            AgentGuest(processor.site, "localhost"),
+            GuestAddress(wanted.id, "", "root"),
+        )
+        inside = Guest(agent, address)
+
+        def run(command: str) -> str:
+            return agent.run(address, ("sh", "-c", command), timeout=60).stdout.decode()
+
+        created = done(processor.create(wanted).result())
+        [warning] = [text for text in created.warnings if "boot goes on" in text]
+        assert "its boot script (boot_script) has ended (wait_for: login)" in warning
+        wait_until("the script to wait", lambda: run("[ -p /root/end ] && echo so"), timeout=240)
+        told = run("cat /root/told")
+        assert told.startswith("by /var/lib/cloud/instance/scripts/part-")
+        assert told.endswith(" with 0\n")
+        found = done(processor.probe(wanted.ref()).result()).observed
+        assert found
+        assert found.guest
+        assert (found.guest.reachable, found.guest.boot_finished) == (True, False)
+
+        run("echo >/root/end")
+        assert inside.wait_boot([Boot.FINISHED], timeout=240) is Boot.FINISHED
+        [error] = inside.boot_errors()
+        assert error.endswith("exit status 3")
 
 
 class TestAsAsked:

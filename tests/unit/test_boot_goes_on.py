@@ -12,7 +12,7 @@ from rich.console import Console
 from fabric_direct.cli.sliver_report import show
 from fabric_direct.drivers.fake import FakeGuest, Substrate
 from fabric_direct.drivers.fake.inside import GuestState
-from fabric_direct.drivers.guests.boot import STATUS, Boot, stage_of
+from fabric_direct.drivers.guests.boot import RESULT, STATUS, Boot, stage_of
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import TimedOut
 from fabric_direct.model import NodeSliver, Outcome, Status
@@ -63,6 +63,11 @@ def boots(fakes: Substrate, said: bytes | None = LAST_STAGE) -> GuestState:
     """Have the guest of the sliver boot without an end, and say this of it."""
     files = {} if said is None else {STATUS: said}
     return fakes.inside.setdefault("sliver-1", GuestState(files=files, booting=True))
+
+
+def ended(fakes: Substrate, result: Any) -> None:
+    """Have cloud-init say this of the sliver's guest, whose boot has ended."""
+    fakes.inside["sliver-1"] = GuestState(files={RESULT: json.dumps(result).encode()})
 
 
 def things_of(fakes: Substrate) -> tuple[int, int, int]:
@@ -145,6 +150,32 @@ class TestAGuestWhoseBootScriptDoesNotEnd:
     def test_that_ends_in_time_is_not_warned_of(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
     ) -> None:
+        assert done(processor.create(vm(boot_script=SCRIPT)).result()).warnings == ()
+
+
+class TestABootScriptThatFails:
+    """Its VM stays, to be looked into."""
+
+    @pytest.mark.parametrize("wait_for", [None, "script"])
+    def test_is_told_of_in_the_words_of_cloud_init(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, wait_for: str | None
+    ) -> None:
+        ended(fakes, {"v1": {"datasource": "NoCloud", "errors": ["part-001: exit status 3"]}})
+
+        created = done(processor.create(vm(boot_script=SCRIPT, wait_for=wait_for)).result())
+        modified = done(processor.modify(vm(components=[NIC])).result())
+
+        [warning] = created.warnings
+        assert "boot script (boot_script), or another part of its boot, has failed" in warning
+        assert "part-001: exit status 3" in warning
+        assert modified.warnings == ()
+
+    @pytest.mark.parametrize("result", [{"v1": {"errors": []}}, {"v1": {"errors": 1}}, {}, []])
+    def test_is_not_told_of_where_none_has(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, result: Any
+    ) -> None:
+        ended(fakes, result)
+
         assert done(processor.create(vm(boot_script=SCRIPT)).result()).warnings == ()
 
 
@@ -326,7 +357,9 @@ class TestAGuestThatShowsNoHostKey:
         assert fakes.calls["guest.wait"] == 0
 
     @pytest.mark.parametrize(
-        "values", [{"wait_for": "boot"}, {"components": [MOUNTED]}], ids=["asked", "set"]
+        "values",
+        [{"wait_for": "login"}, {"wait_for": "boot"}, {"components": [MOUNTED]}],
+        ids=["login", "boot", "set"],
     )
     def test_is_not_handed_out_if_it_has_to_be_logged_in_to(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, values: dict[str, Any]

@@ -4,6 +4,7 @@ No BSD is booted: the guest's shell is one of this machine, its ``uname`` and ``
 theirs do.
 """
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from ipaddress import ip_interface
@@ -29,11 +30,12 @@ from fabric_direct.drivers.guests.configure.network import ConfiguredLink
 from fabric_direct.drivers.guests.configure.openbsd import OpenBsd
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.drivers.guests.ssh import SshGuest
+from fabric_direct.drivers.guests.ssh import SshGuest, _quoted
 from fabric_direct.errors import TimedOut, Unsupported
 from fabric_direct.handlers.vm.guest.nics import _take, manager
 from fabric_direct.model import PciAddress
 from fabric_direct.site.config import GuestSettings, Site
+from tests.unit.test_guest_network import ScriptedGuest, root_of
 
 ADDRESS = GuestAddress("s", "s-node", "root", ("192.0.2.5",))
 MAC, OTHER = "52:54:00:12:34:56", "52:54:00:12:34:57"
@@ -242,44 +244,15 @@ def test_it_is_configured_by_its_own_way(guest: Guest, system: str) -> None:
     assert isinstance(manager(GuestRoot(guest), "vio1"), chosen)
 
 
-class Told:
-    """A guest with files, that remembers what it was told."""
-
-    name = "agent"
-
-    def __init__(self) -> None:
-        self.files: dict[str, str] = {}
-        self.commands: list[tuple[str, ...]] = []
-        self.links: tuple[GuestInterface, ...] = ()
-
-    def interfaces(self, _: GuestAddress) -> tuple[GuestInterface, ...]:
-        return self.links
-
-    def run(
-        self, _: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"", *, timeout: float
-    ) -> CommandResult:
-        if argv[:2] == ("sh", "-c"):
-            return CommandResult(0, self._script(argv[2], argv[4:], stdin))
-        self.commands.append(argv)
-        if argv[:2] == ("rm", "-f"):
-            self.files.pop(argv[2], None)
-        return CommandResult(0)
-
-    def _script(self, script: str, arguments: Sequence[str], stdin: bytes) -> bytes:
-        if script == scripts.WRITE:
-            self.files[arguments[0]] = stdin.decode()
-        return self.files.get(arguments[0], "").encode() if script == scripts.READ else b""
-
-
 def link(*addresses: str, vlan: int | None = None) -> ConfiguredLink:
     return ConfiguredLink("nic1", "vio1", OTHER, vlan, tuple(map(ip_interface, addresses)))
 
 
 V4, V6, FILE = "198.51.100.7/27", "2001:db8:1::7/64", "/etc/hostname.vio1"
-LINES = f"""\
+LINES = """\
 # Begin of fabric-direct nic1
-inet alias {V4}
-inet6 alias {V6}
+inet alias 198.51.100.7 255.255.255.224
+inet6 alias 2001:db8:1::7 64
 up
 # End of fabric-direct nic1
 """
@@ -287,16 +260,15 @@ up
 
 class TestOpenBsd:
     @pytest.fixture
-    def told(self) -> Told:
-        return Told()
+    def told(self) -> ScriptedGuest:
+        return ScriptedGuest()
 
     @pytest.fixture
-    def root(self, told: Told) -> GuestRoot:
-        driver: Any = told
-        return GuestRoot(Guest(driver, ADDRESS))
+    def root(self, told: ScriptedGuest) -> GuestRoot:
+        return root_of(told)
 
     def test_gets_lines_in_the_interfaces_file_and_its_addresses_at_once(
-        self, told: Told, root: GuestRoot
+        self, told: ScriptedGuest, root: GuestRoot
     ) -> None:
         OpenBsd().keep(root, link(V4, V6))
 
@@ -311,21 +283,21 @@ class TestOpenBsd:
 
     @pytest.mark.parametrize("former", ["", "inet autoconf\n"])
     def test_has_the_images_lines_when_ours_are_gone(
-        self, told: Told, root: GuestRoot, former: str
+        self, told: ScriptedGuest, root: GuestRoot, former: str
     ) -> None:
         if former:
             told.files[FILE] = former
         OpenBsd().keep(root, link(V4))
         OpenBsd().keep(root, link(V6))
         assert told.files[FILE].startswith(former)
-        assert V4 not in told.files[FILE]
+        assert "198.51.100.7" not in told.files[FILE]
 
         OpenBsd().forget(root, "nic1")
 
         assert told.files == ({FILE: former} if former else {})
         assert not OpenBsd().has(root, "nic1")
 
-    def test_does_not_tag(self, told: Told, root: GuestRoot) -> None:
+    def test_does_not_tag(self, told: ScriptedGuest, root: GuestRoot) -> None:
         with pytest.raises(Unsupported, match="VLAN 100"):
             OpenBsd().keep(root, link(V4, vlan=100))
 
@@ -333,7 +305,7 @@ class TestOpenBsd:
 
     @pytest.mark.parametrize("by", [FreeBsd(), OpenBsd()])
     def test_and_freebsd_lose_an_address_that_is_taken_back(
-        self, told: Told, root: GuestRoot, by: Any
+        self, told: ScriptedGuest, root: GuestRoot, by: Any
     ) -> None:
         told.links = (GuestInterface("vio1", OTHER, (V4, V6)),)
 
@@ -341,9 +313,73 @@ class TestOpenBsd:
 
         assert told.commands == [("ifconfig", "vio1", "inet", "198.51.100.7", "delete")]
 
-    def test_freebsd_loses_a_vlan_interface_as_a_whole(self, told: Told, root: GuestRoot) -> None:
+    def test_freebsd_loses_a_vlan_interface_as_a_whole(
+        self, told: ScriptedGuest, root: GuestRoot
+    ) -> None:
         told.links = (GuestInterface("vio1.100", OTHER),)
 
         _take(root, link(V4, vlan=100), [FreeBsd()])
 
         assert told.commands == [("ifconfig", "vio1.100", "destroy")]
+
+
+class TestItsRoot:
+    def test_is_reached_by_doas_where_there_is_no_sudo(self) -> None:
+        told = ScriptedGuest("ssh")
+        told.answers["sudo",] = CommandResult(127, b"", b"sudo: not found")
+
+        root = root_of(told, user="openbsd")
+        root.do("ifconfig", "vio0")
+
+        # The second is asked whether it has sudo, and the script says nothing.
+        assert told.commands == [
+            ("sudo", "-n", "ifconfig", "vio0"),
+            ("doas", "-n", "ifconfig", "vio0"),
+        ]
+
+    def test_stays_with_sudo_where_the_command_is_what_is_missing(self) -> None:
+        told = ScriptedGuest("ssh")
+        told.answers["sudo",] = CommandResult(127)
+        told.scripts[scripts.HAS] = b"yes\n"
+
+        assert root_of(told, user="debian").run("blkid").code == 127
+        assert told.commands == [("sudo", "-n", "blkid")]
+
+
+ARGUMENTS = (
+    "it's",
+    "two\nlines",
+    "hey!you !! !x",
+    '"$HOME" `id` \\0101 \\',
+    "*?[a]{b,c}~",
+    "grüße",
+    "",
+)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "busybox", "tcsh"])
+class TestAUsersShell:
+    """csh is FreeBSD's for users: a script of several lines in quotes was ``Unmatched '``."""
+
+    def test_passes_every_argument_on(self, shell: str) -> None:
+        script = 'for each; do\n  printf "<%s>" "$each"\ndone'
+
+        ran = said_by(shell, _quoted(("sh", "-c", script, "sh", *ARGUMENTS)))
+
+        assert ran.stdout.decode() == "".join(f"<{each}>" for each in ARGUMENTS)
+        assert ran.stderr == b""
+
+    def test_leaves_input_and_status_as_they_are(self, shell: str) -> None:
+        ran = said_by(shell, _quoted(("sh", "-c", "cat\nexit 7")), b"\x00given\n")
+
+        assert (ran.returncode, ran.stdout) == (7, b"\x00given\n")
+
+    def test_is_told_a_plain_command_as_it_is(self, shell: str) -> None:
+        assert _quoted(("test", "-e", "/a b")) == "test -e '/a b'"
+        assert said_by(shell, _quoted(("echo", "a  b"))).stdout == b"a  b\n"
+
+
+def said_by(shell: str, command: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    program = shutil.which(shell) or pytest.skip(f"there is no {shell}")
+    argv = [program, "sh"] if shell == "busybox" else [program]
+    return subprocess.run([*argv, "-c", command], input=given, capture_output=True, check=False)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from fabric_direct.drivers.cloudinit import nocloud_seed, user_data
 from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.guests.ssh import _shown_keys
 from fabric_direct.model import NodeSliver
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN ana"
@@ -202,7 +203,7 @@ def run_commands(tmp_path: Path, *programs: str) -> list[str]:
     for program in programs:
         (tmp_path / program).write_text(FREEBSD)
         (tmp_path / program).chmod(0o755)
-    (command,) = yaml.safe_load(payload(user_data(sliver()), "text/cloud-config"))["runcmd"]
+    command, _ = yaml.safe_load(payload(user_data(sliver()), "text/cloud-config"))["runcmd"]
     said = tmp_path / "said"
     said.touch()
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SAID": str(said)}
@@ -225,6 +226,21 @@ def test_freebsd_listens_for_routers_and_starts_its_ssh_server(tmp_path: Path) -
 
 def test_any_other_guest_passes_that_by(tmp_path: Path) -> None:
     assert run_commands(tmp_path, "sysrc", "ifconfig", "service") == []
+
+
+def test_the_console_shows_the_host_keys_before_the_boot_script_runs(tmp_path: Path) -> None:
+    """cloud-init itself shows them after it; what it runs, it runs in the order of names."""
+    document = user_data(sliver(boot_script="x"))
+    _, command = yaml.safe_load(payload(document, "text/cloud-config"))["runcmd"]
+    script = command[-1].replace("/dev/console", f"{tmp_path}/console")
+    (tmp_path / "ssh_host_rsa_key.pub").write_text("ssh-rsa AAAAB3 root@node\n")
+    (tmp_path / "ssh_host_ed25519_key.pub").write_text(f"{KEY}\n")
+
+    subprocess.run([*command[:-1], script.replace("/etc/ssh", str(tmp_path))], check=True)
+
+    shown = _shown_keys((tmp_path / "console").read_text())
+    assert shown == [KEY, "ssh-rsa AAAAB3 root@node"]
+    assert str(parts(document)["text/x-shellscript"].get_filename()) > "runcmd"
 
 
 def test_a_key_comment_cannot_become_yaml() -> None:

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 STATUS = "/var/run/cloud-init/status.json"
 """What cloud-init says of its stages; ``/var/run`` is where ``/run`` is, on BSD, too."""
+RESULT = "/var/run/cloud-init/result.json"
+"""What cloud-init says when it has finished."""
 
 
 class Boot(StrEnum):
@@ -33,3 +35,11 @@ def stage_of(status: bytes) -> Boot:
     except (LookupError, RecursionError, TypeError, ValueError):  # guests may say anything
         return Boot.UNFINISHED
     return Boot.SETTING_UP if finished is None else Boot.LAST_STAGE
+
+
+def errors_of(result: bytes) -> tuple[str, ...]:
+    """Return what has failed in a boot, such as the boot script, by the content of :data:`RESULT`."""
+    try:
+        return tuple(map(str, json.loads(result)["v1"]["errors"]))
+    except (LookupError, RecursionError, TypeError, ValueError):  # guests may say anything
+        return ()

@@ -18,7 +18,7 @@ from fabric_direct.drivers.contract import (
     Port,
 )
 from fabric_direct.drivers.guests import ifconfig
-from fabric_direct.drivers.guests.boot import STATUS, Boot, stage_of
+from fabric_direct.drivers.guests.boot import RESULT, STATUS, Boot, errors_of, stage_of
 from fabric_direct.drivers.guests.scripts import DISKS, LINKS
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import ObservedGuest
@@ -158,13 +158,24 @@ class Guest:
         return Boot.FINISHED if finished else self._stage()
 
     def _stage(self) -> Boot:
+        said = self._of_cloud_init(STATUS)
+        return stage_of(said) if said else Boot.UNFINISHED
+
+    def boot_errors(self) -> tuple[str, ...]:
+        """Return what cloud-init says has failed in a finished boot; nothing if it does not say."""
+        with suppress(DriverError):
+            return errors_of(self._of_cloud_init(RESULT))
+        return ()
+
+    def _of_cloud_init(self, path: str) -> bytes:
+        """Return the content of a file; nothing if there is none, or it cannot be read."""
         try:
-            said = self.driver.run(self.address, ("cat", STATUS), timeout=self.patience)
+            said = self.driver.run(self.address, ("cat", path), timeout=self.patience)
         except (Unreachable, TimedOut):
             raise
         except DriverError:  # an agent may be forbidden to run commands
-            return Boot.UNFINISHED
-        return stage_of(said.stdout) if said.code == 0 else Boot.UNFINISHED
+            return b""
+        return said.stdout if said.code == 0 else b""
 
     def wait_boot(self, enough: Collection[Boot], *, timeout: float) -> Boot:
         """Block until its boot is as far as is enough; return how far it is, enough or not.

@@ -1,8 +1,9 @@
 """Guests through SSH, for images without an agent.
 
 Required in the guest: an SSH server that accepts the site's key, a POSIX shell, ``cat``, ``test``,
-``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox, or ``ifconfig`` of a BSD. Its host key is
-pinned first (:func:`~fabric_direct.drivers.ssh.known_hosts.pin`).
+``wc``, ``mv``, ``mkdir``, and ``ip`` of iproute2 or busybox, or ``ifconfig`` of a BSD. The user's own
+shell may be another one, such as FreeBSD's csh. The guest's host key is pinned first
+(:func:`~fabric_direct.drivers.ssh.known_hosts.pin`).
 """
 
 import re
@@ -41,6 +42,8 @@ KEYS_FILE = ".ssh/authorized_keys"
 _WRITE_KEYS = f"""umask 077
 mkdir -p .ssh && cat >{KEYS_FILE}.new && [ "$(wc -c <{KEYS_FILE}.new)" -eq "$1" ] &&
 mv {KEYS_FILE}.new {KEYS_FILE}"""
+# What no shell reads in another way within quotes.
+_PLAIN = re.compile(r"[A-Za-z0-9_ ./:=@%+,-]")
 _HALF = "--\n"
 # One command, because each is slow in a small guest; busybox's ip has no JSON output.
 _READ_LINKS = f"""{ifconfig.SHOW}for each in /sys/class/net/*; do
@@ -190,7 +193,7 @@ class SshGuest:
         """
         login = self._patience()
         with self._translated(guest, f"run {argv[0]}"), self._client(guest, login) as client:
-            return _run(client, shlex.join(argv), stdin, Deadline.within(timeout))
+            return _run(client, _quoted(argv), stdin, Deadline.within(timeout))
 
     def _run(self, guest: GuestAddress, argv: tuple[str, ...], stdin: bytes = b"") -> CommandResult:
         """Run one of this driver's short commands."""
@@ -300,6 +303,22 @@ class SshGuest:
                 why=str(error) or type(error).__name__,
                 remedy="look at its console, and whether it has the site's key",
             ) from error
+
+
+def _quoted(argv: tuple[str, ...]) -> str:
+    """Return a command as any user's shell takes it.
+
+    csh, which users of FreeBSD have, lets no quotes go over lines, and reads ``!`` within them: ``sh``
+    is told such a command in octal.
+    """
+    command = shlex.join(argv)
+    if "\n" not in command and "!" not in command:
+        return command
+    told = "".join(
+        chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"\\0{byte:03o}"
+        for byte in command.encode(errors="surrogateescape")
+    )
+    return f"""sh -c 'eval "$(printf %b "$0")"' '{told}'"""
 
 
 def _whom(guest: GuestAddress) -> tuple[str, ...]:

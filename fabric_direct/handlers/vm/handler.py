@@ -563,8 +563,11 @@ class VMSliverHandler(OneModel):
             return []
 
         def wait() -> None:
-            if (guest := self._wait_ready(sliver, was)) and sliver.devices():
+            guest = self._wait_ready(sliver, was)
+            if guest and sliver.devices():
                 self._await_devices(guest, sliver)
+            if guest and was is None:
+                self._readiness(sliver.stamp()).tell_of_script(guest)
 
         return [Await("guest", wait)]
 

@@ -4,6 +4,7 @@ Written after hostname.if(5), and not tried on a real OpenBSD yet. The file may 
 lines are between two of comment; which interface has some is written to a file of ours.
 """
 
+from ipaddress import ip_interface
 from typing import ClassVar
 
 from fabric_direct.drivers.guests.configure import bsd
@@ -62,10 +63,17 @@ class OpenBsd:
 
 
 def _block(link: ConfiguredLink) -> str:
-    own = (f"{bsd.family(address)} alias {address}" for address in texts(link.addresses))
+    own = map(_line, texts(link.addresses))
     dhcp = ("inet autoconf",) if link.dhcp else ()
     lines = (_BEGIN.format(link.label), *dhcp, *own, "up", _END.format(link.label))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _line(address: str) -> str:
+    """Return an address with its netmask, or its prefix length, as hostname.if(5) has them."""
+    given = ip_interface(address)
+    extent = given.netmask if given.version == 4 else given.network.prefixlen
+    return f"{bsd.family(address)} alias {given.ip} {extent}"
 
 
 def _without(text: str, label: str) -> str:

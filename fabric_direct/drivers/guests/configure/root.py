@@ -5,23 +5,39 @@ from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError
 
+_SUDO, _DOAS = ("sudo", "-n"), ("doas", "-n")
+# A shell's exit status for a command that is not there (POSIX).
+_NO_COMMAND = 127
 # Characters of a guest's message that an error of ours quotes.
 _WORDS = 500
 
 
 class GuestRoot:
-    """The root of a guest: the agent itself, or by SSH its user through sudo without a password."""
+    """The root of a guest: the agent itself, or by SSH its user through sudo without a password.
+
+    A guest that has no sudo is asked by doas, as OpenBSD.
+    """
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
         self._by: tuple[str, ...] = ()
         if guest.driver.name == "ssh" and guest.address.user != "root":
-            self._by = ("sudo", "-n")
+            self._by = _SUDO
 
     def run(self, *argv: str, stdin: bytes = b"") -> CommandResult:
         """Run a command; no shell reads its arguments."""
-        whole, limit = (*self._by, *argv), self.guest.patience
-        return self.guest.driver.run(self.guest.address, whole, stdin, timeout=limit)
+        answer = self._run((*self._by, *argv), stdin)
+        if answer.code == _NO_COMMAND and self._by == _SUDO and not self._has_sudo():
+            self._by = _DOAS
+            return self._run((*self._by, *argv), stdin)
+        return answer
+
+    def _has_sudo(self) -> bool:
+        return self._run(("sh", "-c", scripts.HAS, "sh", "sudo")).stdout.split() == [b"yes"]
+
+    def _run(self, argv: tuple[str, ...], stdin: bytes = b"") -> CommandResult:
+        limit = self.guest.patience
+        return self.guest.driver.run(self.guest.address, argv, stdin, timeout=limit)
 
     def do(self, *argv: str, stdin: bytes = b"") -> str:
         """Run a command that has to succeed and return what it writes.

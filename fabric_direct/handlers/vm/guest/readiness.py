@@ -23,6 +23,8 @@ _NO_KEY = (
     "the guest's console does not show its SSH host key: it was not logged in to, and nothing in it is "
     "verified; add its key to the site's known_hosts"
 )
+# Characters of a guest's message that a warning of ours quotes.
+_WORDS = 500
 _SET_UP = (Boot.LAST_STAGE, Boot.FINISHED, Boot.UNKNOWN)
 _ENDED = (Boot.FINISHED, Boot.UNKNOWN)
 
@@ -75,8 +77,8 @@ class Readiness:
 
     @property
     def _needs_login(self) -> bool:
-        """Whether the operation fails if the guest cannot be logged in to."""
-        return self._required or self._settings
+        """Whether the operation fails if nothing proves who answers as the guest."""
+        return self._level in {"login", "boot", "script"} or self._settings
 
     def meet(self, guest: Guest, console: Callable[[], str], *, timeout: float) -> bool:
         """Block until the guest's host key is pinned; return whether it is.
@@ -120,6 +122,14 @@ class Readiness:
         if self._settings and boot not in _SET_UP:
             await_set_up(guest, self._drivers.deadline.remaining(self._limit) / 2)
         return True
+
+    def tell_of_script(self, guest: Guest) -> None:
+        """Warn of what has failed in the first boot of a guest with a boot script, if it has ended."""
+        if self._script and (errors := "; ".join(guest.boot_errors())):
+            self._warn(
+                "the guest's boot script (boot_script), or another part of its boot, has failed: "
+                f"{errors[:_WORDS]}. Look into /var/log/cloud-init-output.log in the guest"
+            )
 
     def _enough(self) -> tuple[Boot, ...]:
         return _SET_UP if self._level == "boot" else _ENDED
