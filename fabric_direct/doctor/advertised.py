@@ -7,12 +7,14 @@ from pathlib import Path
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok, warn
 from fabric_direct.drivers.contract import HostDevice
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.migration.arm import CARDS, ResourceModel, read
+from fabric_direct.migration.arm import CARDS, read
 from fabric_direct.model import DeviceState, PciAddress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import AllowedDevice, Site
 
 _SUBJECT = "resource model"
+_REFUSED = {DeviceState.NOT_ALLOWED, DeviceState.HOST_USED, DeviceState.QUARANTINED}
+"""States in which a device is given to nobody, and stays."""
 _SHOWN = 8
 """Functions that a diagnosis names; the others are counted."""
 
@@ -24,24 +26,30 @@ def check_resource_model(site: Site, path: Path) -> Iterator[Diagnosis]:
     except FabricDirectError as error:
         yield failed(_SUBJECT, error, "name the file that the AM loads")
         return
-    for component in model.unread:
-        found = f"component {component.component} {component.why}"
-        yield warn(_SUBJECT, found, "correct the resource model")
-    for worker in sorted(model.workers.keys() - {model.worker(host) for host in site.hosts}):
+    for part in model.unread:
+        yield warn(_SUBJECT, f"{part.what} {part.why}", "correct the resource model")
+    named = model.workers_of(site.hosts)
+    for worker in sorted(model.workers.keys() - set(named.values())):
         found = f"worker {worker} is not a host of site.yaml: slivers that come to it are refused"
         yield fail(_SUBJECT, found, "add it to site.yaml: hosts")
     with HandlerProcessor(site) as processor:
         for host in site.hosts:
-            yield from _check_host(host, model, site, processor)
+            subject = f"{_SUBJECT} of {host}"
+            if host in named:
+                devices = model.workers[named[host]]
+                yield from _check_host(host, devices, site, processor, subject)
+            else:
+                remedy = "add it there, or leave it out of site.yaml"
+                yield warn(subject, "it has no such worker", remedy)
 
 
 def _check_host(
-    host: str, model: ResourceModel, site: Site, processor: HandlerProcessor
+    host: str,
+    devices: Iterable[AllowedDevice],
+    site: Site,
+    processor: HandlerProcessor,
+    subject: str,
 ) -> Iterator[Diagnosis]:
-    subject, worker = f"{_SUBJECT} of {host}", model.worker(host)
-    if worker is None:
-        yield warn(subject, "it has no such worker", "add it there, or leave it out of site.yaml")
-        return
     try:
         there = {device.address: device for device in processor.devices(host)}
     except FabricDirectError as error:
@@ -49,11 +57,12 @@ def _check_host(
             subject, f"not known: {error}", "see to it that the host answers, then ask again"
         )
         return
-    wanted = {entry.bdf: entry for entry in model.workers[worker] if entry.bdf}
+    wanted = {entry.bdf: entry for entry in devices if entry.bdf}
+    own = site.hosts[host].devices
     unlike = [
-        *_refused(subject, wanted, there, site.hosts[host].devices),
-        *_not_advertised(subject, wanted, there),
-        *_other_macs(subject, wanted, site.hosts[host].devices),
+        *_refused(subject, wanted, there, own),
+        *_not_advertised(subject, wanted, there, own),
+        *_other_macs(subject, wanted, own),
     ]
     yield from unlike or [ok(subject, f"{len(wanted)} functions are allowed as it has them")]
 
@@ -62,14 +71,20 @@ def _refused(
     subject: str,
     wanted: Mapping[PciAddress, AllowedDevice],
     there: Mapping[PciAddress, HostDevice],
-    entries: Iterable[AllowedDevice],
+    own: Iterable[AllowedDevice],
 ) -> Iterator[Diagnosis]:
     """Yield what is advertised, and would be refused to a sliver that gets it."""
-    listed = {entry.bdf for entry in entries}
+    listed = {entry.bdf for entry in own}
+    by_uplink = {entry.type for entry in own if entry.uplink}
     reasons: dict[str, list[PciAddress]] = {}
     for address, entry in wanted.items():
-        device = there.get(address)
-        if reason := _reason(entry, device, listed=address in listed):
+        if address in there:
+            reason = _reason(entry, there[address], there)
+        elif address in listed or entry.type in by_uplink:
+            reason = "not on the host"
+        else:
+            reason = "not on the host, nor in the allow-list"
+        if reason:
             reasons.setdefault(reason, []).append(address)
     for reason, addresses in reasons.items():
         found = f"advertised, and {reason}: {_named(addresses)}"
@@ -77,28 +92,36 @@ def _refused(
         yield fail(subject, found, remedy)
 
 
-def _reason(entry: AllowedDevice, device: HostDevice | None, *, listed: bool) -> str:
+def _reason(
+    entry: AllowedDevice, device: HostDevice, there: Mapping[PciAddress, HostDevice]
+) -> str:
     """Return why an advertised function would be refused; empty if it would not."""
-    if device is None:
-        return f"not on the host{'' if listed else ', nor in the allow-list'}"
     if device.type is None:
         return "not in the allow-list"
     if device.type != entry.type:
         return f"allowed as {device.type}, not as {entry.type}"
     if device.model and entry.model and device.model != entry.model:
         return f"allowed as {device.model}, not as {entry.model}"
-    return device.why if device.state is DeviceState.NOT_ALLOWED else ""
+    if device.state in _REFUSED:
+        return f"{device.state}{f' ({device.why})' if device.why else ''}"
+    foreign = [peer for peer in device.peers if peer in there and there[peer].type is None]
+    if foreign:
+        return f"in an IOMMU group with what is not in the allow-list ({_named(foreign)})"
+    return ""
 
 
 def _not_advertised(
     subject: str,
     wanted: Mapping[PciAddress, AllowedDevice],
     there: Mapping[PciAddress, HostDevice],
+    own: Iterable[AllowedDevice],
 ) -> Iterator[Diagnosis]:
     """Yield what is allowed, and nobody is given: but for the other functions of advertised cards."""
     cards = {(e.type, _slot(a)) for a, e in wanted.items() if e.type in CARDS}
-    allowed = {a: d for a, d in there.items() if d.type and a not in wanted}
-    alone = [a for a, d in allowed.items() if (d.type, _slot(a)) not in cards]
+    allowed = {e.bdf: str(e.type) for e in own if e.bdf} | {
+        a: d.type for a, d in there.items() if d.type
+    }
+    alone = [a for a, t in allowed.items() if a not in wanted and (t, _slot(a)) not in cards]
     if alone:
         found = f"allowed, and not advertised: {_named(alone)}"
         yield warn(subject, found, "leave them out of site.yaml, or add them to the resource model")

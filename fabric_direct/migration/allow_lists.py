@@ -1,7 +1,9 @@
 """The allow-lists of the workers, by FABRIC's resource model of the site."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from fabric_direct.migration.arm import CARDS, ResourceModel
 from fabric_direct.migration.draft import SiteDraft
@@ -11,49 +13,54 @@ from fabric_direct.model import PciAddress
 from fabric_direct.site.config import AllowedDevice
 
 
-def put(host: InventoryHost, draft: SiteDraft) -> None:
-    """Put the devices of a worker into the draft, or report that no file names them.
+def translate(hosts: Iterable[InventoryHost], draft: SiteDraft) -> None:
+    """Put the devices of each worker into the draft, or report that no file names them.
 
-    One that the draft does not have, because how it is reached is not known, was reported.
+    A worker that the draft does not have, because how it is reached is not known, was reported.
     """
     model = draft.resources
-    worker = model.worker(host.name) if model else None
-    if model and worker:
-        if host.name in draft.site.get("hosts", {}):
-            place, devices = FileLine(model.file), model.workers[worker]
-            draft.put(("hosts", host.name, "devices"), list(map(_entry, devices)), place)
-            _tell_of_cards(host.name, devices, place, draft)
-        return
-    remedy = (
-        f"fabric-direct devices {host.name} --all lists what is there; name what may be given away"
-    )
-    why = "the list of devices that may be passed through is in none of these files"
-    draft.to_do(host.place, f"hosts.{host.name}.devices", why, remedy)
+    places = {host.name: host.place for host in hosts}
+    named = model.workers_of(places) if model else {}
+    for host, place in places.items():
+        devices = model.workers[named[host]] if model and host in named else ()
+        if model and devices and host in draft.site.get("hosts", {}):
+            source = FileLine(model.file)
+            draft.put(("hosts", host, "devices"), list(map(_entry, devices)), source)
+            _tell_of_cards(host, devices, source, draft)
+        elif not devices:
+            why = (
+                f"{named[host]} has no device in the resource model that may be passed through"
+                if host in named
+                else "the list of devices that may be passed through is in none of these files"
+            )
+            listed = f"fabric-direct devices {host} --all lists what is there"
+            remedy = f"{listed}; name what may be given away"
+            draft.to_do(place, f"hosts.{host}.devices", why, remedy)
 
 
 def report(model: ResourceModel, draft: SiteDraft) -> None:
     """Report what of the resource model is in no allow-list: workers without a host, and components."""
     place = FileLine(model.file)
-    if not model.workers:
+    if not model.workers and not model.unread:
         why = "has no worker (a NetworkNode of type Server)"
-        draft.skip(
-            place, "resource model", why, "give that of the site's own AM, if it has workers"
-        )
-    taken = {model.worker(host) for host in draft.site.get("hosts", {})}
-    for name in sorted(model.workers.keys() - taken):
-        why = "how this worker is reached is in none of these files"
-        draft.skip(place, f"worker {name}", why, "add it to site.yaml: hosts, and migrate again")
-    for component in model.unread:
+        remedy = "give that of the site's own AM, if it has workers"
+        draft.skip(place, "resource model", why, remedy)
+    taken = model.workers_of(draft.site.get("hosts", {})).values()
+    for name in sorted(model.workers.keys() - set(taken)):
+        why = "how this worker is reached is in none of these files, or several hosts have its name"
+        remedy = "name it in site.yaml: hosts, as here or without its domain, with its devices"
+        draft.skip(place, f"worker {name}", why, remedy)
+    for part in model.unread:
         remedy = "correct the resource model, or name its functions in site.yaml: hosts: devices"
-        draft.skip(place, f"component {component.component}", component.why, remedy)
+        draft.skip(place, part.what, part.why, remedy)
 
 
-def _entry(device: AllowedDevice) -> dict[str, str]:
+def _entry(device: AllowedDevice) -> dict[str, Any]:
     return device.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
 
 
 def _tell_of_cards(
-    host: str, devices: list[AllowedDevice], place: FileLine, draft: SiteDraft
+    host: str, devices: Iterable[AllowedDevice], place: FileLine, draft: SiteDraft
 ) -> None:
     """Report the cards of which the model has one function: the others are not known here."""
     cards = [(_slot(d.bdf), d.bdf) for d in devices if d.bdf and d.type in CARDS]

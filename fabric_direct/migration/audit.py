@@ -6,8 +6,8 @@ from fabric_direct.migration.values import Fields, FileLine
 WHAT = "audit of fabric_cf"
 _WHY = (
     "each hour the crontab of the actor's container runs audit.py, which by fabric_am's playbooks"
-    " deletes servers that carry the id of no active reservation, and on each worker every domain that"
-    " OpenStack does not list"
+    " deletes servers in whose names is an id of no active reservation, and on each worker every domain"
+    " that OpenStack does not list"
 )
 _REMEDY = (
     "leave vm_handler_config.yml out of the container, or audit.py out of its /etc/crontab, before the"

@@ -38,13 +38,15 @@ def translate(inventory: AnsibleInventory, draft: SiteDraft) -> None:
     if not draft.needs(*OF_VMS):
         draft.unused(found, inventory)
     elif found:
-        for name in found:
-            _worker(inventory.resolved(name), draft)
+        hosts = [inventory.resolved(name) for name in found]
+        for host in hosts:
+            _worker(host, draft)
+        allow_lists.translate(hosts, draft)
     else:
         why = "has no group whose name ends with 'worker'"
         draft.skip(inventory.place, "workers", why, "add the workers to site.yaml: hosts")
-    hosts = draft.site.get("hosts", {}).values()
-    if draft.interpreter and not any("ssh" in host for host in hosts):
+    named = draft.site.get("hosts", {}).values()
+    if draft.interpreter and not any("ssh" in host for host in named):
         why = "no worker is reached by SSH: no Python is started there"
         draft.not_needed(draft.interpreter.place, f"ansible.{PYTHON}", why)
     _others(inventory, draft)
@@ -59,7 +61,6 @@ def _worker(host: InventoryHost, draft: SiteDraft) -> None:
             draft.not_needed(host.place_of(PYTHON), PYTHON, why)
     else:
         _remote(host, draft)
-    allow_lists.put(host, draft)
     for variable, value in host.variables.items():
         _other(variable, value, draft)
 

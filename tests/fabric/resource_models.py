@@ -34,7 +34,7 @@ def component(
         ctype=ComponentType[kind],
         model=model,
         capacities=Capacities(unit=1),
-        labels=Labels(bdf=bdf) if bdf else Labels(),
+        labels=bdf if isinstance(bdf, Labels) else Labels(bdf=bdf) if bdf else Labels(),
         **more,
     )
 

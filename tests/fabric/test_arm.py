@@ -16,10 +16,13 @@ from fabric_direct.cli import main
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.advertised import check_resource_model
 from fabric_direct.doctor.diagnosis import Diagnosis
+from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.errors import Refused
-from fabric_direct.migration.arm import read
+from fabric_direct.migration.arm import ResourceModel, Unread, read
 from fabric_direct.migration.draft import Notice
 from fabric_direct.migration.translate import Migration, Sources, migrate
+from fabric_direct.model import DeviceState, PciAddress
+from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, load_site
 from tests.conftest import FAKE_DRIVERS
 from tests.fabric.resource_models import MACS, VF_MACS, VFS, component, server, site, written
@@ -64,20 +67,38 @@ class TestAResourceModel:
             W1: LISTED,
             "renc-w2": LISTED,
         }
-        assert model.unread == []
+        assert model.unread == ()
 
     @pytest.mark.parametrize(
-        ("host", "worker"), [(W1, W1), ("renc-w1", W1), ("renc-w1.local", W1), ("renc-w2", None)]
+        ("workers", "hosts", "named"),
+        [
+            ([W1], [W1], {W1: W1}),
+            ([W1], ["renc-w1"], {"renc-w1": W1}),
+            (["w1"], ["w1.example.org"], {"w1.example.org": "w1"}),
+            ([W1], ["renc-w2", "renc", "renc-w", "renc-w1.local"], {}),
+            (["w1.a", "w1.b"], ["w1"], {}),
+            (["w1"], ["w1.a", "w1.b"], {}),
+            (["w1"], ["w1", "w1.a"], {"w1": "w1"}),
+            (["w1", "w1.a"], ["w1.a", "w1.a.b"], {"w1.a": "w1.a"}),
+            (["w1", "w2"], ["w1.a", "w2"], {"w1.a": "w1", "w2": "w2"}),
+            (["192.0.2.7"], ["192.0.2.1"], {}),
+        ],
     )
-    def test_names_a_worker_in_full_or_up_to_a_dot(
-        self, arm: Path, host: str, worker: str | None
+    def test_is_of_a_host_by_its_name_with_or_without_the_domain_and_never_of_two(
+        self, workers: list[str], hosts: list[str], named: dict[str, str]
     ) -> None:
-        assert read(arm).worker(host) == worker
+        assert ResourceModel("arm", dict.fromkeys(workers, ())).workers_of(hosts) == named
 
-    def test_names_none_of_two_workers_that_are_the_same_up_to_a_dot(self, tmp_path: Path) -> None:
-        model = read(written(site("w1.a", "w1.b"), tmp_path / "arm.graphml"))
+    def test_that_has_two_workers_of_one_name_has_neither(self, tmp_path: Path) -> None:
+        made = site(W1)
+        made.graph_model.update_node_property(
+            node_id=server(made, "other").node_id, prop_name="Name", prop_val=W1
+        )
 
-        assert model.worker("w1") is None
+        model = read(written(made, tmp_path / "arm.graphml"))
+
+        assert model.workers == {}
+        assert model.unread == (Unread(f"worker {W1}", "is there twice"),)
 
     def test_leaves_out_what_is_no_pci_device(self, tmp_path: Path) -> None:
         made = site(W1)
@@ -86,14 +107,15 @@ class TestAResourceModel:
         model = read(written(made, tmp_path / "arm.graphml"))
 
         assert plain(model.workers[W1]) == LISTED
-        assert model.unread == []
+        assert model.unread == ()
 
     @pytest.mark.parametrize(
         ("bdf", "why"),
         [
             (None, "names no PCI address"),
             ("0000:25:20.0", "must be a PCI address such as 0000:25:00.0"),
-            ("0000:25:00.0", "names 0000:25:00.0, which another component has"),
+            (["0000:22:00.0", "0000:25:20.0"], "must be a PCI address such as 0000:25:00.0"),
+            (["0000:22:00.0", "0000:22:00.0"], "names 0000:22:00.0, which the model names twice"),
         ],
     )
     def test_tells_which_component_cannot_be_allowed_and_why(
@@ -105,9 +127,86 @@ class TestAResourceModel:
         model = read(written(made, tmp_path / "arm.graphml"))
 
         ((unread),) = model.unread
-        assert unread.component == f"{W1}-other"
+        assert unread.what == f"component {W1}-other of {W1}"
         assert why in unread.why
         assert plain(model.workers[W1]) == LISTED
+
+    def test_gives_an_address_of_two_components_to_neither(self, tmp_path: Path) -> None:
+        made = site(W1)
+        component(made.nodes[W1], "NVME", "other", "P4510", ["0000:22:00.0", "0000:25:00.0"])
+
+        model = read(written(made, tmp_path / "arm.graphml"))
+
+        assert [unread.what for unread in model.unread] == [
+            f"component {W1}-gpu-1 of {W1}",
+            f"component {W1}-other of {W1}",
+        ]
+        assert all("0000:25:00.0, which the model names twice" in u.why for u in model.unread)
+        assert plain(model.workers[W1]) == [d for d in LISTED if d["type"] != "GPU"]
+
+    def test_has_both_of_two_components_of_one_name(self, tmp_path: Path) -> None:
+        made = site(W1)
+        component(made.nodes[W1], "NVME", "other", "P4510", "0000:22:00.0")
+        node = made.nodes[W1].components[f"{W1}-other"].node_id
+        made.graph_model.update_node_property(
+            node_id=node, prop_name="Name", prop_val=f"{W1}-nvme-1"
+        )
+
+        model = read(written(made, tmp_path / "arm.graphml"))
+
+        assert {"0000:21:00.0", "0000:22:00.0"} <= {str(d.bdf) for d in model.workers[W1]}
+
+    @pytest.mark.parametrize(
+        ("field", "value", "why"),
+        [
+            ("Type", "Tape", "is of an unknown type"),
+            ("Labels", '{"bdf": 5}', "cannot be read by fabric-fim"),
+        ],
+    )
+    def test_tells_of_a_component_that_is_not_understood_and_has_the_others(
+        self, tmp_path: Path, field: str, value: str, why: str
+    ) -> None:
+        made = site(W1)
+        node = made.nodes[W1].components[f"{W1}-gpu-1"].node_id
+        made.graph_model.update_node_property(node_id=node, prop_name=field, prop_val=value)
+
+        model = read(written(made, tmp_path / "arm.graphml"))
+
+        ((unread),) = model.unread
+        assert unread.what == f"component {W1}-gpu-1 of {W1}"
+        assert why in unread.why
+        assert plain(model.workers[W1]) == [d for d in LISTED if d["type"] != "GPU"]
+
+    def test_tells_of_a_model_that_has_no_name_here(self, tmp_path: Path) -> None:
+        made = site(W1)
+        node = made.nodes[W1].components[f"{W1}-gpu-1"].node_id
+        made.graph_model.update_node_property(node_id=node, prop_name="Model", prop_val="(((")
+
+        ((unread),) = read(written(made, tmp_path / "arm.graphml")).unread
+
+        assert unread.why == "its model cannot be named in site.yaml: '((('"
+
+    def test_has_the_usb_device_that_goes_with_an_fpga(self, tmp_path: Path) -> None:
+        made = site()
+        labels = Labels(bdf=["0000:c1:00.0", "0000:c1:00.1"], usb_id="0403:6014")
+        component(server(made, W1), "FPGA", "fpga-1", "Xilinx-U280", labels)
+
+        first, other = read(written(made, tmp_path / "arm.graphml")).workers[W1]
+
+        assert first.model_dump()["usb"] == ({"vendor": "0403", "product": "6014"},)
+        assert other.usb == ()
+
+    def test_takes_the_ports_of_a_smartnic_for_its_functions_in_order(self, tmp_path: Path) -> None:
+        made, ports = site(), [Labels(mac=mac) for mac in MACS]
+        functions = ["0000:a1:00.1", "0000:a1:00.0"]
+        component(server(made, W1), "SmartNIC", "slot6", "ConnectX-6", functions, *ports)
+
+        found = read(written(made, tmp_path / "arm.graphml")).workers[W1]
+
+        assert {str(d.bdf): d.mac for d in found} == {
+            "0000:a1:00.0": MACS[0].lower(),
+            "0000:a1:00.1": MACS[1].lower(),
+        }
 
     def test_has_no_mac_where_it_does_not_tell_whose_it_is(self, tmp_path: Path) -> None:
         made = site()
@@ -130,6 +229,12 @@ class TestAResourceModel:
 
         with pytest.raises(Refused, match=r"other\.graphml is not a resource model of FABRIC"):
             read(path)
+
+    def test_that_is_no_file_is_refused_by_name(self, tmp_path: Path) -> None:
+        with pytest.raises(Refused, match=rf"cannot read {tmp_path}: Is a directory"):
+            read(tmp_path)
+        with pytest.raises(Refused, match=r"cannot read /dev/null: it is not a file"):
+            read(Path("/dev/null"))
 
     def test_that_is_not_there_is_refused_by_name(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"cannot read .*none\.graphml: No such file"):
@@ -193,7 +298,20 @@ class TestMigrate:
 
         done = self.done(inventory=inventory, arm=arm)
 
-        assert "names no PCI address" in self.said(done, f"component {W1}-other").why
+        told = self.said(done, f"component {W1}-other of {W1}")
+        assert "names no PCI address" in told.why
+
+    def test_tells_of_a_worker_of_which_the_model_has_no_device(
+        self, inventory: Path, tmp_path: Path
+    ) -> None:
+        made = site()
+        server(made, W1)
+
+        done = self.done(inventory=inventory, arm=written(made, tmp_path / "arm.graphml"))
+
+        assert f"{W1} has no device" in self.said(done, "hosts.renc-w1.devices").why
+        assert "devices: []" not in done.site
+        assert self.loaded(done, tmp_path).hosts["renc-w1"].devices == ()
 
     def test_tells_that_the_model_has_no_workers(self, inventory: Path, tmp_path: Path) -> None:
         model = site()
@@ -320,6 +438,86 @@ class TestDoctor:
         assert self.found(loaded([*LISTED, other]), arm) == [
             (Verdict.WARN, "allowed, and not advertised: 0000:22:00.0")
         ]
+
+    def test_names_what_is_allowed_and_neither_advertised_nor_there(
+        self, loaded: Callable[..., Site], arm: Path, there: Callable[..., None]
+    ) -> None:
+        there()
+        other = {"type": "NVME", "bdf": "0000:77:00.0"}
+
+        assert (Verdict.WARN, "allowed, and not advertised: 0000:77:00.0") in self.found(
+            loaded([*LISTED, other]), arm
+        )
+
+    @pytest.mark.parametrize(
+        ("state", "words"),
+        [
+            (DeviceState.HOST_USED, "advertised, and host-used (said so): 0000:21:00.0"),
+            (DeviceState.QUARANTINED, "advertised, and quarantined (said so): 0000:21:00.0"),
+        ],
+    )
+    def test_names_what_is_given_to_nobody(
+        self,
+        loaded: Callable[..., Site],
+        arm: Path,
+        there: Callable[..., None],
+        state: DeviceState,
+        words: str,
+    ) -> None:
+        there({"0000:21:00.0": {"state": state, "why": "said so"}})
+
+        assert self.found(loaded(LISTED), arm) == [(Verdict.FAIL, words)]
+
+    def test_names_what_is_used_now_and_shares_a_group_with_what_is_not_allowed(
+        self, loaded: Callable[..., Site], arm: Path, there: Callable[..., None]
+    ) -> None:
+        peer = PciAddress.parse("0000:25:00.1")
+        there(
+            {
+                "0000:25:00.0": {"state": DeviceState.USED, "peers": (peer,)},
+                "0000:25:00.1": {"state": DeviceState.NOT_ALLOWED, "type": None},
+            }
+        )
+
+        ((verdict, text),) = self.found(loaded(LISTED), arm)
+
+        assert verdict is Verdict.FAIL
+        assert "in an IOMMU group with what is not in the allow-list (0000:25:00.1)" in text
+
+    def test_says_of_the_vfs_of_an_uplink_that_they_are_not_there(
+        self, loaded: Callable[..., Site], tmp_path: Path, there: Callable[..., None]
+    ) -> None:
+        made = site()
+        component(server(made, W1), "SharedNIC", "slot7", "ConnectX-6", ["0000:e2:00.2"], Labels())
+        there(only={})
+
+        ((_, text),) = self.found(
+            loaded([{"type": "SharedNIC", "uplink": "ens6"}]),
+            written(made, tmp_path / "arm.graphml"),
+        )
+
+        assert text == "advertised, and not on the host: 0000:e2:00.2"
+
+    @pytest.fixture
+    def there(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        """Say what the host has: what is listed, but for some; or only what is given."""
+
+        def say(
+            but: dict[str, dict[str, Any]] | None = None, only: dict[str, Any] | None = None
+        ) -> None:
+            of = {d["bdf"]: {"type": d["type"]} for d in LISTED} if only is None else only
+            for address, values in (but or {}).items():
+                of[address] = of.get(address, {}) | values
+            found = [
+                HostDevice(
+                    PciFunction(PciAddress.parse(address), "8086", "0a54"),
+                    **{"state": DeviceState.FREE, **values},
+                )
+                for address, values in of.items()
+            ]
+            monkeypatch.setattr(HandlerProcessor, "devices", lambda *_: found)
+
+        return say
 
     def test_names_a_function_whose_mac_is_another(
         self, loaded: Callable[..., Site], arm: Path
