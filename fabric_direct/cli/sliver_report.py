@@ -57,7 +57,7 @@ def _guest(of: Observed) -> str:
     guest = of.guest
     if guest is None or not guest.reachable:
         return "does not answer"
-    boot = {True: ", boot script has run", False: ", its boot goes on", None: ""}[
+    boot = {True: ", boot script has run", False: ", has not said that its boot is over", None: ""}[
         guest.boot_finished
     ]
     key = f", SSH host key {guest.ssh_host_key}" if guest.ssh_host_key else ""

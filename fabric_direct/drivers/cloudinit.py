@@ -18,10 +18,11 @@ BOOT_FINISHED = "/var/lib/cloud/instance/boot-finished"
 """Exists in a guest whose first boot cloud-init has finished."""
 
 # FreeBSD listens for IPv6 routers, and starts its SSH server, only if it is told to; any other guest
-# passes by. Both hold at later starts, too.
+# passes by. Both hold at later starts, too. What is set for an interface already stays.
 _FREEBSD = """[ "$(uname)" = FreeBSD ] || exit 0
 sysrc ipv6_activate_all_interfaces=YES rtsold_enable=YES sshd_enable=YES
 for interface in $(ifconfig -l ether); do
+  sysrc -qn "ifconfig_${interface}_ipv6" >/dev/null ||
   sysrc "ifconfig_${interface}_ipv6=inet6 accept_rtadv"
   ifconfig "$interface" inet6 accept_rtadv
 done

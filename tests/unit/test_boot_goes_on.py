@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from io import StringIO
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from pytest_mock import MockerFixture
 from rich.console import Console
 
 from fabric_direct.cli.sliver_report import show
-from fabric_direct.drivers.fake import FakeGuest, Substrate
+from fabric_direct.drivers.fake import FakeCompute, FakeGuest, Substrate
 from fabric_direct.drivers.fake.inside import GuestState
-from fabric_direct.drivers.guests.boot import RESULT, STATUS, Boot, stage_of
+from fabric_direct.drivers.guests.boot import ENABLED, RESULT, STATUS, Boot, stage_of
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.errors import TimedOut
+from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import NodeSliver, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import GuestSettings, Limits, Site
@@ -107,7 +108,7 @@ class TestAGuestWhoseBootScriptDoesNotEnd:
         assert observed.guest.boot_finished is False
         out = StringIO()
         show(observed, vm(), Console(file=out, width=200))
-        assert "answers by fake, its boot goes on" in out.getvalue()
+        assert "answers by fake, has not said that its boot is over" in out.getvalue()
 
     def test_is_no_hindrance_to_what_comes_later(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
@@ -170,7 +171,40 @@ class TestABootScriptThatFails:
         assert "part-001: exit status 3" in warning
         assert modified.warnings == ()
 
-    @pytest.mark.parametrize("result", [{"v1": {"errors": []}}, {"v1": {"errors": 1}}, {}, []])
+    def test_is_told_of_where_cloud_init_says_so_a_moment_after_the_end(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, mocker: MockerFixture
+    ) -> None:
+        ended(fakes, {})
+        late = [None, json.dumps({"v1": {"errors": ["late"]}}).encode()]
+        told = Guest._of_cloud_init
+        mocker.patch.object(
+            Guest,
+            "_of_cloud_init",
+            lambda guest, path: (
+                late.pop(0)
+                if path == RESULT
+                else LAST_STAGE
+                if path == STATUS
+                else told(guest, path)
+            ),
+        )
+
+        [warning] = done(processor.create(vm(boot_script=SCRIPT)).result()).warnings
+
+        assert "late" in warning
+
+    def test_is_told_of_in_text_that_can_be_printed_whatever_the_guest_says(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        ended(fakes, {"v1": {"errors": ["\ud800x"]}})
+
+        outcome = done(processor.create(vm(boot_script=SCRIPT)).result())
+
+        assert "?x" in outcome.model_dump_json()
+
+    @pytest.mark.parametrize(
+        "result", [{"v1": {"errors": []}}, {"v1": {"errors": 1}}, {"v1": {"errors": "x"}}, {}, []]
+    )
     def test_is_not_told_of_where_none_has(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, result: Any
     ) -> None:
@@ -271,6 +305,18 @@ class TestWhatIsWaitedFor:
         assert "limits.guest_boot" in message
         assert things_of(fakes) == (0, 0, 0)
 
+    def test_is_not_so_in_a_guest_that_cannot_tell(
+        self, processor: HandlerProcessor, vm: MakeVm, mocker: MockerFixture
+    ) -> None:
+        mocker.patch.object(FakeGuest, "boot_finished", side_effect=DriverError("not allowed"))
+
+        [warning] = done(processor.create(vm(boot_script=SCRIPT)).result()).warnings
+        other = vm(id="sliver-2", name="two", boot_script=SCRIPT, wait_for="script")
+        message = failed(processor.create(other).result())
+
+        for said in (warning, message):
+            assert "does not say whether its boot is over" in said
+
     def test_a_silent_guest_is_not_one_whose_boot_has_ended(
         self, processor: HandlerProcessor, vm: MakeVm, mocker: MockerFixture
     ) -> None:
@@ -312,6 +358,26 @@ class TestWhatIsSetInAGuestThatBoots:
         boots(fakes, LAST_STAGE)
 
         outcome = processor.create(vm(wait_for=wait_for, components=[MOUNTED])).result()
+
+        assert "mount data" in made(done(outcome))
+
+    def test_waits_for_a_cloud_init_that_has_not_said_anything_yet(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+    ) -> None:
+        guest = boots(fakes, None)
+        guest.files[ENABLED] = b""
+
+        failed(processor.create(vm(wait_for="login", components=[MOUNTED])).result())
+
+    def test_waits_for_a_guest_that_does_not_answer_each_time(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, mocker: MockerFixture
+    ) -> None:
+        stages = [Boot.SETTING_UP, Boot.SETTING_UP, Unreachable("sshd restarts"), Boot.LAST_STAGE]
+        mocker.patch.object(Guest, "boot", side_effect=stages)
+        site = processor.site.model_copy(update={"limits": Limits(guest_boot=60)})
+
+        with HandlerProcessor(site) as patient:
+            outcome = patient.create(vm(wait_for="login", components=[MOUNTED])).result()
 
         assert "mount data" in made(done(outcome))
 
@@ -376,6 +442,41 @@ class TestAGuestThatShowsNoHostKey:
         mocker.patch.object(FakeGuest, "listens", return_value=False)
 
         failed(processor.create(vm()).result())
+
+    def test_is_handed_out_though_its_ssh_server_did_not_answer_at_the_end(
+        self, processor: HandlerProcessor, vm: MakeVm, mocker: MockerFixture
+    ) -> None:
+        """One look is not enough: what has answered is not kept for long."""
+        mocker.patch.object(FakeGuest, "listens", side_effect=chain([True], repeat(False)))
+
+        [warning] = done(processor.create(vm()).result()).warnings
+
+        assert "console does not show its SSH host key" in warning
+
+    def test_is_handed_out_before_the_time_of_the_operation_is_spent(
+        self, site: Site, vm: MakeVm
+    ) -> None:
+        limits = Limits(guest_boot=60, create=2)
+
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
+            done(processor.create(vm()).result())
+
+    @pytest.mark.parametrize("error", [Denied("policy"), Unsupported("no console")])
+    def test_is_handed_out_where_the_console_cannot_be_read_at_all(
+        self,
+        processor: HandlerProcessor,
+        vm: MakeVm,
+        mocker: MockerFixture,
+        error: DriverError,
+    ) -> None:
+        mocker.patch.object(FakeCompute, "console", side_effect=error)
+
+        warnings = done(processor.create(vm()).result()).warnings
+        other = vm(id="sliver-2", name="two", wait_for="login")
+        refused = processor.create(other).result()
+
+        assert any(str(error) in warning for warning in warnings)
+        assert refused.status is Status.FAILED
 
     def test_is_not_waited_for_if_an_address_is_enough(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm

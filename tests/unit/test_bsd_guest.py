@@ -281,6 +281,18 @@ class TestOpenBsd:
         assert OpenBsd().keeps(root, link(V4, V6))
         assert not OpenBsd().keeps(root, link(V4))
 
+    def test_has_the_images_lines_whole_also_if_the_last_has_no_line_break(
+        self, told: ScriptedGuest, root: GuestRoot
+    ) -> None:
+        told.files[FILE] = "inet autoconf"
+
+        OpenBsd().keep(root, link(V4))
+
+        assert told.files[FILE].startswith("inet autoconf\n# Begin of fabric-direct")
+        assert OpenBsd().keeps(root, link(V4))
+        OpenBsd().forget(root, "nic1")
+        assert told.files == {FILE: "inet autoconf\n"}
+
     @pytest.mark.parametrize("former", ["", "inet autoconf\n"])
     def test_has_the_images_lines_when_ours_are_gone(
         self, told: ScriptedGuest, root: GuestRoot, former: str
@@ -337,6 +349,16 @@ class TestItsRoot:
             ("doas", "-n", "ifconfig", "vio0"),
         ]
 
+    def test_is_reached_by_doas_from_a_csh_whose_status_for_what_is_missing_is_another(
+        self,
+    ) -> None:
+        told = ScriptedGuest("ssh")
+        told.answers["sudo",] = CommandResult(1, b"", b"sudo: Command not found.")
+
+        root_of(told, user="openbsd").do("ifconfig", "vio0")
+
+        assert told.commands[-1] == ("doas", "-n", "ifconfig", "vio0")
+
     def test_stays_with_sudo_where_the_command_is_what_is_missing(self) -> None:
         told = ScriptedGuest("ssh")
         told.answers["sudo",] = CommandResult(127)
@@ -373,6 +395,14 @@ class TestAUsersShell:
         ran = said_by(shell, _quoted(("sh", "-c", "cat\nexit 7")), b"\x00given\n")
 
         assert (ran.returncode, ran.stdout) == (7, b"\x00given\n")
+
+    def test_says_what_fails_in_few_words(self, shell: str) -> None:
+        ran = said_by(shell, _quoted(("nobody-has-this", "-c", "a\nb")))
+
+        assert ran.returncode == 127
+        assert ran.stderr.decode().startswith("sh: ")
+        assert b"nobody-has-this" in ran.stderr
+        assert len(ran.stderr) < 100
 
     def test_is_told_a_plain_command_as_it_is(self, shell: str) -> None:
         assert _quoted(("test", "-e", "/a b")) == "test -e '/a b'"

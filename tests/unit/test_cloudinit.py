@@ -191,7 +191,9 @@ def test_without_a_boot_script_there_is_no_part_for_it() -> None:
 FREEBSD = """#!/bin/sh
 case $(basename "$0"),$* in
 uname,) echo FreeBSD ;;
-ifconfig,-l*) echo "vtnet0 vtnet1" ;;
+ifconfig,-l*) echo "vtnet0 vtnet1 vtnet2" ;;
+sysrc,"-qn ifconfig_vtnet2_ipv6") echo "inet6 2001:db8::7/64" ;;
+sysrc,-qn*) exit 1 ;;
 service,"sshd onestatus") exit 1 ;;
 *) echo "$(basename "$0") $*" >>"$SAID" ;;
 esac
@@ -212,13 +214,14 @@ def run_commands(tmp_path: Path, *programs: str) -> list[str]:
 
 
 def test_freebsd_listens_for_routers_and_starts_its_ssh_server(tmp_path: Path) -> None:
-    """By programs that stand in for FreeBSD's: a real one is not at hand."""
+    """By programs that stand in for FreeBSD's: a real one is not at hand. What is set stays."""
     assert run_commands(tmp_path, "uname", "sysrc", "ifconfig", "service") == [
         "sysrc ipv6_activate_all_interfaces=YES rtsold_enable=YES sshd_enable=YES",
         "sysrc ifconfig_vtnet0_ipv6=inet6 accept_rtadv",
         "ifconfig vtnet0 inet6 accept_rtadv",
         "sysrc ifconfig_vtnet1_ipv6=inet6 accept_rtadv",
         "ifconfig vtnet1 inet6 accept_rtadv",
+        "ifconfig vtnet2 inet6 accept_rtadv",
         "service rtsold restart",
         "service sshd start",
     ]

@@ -12,8 +12,9 @@ from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, FakeDevice, Substrate, substrate
 from fabric_direct.drivers.fake.inside import GuestState
+from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.errors import TimedOut, Unsupported
+from fabric_direct.errors import TimedOut, Unreachable, Unsupported
 from fabric_direct.model import (
     DeviceState,
     NodeSliver,
@@ -171,9 +172,35 @@ class TestCreate:
 
         assert fakes.calls["compute.reboot"] == 0
         why = (
-            "the guest was not restarted, as its boot goes on: the guest does not see 0000:25:00.0"
+            "the guest was not restarted, as it does not say that its boot has ended: the guest does "
+            "not see 0000:25:00.0"
         )
         assert any(why in warning for warning in outcome.warnings)
+
+    def test_restarts_a_guest_that_has_booted_and_does_not_answer_any_more(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        make: MakeVm,
+        seen: Mock,
+        mocker: MockerFixture,
+    ) -> None:
+        seen.side_effect = [TimedOut("the guest does not see 0000:25:00.0 (gpu)"), None]
+        mocker.patch.object(Guest, "boot", side_effect=Unreachable("no answer"))
+        mocker.patch.object(Guest, "wait_boot", return_value=Boot.FINISHED)
+
+        done(processor.create(make(GPU_1)).result())
+
+        assert fakes.calls["compute.reboot"] == 1
+
+    def test_keeps_a_guest_that_cannot_show_them_after_its_restart_either(
+        self, processor: HandlerProcessor, make: MakeVm, seen: Mock
+    ) -> None:
+        seen.side_effect = [TimedOut("no answer"), Unsupported("the guest cannot show them")]
+
+        outcome = done(processor.create(make(GPU_1)).result())
+
+        assert "the guest cannot show them" in outcome.warnings
 
     def test_says_that_it_restarted_the_guest(
         self, processor: HandlerProcessor, make: MakeVm, seen: Mock

@@ -153,7 +153,6 @@ class TestCreate:
             "compute.create": (1,),
             "compute.find": (1, 2, 3),
             "guest.wait": (1,),
-            "guest.boot_finished": (1,),
             "network.ports": (1, 2, 3),
         }
     )
@@ -168,7 +167,7 @@ class TestCreate:
         assert outcome.status is Status.FAILED
         assert outcome.left == ()
 
-    @at_each_call({"guest.boot_finished": (2,), "guest.interfaces": (1, 2)})
+    @at_each_call({"guest.boot_finished": (1, 2), "guest.interfaces": (1, 2)})
     def test_goes_on_when_the_guest_fails_to_answer_once(
         self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, method: str, at: int
     ) -> None:

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 STATUS = "/var/run/cloud-init/status.json"
 """What cloud-init says of its stages; ``/var/run`` is where ``/run`` is, on BSD, too."""
+ENABLED = "/var/run/cloud-init/enabled"
+"""Made, as one of the first things of a boot, in a guest of systemd in which cloud-init runs."""
 RESULT = "/var/run/cloud-init/result.json"
 """What cloud-init says when it has finished."""
 
@@ -40,6 +42,8 @@ def stage_of(status: bytes) -> Boot:
 def errors_of(result: bytes) -> tuple[str, ...]:
     """Return what has failed in a boot, such as the boot script, by the content of :data:`RESULT`."""
     try:
-        return tuple(map(str, json.loads(result)["v1"]["errors"]))
+        errors = json.loads(result)["v1"]["errors"]
     except (LookupError, RecursionError, TypeError, ValueError):  # guests may say anything
         return ()
+    listed = errors if isinstance(errors, list) else []
+    return tuple(str(error).encode(errors="replace").decode() for error in listed)

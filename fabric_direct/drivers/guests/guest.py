@@ -18,7 +18,7 @@ from fabric_direct.drivers.contract import (
     Port,
 )
 from fabric_direct.drivers.guests import ifconfig
-from fabric_direct.drivers.guests.boot import RESULT, STATUS, Boot, errors_of, stage_of
+from fabric_direct.drivers.guests.boot import ENABLED, RESULT, STATUS, Boot, errors_of, stage_of
 from fabric_direct.drivers.guests.scripts import DISKS, LINKS
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import ObservedGuest
@@ -34,6 +34,8 @@ CONSOLE = 10.0
 _HOTPLUG = 10.0
 # Seconds more for the guest's driver to make an interface or disk of it; a guest may have no driver.
 _PROBE = 10.0
+# Seconds between cloud-init's last module, which says that the boot has finished, and its result.
+_RESULT = 5.0
 
 # Shell built-ins only: in a small guest each process is expensive. $1 is where sysfs is.
 # A bond gives all its interfaces one MAC and keeps their own aside.
@@ -124,6 +126,8 @@ class Guest:
         :param limit: seconds that a guest may take which works: ``limits.guest_boot``.
         """
         self.driver, self.address = driver, address
+        self.listened = False
+        """Whether its SSH server has answered while :meth:`meet` waited."""
         self._deadline, self._limit = deadline or Deadline(inf), limit
 
     @property
@@ -146,36 +150,57 @@ class Guest:
         except TimedOut as error:
             error.why = look.trouble
             raise
+        finally:
+            self.listened |= look.listened
 
     def boot(self) -> Boot:
-        """Return how far its boot is.
+        """Return how far its boot is; ``UNKNOWN`` if it answers and does not say.
 
-        :raises DriverError: if it does not answer, or does not let us in.
+        :raises Unreachable: if it does not answer.
+        :raises TimedOut: if it does not answer in time.
         """
-        finished = self.driver.boot_finished(self.address)
+        try:
+            finished = self.driver.boot_finished(self.address)
+        except (Unreachable, TimedOut):
+            raise
+        except DriverError:  # an agent may be forbidden to read files
+            return Boot.UNKNOWN
         if finished is None:
             return Boot.UNKNOWN
         return Boot.FINISHED if finished else self._stage()
 
     def _stage(self) -> Boot:
         said = self._of_cloud_init(STATUS)
-        return stage_of(said) if said else Boot.UNFINISHED
+        if said is not None:
+            return stage_of(said)
+        begins = self._of_cloud_init(ENABLED) is not None
+        return Boot.SETTING_UP if begins else Boot.UNFINISHED
 
     def boot_errors(self) -> tuple[str, ...]:
-        """Return what cloud-init says has failed in a finished boot; nothing if it does not say."""
-        with suppress(DriverError):
-            return errors_of(self._of_cloud_init(RESULT))
-        return ()
+        """Return what cloud-init says has failed in a finished boot; nothing if it does not say.
 
-    def _of_cloud_init(self, path: str) -> bytes:
-        """Return the content of a file; nothing if there is none, or it cannot be read."""
+        It says so some time after it has said that the boot has finished: that is waited for, 5 s.
+        """
+        result: bytes | None = None
+
+        def has_said() -> bool:
+            nonlocal result
+            result = self._of_cloud_init(RESULT)
+            return result is not None or self._of_cloud_init(STATUS) is None
+
+        with suppress(DriverError):
+            wait_until("cloud-init to say how the boot ended", has_said, timeout=_RESULT)
+        return errors_of(result or b"")
+
+    def _of_cloud_init(self, path: str) -> bytes | None:
+        """Return the content of a file; None if there is none, or it cannot be read."""
         try:
             said = self.driver.run(self.address, ("cat", path), timeout=self.patience)
         except (Unreachable, TimedOut):
             raise
         except DriverError:  # an agent may be forbidden to run commands
-            return b""
-        return said.stdout if said.code == 0 else b""
+            return None
+        return said.stdout if said.code == 0 else None
 
     def wait_boot(self, enough: Collection[Boot], *, timeout: float) -> Boot:
         """Block until its boot is as far as is enough; return how far it is, enough or not.
@@ -183,7 +208,6 @@ class Guest:
         While it boots it may not answer each time.
 
         :param timeout: seconds; with 0 it is looked at once.
-        :raises DriverError: if it does not let us in.
         """
         seen = Boot.UNFINISHED
 
@@ -344,7 +368,7 @@ class Guest:
     def _has_sysfs(self) -> bool:
         """Return whether it has one; True if it does not answer."""
         with suppress(DriverError):
-            return self._script(_HAS_SYSFS, "/sys").code == 0
+            return self._script(_HAS_SYSFS, "/sys").code != 1
         return True
 
     def _rescanned(self) -> str:
@@ -383,12 +407,16 @@ class _ConsoleLook:
     ) -> None:
         self.trouble = ""
         """Why the console could not be read last; empty if it could."""
+        self.listened = False
+        """Whether the guest's SSH server has answered."""
         self._driver, self._address, self._console = driver, address, console
         self._next = Deadline.within(CONSOLE)
 
     def shows_key(self) -> bool:
         """Return whether the key is pinned now."""
-        if not self._driver.listens(self._address) and self._next.remaining():
+        listens = self._driver.listens(self._address)
+        self.listened |= listens
+        if not listens and self._next.remaining():
             return False
         said = self._read()
         self._next = Deadline.within(CONSOLE)

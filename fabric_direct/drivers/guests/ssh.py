@@ -318,7 +318,7 @@ def _quoted(argv: tuple[str, ...]) -> str:
         chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"\\0{byte:03o}"
         for byte in command.encode(errors="surrogateescape")
     )
-    return f"""sh -c 'eval "$(printf %b "$0")"' '{told}'"""
+    return f"""sh -c 'eval "exec $(printf %b "$1")"' sh '{told}'"""
 
 
 def _whom(guest: GuestAddress) -> tuple[str, ...]:

@@ -47,7 +47,15 @@ from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.engine.verify import Await, Awaited, Verified, Verify
-from fabric_direct.errors import Conflict, DriverError, NotFound, Refused, TimedOut, Unsupported
+from fabric_direct.errors import (
+    Conflict,
+    DriverError,
+    NotFound,
+    Refused,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
 from fabric_direct.handlers.handler import OneModel, Repair, already_there
 from fabric_direct.handlers.vm import actions
 from fabric_direct.handlers.vm.adoption import ServerAdoption, refuse_unfinished
@@ -563,16 +571,21 @@ class VMSliverHandler(OneModel):
             return []
 
         def wait() -> None:
-            guest = self._wait_ready(sliver, was)
-            if guest and sliver.devices():
-                self._await_devices(guest, sliver)
-            if guest and was is None:
+            guest, boot = self._wait_ready(sliver, was)
+            if boot and sliver.devices():
+                self._await_devices(guest, sliver, boot)
+            if boot is Boot.FINISHED and was is None:
                 self._readiness(sliver.stamp()).tell_of_script(guest)
 
         return [Await("guest", wait)]
 
-    def _wait_ready(self, sliver: NodeSliver, was: NodeSliver | None = None) -> Guest | None:
-        """Block until the guest is as far as it must be; return it if it lets us in."""
+    def _wait_ready(
+        self, sliver: NodeSliver, was: NodeSliver | None = None
+    ) -> tuple[Guest, Boot | None]:
+        """Block until the guest is as far as it must be; return it, and how far it is.
+
+        That is None if it was not logged in to.
+        """
         server = self._server(sliver)
         guest = self._guest(server)
         assert guest  # noqa: S101 - it is waited for only where guests are looked into
@@ -583,22 +596,21 @@ class VMSliverHandler(OneModel):
             if port.component in wanted and _comes_by_itself(port, wanted[port.component])
         ]
         readiness = self._readiness(server.stamp.of(sliver), sliver, *([was] if was else []))
-        return guest if readiness.wait(guest, ports, partial(self._console, sliver.id)) else None
+        return guest, readiness.wait(guest, ports, partial(self._console, sliver.id))
 
-    def _await_devices(self, guest: Guest, sliver: NodeSliver) -> None:
+    def _await_devices(self, guest: Guest, sliver: NodeSliver, boot: Boot) -> None:
         """Wait until the guest sees its devices; as the last resort restart it.
 
         It is not restarted while it boots: its boot script would be broken off, and not run again.
         """
         try:
             self._see_devices(guest, sliver)
-        except Unsupported as error:
-            with self._drivers.reads.active():
-                warn(str(error))
         except TimedOut as error:
-            restarts = guest.boot() in {Boot.FINISHED, Boot.UNKNOWN}
+            with suppress(Unreachable, TimedOut):
+                boot = guest.boot()
+            restarts = boot in {Boot.FINISHED, Boot.UNKNOWN}
             why = f"the guest was {'' if restarts else 'not '}restarted"
-            why = f"{why}, for" if restarts else f"{why}, as its boot goes on:"
+            why += ", for" if restarts else ", as it does not say that its boot has ended:"
             with self._drivers.reads.active():
                 warn(f"{why} {error}")
             if not restarts:
@@ -608,9 +620,14 @@ class VMSliverHandler(OneModel):
             self._see_devices(guest, sliver)
 
     def _see_devices(self, guest: Guest, sliver: NodeSliver) -> None:
+        """Wait until the guest sees its devices; warn of them in a guest that cannot show them."""
         plugged = plugged_devices(self._drivers, self._tenant(sliver), sliver.devices())
         limit = self._site.limits.guest_devices
-        guest.wait_devices(plugged, timeout=self._drivers.deadline.remaining(limit))
+        try:
+            guest.wait_devices(plugged, timeout=self._drivers.deadline.remaining(limit))
+        except Unsupported as error:
+            with self._drivers.reads.active():
+                warn(str(error))
 
     def _guest_stages(self, sliver: NodeSliver) -> GuestStages:
         def guest() -> Guest:

@@ -29,7 +29,7 @@ class OpenBsd:
         """Return whether the interface's file has our lines as they should be."""
         noted = root.read(bsd.OURS.format(link.label)).strip()
         text = root.read(_FILE.format(link.name))
-        return noted == link.name and _block(link) in text
+        return noted == link.name and f"\n{_block(link)}" in f"\n{text}"
 
     def keep(self, root: GuestRoot, link: ConfiguredLink) -> None:
         """Write the lines, then set the addresses.
@@ -45,7 +45,8 @@ class OpenBsd:
         self.forget(root, link.label)
         root.write(bsd.OURS.format(link.label), f"{link.name}\n")
         path = _FILE.format(link.name)
-        root.write(path, root.read(path) + _block(link), "0640")
+        others = "".join(f"{line}\n" for line in root.read(path).splitlines())
+        root.write(path, others + _block(link), "0640")
         bsd.set_addresses(root, link)
 
     def forget(self, root: GuestRoot, label: str) -> None:

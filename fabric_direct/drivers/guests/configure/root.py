@@ -1,13 +1,12 @@
 """Commands and files of a guest's root."""
 
+from fabric_direct.calls.forks import cached_property
 from fabric_direct.drivers.contract import CommandResult
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError
 
 _SUDO, _DOAS = ("sudo", "-n"), ("doas", "-n")
-# A shell's exit status for a command that is not there (POSIX).
-_NO_COMMAND = 127
 # Characters of a guest's message that an error of ours quotes.
 _WORDS = 500
 
@@ -27,11 +26,12 @@ class GuestRoot:
     def run(self, *argv: str, stdin: bytes = b"") -> CommandResult:
         """Run a command; no shell reads its arguments."""
         answer = self._run((*self._by, *argv), stdin)
-        if answer.code == _NO_COMMAND and self._by == _SUDO and not self._has_sudo():
+        if answer.code != 0 and self._by == _SUDO and not self._has_sudo:
             self._by = _DOAS
             return self._run((*self._by, *argv), stdin)
         return answer
 
+    @cached_property
     def _has_sudo(self) -> bool:
         return self._run(("sh", "-c", scripts.HAS, "sh", "sudo")).stdout.split() == [b"yes"]
 

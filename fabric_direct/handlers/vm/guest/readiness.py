@@ -6,13 +6,15 @@ meanwhile could be overwritten, so that is waited for, whatever else is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 
 from fabric_direct.calls.deadline import Deadline, wait_until
 from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import HostDrivers, Port
 from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.errors import TimedOut, Unreachable
+from fabric_direct.errors import Denied, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Stamp, WaitFor
 from fabric_direct.site.config import Site
 
@@ -26,7 +28,6 @@ _NO_KEY = (
 # Characters of a guest's message that a warning of ours quotes.
 _WORDS = 500
 _SET_UP = (Boot.LAST_STAGE, Boot.FINISHED, Boot.UNKNOWN)
-_ENDED = (Boot.FINISHED, Boot.UNKNOWN)
 
 
 def is_known(guest: Guest, console: Callable[[], str]) -> bool:
@@ -38,12 +39,16 @@ def is_known(guest: Guest, console: Callable[[], str]) -> bool:
 def await_set_up(guest: Guest, timeout: float) -> None:
     """Block while cloud-init sets the guest up; a guest without cloud-init is not waited for.
 
-    :raises TimedOut: if it still does after ``timeout`` seconds.
-    :raises DriverError: if the guest does not answer.
+    :raises TimedOut: if it still does, or does not answer, after ``timeout`` seconds.
     """
+
+    def is_set_up() -> bool:
+        with suppress(Unreachable, TimedOut):  # it may not answer each time
+            return guest.boot() is not Boot.SETTING_UP
+        return False
+
     try:
-        what = "cloud-init to set the guest up"
-        wait_until(what, lambda: guest.boot() is not Boot.SETTING_UP, timeout=timeout)
+        wait_until("cloud-init to set the guest up", is_set_up, timeout=timeout)
     except TimedOut as error:
         error.where = guest.address.instance
         error.why = "it could overwrite what is set in the guest now"
@@ -83,24 +88,37 @@ class Readiness:
     def meet(self, guest: Guest, console: Callable[[], str], *, timeout: float) -> bool:
         """Block until the guest's host key is pinned; return whether it is.
 
-        :raises TimedOut: if it is not, though the guest has to be logged in to, or does not listen.
+        Where no login is needed, half of the time that the operation has left is waited at most.
+
+        :raises TimedOut: if it is not, though the guest has to be logged in to, or its SSH server has
+            never answered.
+        :raises DriverError: if the console cannot be read, though it has to be.
         """
+        deadline = Deadline.within(timeout if self._needs_login else self._patience(timeout))
         try:
-            guest.meet(console, timeout=timeout)
+            guest.meet(console, timeout=deadline.remaining())
         except TimedOut as error:
-            if self._needs_login or not guest.driver.listens(guest.address):
+            if self._needs_login or not guest.listened:
                 error.remedy = _SLOW
                 raise
             self._warn(_NO_KEY)
             return False
+        except (Denied, Unsupported) as error:
+            if self._needs_login:
+                raise
+            what = "the guest's SSH server to answer"
+            answers = partial(guest.driver.listens, guest.address)
+            wait_until(what, answers, timeout=deadline.remaining())
+            self._warn(f"{_NO_KEY}: its console cannot be read: {error}")
+            return False
         return True
 
-    def wait(self, guest: Guest, ports: Sequence[Port], console: Callable[[], str]) -> bool:
+    def wait(self, guest: Guest, ports: Sequence[Port], console: Callable[[], str]) -> Boot | None:
         """Block until the guest is as far as is waited for; warn of what was not seen by then.
 
         :param ports: those whose addresses come by themselves.
         :param console: returns what the guest wrote to its console, or nothing.
-        :returns: whether the guest lets us in.
+        :returns: how far its boot is; None if it was not logged in to.
         :raises Unreachable: if it does not.
         :raises TimedOut: if it is not as far as it must be.
         """
@@ -108,23 +126,24 @@ class Readiness:
             self._warn(
                 f"the guest was not waited for ({SETTING}: address): nothing in it is verified"
             )
-            return False
-        if not (is_known(guest, console) or self._needs_login):
+            return None
+        known = is_known(guest, console)
+        if not (known or self._needs_login):
             self._warn(_NO_KEY)
-            return False
+            return None
         limit = self._drivers.deadline.remaining(self._limit)
         deadline = Deadline.within(limit)
-        self._login(guest, limit)
-        boot = guest.wait_boot(self._enough(), timeout=self._patience(deadline))
+        self._login(guest, limit, known=known)
+        boot = guest.wait_boot(self._enough(), timeout=self._patience(deadline.remaining()))
         self._tell_boot(guest, boot, limit - deadline.remaining())
-        without = guest.wait_addresses(ports, timeout=self._patience(deadline))
+        without = guest.wait_addresses(ports, timeout=self._patience(deadline.remaining()))
         self._tell_addresses(guest, without, limit - deadline.remaining())
         if self._settings and boot not in _SET_UP:
             await_set_up(guest, self._drivers.deadline.remaining(self._limit) / 2)
-        return True
+        return boot
 
     def tell_of_script(self, guest: Guest) -> None:
-        """Warn of what has failed in the first boot of a guest with a boot script, if it has ended."""
+        """Warn of what has failed in the first boot of a guest with a boot script, which has ended."""
         if self._script and (errors := "; ".join(guest.boot_errors())):
             self._warn(
                 "the guest's boot script (boot_script), or another part of its boot, has failed: "
@@ -132,20 +151,26 @@ class Readiness:
             )
 
     def _enough(self) -> tuple[Boot, ...]:
-        return _SET_UP if self._level == "boot" else _ENDED
+        """Return what ends the wait; what is asked for must be seen, so one that cannot tell is not."""
+        return {
+            "boot": (Boot.LAST_STAGE, Boot.FINISHED),
+            "script": (Boot.FINISHED,),
+        }.get(self._level or "", (Boot.FINISHED, Boot.UNKNOWN))
 
-    def _patience(self, deadline: Deadline) -> float:
+    def _patience(self, left: float) -> float:
         """Return the seconds to wait now: what may be missing leaves the rest of the operation half."""
         if self._required:
-            return deadline.remaining()
-        half = self._drivers.deadline.remaining() / 2
-        return 0.0 if self._level else deadline.remaining(half)
+            return left
+        if self._level:
+            return 0.0
+        return min(left, self._drivers.deadline.remaining() / 2)
 
-    def _login(self, guest: Guest, limit: float) -> None:
+    def _login(self, guest: Guest, limit: float, *, known: bool) -> None:
         try:
             guest.driver.wait(guest.address, timeout=limit)
         except (TimedOut, Unreachable) as error:
-            error.remedy = "; ".join(filter(None, (error.remedy, _SLOW)))
+            if known:
+                error.remedy = "; ".join(filter(None, (error.remedy, _SLOW)))
             raise
 
     def _tell_boot(self, guest: Guest, boot: Boot, waited: float) -> None:
@@ -174,7 +199,13 @@ class Readiness:
         }.get(boot, f"the guest does not say whether its boot is over: {script} may go on")
 
     def _waited(self, waited: float) -> str:
-        return f" ({SETTING}: {self._level})" if self._level else f" after {waited:.0f} s ({LIMIT})"
+        """Say how long was waited, and what has set that."""
+        if self._level:
+            return f" ({SETTING}: {self._level})"
+        whole = waited >= self._limit
+        return (
+            f" after {waited:.0f} s ({LIMIT if whole else 'half of what the operation had left'})"
+        )
 
     def _tell_addresses(self, guest: Guest, without: Sequence[Port], waited: float) -> None:
         missing = "; ".join(_missing(without))
