@@ -1,7 +1,7 @@
 """PCI addresses, and the states of devices."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -38,6 +38,11 @@ class PciAddress:
             raise ValueError("must be a PCI address such as 0000:25:00.0")
         domain, bus, slot, function = match.groups(default="0000")
         return cls(int(domain, 16), int(bus, 16), int(slot, 16), int(function))
+
+    @property
+    def slot_address(self) -> "PciAddress":
+        """Function 0 of its slot: the same for all functions of a device."""
+        return replace(self, function=0)
 
     @property
     def behind_controller(self) -> bool:

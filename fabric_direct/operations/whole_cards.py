@@ -5,7 +5,6 @@ FIM's label of an FPGA has one address, and fabric_am passes all functions of th
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import AUTO, Fpga, NodeSliver, PciAddress
@@ -36,7 +35,7 @@ def with_whole_cards(site: Site, sliver: NodeSliver) -> NodeSliver:
 
 
 def _whole(hosts: Iterable[Host], functions: tuple[PciAddress, ...]) -> tuple[PciAddress, ...]:
-    cards = {replace(address, function=0) for address in functions}
+    cards = {address.slot_address for address in functions}
     allowed = {frozenset(_allowed(host, cards)) for host in hosts} - {frozenset()}
     others = allowed.pop() if len(allowed) == 1 else frozenset()
     return tuple(sorted({*functions, *others}))
@@ -45,4 +44,4 @@ def _whole(hosts: Iterable[Host], functions: tuple[PciAddress, ...]) -> tuple[Pc
 def _allowed(host: Host, cards: set[PciAddress]) -> Iterable[PciAddress]:
     """Return the functions of these cards that a host's allow-list has as an FPGA's."""
     named = (entry.bdf for entry in host.devices if entry.type == "FPGA" and entry.bdf)
-    return (address for address in named if replace(address, function=0) in cards)
+    return (address for address in named if address.slot_address in cards)

@@ -148,7 +148,7 @@ def _whole(device: HostDevice) -> object:
     at = device.address
     if device.function.physical is not None or device.type == "SharedNIC":
         return at
-    return device.type, device.model, at.domain, at.bus, at.slot
+    return device.type, device.model, at.slot_address
 
 
 def _free_device(functions: list[HostDevice], host: Host) -> FreeDevice:

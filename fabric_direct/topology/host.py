@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from fabric_direct.drivers.contract import HostDevice
@@ -73,7 +72,7 @@ def _numa(device: HostDevice) -> int:
 
 def _bus(devices: list[HostDevice], by_address: Mapping[PciAddress, HostDevice]) -> Bus:
     first = devices[0]
-    slots = _by(devices, lambda device: replace(device.address, function=0))
+    slots = _by(devices, lambda device: device.address.slot_address)
     return Bus(
         name=str(first.address).rpartition(":")[0],
         bridge=first.function.bridge,

@@ -59,7 +59,7 @@ def _grouped(found: dict[PciAddress, HostDevice]) -> dict[PciAddress, HostDevice
     """Return devices with their IOMMU groups: a VF has one of its own, other functions their slot's."""
     members: dict[PciAddress, list[PciAddress]] = {}
     for address, device in sorted(found.items()):
-        first = address if device.function.physical else replace(address, function=0)
+        first = address if device.function.physical else address.slot_address
         members.setdefault(first, []).append(address)
     for number, group in enumerate(members.values(), 1):
         for address in group:

@@ -5,7 +5,7 @@ are, and an adoption may replace them with the sliver's own.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -106,8 +106,8 @@ def _devices(drivers: HostDrivers, found: FoundServer) -> Iterator[dict[str, Any
 
 
 def _component(device: HostDevice) -> tuple[Any, ...]:
-    slot = replace(device.address, function=0)
-    return device.type, device.model, device.address if device.type in _ALONE else slot
+    at = device.address
+    return device.type, device.model, at if device.type in _ALONE else at.slot_address
 
 
 def _device(functions: list[HostDevice]) -> dict[str, Any]:

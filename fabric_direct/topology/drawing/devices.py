@@ -125,15 +125,11 @@ def _group(device: HostDevice) -> str:
     """Return the IOMMU group, with its members in other slots: those of the slot are in the card."""
     if device.function.iommu_group is None:
         return ""
-    others = [peer for peer in device.peers if not _same_slot(peer, device.address)]
+    others = [peer for peer in device.peers if peer.slot_address != device.address.slot_address]
     beside_ = (
         f" with {', '.join(map(short, others[:2]))}{'…' if others[2:] else ''}" if others else ""
     )
     return f"IOMMU group {device.function.iommu_group}{beside_}"
-
-
-def _same_slot(one: PciAddress, other: PciAddress) -> bool:
-    return (one.domain, one.bus, one.slot) == (other.domain, other.bus, other.slot)
 
 
 def _details(function: Function) -> str:

@@ -184,7 +184,7 @@ class DeviceAttachment:
     def _attach_missing(self, own: DomainReading) -> None:
         there = {(taker.alias, taker.scope): taker for taker in own.takers()}
         by_address = sorted(self.wanted, key=lambda device: device.host_address)
-        for _, slot in groupby(by_address, key=lambda d: replace(d.host_address, function=0)):
+        for _, slot in groupby(by_address, key=lambda d: d.host_address.slot_address):
             functions = list(slot)
             if len(functions) == 1:
                 missing = sum(s for s in own.scopes if (functions[0].alias, s) not in there)

@@ -70,7 +70,7 @@ class Topology:
         return tuple(
             other.address
             for other in self.functions.values()
-            if replace(other.address, function=0) == replace(address, function=0)
+            if other.address.slot_address == address.slot_address
             and other.address != address
             and other.physical is None
         )
