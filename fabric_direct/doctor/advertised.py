@@ -1,7 +1,6 @@
 """Compare the allow-lists of a site with what its AM advertises: FABRIC's resource model (ARM)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok, warn
@@ -13,8 +12,8 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import AllowedDevice, Site
 
 _SUBJECT = "resource model"
-_REFUSED = {DeviceState.NOT_ALLOWED, DeviceState.HOST_USED, DeviceState.QUARANTINED}
-"""States in which a device is given to nobody, and stays."""
+_GIVEN = {DeviceState.FREE, DeviceState.USED, DeviceState.LOST}
+"""States of a device that is given to a sliver, or can be."""
 _SHOWN = 8
 """Functions that a diagnosis names; the others are counted."""
 
@@ -102,7 +101,7 @@ def _reason(
         return f"allowed as {device.type}, not as {entry.type}"
     if device.model and entry.model and device.model != entry.model:
         return f"allowed as {device.model}, not as {entry.model}"
-    if device.state in _REFUSED:
+    if device.state not in _GIVEN:
         return f"{device.state}{f' ({device.why})' if device.why else ''}"
     foreign = [peer for peer in device.peers if peer in there and there[peer].type is None]
     if foreign:
@@ -117,11 +116,11 @@ def _not_advertised(
     own: Iterable[AllowedDevice],
 ) -> Iterator[Diagnosis]:
     """Yield what is allowed, and nobody is given: but for the other functions of advertised cards."""
-    cards = {(e.type, _slot(a)) for a, e in wanted.items() if e.type in CARDS}
+    cards = {(e.type, a.slot_address) for a, e in wanted.items() if e.type in CARDS}
     allowed = {e.bdf: str(e.type) for e in own if e.bdf} | {
         a: d.type for a, d in there.items() if d.type
     }
-    alone = [a for a, t in allowed.items() if a not in wanted and (t, _slot(a)) not in cards]
+    alone = [a for a, t in allowed.items() if a not in wanted and (t, a.slot_address) not in cards]
     if alone:
         found = f"allowed, and not advertised: {_named(alone)}"
         yield warn(subject, found, "leave them out of site.yaml, or add them to the resource model")
@@ -143,7 +142,3 @@ def _named(addresses: Iterable[PciAddress]) -> str:
     every = sorted(addresses)
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return ", ".join(map(str, every[:_SHOWN])) + more
-
-
-def _slot(address: PciAddress) -> PciAddress:
-    return replace(address, function=0)

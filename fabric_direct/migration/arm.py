@@ -4,14 +4,14 @@ It is read by fabric-fim, which is where the actor runs.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fabric_direct.documents import validate
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Refused
 from fabric_direct.model import Mac, PciAddress
@@ -86,11 +86,12 @@ def read(path: Path) -> ResourceModel:
 
 
 def _graph(path: Path) -> Any:
-    module = import_module("fim.graph.networkx_property_graph")
-    with path.open("rb") as file:  # FIM's own error does not say why it cannot be opened
-        if not path.is_file():
-            raise OSError(None, "it is not a file", file.name)
-    return module.NetworkXGraphImporter().import_graph_from_file_direct(graph_file=str(path))
+    from fim.graph.networkx_property_graph import NetworkXGraphImporter  # noqa: PLC0415 - not where nobody asks
+
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(None, "it is not a file")
+    with path.open("rb"):  # FIM's own error does not say why it cannot be opened
+        return NetworkXGraphImporter().import_graph_from_file_direct(graph_file=str(path))
 
 
 class _Servers:
@@ -140,7 +141,7 @@ class _Servers:
 
 
 def _told(error: Exception) -> str:
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError | Refused):
         return str(error)
     return f"cannot be read by fabric-fim: {type(error).__name__}: {error}"
 
@@ -163,7 +164,8 @@ def _each_by_one(
 def _entries(component: Any) -> list[AllowedDevice]:
     """Return an entry for each function of a component; none if it has no PCI function.
 
-    :raises ValueError: if a function, or what it is, cannot be named in an allow-list.
+    :raises ValueError: if it names no function, or what it is cannot be named in an allow-list.
+    :raises Refused: if an entry would not be valid.
     """
     kind, model = str(component.get_type()), component.get_model()
     if kind == "Storage" or (kind, model) == _PORT_OF_A_CLOUD:
@@ -178,14 +180,17 @@ def _entries(component: Any) -> list[AllowedDevice]:
         raise ValueError(f"its model cannot be named in site.yaml: {model!r}")
     macs, usb = _macs(component, kind, listed), _usb(component)
     return [
-        AllowedDevice.model_validate(
+        validate(
             {
                 "type": kind,
                 "model": named,
-                "bdf": PciAddress.parse(text),
+                "bdf": str(PciAddress.parse(text)),
                 "mac": macs.get(text),
-                "usb": () if number else usb,
-            }
+                "usb": [] if number else usb,
+            },
+            AllowedDevice,
+            "",
+            Refused,
         )
         for number, text in enumerate(listed)
     ]
@@ -203,8 +208,8 @@ def _macs(component: Any, kind: str, functions: list[str]) -> Mapping[str, str]:
         return {f: m for fs, ms in pairs if len(fs) == len(ms) for f, m in _valid(fs, ms)}
     each = [_listed(port.labels, "mac") for port in ports]
     fits = kind == "SmartNIC" and [len(macs) for macs in each] == [1] * len(functions)
-    in_order: Callable[[str], PciAddress] = PciAddress.parse
-    return dict(_valid(sorted(functions, key=in_order), [m for (m,) in each])) if fits else {}
+    ordered = sorted(functions, key=PciAddress.parse)
+    return dict(_valid(ordered, [mac for (mac,) in each])) if fits else {}
 
 
 def _valid(functions: list[str], macs: list[str]) -> Iterator[tuple[str, str]]:

@@ -80,7 +80,7 @@ def migrate(sources: Sources, secure: Path) -> Migration:
         remedy = "give it: --inventory, for cloud, workers, NSO and AL2S"
         draft.skip(None, "inventory", "was not given", remedy)
     if draft.resources:
-        allow_lists.report(draft.resources, draft)
+        allow_lists.report(draft.resources, inventory.of_role("worker"), draft)
     if config:
         actor.translate(config, draft)
     site = settle(draft)

@@ -1,5 +1,6 @@
 """FABRIC's resource model of a site: read, turned into allow-lists, and compared with them."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -161,6 +162,7 @@ class TestAResourceModel:
         [
             ("Type", "Tape", "is of an unknown type"),
             ("Labels", '{"bdf": 5}', "cannot be read by fabric-fim"),
+            ("Labels", '{"bdf": "10000:01:00.0"}', "10000:01:00.0"),
         ],
     )
     def test_tells_of_a_component_that_is_not_understood_and_has_the_others(
@@ -175,6 +177,7 @@ class TestAResourceModel:
         ((unread),) = model.unread
         assert unread.what == f"component {W1}-gpu-1 of {W1}"
         assert why in unread.why
+        assert "\n" not in unread.why
         assert plain(model.workers[W1]) == [d for d in LISTED if d["type"] != "GPU"]
 
     def test_tells_of_a_model_that_has_no_name_here(self, tmp_path: Path) -> None:
@@ -233,8 +236,9 @@ class TestAResourceModel:
     def test_that_is_no_file_is_refused_by_name(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match=rf"cannot read {tmp_path}: Is a directory"):
             read(tmp_path)
-        with pytest.raises(Refused, match=r"cannot read /dev/null: it is not a file"):
-            read(Path("/dev/null"))
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(Refused, match=r"cannot read .*pipe: it is not a file"):
+            read(tmp_path / "pipe")
 
     def test_that_is_not_there_is_refused_by_name(self, tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"cannot read .*none\.graphml: No such file"):
@@ -285,7 +289,7 @@ class TestMigrate:
         inventory.write_text("[fabric_worker]\nother ansible_host=192.0.2.1\n")
         done = self.done(inventory=inventory, arm=arm)
 
-        assert "is in none of these files" in self.said(done, "hosts.other.devices").why
+        assert "no worker that is this host" in self.said(done, "hosts.other.devices").why
         assert "how this worker is reached" in self.said(done, f"worker {W1}").why
         assert self.loaded(done, tmp_path).hosts["other"].devices == ()
 
@@ -309,7 +313,7 @@ class TestMigrate:
 
         done = self.done(inventory=inventory, arm=written(made, tmp_path / "arm.graphml"))
 
-        assert f"{W1} has no device" in self.said(done, "hosts.renc-w1.devices").why
+        assert f"no device of {W1}" in self.said(done, "hosts.renc-w1.devices").why
         assert "devices: []" not in done.site
         assert self.loaded(done, tmp_path).hosts["renc-w1"].devices == ()
 
@@ -320,7 +324,20 @@ class TestMigrate:
         done = self.done(inventory=inventory, arm=written(model, tmp_path / "arm.graphml"))
 
         assert "has no worker" in self.said(done, "resource model").why
-        assert "is in none of these files" in self.said(done, "hosts.renc-w1.devices").why
+        assert "no worker that is this host" in self.said(done, "hosts.renc-w1.devices").why
+
+    def test_names_a_worker_that_may_be_either_of_two_hosts(
+        self, inventory: Path, tmp_path: Path
+    ) -> None:
+        """Also where one of them cannot be reached."""
+        unknown = "w1.b ansible_host=\"{{ lookup('env', 'W1') }}\""
+        inventory.write_text(f"[fabric_worker]\nw1.a ansible_host=192.0.2.1\n{unknown}\n")
+
+        done = self.done(inventory=inventory, arm=written(site("w1"), tmp_path / "arm.graphml"))
+
+        assert "several hosts have its name" in self.said(done, "worker w1").why
+        assert "no worker that is this host" in self.said(done, "hosts.w1.a.devices").why
+        assert self.loaded(done, tmp_path).hosts["w1.a"].devices == ()
 
     def test_puts_a_worker_of_which_no_login_is_known_into_no_list(
         self, arm: Path, inventory: Path, tmp_path: Path
@@ -454,6 +471,7 @@ class TestDoctor:
         [
             (DeviceState.HOST_USED, "advertised, and host-used (said so): 0000:21:00.0"),
             (DeviceState.QUARANTINED, "advertised, and quarantined (said so): 0000:21:00.0"),
+            (DeviceState.UNCLEAN, "advertised, and unclean (said so): 0000:21:00.0"),
         ],
     )
     def test_names_what_is_given_to_nobody(
