@@ -98,10 +98,10 @@ class Outcome(Frozen):
     """The result of one operation on one sliver.
 
     ``done``: completed, and verified by reading it back; ``warnings`` name what of a guest was not seen
-    yet. ``failed``: nothing was done, or it was taken
-    back; ``left`` says what a deletion could not remove, what an action may have done, or what a call
-    may still make. ``refused``: the input is invalid, and nothing was changed. ``partial``: ``steps``
-    say what was done, ``error`` what failed, ``left`` what is left behind.
+    yet. ``failed``: nothing was done, or it was taken back; ``left`` says what a deletion could not
+    remove, what an action may have done, or what a call may still make. ``refused``: the input is
+    invalid, and nothing was changed. ``partial``: ``steps`` say what was done, ``error`` what failed,
+    ``left`` what is left behind.
     """
 
     operation: Operation

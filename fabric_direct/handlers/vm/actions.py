@@ -20,7 +20,7 @@ from fabric_direct.errors import (
     NotVerified,
     Unsupported,
 )
-from fabric_direct.handlers.vm.guest.readiness import Readiness, await_set_up, is_known
+from fabric_direct.handlers.vm.guest.readiness import Readiness, await_set_up, pin_shown_key
 from fabric_direct.handlers.vm.observe import tenant_of
 from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
 from fabric_direct.site.config import Site
@@ -36,10 +36,6 @@ class Target:
     guest: Guest | None
     console: Callable[[], str]
     """Returns what the guest wrote to its console, or nothing."""
-
-    def readiness(self) -> Readiness:
-        """Return the wait for the guest."""
-        return Readiness(self.site, self.drivers, self.server.stamp)
 
 
 class Nothing(Frozen):
@@ -229,7 +225,8 @@ def _answering(target: Target) -> dict[str, Any]:
         ports = target.drivers.network.ports(target.server.sliver)
         plugged = {port.component for port in target.server.ports}
         wanted = [port for port in ports if port.component in plugged]
-        target.readiness().wait(target.guest, wanted, target.console)
+        readiness = Readiness(target.site, target.drivers, target.server.stamp)
+        readiness.wait(target.guest, wanted, target.console)
     return _state(target, State.RUNNING)
 
 
@@ -297,7 +294,7 @@ def _set_up_guest(target: Target) -> Guest:
             why="the site looks into no guest",
             remedy="set guest in site.yaml",
         )
-    is_known(guest, target.console)
+    pin_shown_key(guest, target.console)
     limit = target.drivers.deadline.remaining(target.site.limits.guest_boot)
     await_set_up(guest, limit / 2)
     return guest

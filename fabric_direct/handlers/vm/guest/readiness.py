@@ -30,8 +30,11 @@ _WORDS = 500
 _SET_UP = (Boot.LAST_STAGE, Boot.FINISHED, Boot.UNKNOWN)
 
 
-def is_known(guest: Guest, console: Callable[[], str]) -> bool:
-    """Return whether the guest's host key is pinned, now that its console was read, or not needed."""
+def pin_shown_key(guest: Guest, console: Callable[[], str]) -> bool:
+    """Pin the guest's host key if it is not, and its console shows it.
+
+    :returns: whether it is pinned, or its driver needs none.
+    """
     driver, address = guest.driver, guest.address
     return not driver.keys or bool(driver.pins(address)) or driver.learn(address, console())
 
@@ -106,9 +109,9 @@ class Readiness:
         except (Denied, Unsupported) as error:
             if self._needs_login:
                 raise
-            what = "the guest's SSH server to answer"
-            answers = partial(guest.driver.listens, guest.address)
-            wait_until(what, answers, timeout=deadline.remaining())
+            if not guest.listened:
+                what, answers = "the guest's SSH server to answer", guest.driver.listens
+                wait_until(what, partial(answers, guest.address), timeout=deadline.remaining())
             self._warn(f"{_NO_KEY}: its console cannot be read: {error}")
             return False
         return True
@@ -119,7 +122,7 @@ class Readiness:
         :param ports: those whose addresses come by themselves.
         :param console: returns what the guest wrote to its console, or nothing.
         :returns: how far its boot is; None if it was not logged in to.
-        :raises Unreachable: if it does not.
+        :raises Unreachable: if it does not let us in.
         :raises TimedOut: if it is not as far as it must be.
         """
         if not self.looks:
@@ -127,7 +130,7 @@ class Readiness:
                 f"the guest was not waited for ({SETTING}: address): nothing in it is verified"
             )
             return None
-        known = is_known(guest, console)
+        known = pin_shown_key(guest, console)
         if not (known or self._needs_login):
             self._warn(_NO_KEY)
             return None
