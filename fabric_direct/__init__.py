@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Route,
         ServiceEnd,
         SharedNic,
+        Sliver,
         SliverRef,
         SmartNic,
         State,
@@ -148,6 +149,7 @@ __all__ = [
     "SiteDrift",
     "SiteService",
     "SiteServices",
+    "Sliver",
     "SliverRef",
     "SmartNic",
     "State",
@@ -177,7 +179,7 @@ _HOMES = {
         "Capacities DeviceState ErrorReport FieldChange Finding Fpga Gpu Interface NodeSliver "
         "Nvme Observed ObservedDevice ObservedGateway ObservedGuest ObservedInterface "
         "ObservedVolume Operation Outcome PciAddress PlacementRules Route ServiceEnd SharedNic "
-        "SliverRef SmartNic State Status StepReport StepStatus Storage VNic VNicInterface"
+        "Sliver SliverRef SmartNic State Status StepReport StepStatus Storage VNic VNicInterface"
     ),
     "model.adoption": "Adoption Adoptions ServiceAdoption",
     "model.networks": "NetworkSliver VNicPortsSliver",
@@ -211,3 +213,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

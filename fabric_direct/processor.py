@@ -29,7 +29,7 @@ from fabric_direct.handlers import registry
 from fabric_direct.handlers.driver_settings import check_driver_settings
 from fabric_direct.handlers.handler import Handler
 from fabric_direct.handlers.vm.adoption_draft import Draft
-from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, SliverRef
+from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, Sliver, SliverRef
 from fabric_direct.model.adoption import Adoption, ServiceAdoption
 from fabric_direct.model.references import Needs, needs
 from fabric_direct.operations import site_metrics
@@ -57,6 +57,8 @@ from fabric_direct.upkeep.sweep.sweeper import AT_MOST, Sweeper
 from fabric_direct.upkeep.watch import Watcher
 
 log = logging.getLogger(__name__)
+# A program that does not configure logging does not find the messages on its standard error.
+logging.getLogger("fabric_direct").addHandler(logging.NullHandler())
 T = TypeVar("T")
 _READING = frozenset({Operation.PLAN, Operation.PROBE})
 """Operations that change nothing."""
@@ -136,7 +138,8 @@ class HandlerProcessor:
 
     Operations on one sliver run strictly in the order of the calls, those on different slivers in
     parallel. An operation that has not begun can be cancelled by its future. Its failure (a refusal, an
-    error of an API, a time limit) is an :class:`~fabric_direct.model.Outcome`, not an exception.
+    error of an API, a time limit) is an :class:`~fabric_direct.model.Outcome`, not an exception. What is
+    not a sliver is refused at once by a TypeError.
     """
 
     def __init__(
@@ -193,12 +196,14 @@ class HandlerProcessor:
 
     # --- operations
 
-    def create(self, sliver: SliverRef) -> "Future[Outcome]":
+    def create(self, sliver: Sliver) -> "Future[Outcome]":
         """Create the sliver, or make sure that it exists as requested."""
+        _refuse_other(sliver, Sliver)
         return self._submit(Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d))
 
-    def modify(self, sliver: SliverRef) -> "Future[Outcome]":
+    def modify(self, sliver: Sliver) -> "Future[Outcome]":
         """Change the existing sliver into the requested one; components are matched by their id."""
+        _refuse_other(sliver, Sliver)
         return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
 
     def reconcile(self, sliver: SliverRef) -> "Future[Outcome]":
@@ -239,6 +244,7 @@ class HandlerProcessor:
         :param wanted: the sliver, and where its parts are.
         :param plan: only return what would be stamped.
         """
+        _refuse_other(wanted, Adoption, ServiceAdoption)
         operation = Operation.PLAN if plan else Operation.ADOPT
         return self._submit(
             operation, wanted.sliver, lambda d: self._operations.adopt(wanted, d, plan=plan)
@@ -270,13 +276,15 @@ class HandlerProcessor:
 
         :param operation: by default modify if the sliver is there, else create.
         """
+        by_reference = operation in {Operation.DELETE, Operation.RECONCILE}
+        _refuse_other(sliver, SliverRef if by_reference else Sliver)
         return self._submit(
             Operation.PLAN, sliver, lambda d: self._operations.plan(sliver, operation, d)
         )
 
     # --- many at once
 
-    def create_all(self, slivers: Sequence[SliverRef]) -> "list[Future[Outcome]]":
+    def create_all(self, slivers: Sequence[Sliver]) -> "list[Future[Outcome]]":
         """Create several slivers, each after those that it names; the others in parallel.
 
         If a creation fails, those that name its sliver are not begun, and say so.
@@ -284,6 +292,8 @@ class HandlerProcessor:
         :returns: futures of the outcomes, in the order of the slivers.
         :raises InvalidSliver: if some name each other in a circle; nothing has begun then.
         """
+        for sliver in slivers:
+            _refuse_other(sliver, Sliver)
         work, after = self._operations.create, needs(slivers)
         return self._put_all(Operation.CREATE, slivers, work, after)
 
@@ -331,6 +341,8 @@ class HandlerProcessor:
     def _delete_all(
         self, slivers: Sequence[SliverRef], *, swept: bool = False
     ) -> "list[Future[Outcome]]":
+        for sliver in slivers:
+            _refuse_other(sliver, SliverRef)
         needed = needs(slivers, self._operations.needs(slivers))
         users = {s.id: [u for u, names in needed.items() if s.id in names] for s in slivers}
         work = self._operations.delete
@@ -376,6 +388,8 @@ class HandlerProcessor:
             refused them.
         :raises InvalidSliver: if no host has the image of one, or one excludes the host that it names.
         """
+        for sliver in slivers:
+            _refuse_other(sliver, NodeSliver)
         whole = [with_whole_cards(self.site, sliver) for sliver in slivers]
         return self._operations.placer().place(whole, partial=partial)
 
@@ -384,6 +398,7 @@ class HandlerProcessor:
 
         :raises InvalidSliver: as :meth:`place` does.
         """
+        _refuse_other(sliver, NodeSliver)
         return self._operations.placer().explain(with_whole_cards(self.site, sliver))
 
     def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> "list[Future[Outcome]]":
@@ -701,6 +716,7 @@ class HandlerProcessor:
         return self._put(_Invocation(operation, sliver, work, Future()))
 
     def _put(self, invocation: _Invocation) -> "Future[Outcome]":
+        _refuse_other(invocation.sliver, SliverRef)
         with self._queue.lock:
             self._refuse_closed()
             self._pending[invocation.future] = invocation
@@ -727,6 +743,8 @@ class HandlerProcessor:
         try:
             if invocation.future.set_running_or_notify_cancel():
                 invocation.future.set_result(invocation.context.run(self._invoke, invocation))
+        except BaseException as error:  # noqa: BLE001 - carried to who waits, not swallowed
+            invocation.future.set_exception(error)
         finally:
             self._queue.leave(invocation.sliver.id)
 
@@ -898,6 +916,13 @@ class HandlerProcessor:
         as_modify = operation in {Operation.ADOPT, Operation.RECONCILE}
         limited = Operation.MODIFY if as_modify else operation
         return float(getattr(limits, limited.value, limits.probe))
+
+
+def _refuse_other(value: object, *kinds: type) -> None:
+    """Raise TypeError for what the caller's type checker would have refused."""
+    if not isinstance(value, kinds):
+        named = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"expected {named}, not {type(value).__name__}: {value!r:.60}")
 
 
 def _log(outcome: Outcome) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -13,10 +13,10 @@ from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.cli.sources import DocumentFile
-    from fabric_direct.model import ErrorReport, Outcome, PciAddress, SliverRef
+    from fabric_direct.model import ErrorReport, Outcome, PciAddress, Sliver, SliverRef
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup
 
-Load = Callable[[], "tuple[SliverRef, ...]"]
+S = TypeVar("S", bound="SliverRef")
 # Key in click's context: the documents of the slivers that were read, by their ids.
 _DOCUMENTS = f"{__name__}.documents"
 
@@ -31,7 +31,7 @@ def pci_address(text: str) -> "PciAddress":
         raise click.BadParameter(f"{text!r} {error}") from error
 
 
-def slivers(words: tuple[str, ...]) -> "list[SliverRef]":
+def slivers(words: tuple[str, ...]) -> "list[Sliver]":
     """Return the slivers that files describe: each one or several, those of a directory, or stdin (-).
 
     :raises InvalidSliver: if any is invalid; the message has the errors of all files.
@@ -54,14 +54,14 @@ def references(words: tuple[str, ...], resource_type: str) -> "list[SliverRef]":
     )
 
 
-def _described(word: str) -> "Iterator[Load]":
+def _described(word: str) -> "Iterator[Callable[[], tuple[Sliver, ...]]]":
     """Yield for each file that a word names what returns its slivers."""
     from fabric_direct.cli.sources import sources  # noqa: PLC0415 - see the package
 
     yield from (partial(_slivers, source) for source in sources(word))
 
 
-def _slivers(source: "DocumentFile") -> "tuple[SliverRef, ...]":
+def _slivers(source: "DocumentFile") -> "tuple[Sliver, ...]":
     from fabric_direct.documents import parse_all  # noqa: PLC0415 - see the package
 
     documents = parse_all(source.read(), source.name, _model_of, InvalidSliver)
@@ -86,7 +86,7 @@ def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
     return of_sliver and bool(error.field)
 
 
-def _model_of(document: Any) -> "type[SliverRef]":
+def _model_of(document: Any) -> "type[Sliver]":
     """Return the model for a document by its type; a node if the type is missing or unknown."""
     from fabric_direct.handlers.registry import resource_types, sliver_model  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _model_of(document: Any) -> "type[SliverRef]":
     return _of_type(resource_types())
 
 
-def _of_type(known: tuple[str, ...]) -> "type[SliverRef]":
+def _of_type(known: tuple[str, ...]) -> "type[Sliver]":
     """Return the model of a node that refuses all types but these, beside its other errors."""
     from pydantic import create_model  # noqa: PLC0415 - see the package
 
@@ -162,8 +162,8 @@ def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
         ) from error
 
 
-def _each(words: "Iterable[Iterable[Load]]") -> "list[SliverRef]":
-    loaded: list[SliverRef] = []
+def _each(words: "Iterable[Iterable[Callable[[], tuple[S, ...]]]]") -> "list[S]":
+    loaded: list[S] = []
     errors: list[InvalidSliver] = []
     for loads in words:
         try:
@@ -179,7 +179,9 @@ def _each(words: "Iterable[Iterable[Load]]") -> "list[SliverRef]":
     return loaded
 
 
-def _add(load: "Load", loaded: "list[SliverRef]", errors: list[InvalidSliver]) -> None:
+def _add(
+    load: "Callable[[], tuple[S, ...]]", loaded: "list[S]", errors: list[InvalidSliver]
+) -> None:
     try:
         loaded.extend(load())
     except InvalidSliver as error:

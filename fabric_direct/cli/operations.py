@@ -14,7 +14,7 @@ from fabric_direct.errors import Refused
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.model import Outcome, SliverRef
+    from fabric_direct.model import Outcome, Sliver, SliverRef
 
 
 def _stdin_once(
@@ -52,9 +52,8 @@ _plan = click.option(
 _type = click.option(
     "--type",
     "resource_type",
-    default="VM",
-    show_default=True,
-    help="Resource type of a sliver that is given by its id.",
+    default="",
+    help="Resource type of a sliver that is given by its id; the site is asked if it is not given.",
 )
 
 
@@ -145,7 +144,7 @@ def plan(settings: Settings, files: tuple[str, ...], *, delete: bool, out: Path 
 
 
 def _save(
-    out: Path, settings: Settings, slivers: "Sequence[SliverRef]", outcomes: "list[Outcome]"
+    out: Path, settings: Settings, slivers: "Sequence[Sliver]", outcomes: "list[Outcome]"
 ) -> None:
     """Save a plan, or say what the outcomes do not: why not."""
     if not all(outcome.ok for outcome in outcomes):
@@ -161,7 +160,7 @@ def _save(
 
 def _asked(
     operation: str, files: tuple[str, ...], saved: Path | None
-) -> "tuple[Sequence[SliverRef], running.Ask | None]":
+) -> "tuple[Sequence[Sliver], running.Ask | None]":
     """Return the slivers of files or a saved plan, and what carries out the plan, if there is one.
 
     :raises Refused: if the plan is invalid, for another operation, or for others than the files'.

@@ -49,7 +49,7 @@ def reconcile(settings: Settings, ids: tuple[str, ...], *, every: bool, dry_run:
     """
     if bool(ids) == every:
         raise click.UsageError("name slivers by their ids, or all of them by --all")
-    refs = inputs.references(ids, "VM")
+    refs = inputs.references(ids, "")
     seen: list[SiteDrift] = []
 
     def ask(processor: "HandlerProcessor") -> "list[Future[Outcome]]":

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 from fabric_direct.calls.deadline import Call, Deadline, Interruption, interruption, uninterrupted
@@ -21,7 +22,7 @@ from fabric_direct.calls.log_context import about
 from fabric_direct.calls.tracing import span
 from fabric_direct.calls.waiting import Waiting, heard_by
 from fabric_direct.engine.step import Flow, Step
-from fabric_direct.errors import FabricDirectError, Interrupted, NotVerified
+from fabric_direct.errors import DriverError, FabricDirectError, Interrupted, NotVerified
 from fabric_direct.model import Finding, StepReport, StepStatus
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,10 @@ def run(
 def attempt(function: Callable[..., T], *args: Any) -> T | Exception:
     """Call a function; return its result, or the exception that it raised.
 
+    A callback or a driver may raise what would end a program, as :func:`sys.exit` does. In a thread it
+    ends only the thread, and nobody hears of it: there it is an error as any other. In the main thread
+    it passes, as an interruption from the keyboard must.
+
     Beside it only the door of the command line (``cli/options.py``) catches every exception.
     """
     try:
@@ -113,6 +118,13 @@ def attempt(function: Callable[..., T], *args: Any) -> T | Exception:
         if not isinstance(error, FabricDirectError):
             log.debug("unexpected error", exc_info=error)
         return error
+    except BaseException as error:
+        if current_thread() is main_thread():
+            raise
+        log.debug("unexpected error", exc_info=error)
+        stopped = DriverError("the code that was called tried to end its thread", why=repr(error))
+        stopped.__cause__ = error
+        return stopped
 
 
 def attempt_each(function: Callable[[K], T], keys: Iterable[K]) -> dict[K, T | Exception]:

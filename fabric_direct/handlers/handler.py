@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.engine.step import Flow
 from fabric_direct.errors import Conflict, FabricDirectError, Unsupported
-from fabric_direct.model import Observed, SliverRef
+from fabric_direct.model import Observed, Sliver, SliverRef
 from fabric_direct.site.config import Site
 
 
@@ -29,10 +29,10 @@ class Repair:
 class OneModel:
     """A handler whose slivers all have one model."""
 
-    sliver_model: ClassVar[type[SliverRef]]
+    sliver_model: ClassVar[type[Sliver]]
 
     @classmethod
-    def model_of(cls, document: Mapping[str, Any]) -> type[SliverRef]:  # noqa: ARG003
+    def model_of(cls, document: Mapping[str, Any]) -> type[Sliver]:  # noqa: ARG003
         """Return the model of a whole sliver."""
         return cls.sliver_model
 
@@ -40,7 +40,7 @@ class OneModel:
 class Handler(Protocol):
     """One resource type, for one operation on one host; made anew for each."""
 
-    sliver_model: ClassVar[type[SliverRef]]
+    sliver_model: ClassVar[type[Sliver]]
     """What a whole sliver of this type looks like."""
     actions: ClassVar[tuple[str, ...]]
     """Names of its operational actions."""
@@ -53,7 +53,7 @@ class Handler(Protocol):
         """Make a handler whose drivers keep the operation's deadline."""
 
     @classmethod
-    def model_of(cls, document: Mapping[str, Any]) -> type[SliverRef]:
+    def model_of(cls, document: Mapping[str, Any]) -> type[Sliver]:
         """Return what a whole sliver looks like that a document describes."""
 
     def create(self, sliver: Any) -> Flow:

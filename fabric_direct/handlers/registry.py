@@ -14,7 +14,7 @@ from typing import Any
 
 from fabric_direct.drivers.contract import HostDrivers, NoServers
 from fabric_direct.errors import DriverError, InvalidSite, InvalidSliver
-from fabric_direct.model import SliverRef
+from fabric_direct.model import Sliver
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
 from fabric_direct.site.extras import how_to_install
@@ -43,12 +43,12 @@ def handler_for(resource_type: str) -> Any:
     return _load("handlers", resource_type)
 
 
-def sliver_model(document: Mapping[str, Any]) -> type[SliverRef]:
+def sliver_model(document: Mapping[str, Any]) -> type[Sliver]:
     """Return the model of a sliver that a document with a ``type`` describes.
 
     :raises InvalidSliver: as :func:`handler_for` does.
     """
-    model: type[SliverRef] = handler_for(document["type"]).model_of(document)
+    model: type[Sliver] = handler_for(document["type"]).model_of(document)
     return model
 
 

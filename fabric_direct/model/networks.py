@@ -24,7 +24,7 @@ from fabric_direct.model.base import (
     Vlan,
     refuse_twice,
 )
-from fabric_direct.model.vm import SliverRef, VNic, VNicInterface
+from fabric_direct.model.vm import Sliver, VNic, VNicInterface
 
 
 class _Network(Frozen):
@@ -106,7 +106,7 @@ SiteNetwork = Annotated[
 ]
 
 
-class NetworkSliver(SliverRef):
+class NetworkSliver(Sliver):
     """A network (``L2Bridge``) that is created and deleted with the sliver."""
 
     type: Name = "L2Bridge"
@@ -125,7 +125,7 @@ class ServerPort(Frozen):
     interface: VNicInterface = VNicInterface()
 
 
-class VNicPortsSliver(SliverRef):
+class VNicPortsSliver(Sliver):
     """Ports of one network (``vNICPorts``) that are created and deleted with the sliver."""
 
     type: Literal["vNICPorts"] = "vNICPorts"

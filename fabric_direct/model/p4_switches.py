@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from fabric_direct.model.base import Name, SshPublicKey, refuse_twice
-from fabric_direct.model.vm import SliverRef
+from fabric_direct.model.vm import Sliver
 
 
-class Switch(SliverRef):
+class Switch(Sliver):
     """A whole switch, which nobody else has."""
 
     type: Literal["Switch"] = "Switch"

@@ -41,7 +41,7 @@ from fabric_direct.model.base import (
     refuse_twice,
     with_prefix,
 )
-from fabric_direct.model.vm import SliverRef
+from fabric_direct.model.vm import Sliver
 
 Hop = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,254}$")]
 """A router's loopback address, or ``link:…``."""
@@ -186,7 +186,7 @@ class ServiceInterface(Frozen):
         return f"{self.port} of {self.device}"
 
 
-class NetworkService(SliverRef):
+class NetworkService(Sliver):
     """The common base of all kinds of network services."""
 
     few: ClassVar[int] = 1

@@ -231,15 +231,22 @@ class SliverRef(Frozen):
 
     id: SliverId
     """Unique at the site; part of the stamp on everything that is created for the sliver."""
-    type: Name = "VM"
-    """Resource type; selects the handler."""
+    type: Name | Literal[""] = ""
+    """Resource type; selects the handler. If it is empty, the site is asked which type has the id."""
 
     def ref(self) -> "SliverRef":
         """Return the bare reference to this sliver."""
         return SliverRef(id=self.id, type=self.type)
 
 
-class NodeSliver(SliverRef):
+class Sliver(SliverRef):
+    """A whole sliver, as it is created or modified: the base of the slivers of all types."""
+
+    type: Name
+    """Resource type; selects the handler."""
+
+
+class NodeSliver(Sliver):
     """A virtual machine with its components."""
 
     type: Name = "VM"

@@ -60,6 +60,8 @@ class Holders:
     """The one that has the sliver itself first."""
     silent: Mapping[str, Exception]
     """Hosts that did not answer, and why."""
+    whole: bool = False
+    """Whether one of them has the sliver itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,9 @@ class SliverLocator:
         having = [host for host in self._site.hosts if answers.get(host) in _SOME]
         having.sort(key=lambda host: answers[host] is not SliverPresence.WHOLE)
         return Holders(
-            tuple(having), {h: a for h, a in answers.items() if isinstance(a, Exception)}
+            tuple(having),
+            {h: a for h, a in answers.items() if isinstance(a, Exception)},
+            SliverPresence.WHOLE in answers.values(),
         )
 
     def candidates(self, sliver: SliverRef) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ from fabric_direct.operations.locate import (
 from fabric_direct.operations.outcomes import HostRefusals, failed, joined, reconciled, report
 from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
+from fabric_direct.operations.sliver_type import TypeMatch, several, type_of
 from fabric_direct.operations.stitches import SiteStitches
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.claims import Claims
@@ -71,6 +72,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Entry, Journal, Unfinished
 from fabric_direct.state.locks import exclusive, sliver_lock
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
+from fabric_direct.state.service_choice import ServiceClaim
 from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
@@ -147,9 +149,10 @@ class Operations:
         :param planned: its placement in a build plan, which has claimed what it takes.
         :param expected: what a saved plan says of it: nothing else is done.
         :raises Refused: if that is not what would be done now.
-        :raises Conflict: if the id is a network service's, and the type is not.
+        :raises Conflict: if a sliver of another type has the id, as far as that can be read.
         """
         self._refuse_other_type(sliver)
+        self._refuse_node_of_id(sliver, deadline)
         sliver = self._requested(sliver, deadline)
         if isinstance(sliver, NodeSliver) and (sliver.open or planned):
             return self._ending(
@@ -329,7 +332,7 @@ class Operations:
         :raises Conflict: if another operation on it is unfinished: its stamp may be outdated.
         """
         self._refuse_unfinished(sliver.id)
-        reads = ReadCache()
+        sliver, reads = self._typed(sliver, deadline), ReadCache()
         host = self._host_of(sliver.ref(), deadline, reads)
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
@@ -364,6 +367,7 @@ class Operations:
         :raises Conflict: if it is a network service that nodes are stitched to, or if the id is a
             network service's, and the type is not.
         """
+        sliver = self._typed(sliver, deadline)
         self._refuse_other_type(sliver)
         self._stitches.refuse_used(sliver)
         outcome = self._delete(sliver, deadline)
@@ -372,15 +376,79 @@ class Operations:
         orphaned = _told(self._stitches.orphaned, sliver)
         return _with_warnings(outcome, (*_noted(self._claims.drop, sliver.id), *orphaned))
 
+    def _typed(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
+        """Return the sliver; a reference without a type with the type that the site has of its id.
+
+        :raises Conflict: if slivers of several types have the id.
+        :raises Unreachable: if no sliver of it is there, and one may be where nothing answers.
+        """
+        if sliver.type:
+            return sliver
+        entry = attempt(self._journal.of, sliver.id)
+        begun = str(entry.sliver["type"]) if isinstance(entry, Unfinished) else ""
+        return SliverRef(id=sliver.id, type=begun or self._type_of(sliver.id, deadline))
+
+    def _type_of(self, sliver_id: str, deadline: Deadline) -> str:
+        vms = self._site.serves_vms
+        vm = SliverRef(id=sliver_id, type="VM")
+        if vms and attempt(self._exists, vm, deadline) is True:
+            if self._claimed_by_service(sliver_id):
+                raise several(("VM", "network service"))
+            return vm.type
+        look = partial(self._look_for, deadline=deadline)
+        usual = vm.type if vms else next(iter(self._drivers_of(self._some_host).services))
+        return type_of(sliver_id, registry.resource_types(), look, usual)
+
+    def _exists(self, ref: SliverRef, deadline: Deadline) -> bool:
+        """Return whether a sliver is there, on whatever host answers."""
+        if self._one_host() or not registry.handler_for(ref.type).hosted:
+            return self._handler(ref, deadline).exists(ref)
+        return self._placing(deadline).holders(ref).whole
+
+    def _look_for(self, ref: SliverRef, deadline: Deadline) -> TypeMatch:
+        """Return what the site has of a sliver, on the hosts that answer.
+
+        :raises Refused: if the site serves no slivers of its type.
+        """
+        hosts = [self._host_of(ref, deadline, ReadCache())]
+        if self._cloud():
+            hosts = [self._host_of_devices(ref)]
+        elif not self._one_host() and registry.handler_for(ref.type).hosted:
+            hosts = [*self._placing(deadline).holders(ref).having] or hosts[:0]
+        there = [self._handler_on(host, ref, deadline) for host in hosts]
+        things = frozenset(thing for each in there for thing in each.leftovers(ref))
+        service = self._bounded(self._some_host, deadline).services.get(ref.type)
+        if service is None:
+            return TypeMatch(any(each.exists(ref) for each in there), things)
+        found = service.find(ref.id)
+        return TypeMatch(found is not None and found.resource_type in {"", ref.type}, things)
+
+    def _refuse_node_of_id(self, sliver: SliverRef, deadline: Deadline) -> None:
+        """Raise Conflict if a network service is to get the id of a VM, as far as that can be read."""
+        home = self._claims.home(sliver.id)
+        if registry.handler_for(sliver.type).hosted or not (home or self._one_host()):
+            return
+        vm = SliverRef(id=sliver.id, type="VM")
+        if self._site.serves_vms and attempt(self._exists, vm, deadline) is True:
+            raise Conflict(
+                f"sliver {sliver.id} is a VM, not a {sliver.type}",
+                remedy="give the network service another id",
+            )
+
     def _refuse_other_type(self, ref: SliverRef) -> None:
         """Raise Conflict if a network service has claims by this id, as far as they can be read."""
-        held = () if ref.type in SERVICES else attempt(ServiceClaims(self._site).of, ref.id)
-        if held and not isinstance(held, Exception):
+        held = () if ref.type in SERVICES else self._claimed_by_service(ref.id)
+        if held:
             raise Conflict(
                 f"sliver {ref.id} is a network service, not a {ref.type}",
                 why=f"it holds {held[0]}",
                 remedy="say its type, or give its file",
             )
+
+    def _claimed_by_service(self, sliver_id: str) -> tuple[ServiceClaim, ...]:
+        """Return what a network service of this id has claimed, as far as that can be read."""
+        held = attempt(ServiceClaims(self._site).of, sliver_id)
+        return () if isinstance(held, Exception) else held
 
     def _delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Delete the sliver from each host as soon as the host says that it has anything of it.
@@ -628,7 +696,7 @@ class Operations:
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
-        reads = ReadCache()
+        sliver, reads = self._typed(sliver, deadline), ReadCache()
         unlike = _told(self._stitches.differences, sliver, deadline)
         known = sliver if unlike else self._requested(sliver, deadline)
         try:
@@ -658,7 +726,7 @@ class Operations:
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
     ) -> Outcome:
         """Carry out an operational action; one that fails is not undone, but what it called is named."""
-        reads = ReadCache()
+        sliver, reads = self._typed(sliver, deadline), ReadCache()
         handler = self._handler(sliver, deadline, reads)
         with reads.active():
             answer = attempt(handler.act, sliver, action, data)
@@ -683,6 +751,7 @@ class Operations:
         :param operation: by default modify if the sliver is there, else create.
         :raises Conflict: if the id is a network service's, and the type is not.
         """
+        sliver = self._typed(sliver, deadline)
         if operation is Operation.RECONCILE:
             return self._plan_repair(sliver.ref(), deadline)
         self._refuse_other_type(sliver)
@@ -915,8 +984,13 @@ class Operations:
         """Return whether there is nowhere else to look for a sliver."""
         return len(self._site.hosts) <= 1 or self._cloud()
 
+    @property
+    def _some_host(self) -> str:
+        """A host, for what is on none or in a cloud."""
+        return next(iter(self._site.hosts), "")
+
     def _cloud(self) -> bool:
-        return self._drivers_of(next(iter(self._site.hosts), "")).compute.cloud
+        return self._drivers_of(self._some_host).compute.cloud
 
     def _host_in_cloud(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> str:
         """Return the worker that has the sliver's server, or the one that it names, if any.
@@ -1061,7 +1135,7 @@ class Operations:
     def services(self) -> SiteServices:
         """Return the network services with our stamp."""
         deadline = Deadline.within(self._site.limits.probe)
-        return site_services(self._bounded(next(iter(self._site.hosts), ""), deadline))
+        return site_services(self._bounded(self._some_host, deadline))
 
     def lacking(self, servers: Sequence[Server]) -> Lacks:
         """Return what servers lack of their devices; see :meth:`SiteDevices.lacking`."""

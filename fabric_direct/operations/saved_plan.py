@@ -27,6 +27,7 @@ from fabric_direct.model import (
     Operation,
     Outcome,
     PciAddress,
+    Sliver,
     SliverRef,
     StepReport,
 )
@@ -142,7 +143,7 @@ class SavedPlan(Frozen):
     slivers: Annotated[tuple[PlannedSliver, ...], Field(min_length=1)]
 
     @classmethod
-    def of(cls, site: Site, slivers: Sequence[SliverRef], outcomes: Sequence[Outcome]) -> Self:
+    def of(cls, site: Site, slivers: Sequence[Sliver], outcomes: Sequence[Outcome]) -> Self:
         """Return the plan of slivers.
 
         :param outcomes: of the processor's ``plan``, in the order of the slivers.
@@ -162,7 +163,7 @@ class SavedPlan(Frozen):
         """Return the operation that it applies to all of its slivers."""
         return Operation(self.slivers[0].operation)
 
-    def wanted(self) -> tuple[SliverRef, ...]:
+    def wanted(self) -> tuple[Sliver, ...]:
         """Return the slivers as they were asked for, in order.
 
         :raises InvalidSliver: with the field, if one is invalid.
@@ -236,7 +237,7 @@ def _refuse_invalid_slivers(document: Document[SavedPlan]) -> None:
     _refuse_mixed(document.value.slivers)
 
 
-def _sliver(planned: PlannedSliver, number: int) -> SliverRef:
+def _sliver(planned: PlannedSliver, number: int) -> Sliver:
     field = f"slivers[{number}].sliver"
     with field_below(field):
         model = registry.sliver_model({"type": None, **planned.sliver})

@@ -107,7 +107,7 @@ class SiteStitches:
         )
 
     def _node(self, sliver_id: str, deadline: Deadline) -> StitchedNode | None:
-        host = self._host_of(SliverRef(id=sliver_id), deadline)
+        host = self._host_of(SliverRef(id=sliver_id, type="VM"), deadline)
         drivers = self._drivers_of(host, deadline)
         server = drivers.compute.find(sliver_id)
         if server is None or server.unfinished or self._begun(sliver_id):

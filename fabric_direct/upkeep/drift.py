@@ -67,7 +67,7 @@ def site_drift(site: Site, drivers_of: DriversOf, only: Collection[str] | None =
     looks = {host: answer for host, answer in answers.items() if isinstance(answer, _Look)}
     # Here and not beside each other: threads that compute hold each other up.
     drifts = [
-        Drift(SliverRef(id=each.server.sliver), each.host, unlike)
+        Drift(each.server.stamp.sliver.ref(), each.host, unlike)
         for look in looks.values()
         for each in look.there
         if (unlike := (*_unlike(each), *look.devices.get(each.server.sliver, ())))

@@ -51,6 +51,5 @@ def _services(driver: ServiceDriver) -> Iterator[SiteService]:
     kinds = {thing.sliver: thing.kind for thing in driver.stamped() if thing.sliver}
     for sliver, kind in kinds.items():
         found = driver.find(sliver)
-        stamp = found.stamp if found else None
-        named = stamp.type if stamp else _TYPES.get(kind, kind)
+        named = (found.resource_type if found else "") or _TYPES.get(kind, kind)
         yield SiteService(SliverRef(id=sliver, type=named or "L2Bridge"), found)

@@ -25,7 +25,7 @@ from fabric_direct.errors import (
     Unreachable,
 )
 from fabric_direct.handlers.registry import handler_for
-from fabric_direct.model import AUTO, NodeSliver, Outcome, SliverRef, Status
+from fabric_direct.model import AUTO, NodeSliver, Outcome, Sliver, SliverRef, Status
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
@@ -291,7 +291,7 @@ def _digest(kind: KindNeeds) -> str:
 def _refuse_other_types(request: BootRequest) -> None:
     """Raise InvalidSliver unless every kind has a resource type that is a node."""
     for kind in request.kinds:
-        model: type[SliverRef] = handler_for(kind.sliver.type).sliver_model
+        model: type[Sliver] = handler_for(kind.sliver.type).sliver_model
         if not issubclass(model, NodeSliver):
             raise InvalidSliver(f"{kind.sliver.type} is not a type of nodes", field="type")
 

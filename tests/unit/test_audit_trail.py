@@ -28,7 +28,7 @@ from tests.outcomes import result_of
 
 FORK = multiprocessing.get_context("fork")
 ME = pwd.getpwuid(os.geteuid()).pw_name
-REF = SliverRef(id="sliver-1")
+REF = SliverRef(id="sliver-1", type="VM")
 Vm = Callable[..., NodeSliver]
 Run = Callable[..., Result]
 

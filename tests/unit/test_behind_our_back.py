@@ -15,7 +15,7 @@ from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]
 Change = Callable[[Substrate], None]
-REF = SliverRef(id="sliver-1")
+REF = SliverRef(id="sliver-1", type="VM")
 UPLINK, FOREIGN = "ens1", PciAddress.parse("99:00.0")
 
 

@@ -19,7 +19,7 @@ from fabric_direct.state.journal import Journal
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]
-REF = SliverRef(id="sliver-1")
+REF = SliverRef(id="sliver-1", type="VM")
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -19,7 +19,7 @@ from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 
 MakeVm = Callable[..., NodeSliver]
-REF = SliverRef(id="sliver-1")
+REF = SliverRef(id="sliver-1", type="VM")
 NIC3 = {"type": "vNIC", "id": "nic3", "network": "red"}
 DATA2 = {"type": "Storage", "id": "data2", "size": 1}
 

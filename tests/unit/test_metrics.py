@@ -124,7 +124,10 @@ class TestOperations:
             seen.append(tuple(collected.values(f"operation.{n}") for n in ("active", "waiting")))
 
         with HandlerProcessor(site, workers=1, on_progress=look) as processor:
-            futures = [processor.create(vm(components=())), processor.delete(SliverRef(id="s2"))]
+            futures = [
+                processor.create(vm(components=())),
+                processor.delete(SliverRef(id="s2", type="VM")),
+            ]
             both.set()
             assert all(future.result().ok for future in futures)
             kinds = [("create", "VM"), ("delete", "VM")]

@@ -108,7 +108,7 @@ class TestMaking:
             "provider:network_type": "flat",
             "provider:physical_network": "physnet1",
         }
-        assert network == Service("n1", network.source, "lab", ("10.30.0.0/24",))
+        assert network == Service("n1", network.source, "lab", ("10.30.0.0/24",), type="L2Bridge")
         assert neutron.asked() == [
             FIND,
             ("GET", "/networks", {"name": "lab"}),
@@ -139,7 +139,9 @@ class TestMaking:
 
         found = bridge.find("n1")
 
-        assert found == Service("n1", source, "lab", ("10.30.0.0/24", "fd30::/64"), 105)
+        assert found == Service(
+            "n1", source, "lab", ("10.30.0.0/24", "fd30::/64"), 105, type="L2Bridge"
+        )
         assert neutron.asked() == [
             FIND,
             ("GET", "/subnets", {"network_id": source}),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
-from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.errors import Conflict, DeviceUnclean, NotFound
 from fabric_direct.model import (
     DeviceState,
@@ -155,6 +155,87 @@ def test_a_callback_that_raises_does_no_harm_and_is_told(
         "on_done failed for probe of sliver-1",
     ]
     assert "broken callback" in caplog.text
+
+
+class TestACallbackThatEndsItsThread:
+    """As ``sys.exit()`` does in a callback: the future ends with the outcome all the same."""
+
+    @staticmethod
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    def test_when_an_operation_is_done(self, fake_site: Site, vm: MakeVm) -> None:
+        with HandlerProcessor(fake_site, on_done=self.leave) as processor:
+            assert processor.create(vm()).result(60).ok
+
+    def test_when_a_step_begins(self, fake_site: Site, vm: MakeVm) -> None:
+        with HandlerProcessor(fake_site, on_progress=self.leave) as processor:
+            assert processor.create(vm()).result(60).ok
+
+    def test_in_a_driver_it_is_a_failure_as_any_other(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(FakeCompute, "create", self.leave)
+
+        outcome = processor.create(vm()).result(60)
+
+        assert outcome.status is Status.FAILED
+        assert outcome.error
+        assert "SystemExit(3)" in outcome.error.message
+        assert not fakes.ports
+
+
+_NO_SLIVERS: list[Any] = [{"id": "x"}, None, "x", 5]
+
+
+class TestWhatIsNotASliver:
+    """It is refused at once, by the call: nothing is begun, and the processor can be left."""
+
+    @pytest.mark.parametrize("wrong", _NO_SLIVERS, ids=repr)
+    @pytest.mark.parametrize(
+        "operation",
+        ["create", "modify", "reconcile", "delete", "probe", "plan", "adopt", "differences"],
+    )
+    def test_is_refused_by_each_operation(
+        self, fake_site: Site, operation: str, wrong: Any
+    ) -> None:
+        with (
+            HandlerProcessor(fake_site) as processor,
+            pytest.raises(TypeError, match=f"not {type(wrong).__name__}"),
+        ):
+            getattr(processor, operation)(wrong)
+        assert processor.pending() == ()
+
+    @pytest.mark.parametrize("wrong", _NO_SLIVERS, ids=repr)
+    def test_is_refused_by_an_action(self, fake_site: Site, wrong: Any) -> None:
+        with HandlerProcessor(fake_site) as processor, pytest.raises(TypeError):
+            processor.poa(wrong, "start")
+
+    @pytest.mark.parametrize("wrong", _NO_SLIVERS, ids=repr)
+    @pytest.mark.parametrize("operation", ["create_all", "delete_all", "place"])
+    def test_is_refused_among_others(
+        self, fake_site: Site, vm: MakeVm, fakes: Substrate, operation: str, wrong: Any
+    ) -> None:
+        with HandlerProcessor(fake_site) as processor, pytest.raises(TypeError):
+            getattr(processor, operation)([vm(), wrong])
+        assert not fakes.servers
+
+    @pytest.mark.parametrize("operation", ["create", "modify"])
+    def test_a_reference_does_not_say_what_to_make(self, fake_site: Site, operation: str) -> None:
+        with (
+            HandlerProcessor(fake_site) as processor,
+            pytest.raises(TypeError, match="expected Sliver, not SliverRef"),
+        ):
+            getattr(processor, operation)(SliverRef(id="x"))
+
+    def test_data_of_an_action_are_values_by_name(self, fake_site: Site, vm: MakeVm) -> None:
+        wrong: Any = ["hard"]
+        with HandlerProcessor(fake_site) as processor, pytest.raises((TypeError, ValueError)):
+            processor.poa(vm(), "reboot", wrong)
 
 
 class TestLog:

@@ -1034,7 +1034,7 @@ class TestOfACloud:
     def test_a_deletion_without_a_server_names_a_worker_that_may_have_a_device(
         self, cloud: Substrate, processor: HandlerProcessor, w2: Substrate
     ) -> None:
-        w2.fault("device.records", kind="fail")
+        w2.fault("device.records", at=0, kind="fail")
 
         outcome = processor.delete(SliverRef(id="ghost")).result()
 

@@ -15,7 +15,7 @@ from fabric_direct.site.config import Site
 from tests.outcomes import done
 
 MakeVm = Callable[..., NodeSliver]
-REF = SliverRef(id="sliver-1")
+REF = SliverRef(id="sliver-1", type="VM")
 
 
 def hasty(site: Site, **limits: float) -> Site:

@@ -38,7 +38,7 @@ GPU_2 = {"type": "GPU", "id": "gpu2", "bdf": [str(SECOND)]}
 FPGA_1 = {"type": "FPGA", "id": "fpga", "bdf": [str(FPGA)]}
 FPGA_2 = {"type": "FPGA", "id": "fpga2", "bdf": [str(OTHER_FPGA)]}
 NIC = {"type": "vNIC", "id": "nic", "network": "red"}
-REF = SliverRef(id="sliver-1")
+REF = SliverRef(id="sliver-1", type="VM")
 
 
 def shared(**interface: Any) -> dict[str, Any]:

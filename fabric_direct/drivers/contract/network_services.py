@@ -28,6 +28,13 @@ class Service:
     """Its own address, with the MAC that answers for it."""
     stamp: NetworkService | None = None
     """What it should be, without secrets; None if nothing at the API says so."""
+    type: str = ""
+    """Its resource type, where no stamp says it; empty if its driver serves one type."""
+
+    @property
+    def resource_type(self) -> str:
+        """Its resource type, as far as the API tells it; empty if it does not."""
+        return self.stamp.type if self.stamp else self.type
 
 
 class ServiceController(Protocol):

@@ -124,6 +124,7 @@ class FakeService(Fake):
             subnets=tuple(map(str, settings.blocks())),
             vlan=settings.vlan if isinstance(settings, VlanNetwork) else None,
             users=self._users(sliver),
+            type="L2Bridge",
         )
 
     def _users(self, sliver: NetworkSliver) -> tuple[str, ...]:
@@ -152,6 +153,7 @@ class FakeService(Fake):
             interfaces=tuple(map(_observed, sliver.interfaces)),
             gateway=address,
             stamp=self.substrate.service_stamps.get(sliver.id),
+            type=sliver.type,
         )
 
     def _differences(self, wanted: NetworkService, found: NetworkService) -> Iterator[str]:

@@ -34,7 +34,7 @@ class FakeSwitches:
     def find(self, sliver_id: str) -> Service | None:
         """Return the switch that the sliver has."""
         held = self._held.get(sliver_id)
-        return Service(sliver_id, f"switch {held.switch}", held.switch) if held else None
+        return _service(held) if held else None
 
     def differences(self, sliver: Switch) -> tuple[str, ...]:
         """Name what differs."""
@@ -49,7 +49,7 @@ class FakeSwitches:
         """Give the switch to the sliver, with its keys."""
         self.check(sliver)
         self._held[sliver.id] = sliver
-        return Service(sliver.id, f"switch {sliver.switch}", sliver.switch)
+        return _service(sliver)
 
     def remove(self, sliver_id: str) -> None:
         """Take the switch away."""
@@ -64,3 +64,7 @@ class FakeSwitches:
         """Return the switches that slivers have."""
         held = self._held.values()
         return tuple(Stamped(sliver.id, "Switch", sliver.switch) for sliver in held)
+
+
+def _service(held: Switch) -> Service:
+    return Service(held.id, f"switch {held.switch}", held.switch, type="Switch")

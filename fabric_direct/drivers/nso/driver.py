@@ -124,6 +124,7 @@ class NsoService:
                 interfaces=observed_interfaces(instance),
                 gateway=observed_gateway(instance),
                 stamp=as_sliver(module, instance, sliver_id, burst),
+                type=_TYPES.get(module, ""),
             )
 
     def differences(self, sliver: NetworkService) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class P4SwitchService:
             return None
         if self._switch(record).sliver() != sliver_id:
             return None
-        return Service(sliver=sliver_id, source=f"switch {record.name}", name=record.name)
+        return Service(sliver_id, f"switch {record.name}", record.name, type="Switch")
 
     def differences(self, sliver: Switch) -> tuple[str, ...]:
         """Name what differs on the switch.

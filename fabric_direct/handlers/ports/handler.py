@@ -54,7 +54,7 @@ from fabric_direct.handlers.vm.steps.ports import (
     held_by,
     same_place,
 )
-from fabric_direct.model import Observed, ObservedInterface, SliverRef, State, VNicInterface
+from fabric_direct.model import Observed, ObservedInterface, Sliver, SliverRef, State, VNicInterface
 from fabric_direct.model.adoption import ServiceAdoption
 from fabric_direct.model.networks import ServerPort, VNicPortsSliver
 from fabric_direct.site.config import Site
@@ -63,7 +63,7 @@ from fabric_direct.site.config import Site
 class VNicPortsHandler(OneModel):
     """Makes, changes, removes and looks at ports in the servers of other slivers."""
 
-    sliver_model: ClassVar[type[SliverRef]] = VNicPortsSliver
+    sliver_model: ClassVar[type[Sliver]] = VNicPortsSliver
     actions: ClassVar[tuple[str, ...]] = ()
     hosted: ClassVar[bool] = True
 

@@ -29,7 +29,7 @@ from fabric_direct.handlers.services.steps import (
     RemoveService,
     Resolution,
 )
-from fabric_direct.model import Observed, SliverRef, State
+from fabric_direct.model import Observed, Sliver, SliverRef, State
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.model.services import SERVICES, L2Bridge, NetworkService
@@ -40,7 +40,7 @@ from fabric_direct.state.service_claims import ServiceClaims
 class NetworkServiceSliverHandler(OneModel):
     """Makes, changes, removes and looks at network services of one type."""
 
-    sliver_model: ClassVar[type[SliverRef]] = NetworkService
+    sliver_model: ClassVar[type[Sliver]] = NetworkService
     actions: ClassVar[tuple[str, ...]] = ()
     hosted: ClassVar[bool] = False
 
@@ -199,19 +199,19 @@ class NetworkServiceSliverHandler(OneModel):
 class L2BridgeHandler(NetworkServiceSliverHandler):
     """A segment on a switch, or a network of a cloud."""
 
-    sliver_model: ClassVar[type[SliverRef]] = L2Bridge
+    sliver_model: ClassVar[type[Sliver]] = L2Bridge
 
     @classmethod
-    def model_of(cls, document: Mapping[str, Any]) -> type[SliverRef]:
+    def model_of(cls, document: Mapping[str, Any]) -> type[Sliver]:
         """Return the model of a whole sliver: a network of a cloud has the field ``network``."""
         return NetworkSliver if "network" in document else L2Bridge
 
 
-def _handler(model: type[SliverRef]) -> type[NetworkServiceSliverHandler]:
+def _handler(model: type[Sliver]) -> type[NetworkServiceSliverHandler]:
     """Return the handler of the slivers of one model."""
 
     class Handler(NetworkServiceSliverHandler):
-        sliver_model: ClassVar[type[SliverRef]] = model
+        sliver_model: ClassVar[type[Sliver]] = model
 
     return Handler
 

@@ -125,6 +125,7 @@ from fabric_direct.model import (
     NodeSliver,
     Observed,
     PciComponent,
+    Sliver,
     SliverRef,
     Stamp,
     State,
@@ -142,7 +143,7 @@ HOW_TO_PIN = "add it to the site's known_hosts before the sliver is modified"
 class VMSliverHandler(OneModel):
     """Makes, changes, removes and looks at virtual machines."""
 
-    sliver_model: ClassVar[type[SliverRef]] = NodeSliver
+    sliver_model: ClassVar[type[Sliver]] = NodeSliver
     actions: ClassVar[tuple[str, ...]] = actions.NAMES
     hosted: ClassVar[bool] = True
 

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct.drivers.contract import QUARANTINED
 from fabric_direct.errors import NotVerified, Refused
-from fabric_direct.model import SliverId, SliverRef
+from fabric_direct.model import SliverId
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
 from fabric_direct.upkeep.sweep.books import LocalRecords
@@ -182,4 +182,4 @@ def _type(things: Iterable[FoundResource]) -> str:
         return service
     if kinds & _OF_NETWORKS:
         return "L2Bridge"
-    return "vNICPorts" if kinds and kinds <= _OF_PORTS else SliverRef(id="any").type
+    return "vNICPorts" if kinds and kinds <= _OF_PORTS else "VM"

@@ -159,6 +159,7 @@ def _network(
         subnets=tuple(subnets),
         vlan=found.provider_segmentation_id,
         users=tuple(sorted(users)),
+        type="L2Bridge",
     )
 
 

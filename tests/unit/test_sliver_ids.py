@@ -1,0 +1,294 @@
+"""An id is one sliver at a site: by its id alone, a sliver of any type is found, or none is touched."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fabric_direct.cli import main
+from fabric_direct.drivers.fake import FakeService, Substrate, substrate
+from fabric_direct.errors import Conflict, Unreachable
+from fabric_direct.handlers.registry import driven_types
+from fabric_direct.model import NodeSliver, Operation, Outcome, Sliver, SliverRef, State, Status
+from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
+from fabric_direct.model.p4_switches import Switch
+from fabric_direct.model.services import SERVICES
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+from tests.conftest import KEY
+from tests.outcomes import done
+
+ID = "n"
+REF = SliverRef(id=ID)
+_SITE: dict[str, Any] = {
+    "drivers": dict.fromkeys(driven_types(), "fake"),
+    "switches": {"sw1": {"ports": {"p1": {"vlans": ["100-199"]}}}},
+    "p4_switches": {"p4a": {"ssh": "ssh://admin@192.0.2.1", "user": "alice"}},
+    "services": {"subnets": {"FABNetv4": {"block": "10.128.0.0/22", "prefix": 24}}},
+}
+_INTERFACE = {"id": "i1", "device": "sw1", "port": "p1", "vlan": 110}
+_SIZE = {"core": 1, "ram": 1, "disk": 1}
+_PORT = {"id": "p", "server": "vm-1", "interface": {"mac": "52:54:00:12:34:56"}}
+
+
+@pytest.fixture
+def site(fake_site: Site) -> Site:
+    return Site.model_validate(fake_site.model_dump() | _SITE)
+
+
+def node(sliver: str = ID, **values: Any) -> NodeSliver:
+    return NodeSliver.model_validate(
+        {"id": sliver, "name": "web", "image": "tiny", "capacities": _SIZE, **values}
+    )
+
+
+def fabnet() -> Sliver:
+    values = {"id": ID, "name": "net", "interfaces": [_INTERFACE]}
+    return SERVICES["FABNetv4"].model_validate(values)
+
+
+def network() -> Sliver:
+    values = {"strategy": "flat_dhcp", "subnet": "10.20.7.0/24", "physical_network": "physnet1"}
+    return NetworkSliver.model_validate({"id": ID, "name": "lan", "network": values})
+
+
+def switch() -> Sliver:
+    values = {"id": ID, "name": "edge", "switch": "p4a", "ssh_keys": [KEY]}
+    return Switch.model_validate(values)
+
+
+def ports() -> Sliver:
+    return VNicPortsSliver.model_validate({"id": ID, "network": "red", "ports": [_PORT]})
+
+
+SLIVERS: dict[str, Callable[[], Sliver]] = {
+    "VM": node,
+    "FABNetv4": fabnet,
+    "L2Bridge": network,
+    "Switch": switch,
+    "vNICPorts": ports,
+}
+
+
+@pytest.fixture
+def server(processor: HandlerProcessor) -> None:
+    """A server that ports are plugged into."""
+    done(processor.create(node("vm-1")).result(60))
+
+
+@pytest.fixture(params=SLIVERS)
+def sliver(request: pytest.FixtureRequest, processor: HandlerProcessor, server: None) -> Sliver:
+    """A sliver of each type that is there."""
+    made = SLIVERS[request.param]()
+    done(processor.create(made).result(60))
+    return made
+
+
+def state(outcome: Outcome) -> State:
+    assert outcome.observed
+    return outcome.observed.state
+
+
+class TestByItsIdAlone:
+    def test_is_deleted(self, processor: HandlerProcessor, sliver: Sliver) -> None:
+        outcome = processor.delete(REF).result(60)
+
+        assert (outcome.status, outcome.sliver) == (Status.DONE, sliver.ref())
+        assert state(processor.probe(sliver.ref()).result(60)) is State.ABSENT
+
+    def test_is_probed(self, processor: HandlerProcessor, sliver: Sliver) -> None:
+        outcome = processor.probe(REF).result(60)
+
+        assert (state(outcome), outcome.sliver) == (State.RUNNING, sliver.ref())
+
+    def test_its_deletion_is_planned(self, processor: HandlerProcessor, sliver: Sliver) -> None:
+        outcome = done(processor.plan(REF, Operation.DELETE).result(60))
+
+        assert outcome.sliver == sliver.ref()
+        assert [step.finding for step in outcome.steps if step.finding]
+
+    def test_an_action_is_one_of_its_type(
+        self, processor: HandlerProcessor, sliver: Sliver
+    ) -> None:
+        outcome = processor.poa(REF, "stop").result(60)
+
+        assert outcome.sliver == sliver.ref()
+        assert outcome.ok is (sliver.type == "VM")
+
+    def test_is_deleted_by_the_command(
+        self, site: Site, sliver: Sliver, tmp_path: Path, processor: HandlerProcessor
+    ) -> None:
+        path = tmp_path / "site.yaml"
+        path.write_text(site.model_dump_json(exclude_unset=True))
+
+        ended = CliRunner().invoke(
+            main, ["--site", str(path), "delete", ID], catch_exceptions=False
+        )
+
+        assert ended.exit_code == 0
+        assert f"{ID}: deleted in " in ended.stdout
+        assert state(processor.probe(sliver.ref()).result(60)) is State.ABSENT
+
+    def test_what_is_nowhere_is_said_to_be_absent(self, processor: HandlerProcessor) -> None:
+        assert state(processor.probe(REF).result(60)) is State.ABSENT
+        assert done(processor.delete(REF).result(60)).sliver == SliverRef(id=ID, type="VM")
+
+    def test_what_is_unfinished_is_what_its_operation_was_for(
+        self, processor: HandlerProcessor, site: Site
+    ) -> None:
+        wanted = fabnet()
+        Journal(site.state_dir).begin(
+            Operation.CREATE, wanted.model_dump(mode="json"), owns_everything=True
+        )
+
+        assert done(processor.delete(REF).result(60)).sliver == wanted.ref()
+        assert not processor.unfinished()
+
+
+class TestWhatIsLeftOfASliver:
+    """Its own deletion takes all of it away, also where another type's takes a part."""
+
+    def test_a_vm_of_which_a_port_and_a_volume_are_left(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        components = [
+            {"type": "vNIC", "id": "eth0", "network": "red"},
+            {"type": "Storage", "id": "data", "size": 1},
+        ]
+        done(processor.create(node(components=components)).result(60))
+        fakes.servers.clear()
+
+        done(processor.delete(REF).result(60))
+
+        assert not fakes.ports
+        assert not fakes.volumes
+
+
+class TestWhereNothingAnswers:
+    """What cannot be asked may have the sliver: nothing is said of it."""
+
+    @pytest.fixture(autouse=True)
+    def silent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def silent(*_: object) -> None:
+            raise Unreachable("the switches do not answer")
+
+        monkeypatch.setattr(FakeService, "find", silent)
+        monkeypatch.setattr(FakeService, "leftovers", silent)
+
+    @pytest.mark.parametrize("operation", ["delete", "probe"])
+    def test_a_sliver_that_is_not_found_may_be_there(
+        self, processor: HandlerProcessor, operation: str
+    ) -> None:
+        outcome = getattr(processor, operation)(REF).result(60)
+
+        assert outcome.status is Status.FAILED
+        assert outcome.error.kind == Unreachable.__name__
+        assert "is not known: the switches do not answer" in outcome.error.message
+
+    def test_one_that_is_found_is_deleted(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(node()).result(60))
+
+        done(processor.delete(REF).result(60))
+
+        assert not fakes.servers
+
+    def test_with_its_type_no_other_is_asked(self, processor: HandlerProcessor) -> None:
+        done(processor.delete(SliverRef(id=ID, type="VM")).result(60))
+
+
+class TestAnIdIsTakenOnce:
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [("VM", "FABNetv4"), ("FABNetv4", "VM"), ("VM", "L2Bridge"), ("VM", "Switch")],
+    )
+    def test_a_sliver_of_another_type_is_refused(
+        self, processor: HandlerProcessor, first: str, second: str
+    ) -> None:
+        done(processor.create(SLIVERS[first]()).result(60))
+
+        outcome = processor.create(SLIVERS[second]()).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+        assert f"sliver {ID} is a" in outcome.error.message
+        assert state(processor.probe(SLIVERS[first]()).result(60)) is State.RUNNING
+
+    def test_of_two_that_have_it_all_the_same_neither_is_touched(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(node()).result(60))
+        servers = dict(fakes.servers)
+        fakes.servers.clear()
+        done(processor.create(fabnet()).result(60))
+        fakes.servers.update(servers)
+
+        outcome = processor.delete(REF).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+        assert "a VM, a network service" in outcome.error.message
+        assert fakes.servers
+        assert fakes.services
+
+
+class TestOnSeveralHosts:
+    @pytest.fixture
+    def site(self, fake_site: Site) -> Site:
+        hosts = {"w1": {}, "w2": {}}
+        return Site.model_validate(fake_site.model_dump() | _SITE | {"hosts": hosts})
+
+    @pytest.fixture
+    def processor(self, site: Site) -> Iterator[HandlerProcessor]:
+        with HandlerProcessor(site) as processor:
+            yield processor
+
+    @pytest.mark.parametrize("host", ["w1", "w2"])
+    def test_a_vm_is_found_on_any(self, processor: HandlerProcessor, site: Site, host: str) -> None:
+        done(processor.create(node(host=host)).result(60))
+
+        assert state(processor.probe(REF).result(60)) is State.RUNNING
+        done(processor.delete(REF).result(60))
+
+        assert not substrate(site, host).servers
+
+    def test_a_service_is_found_beside_them(self, processor: HandlerProcessor) -> None:
+        done(processor.create(fabnet()).result(60))
+
+        assert done(processor.delete(REF).result(60)).sliver == fabnet().ref()
+        assert state(processor.probe(fabnet().ref()).result(60)) is State.ABSENT
+
+    def test_a_service_does_not_get_the_id_of_a_vm(self, processor: HandlerProcessor) -> None:
+        done(processor.create(node(host="w2")).result(60))
+
+        outcome = processor.create(fabnet()).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+
+    def test_a_service_is_made_again_as_it_was(self, processor: HandlerProcessor) -> None:
+        done(processor.create(fabnet()).result(60))
+        done(processor.create(fabnet()).result(60))
+
+
+def test_a_sweep_deletes_what_it_found_of_its_type(
+    processor: HandlerProcessor, server: None, sliver: Sliver
+) -> None:
+    found = processor.find_unexpected(["vm-1"])
+    swept = processor.sweep(["vm-1"], found.token, at_most=100)
+
+    assert [future.result(60).sliver for future in swept.deletions] == [sliver.ref()]
+    assert state(processor.probe(REF).result(60)) is State.ABSENT
+
+
+def test_an_outcome_names_the_type_that_was_found(
+    processor: HandlerProcessor, sliver: Sliver
+) -> None:
+    printed = json.loads(processor.probe(REF).result(60).model_dump_json())
+
+    assert printed["sliver"] == {"id": ID, "type": sliver.type}
