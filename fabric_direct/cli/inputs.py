@@ -99,6 +99,16 @@ def _model_of(document: Any) -> "type[Sliver]":
     return _of_type(resource_types())
 
 
+def any_node() -> "type[Sliver]":
+    """Return a model of the slivers of all types of nodes that have a handler, and no others."""
+    from fabric_direct.handlers.registry import handler_for, resource_types  # noqa: PLC0415
+    from fabric_direct.model import NodeSliver  # noqa: PLC0415
+
+    handlers = {kind: handler_for(kind) for kind in resource_types()}
+    nodes = (k for k, made in handlers.items() if issubclass(made.sliver_model, NodeSliver))
+    return _of_type(tuple(nodes))
+
+
 def _of_type(known: tuple[str, ...]) -> "type[Sliver]":
     """Return the model of a node that refuses all types but these, beside its other errors."""
     from pydantic import create_model  # noqa: PLC0415 - see the package
@@ -106,7 +116,9 @@ def _of_type(known: tuple[str, ...]) -> "type[Sliver]":
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
 
     one_of: Any = Literal.__getitem__(known)
-    return create_model(NodeSliver.__name__, __base__=NodeSliver, type=(one_of, known[0]))
+    about = NodeSliver.__doc__
+    fields: Any = {"type": (one_of, known[0])}
+    return create_model(NodeSliver.__name__, __base__=NodeSliver, __doc__=about, **fields)
 
 
 def wanted(word: str) -> "BatchRequest":

@@ -1,6 +1,6 @@
 """Documents in YAML and JSON: safe parsing, validation, errors with line and field, JSON Schema."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from fabric_direct.documents.reasons import as_text, problems
 from fabric_direct.documents.tree import LIMIT, DocumentProblem, Malformed, Tree, read, read_all
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.model.base import FOLDER
 
 __all__ = [
     "Document",
@@ -34,9 +35,12 @@ Choice = Callable[[Any], type[M]]
 def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
     """Read, parse and validate the one document of a YAML or JSON file of at most 1 MiB.
 
+    A :data:`~fabric_direct.model.base.LocalPath` in it is relative to the file's directory.
+
     :raises FabricDirectError: of the class ``error``; see :func:`parse`.
     """
-    return parse(read_text(path, error), str(path), model, error)
+    tree = _read(read, read_text(path, error), str(path), error)
+    return _validated(tree, str(path), model, error, {FOLDER: path.absolute().parent})
 
 
 def parse(text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
@@ -93,11 +97,15 @@ def parse_all(
 
 
 def _validated(
-    tree: Tree, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]
+    tree: Tree,
+    source: str,
+    model: type[M] | Choice[M],
+    error: type[FabricDirectError],
+    context: Mapping[str, Any] | None = None,
 ) -> M:
     chosen: type[M] = model if isinstance(model, type) else model(tree.value)
     try:
-        return chosen.model_validate_json(to_json(tree.value), strict=True)
+        return chosen.model_validate_json(to_json(tree.value), strict=True, context=context)
     except ValidationError as invalid:
         raise _refusal(error, source, problems(invalid, chosen, tree)) from invalid
 

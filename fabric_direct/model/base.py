@@ -8,8 +8,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -19,6 +21,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
+    ValidationInfo,
 )
 from pydantic_core import CoreSchema
 
@@ -127,6 +130,21 @@ TypeAndModel = Annotated[
 """A resource type, or one with a hardware model: ``Type_Model``."""
 AUTO = "auto"
 """As a sliver's host: placement chooses one."""
+
+
+FOLDER = "folder"
+"""The key of the directory that paths are relative to, in the context of a validation."""
+
+
+def _beside(path: Path, info: ValidationInfo) -> Path:
+    with suppress(RuntimeError):  # ~ of somebody unknown stays
+        path = path.expanduser()
+    folder: Path | None = (info.context or {}).get(FOLDER)
+    return path if folder is None else folder / path
+
+
+LocalPath = Annotated[Path, AfterValidator(_beside)]
+"""A file or directory of this machine, which ``~`` may begin; relative to the file that names it."""
 
 
 def _unicast_mac(text: str) -> str:

@@ -30,6 +30,7 @@ from fabric_direct.model import (
     Frozen,
     ImageName,
     LinkName,
+    LocalPath,
     Mac,
     ModelName,
     Name,
@@ -148,7 +149,7 @@ class Host(Frozen):
     ``qemu+tcp://…``."""
     ssh: SshAddress | None = None
     """``ssh://[user@]host[:port]``, to run programs and use netlink there; this machine if absent."""
-    ssh_key: Path | None = None
+    ssh_key: LocalPath | None = None
     """Private key for the login; an agent's or the user's own (``~/.ssh``) if absent."""
     host_key: SshPublicKey | None = None
     """The host's SSH key; no other is trusted then. If absent, ``<state_dir>/known_hosts`` and the
@@ -171,7 +172,7 @@ class P4Switch(Frozen):
     ssh: SshAddress
     """``ssh://[user@]host[:port]`` of its administrator, whom the installer's image lets in by key; no
     password is used. The image needs Python 3.6 or newer."""
-    ssh_key: Path | None = None
+    ssh_key: LocalPath | None = None
     """Private key for the login; an agent's or the user's own (``~/.ssh``) if absent."""
     host_key: SshPublicKey | None = None
     """Its SSH key before it is used for the first time; ``<state_dir>/known_hosts`` and the known_hosts
@@ -213,7 +214,7 @@ class OpenStackSettings(Frozen):
 
     cloud: Name
     """An entry of clouds.yaml."""
-    clouds_file: Path | None = None
+    clouds_file: LocalPath | None = None
     """clouds.yaml; if absent, openstacksdk searches for it (``OS_CLIENT_CONFIG_FILE``,
     ``~/.config/openstack``, ``/etc/openstack``)."""
     external_network: Name | None = None
@@ -234,9 +235,9 @@ class OpenStackSettings(Frozen):
 class GuestSettings(Frozen):
     """Settings for access to guests."""
 
-    ssh_key: Path | None = None
+    ssh_key: LocalPath | None = None
     """The site's private key for ``guest: ssh``; its public key is authorized in each guest."""
-    known_hosts: Path | None = None
+    known_hosts: LocalPath | None = None
     """Pinned host keys; ``<state_dir>/known_hosts`` if absent."""
     wait_for: WaitFor | None = None
     """How far a guest must be when it is handed out, unless its sliver says otherwise: ``address``,
@@ -343,9 +344,9 @@ ListenAddress = Annotated[
 class TlsSettings(Frozen):
     """The certificate of a zone."""
 
-    certificate: Path
+    certificate: LocalPath
     """PEM, with the chain of its issuers."""
-    key: Path
+    key: LocalPath
     """PEM."""
 
 
@@ -354,9 +355,9 @@ class ChildZone(Frozen):
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+/?$")]
     """Its base URL."""
-    token_file: Path | None = None
+    token_file: LocalPath | None = None
     """A file with the bearer token for it on the first line."""
-    ca_file: Path | None = None
+    ca_file: LocalPath | None = None
     """PEM: the authorities to trust for its certificate; the system's own if absent."""
 
 
@@ -369,7 +370,7 @@ class ZoneSettings(Frozen):
     """Address and port."""
     tls: TlsSettings | None = None
     """Required unless it listens on a loopback address."""
-    token_file: Path | None = None
+    token_file: LocalPath | None = None
     """A file with the accepted bearer tokens, one on each line. Required unless it listens on a loopback
     address."""
     own_hosts: bool = True
@@ -446,8 +447,9 @@ class Site(Frozen):
 
     site: Name
     """Name of the site."""
-    state_dir: Path = Field(default_factory=_default_state_dir)
-    """Directory of the journal, the address pools, claims and pinned host keys."""
+    state_dir: LocalPath = Field(default_factory=_default_state_dir)
+    """Directory of the journal, the address pools, claims and pinned host keys. As all files of this
+    machine that are named here, it is relative to this file, and may begin with ``~``."""
     drivers: Annotated[dict[TypeAndModel, DriverName], BeforeValidator(_refuse_model_twice)] = {}
     """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent. A site without
     ``images`` that names drivers of network services and switches alone serves no VMs."""

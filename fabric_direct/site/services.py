@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Network
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from fabric_direct.model import Frozen, LinkName, Name, PciAddress, PortName
+from fabric_direct.model import Frozen, LinkName, LocalPath, Name, PciAddress, PortName
 
 _LINK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 
@@ -140,9 +139,9 @@ class NsoSettings(Frozen):
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+(/[^?#@]*)?$")]
     """The root of its RESTCONF API: ``https://nso.example:8888/restconf``."""
     user: Name
-    password_file: Path
+    password_file: LocalPath
     """Its first line is the password."""
-    ca_file: Path | None = None
+    ca_file: LocalPath | None = None
     """PEM: the authorities to trust for its certificate; the system's own if absent."""
     border_routers: tuple[Name, ...] = ()
     """The devices with access to the outside (``FABNetv4Ext``, ``FABNetv6Ext``)."""
@@ -158,11 +157,11 @@ class Al2sSettings(Frozen):
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^/?#@]+(/[^?#@]*)?$")]
     """The root of its API."""
-    key_file: Path
+    key_file: LocalPath
     """Its first line is the API access key."""
     owner: Annotated[str, Field(min_length=1, max_length=255)]
     """The owner's path, under which spaces are made."""
-    ca_file: Path | None = None
+    ca_file: LocalPath | None = None
     """PEM: the authorities to trust for its certificate; the system's own if absent."""
 
 

@@ -1,7 +1,11 @@
 """Whoever annotates code that uses this library finds the names at its top."""
 
 import inspect
+import pydoc
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -54,6 +58,26 @@ def test_what_is_in_a_document_is_public(document: type) -> None:
 def test_a_name_is_found_without_the_others() -> None:
     assert SavedPlan.__module__ == "fabric_direct.operations.saved_plan"
     assert set(fabric_direct._HOME_OF) == PUBLIC
+
+
+def test_completion_and_help_show_them() -> None:
+    assert set(dir(fabric_direct)) >= PUBLIC
+    shown = pydoc.render_doc(fabric_direct, renderer=pydoc.plaintext)
+    assert "class HandlerProcessor(builtins.object)" in shown
+
+
+def test_a_program_without_logging_finds_nothing_on_its_standard_error(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from fabric_direct import HandlerProcessor, Site, SliverRef
+site = Site(site="test", state_dir=Path({str(tmp_path)!r}), drivers={{"VM": "fake"}}, guest="fake")
+with HandlerProcessor(site) as processor:
+    assert not processor.poa(SliverRef(id="x"), "start").result().ok
+"""
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_another_name_is_refused_as_any_module_does() -> None:

@@ -1,5 +1,6 @@
 """The JSON Schema of slivers and sites says the same as the models."""
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 from pydantic import BaseModel
 
+from fabric_direct.cli import main
 from fabric_direct.documents import json_schema, load
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import NodeSliver
@@ -90,3 +93,13 @@ def test_fields_are_described_for_editors() -> None:
     schema = json_schema(NodeSliver)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["properties"]["boot_script"]["description"].startswith("Run once at first boot")
+
+
+def test_the_schema_of_a_node_takes_the_types_that_have_a_handler() -> None:
+    ended = CliRunner().invoke(main, ["schema", "sliver"])
+    schema = jsonschema.Draft202012Validator(json.loads(ended.stdout))
+    vm = {"id": "x", "name": "x", "image": "i", "capacities": {"core": 1, "ram": 1, "disk": 1}}
+
+    assert schema.is_valid(vm)
+    assert schema.is_valid({**vm, "type": "VM"})
+    assert not schema.is_valid({**vm, "type": "Server"})

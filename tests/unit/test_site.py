@@ -1,9 +1,11 @@
 """What a site answers about its images, and what it takes for a worker's Python."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from fabric_direct.site.config import Host, ImageSettings, Site
+from fabric_direct.site.config import Host, ImageSettings, Site, load_site
 
 
 @pytest.mark.parametrize(
@@ -66,3 +68,44 @@ def test_a_python_is_named_by_path_or_by_name(python: str) -> None:
 def test_what_is_neither_path_nor_name_is_refused_in_words(python: str) -> None:
     with pytest.raises(ValidationError, match="must be an absolute path, or a name"):
         Host(python=python)
+
+
+class TestFilesThatSiteYamlNames:
+    """They are where site.yaml says, in whatever directory the command is run."""
+
+    DOCUMENT = """
+site: TEST
+state_dir: state
+openstack: {cloud: lab, clouds_file: ../clouds.yaml}
+guest_access: {ssh_key: ~/key, known_hosts: /etc/known_hosts}
+hosts: {w1: {ssh: "ssh://w1", ssh_key: keys/w1}}
+volume_pool: disks
+"""
+
+    @pytest.fixture
+    def site(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+        monkeypatch.setenv("HOME", "/home/me")
+        folder = tmp_path / "here"
+        folder.mkdir()
+        (folder / "site.yaml").write_text(self.DOCUMENT)
+        monkeypatch.chdir(tmp_path)
+        return load_site(Path("here/site.yaml"))
+
+    def test_are_relative_to_it(self, site: Site, tmp_path: Path) -> None:
+        assert site.state_dir == tmp_path / "here/state"
+        assert site.hosts["w1"].ssh_key == tmp_path / "here/keys/w1"
+        assert site.openstack
+        assert site.openstack.clouds_file
+        assert site.openstack.clouds_file.resolve() == tmp_path / "clouds.yaml"
+
+    def test_may_be_below_the_users_home(self, site: Site) -> None:
+        assert site.guest_access.ssh_key == Path("/home/me/key")
+
+    def test_may_be_named_in_whole(self, site: Site) -> None:
+        assert site.guest_access.known_hosts == Path("/etc/known_hosts")
+
+    def test_what_is_on_workers_is_as_it_is_named(self, site: Site) -> None:
+        assert site.volume_pool == Path("disks")
+
+    def test_a_site_that_a_program_makes_names_them_itself(self) -> None:
+        assert Site(site="TEST", state_dir=Path("state")).state_dir == Path("state")
