@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from fabric_direct.state.step_notes import StepNote
     from fabric_direct.upkeep.device_owners import Lacks
     from fabric_direct.upkeep.drift import SiteDrift
-    from fabric_direct.upkeep.services import SiteService, SiteServices
+    from fabric_direct.upkeep.services import SitePorts, SiteService, SiteServices
     from fabric_direct.upkeep.sweep.findings import Findings
     from fabric_direct.upkeep.watch import Watcher
 
@@ -147,6 +147,7 @@ __all__ = [
     "SharedNic",
     "Site",
     "SiteDrift",
+    "SitePorts",
     "SiteService",
     "SiteServices",
     "Sliver",
@@ -201,7 +202,7 @@ _HOMES = {
     "state.step_notes": "StepNote",
     "upkeep.device_owners": "Lacks",
     "upkeep.drift": "SiteDrift",
-    "upkeep.services": "SiteService SiteServices",
+    "upkeep.services": "SitePorts SiteService SiteServices",
     "upkeep.sweep.findings": "Findings",
     "upkeep.watch": "Watcher",
 }

@@ -50,7 +50,7 @@ from fabric_direct.state.repair_history import Note
 from fabric_direct.state.step_notes import StepNote, StepNotes
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.drift import SiteDrift
-from fabric_direct.upkeep.services import SiteServices
+from fabric_direct.upkeep.services import SitePorts, SiteServices
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.findings import Findings, FoundResource, LeftAlone
 from fabric_direct.upkeep.sweep.sweeper import AT_MOST, Sweeper
@@ -495,6 +495,15 @@ class HandlerProcessor:
         Types of services whose driver does not answer are named in the result.
         """
         return self._operations.services()
+
+    def port_slivers(self) -> tuple[SitePorts, ...]:
+        """Return the slivers that are ports in the servers of others, ``vNICPorts``, on all hosts.
+
+        Ports that are left of a VM without its server are among them.
+
+        :raises FabricDirectError: if the cloud, or any host, does not answer.
+        """
+        return self._operations.port_slivers()
 
     def lacking(self, servers: Sequence[Server] | None = None) -> Lacks:
         """Return what servers lack of the devices that their stamps name.

@@ -16,7 +16,8 @@
     reservations what a running zone is asked to make: place --zone, zone reservation
     page         page: the site for browsers
     zone_client  --zone, --token-file, --ca-file; requests to a running zone
-    inspection   list devices doctor schema
+    sliver_list  list
+    inspection   devices uplink doctor schema
     topology     topology: pictures of hosts, slivers, the site
     history      history: who asked for what, and what came of it
     explain      explain: the classes of errors
@@ -53,7 +54,7 @@ _COMMANDS = {
     "place": ("placement", "Choose hosts for slivers; create them."),
     "zone": ("zones", "Serve the site as a zone; list zones; manage reservations."),
     "page": ("page", "Show the site to browsers."),
-    "list": ("inspection", "List the existing slivers."),
+    "list": ("sliver_list", "List the existing slivers."),
     "devices": ("inspection", "List passthrough devices; release one."),
     "topology": ("topology", "Draw a host, slivers, or the site."),
     "uplink": ("inspection", "Show or set the bridge mode of an uplink."),

@@ -1,7 +1,6 @@
-"""The commands that inspect the site: slivers, devices, uplinks, doctor, schemas."""
+"""The commands that inspect the site: devices, uplinks, doctor, schemas."""
 
 import json
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,76 +17,14 @@ from fabric_direct.cli.options import (
     shared_options,
 )
 from fabric_direct.cli.running import site_processor
-from fabric_direct.cli.tables import Row, print_table, table_options
+from fabric_direct.cli.tables import Row, as_data, print_table, table_options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.doctor import Diagnosis
-    from fabric_direct.drivers.contract import HostDevice, Server
+    from fabric_direct.drivers.contract import HostDevice
     from fabric_direct.model import PciAddress
-    from fabric_direct.upkeep.device_owners import Lacks
-
-
-_SERVER = (
-    "SLIVER",
-    "NAME",
-    "STATE",
-    "HOST",
-    "INSTANCE",
-    "CORES",
-    "MIB",
-    "NICS",
-    "VOLUMES",
-    "LACKS",
-)
-STATES = ("running", "stopped", "paused", "error")
-
-
-@click.command("list")
-@click.option("--host", shell_complete=completion.hosts, help="Only those on this host.")
-@click.option("--name", metavar="PATTERN", help="Only those with such a name: web-*.")
-@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
-@table_options(_SERVER)
-@pass_settings
-def list_(settings: Settings, host: str | None, name: str | None, state: str | None) -> None:
-    """List the slivers on all hosts of the site, found by their stamps.
-
-    LACKS names the devices that a server should have, by its stamp, and does not have: a hard reboot by
-    Nova takes them away. Only hosts with such servers are asked for their devices.
-    """
-    with site_processor(settings) as processor:
-        asked = [s for s in processor.slivers() if _is_asked_for(s, host, name, state)]
-        servers = sorted(asked, key=lambda server: server.sliver)
-        lacks = processor.lacking(servers)
-    for silent, error in lacks.unknown.items():
-        unknown = f"warning: whether servers on {silent} lack devices is not known: {error}"
-        show.say(show.console(stderr=True), unknown, "yellow")
-    rows = (_server_row(server, lacks) for server in servers)
-    data = [_server_data(server, lacks) for server in servers]
-    print_table(settings, _SERVER, rows, data=data, nothing="No slivers.")
-
-
-def _is_asked_for(server: "Server", host: str | None, name: str | None, state: str | None) -> bool:
-    return (
-        host in {None, server.host}
-        and state in {None, server.state.value}
-        and fnmatchcase(server.stamp.sliver.name, name or "*")
-    )
-
-
-def _server_row(server: "Server", lacks: "Lacks") -> Row:
-    sizes = (server.cores, server.ram, len(server.ports), len(server.volumes))
-    name, state = server.stamp.sliver.name, server.state.value
-    found = lacks.of(server)
-    lacking = "?" if found is None else ", ".join(f"{f.component} {f.address}" for f in found)
-    return [server.sliver, name, state, server.host, server.instance, *sizes, lacking]
-
-
-def _server_data(server: "Server", lacks: "Lacks") -> dict[str, Any]:
-    """Return a server with what it lacks; null if that is not known."""
-    found = lacks.of(server)
-    return {**_as_data(server), "lacks": None if found is None else [*map(_as_data, found)]}
 
 
 class _Devices(click.Group):
@@ -164,7 +101,7 @@ def list_devices(
         settings,
         _DEVICE,
         (_device_row(*pair) for pair in chosen),
-        data=[{"host": host, **_as_data(device)} for host, device in chosen],
+        data=[{"host": host, **as_data(device)} for host, device in chosen],
         nothing="No such devices." if known else _none(len(there)),
     )
 
@@ -271,7 +208,7 @@ def doctor(settings: Settings, arm: Path | None) -> None:
         if not settings.as_json:
             _tell(diagnosis, show.console())
     if settings.as_json:
-        print_json([_as_data(diagnosis) for diagnosis in found])
+        print_json([as_data(diagnosis) for diagnosis in found])
     if any(diagnosis.verdict is Verdict.FAIL for diagnosis in found):
         click.get_current_context().exit(FAILED)
 
@@ -323,10 +260,4 @@ def schema(kind: str) -> None:
     click.echo(json.dumps(json_schema(models[kind]), indent=2, ensure_ascii=False))
 
 
-def _as_data(value: Any) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - see the package
-
-    return TypeAdapter(type(value)).dump_python(value, mode="json")
-
-
-COMMANDS: tuple[click.Command, ...] = (list_, devices, uplink, doctor, schema)
+COMMANDS: tuple[click.Command, ...] = (devices, uplink, doctor, schema)

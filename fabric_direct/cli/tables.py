@@ -72,3 +72,10 @@ def _print_csv(columns: Sequence[str], rows: Iterable[Row]) -> None:
     writer.writerow(columns)
     writer.writerows([printable(_text(cell)) for cell in row] for row in rows)
     click.echo(text.getvalue(), nl=False)
+
+
+def as_data(value: Any) -> Any:
+    """Return a value of this package as JSON has it."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - see the package
+
+    return TypeAdapter(type(value)).dump_python(value, mode="json")

@@ -11,7 +11,6 @@ from pydantic_core import to_json
 from fabric_direct.documents.reasons import as_text, problems
 from fabric_direct.documents.tree import LIMIT, DocumentProblem, Malformed, Tree, read, read_all
 from fabric_direct.errors import FabricDirectError
-from fabric_direct.model.base import FOLDER
 
 __all__ = [
     "Document",
@@ -32,15 +31,19 @@ Choice = Callable[[Any], type[M]]
 """Chooses the model of a document by its content."""
 
 
-def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
+def load(
+    path: Path,
+    model: type[M] | Choice[M],
+    error: type[FabricDirectError],
+    context: Mapping[str, Any] | None = None,
+) -> M:
     """Read, parse and validate the one document of a YAML or JSON file of at most 1 MiB.
 
-    A :data:`~fabric_direct.model.base.LocalPath` in it is relative to the file's directory.
-
+    :param context: what validators of the model are told.
     :raises FabricDirectError: of the class ``error``; see :func:`parse`.
     """
     tree = _read(read, read_text(path, error), str(path), error)
-    return _validated(tree, str(path), model, error, {FOLDER: path.absolute().parent})
+    return _validated(tree, str(path), model, error, context)
 
 
 def parse(text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:

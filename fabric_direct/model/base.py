@@ -133,7 +133,7 @@ AUTO = "auto"
 
 
 FOLDER = "folder"
-"""The key of the directory that paths are relative to, in the context of a validation."""
+"""Key of the directory that a :data:`LocalPath` is relative to, in the context of a validation."""
 
 
 def _beside(path: Path, info: ValidationInfo) -> Path:

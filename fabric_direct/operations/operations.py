@@ -77,7 +77,7 @@ from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
 from fabric_direct.upkeep.drift import SiteDrift, site_drift
-from fabric_direct.upkeep.services import SiteServices, site_services
+from fabric_direct.upkeep.services import SitePorts, SiteServices, port_slivers, site_services
 from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.sweeper import Sweeper
@@ -1136,6 +1136,28 @@ class Operations:
         """Return the network services with our stamp."""
         deadline = Deadline.within(self._site.limits.probe)
         return site_services(self._bounded(self._some_host, deadline))
+
+    def port_slivers(self) -> tuple[SitePorts, ...]:
+        """Return the slivers that are ports in the servers of others, on all hosts.
+
+        :raises FabricDirectError: if the cloud, or any host, does not answer.
+        """
+        if not self._site.serves_vms:
+            return ()
+        deadline = Deadline.within(self._site.limits.probe)
+        servers = {server.sliver for server in self._devices.servers(deadline)}
+
+        def of(host: str) -> list[SitePorts]:
+            drivers = self._bounded(host, deadline, ReadCache(read_only=True))
+            make: type[Handler] = registry.handler_for("vNICPorts")
+            with drivers.reads.active():
+                refs, handler = port_slivers(drivers, servers), make(self._site, drivers)
+                return [SitePorts(ref, handler.observe(ref)) for ref in refs]
+
+        answers = attempt_each(of, [self._some_host] if self._cloud() else self._site.hosts)
+        for error in (each for each in answers.values() if isinstance(each, Exception)):
+            raise error
+        return tuple(p for each in answers.values() if isinstance(each, list) for p in each)
 
     def lacking(self, servers: Sequence[Server]) -> Lacks:
         """Return what servers lack of their devices; see :meth:`SiteDevices.lacking`."""

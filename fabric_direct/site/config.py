@@ -41,6 +41,7 @@ from fabric_direct.model import (
     WaitFor,
     shown_model,
 )
+from fabric_direct.model.base import FOLDER
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.services import BurstUnit, ServiceSettings, SwitchPort, SwitchSettings
@@ -586,10 +587,10 @@ class Site(Frozen):
 
 
 def load_site(path: Path) -> Site:
-    """Read a site's configuration.
+    """Read a site's configuration. The files that it names are relative to it.
 
     :raises InvalidSite: if it cannot be read, or is invalid; the message names file, line and field.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - yaml is not needed to import this
 
-    return load(path, Site, InvalidSite)
+    return load(path, Site, InvalidSite, {FOLDER: path.absolute().parent})

@@ -1,11 +1,11 @@
-"""The network services of a site, by what the drivers that serve them list."""
+"""The network services of a site, and ports in servers, by what the drivers that serve them list."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
 from fabric_direct.engine.run import attempt_each
-from fabric_direct.model import SliverRef
+from fabric_direct.model import Observed, SliverRef
 
 _TYPES = {"network": "L2Bridge", "router": "L2Bridge"}
 """The types of slivers by the kinds of what is stamped, where these differ."""
@@ -18,6 +18,14 @@ class SiteService:
     ref: SliverRef
     service: Service | None
     """None if not all of it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SitePorts:
+    """Ports that a sliver of their own has in servers: ``vNICPorts``."""
+
+    ref: SliverRef
+    observed: Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,19 @@ def site_services(drivers: HostDrivers) -> SiteServices:
     return SiteServices(
         tuple(sorted(there, key=lambda service: service.ref.id)),
         {name: each for name, each in answers.items() if isinstance(each, Exception)},
+    )
+
+
+def port_slivers(drivers: HostDrivers, servers: Collection[str]) -> tuple[SliverRef, ...]:
+    """Return the slivers whose ports are on a host, or in a cloud, and that have no server of their own.
+
+    :param servers: the slivers of all servers.
+    """
+    made = (*drivers.network.stamped(), *drivers.compute.stamped())
+    holders = {thing.sliver for thing in made if thing.kind in {"port", "NIC"}}
+    return tuple(
+        SliverRef(id=sliver, type="vNICPorts")
+        for sliver in sorted(holders.difference(servers, {""}))
     )
 
 

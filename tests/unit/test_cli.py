@@ -438,8 +438,8 @@ class TestInspection:
     def test_list_shows_a_row_for_each_sliver(self, run: Run, write: Write) -> None:
         run("create", write())
         header, row = run("list").stdout.splitlines()
-        assert header.split()[:3] == ["SLIVER", "NAME", "STATE"]
-        assert row.split()[:3] == ["vm1", "node", "running"]
+        assert header.split()[:3] == ["SLIVER", "TYPE", "NAME"]
+        assert row.split()[:3] == ["vm1", "VM", "node"]
 
     def test_list_says_that_there_are_none(self, run: Run) -> None:
         assert run("list").stdout == "No slivers.\n"

@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from fabric_direct.cli.inspection import DEVICE_STATES, STATES, TYPES
+from fabric_direct.cli.inspection import DEVICE_STATES, TYPES
+from fabric_direct.cli.sliver_list import STATES
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import DeviceState, State
 from fabric_direct.site.config import AllowedDevice
@@ -141,7 +142,7 @@ class TestColumns:
 class TestCsv:
     def test_has_all_columns_and_a_line_for_each_row(self, run: Run) -> None:
         header, *found = rows(run("list", "-f", "csv").stdout)
-        assert header[:3] == ["SLIVER", "NAME", "STATE"]
+        assert header[:3] == ["SLIVER", "TYPE", "NAME"]
         assert header[-1] == "LACKS"
         assert [row[:3] for row in found] == [
             ["vm1", "node", "running"],

@@ -75,7 +75,8 @@ with HandlerProcessor(site) as processor:
     assert not processor.poa(SliverRef(id="x"), "start").result().ok
 """
 
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -292,3 +292,85 @@ def test_an_outcome_names_the_type_that_was_found(
     printed = json.loads(processor.probe(REF).result(60).model_dump_json())
 
     assert printed["sliver"] == {"id": ID, "type": sliver.type}
+
+
+class TestTheListOfSlivers:
+    """Slivers of all types are listed, with their types."""
+
+    @pytest.fixture
+    def listed(self, site: Site, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+        path = tmp_path / "site.yaml"
+        path.write_text(site.model_dump_json(exclude_unset=True))
+
+        def listed(*words: str, code: int = 0) -> list[dict[str, Any]]:
+            ended = CliRunner().invoke(main, ["--site", str(path), "list", "--json", *words])
+            assert ended.exit_code == code, ended.output
+            return list(json.loads(ended.stdout)["result"])
+
+        return listed
+
+    def test_has_one_of_each_type(
+        self, listed: Callable[..., list[dict[str, Any]]], sliver: Sliver
+    ) -> None:
+        every = {each["sliver"]: each for each in listed()}
+
+        assert {name: each["type"] for name, each in every.items()} == {
+            "vm-1": "VM",
+            ID: sliver.type,
+        }
+        assert every[ID]["state"] == "running"
+
+    def test_those_of_a_type_can_be_asked_for(
+        self, listed: Callable[..., list[dict[str, Any]]], sliver: Sliver
+    ) -> None:
+        assert {each["type"] for each in listed("--type", sliver.type)} == {sliver.type}
+
+    def test_what_is_on_no_host_is_not_on_one(
+        self,
+        listed: Callable[..., list[dict[str, Any]]],
+        processor: HandlerProcessor,
+        server: None,
+    ) -> None:
+        done(processor.create(fabnet()).result(60))
+
+        assert [each["sliver"] for each in listed("--host", "localhost")] == ["vm-1"]
+
+    def test_a_service_of_which_a_part_is_missing_is_in_error(
+        self,
+        listed: Callable[..., list[dict[str, Any]]],
+        processor: HandlerProcessor,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        done(processor.create(fabnet()).result(60))
+        monkeypatch.setattr(FakeService, "find", lambda *_: None)
+
+        (found,) = listed("-c", "sliver", "-c", "type", "-c", "state")
+
+        assert found == {"sliver": ID, "type": "FABNetv4", "state": "error"}
+
+    def test_ports_of_which_one_is_not_plugged_in_are_in_error(
+        self,
+        listed: Callable[..., list[dict[str, Any]]],
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        server: None,
+    ) -> None:
+        done(processor.create(ports()).result(60))
+        fakes.plugs.clear()
+
+        (found,) = listed("--type", "vNICPorts")
+
+        assert (found["sliver"], found["state"]) == (ID, "error")
+
+    def test_a_list_that_is_not_whole_says_so_and_has_the_others(
+        self,
+        listed: Callable[..., list[dict[str, Any]]],
+        server: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def silent(*_: object) -> None:
+            raise Unreachable("the switches do not answer")
+
+        monkeypatch.setattr(FakeService, "stamped", silent)
+
+        assert [each["sliver"] for each in listed(code=1)] == ["vm-1"]
