@@ -10,7 +10,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fabric_direct.calls.waiting import Waiting
     from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
-    from fabric_direct.errors import FabricDirectError, Refused
+    from fabric_direct.errors import (
+        Conflict,
+        Denied,
+        DeviceClaimed,
+        DeviceInUse,
+        DeviceLost,
+        DeviceUnclean,
+        DriverError,
+        FabricDirectError,
+        Interrupted,
+        InvalidSite,
+        InvalidSliver,
+        NoHost,
+        NotFound,
+        NotOurs,
+        NotVerified,
+        PoolExhausted,
+        QuotaExceeded,
+        Refused,
+        SliverBusy,
+        TimedOut,
+        Unreachable,
+        Unsupported,
+    )
     from fabric_direct.handlers.vm.adoption_draft import Draft
     from fabric_direct.model import (
         Capacities,
@@ -67,6 +90,7 @@ if TYPE_CHECKING:
         PortMirror,
         ServiceInterface,
     )
+    from fabric_direct.operations.operation_future import OperationFuture
     from fabric_direct.operations.operations import Progress
     from fabric_direct.operations.saved_plan import SavedPlan
     from fabric_direct.placement.plan import BuildPlan, Explanation
@@ -93,8 +117,15 @@ __all__ = [
     "Attachment",
     "BuildPlan",
     "Capacities",
+    "Conflict",
+    "Denied",
+    "DeviceClaimed",
+    "DeviceInUse",
+    "DeviceLost",
     "DeviceState",
+    "DeviceUnclean",
     "Draft",
+    "DriverError",
     "Ero",
     "ErrorReport",
     "Explanation",
@@ -115,11 +146,18 @@ __all__ = [
     "HostDevice",
     "HostState",
     "Interface",
+    "Interrupted",
+    "InvalidSite",
+    "InvalidSliver",
     "L2Bridge",
     "Lacks",
     "Mirror",
     "NetworkSliver",
+    "NoHost",
     "NodeSliver",
+    "NotFound",
+    "NotOurs",
+    "NotVerified",
     "Note",
     "Nvme",
     "Observed",
@@ -129,13 +167,16 @@ __all__ = [
     "ObservedInterface",
     "ObservedVolume",
     "Operation",
+    "OperationFuture",
     "Outcome",
     "PciAddress",
     "Peer",
     "PendingLook",
     "PlacementRules",
+    "PoolExhausted",
     "PortMirror",
     "Progress",
+    "QuotaExceeded",
     "Record",
     "Refused",
     "Route",
@@ -151,6 +192,7 @@ __all__ = [
     "SiteService",
     "SiteServices",
     "Sliver",
+    "SliverBusy",
     "SliverRef",
     "SmartNic",
     "State",
@@ -161,7 +203,10 @@ __all__ = [
     "Storage",
     "Sweep",
     "Switch",
+    "TimedOut",
     "Unfinished",
+    "Unreachable",
+    "Unsupported",
     "VNic",
     "VNicInterface",
     "VNicPortsSliver",
@@ -174,7 +219,11 @@ __all__ = [
 _HOMES = {
     "calls.waiting": "Waiting",
     "drivers.contract": "FoundPort FoundServer HostDevice Server",
-    "errors": "FabricDirectError Refused",
+    "errors": (
+        "Conflict Denied DeviceClaimed DeviceInUse DeviceLost DeviceUnclean DriverError "
+        "FabricDirectError Interrupted InvalidSite InvalidSliver NoHost NotFound NotOurs NotVerified "
+        "PoolExhausted QuotaExceeded Refused SliverBusy TimedOut Unreachable Unsupported"
+    ),
     "handlers.vm.adoption_draft": "Draft",
     "model": (
         "Capacities DeviceState ErrorReport FieldChange Finding Fpga Gpu Interface NodeSliver "
@@ -189,6 +238,7 @@ _HOMES = {
         "Attachment Ero FABNetv4 FABNetv4Ext FABNetv6 FABNetv6Ext Gateway L2Bridge L2PTP L2STS "
         "L3VPN Mirror Peer PortMirror ServiceInterface"
     ),
+    "operations.operation_future": "OperationFuture",
     "operations.operations": "Progress",
     "operations.saved_plan": "SavedPlan",
     "placement.plan": "BuildPlan Explanation",

@@ -1,7 +1,7 @@
 """The processor: operations in threads, in order for each sliver, with futures of their outcomes.
 
-One processor serves a process. It may be created before a fork and used after it, by any thread. Its
-futures can be awaited by ``asyncio.wrap_future``.
+One processor serves a process. It may be created before a fork and used after it, by any thread, and by
+coroutines: its futures can be awaited.
 """
 
 import logging
@@ -34,6 +34,7 @@ from fabric_direct.model.adoption import Adoption, ServiceAdoption
 from fabric_direct.model.references import Needs, needs
 from fabric_direct.operations import site_metrics
 from fabric_direct.operations.late_calls import LateCalls, named, until
+from fabric_direct.operations.operation_future import OperationFuture
 from fabric_direct.operations.operations import Operations, Progress
 from fabric_direct.operations.outcomes import failed, report, status_of
 from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan
@@ -69,7 +70,7 @@ class _Invocation:
     operation: Operation
     sliver: SliverRef
     work: Callable[[Deadline], Outcome]
-    future: "Future[Outcome]"
+    future: OperationFuture
     told: bool = True
     """Whether somebody asked for it, and is told of its outcome."""
     action: str = ""
@@ -120,7 +121,7 @@ class Sweep:
     """A sweep that was confirmed and has begun."""
 
     findings: Findings
-    deletions: "list[Future[Outcome]]"
+    deletions: list[OperationFuture]
     """Of the slivers that go, in the order of ``findings.types``."""
     kept: tuple[LeftAlone, ...]
     """What belongs to no sliver, would go, and could not be removed."""
@@ -180,6 +181,15 @@ class HandlerProcessor:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Wait as :meth:`shutdown` does, in a thread: the event loop goes on meanwhile."""
+        from asyncio import to_thread  # noqa: PLC0415 - see OperationFuture
+
+        await to_thread(self.shutdown)
+
     def _reset(self) -> None:
         """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
@@ -196,17 +206,17 @@ class HandlerProcessor:
 
     # --- operations
 
-    def create(self, sliver: Sliver) -> "Future[Outcome]":
+    def create(self, sliver: Sliver) -> OperationFuture:
         """Create the sliver, or make sure that it exists as requested."""
         _refuse_other(sliver, Sliver)
         return self._submit(Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d))
 
-    def modify(self, sliver: Sliver) -> "Future[Outcome]":
+    def modify(self, sliver: Sliver) -> OperationFuture:
         """Change the existing sliver into the requested one; components are matched by their id."""
         _refuse_other(sliver, Sliver)
         return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
 
-    def reconcile(self, sliver: SliverRef) -> "Future[Outcome]":
+    def reconcile(self, sliver: SliverRef) -> OperationFuture:
         """Make the sliver again what its stamp says, whatever others have changed.
 
         It is done if nothing differs afterwards; what cannot be repaired is named, and not touched.
@@ -216,26 +226,26 @@ class HandlerProcessor:
             Operation.RECONCILE, sliver, lambda d: self._operations.reconcile(sliver, d)
         )
 
-    def delete(self, sliver: SliverRef) -> "Future[Outcome]":
+    def delete(self, sliver: SliverRef) -> OperationFuture:
         """Delete everything with the stamp of the sliver, and verify that it is gone."""
         return self._submit(Operation.DELETE, sliver, lambda d: self._operations.delete(sliver, d))
 
-    def probe(self, sliver: SliverRef) -> "Future[Outcome]":
+    def probe(self, sliver: SliverRef) -> OperationFuture:
         """Read the sliver from the substrate; compare it, unless only a reference is given."""
         return self._submit(Operation.PROBE, sliver, lambda d: self._operations.probe(sliver, d))
 
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any] | None = None
-    ) -> "Future[Outcome]":
+    ) -> OperationFuture:
         """Carry out an operational action; its result is the ``data`` of the outcome."""
         values = dict(data or {})
 
         def work(deadline: Deadline) -> Outcome:
             return self._operations.poa(sliver, action, values, deadline)
 
-        return self._put(_Invocation(Operation.POA, sliver, work, Future(), action=action))
+        return self._put(_Invocation(Operation.POA, sliver, work, OperationFuture(), action=action))
 
-    def adopt(self, wanted: Adoption | ServiceAdoption, *, plan: bool = False) -> "Future[Outcome]":
+    def adopt(self, wanted: Adoption | ServiceAdoption, *, plan: bool = False) -> OperationFuture:
         """Stamp a sliver that others made, so that it is found, changed and deleted from then on.
 
         Nothing else of it is changed. What does not fit is refused, or warned of. If it fails, the
@@ -271,7 +281,7 @@ class HandlerProcessor:
         """
         return self._operations.drafts(prefix)
 
-    def plan(self, sliver: SliverRef, operation: Operation | None = None) -> "Future[Outcome]":
+    def plan(self, sliver: SliverRef, operation: Operation | None = None) -> OperationFuture:
         """Return what each step of an operation that makes or removes would do; change nothing.
 
         :param operation: by default modify if the sliver is there, else create.
@@ -284,7 +294,7 @@ class HandlerProcessor:
 
     # --- many at once
 
-    def create_all(self, slivers: Sequence[Sliver]) -> "list[Future[Outcome]]":
+    def create_all(self, slivers: Sequence[Sliver]) -> list[OperationFuture]:
         """Create several slivers, each after those that it names; the others in parallel.
 
         If a creation fails, those that name its sliver are not begun, and say so.
@@ -297,7 +307,7 @@ class HandlerProcessor:
         work, after = self._operations.create, needs(slivers)
         return self._put_all(Operation.CREATE, slivers, work, after)
 
-    def carry_out(self, plan: SavedPlan) -> "list[Future[Outcome]]":
+    def carry_out(self, plan: SavedPlan) -> list[OperationFuture]:
         """Create, or modify, the slivers of a saved plan as it says, and do nothing else.
 
         All of it is planned again before the first operation begins, and each sliver once more by its
@@ -328,7 +338,7 @@ class HandlerProcessor:
             return self._operations.create(sliver, deadline, expected=expected)
         return self._operations.modify(sliver, deadline, expected)
 
-    def delete_all(self, slivers: Sequence[SliverRef]) -> "list[Future[Outcome]]":
+    def delete_all(self, slivers: Sequence[SliverRef]) -> list[OperationFuture]:
         """Delete several slivers, each after those that name it or are stitched to it.
 
         If a deletion fails, what its sliver names is not begun to be deleted, and says so.
@@ -340,7 +350,7 @@ class HandlerProcessor:
 
     def _delete_all(
         self, slivers: Sequence[SliverRef], *, swept: bool = False
-    ) -> "list[Future[Outcome]]":
+    ) -> list[OperationFuture]:
         for sliver in slivers:
             _refuse_other(sliver, SliverRef)
         needed = needs(slivers, self._operations.needs(slivers))
@@ -356,9 +366,9 @@ class HandlerProcessor:
         after: Needs,
         *,
         swept: bool = False,
-    ) -> "list[Future[Outcome]]":
+    ) -> list[OperationFuture]:
         """Put an operation on each sliver in line, to begin after it was done on others."""
-        futures: dict[str, Future[Outcome]] = {sliver.id: Future() for sliver in slivers}
+        futures = {sliver.id: OperationFuture() for sliver in slivers}
         with self._queue.lock:  # nothing of another batch comes between: no two wait for each other
             for sliver in slivers:
                 before = {name: futures[name] for name in after[sliver.id]}
@@ -401,7 +411,7 @@ class HandlerProcessor:
         _refuse_other(sliver, NodeSliver)
         return self._operations.placer().explain(with_whole_cards(self.site, sliver))
 
-    def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> "list[Future[Outcome]]":
+    def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> list[OperationFuture]:
         """Create the slivers that a plan assigns, each on its host.
 
         Before the first creation begins, the plan is checked against the current state of the hosts and
@@ -426,7 +436,7 @@ class HandlerProcessor:
                     self._operations.end_claim(placement.sliver, begun=False)
             raise
 
-    def _create_planned(self, sliver: NodeSliver, planned: Placement) -> "Future[Outcome]":
+    def _create_planned(self, sliver: NodeSliver, planned: Placement) -> OperationFuture:
         def end_claim(future: "Future[Outcome]") -> None:
             if not self._late.of(sliver.id):
                 self._operations.end_claim(sliver, begun=not future.cancelled())
@@ -548,7 +558,7 @@ class HandlerProcessor:
         watcher.start()
         return watcher
 
-    def differences(self, sliver: SliverRef) -> "Future[Outcome]":
+    def differences(self, sliver: SliverRef) -> OperationFuture:
         """Return what :meth:`reconcile` would do; change nothing."""
         return self.plan(sliver, Operation.RECONCILE)
 
@@ -608,7 +618,7 @@ class HandlerProcessor:
         """Return the operations that have begun and not ended."""
         return self._journal.unfinished()
 
-    def recover(self, *, undo: bool = False) -> "list[Future[Outcome]]":
+    def recover(self, *, undo: bool = False) -> list[OperationFuture]:
         """Finish the operations that other processes left unfinished, but not those under way.
 
         Hosts that did not answer a deletion are looked at again.
@@ -643,10 +653,15 @@ class HandlerProcessor:
     def _second_look(self, look: PendingLook, *, told: bool) -> _Invocation:
         work = partial(self._operations.look_again, look)
         return _Invocation(
-            Operation.DELETE, look.sliver, work, Future(), told, f"look at {look.host} again"
+            Operation.DELETE,
+            look.sliver,
+            work,
+            OperationFuture(),
+            told,
+            f"look at {look.host} again",
         )
 
-    def _recover(self, entry: Unfinished, *, undo: bool, told: bool = True) -> "Future[Outcome]":
+    def _recover(self, entry: Unfinished, *, undo: bool, told: bool = True) -> OperationFuture:
         return self._put(self._recovery(entry, undo=undo, told=told))
 
     def _recovery(self, entry: Unfinished, *, undo: bool, told: bool) -> _Invocation:
@@ -655,7 +670,7 @@ class HandlerProcessor:
 
         ref = SliverRef(id=entry.sliver["id"], type=entry.sliver["type"])
         action = "recover --undo" if undo else "recover"
-        return _Invocation(entry.operation, ref, work, Future(), told, action)
+        return _Invocation(entry.operation, ref, work, OperationFuture(), told, action)
 
     # --- metrics
 
@@ -721,10 +736,10 @@ class HandlerProcessor:
 
     def _submit(
         self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
-    ) -> "Future[Outcome]":
-        return self._put(_Invocation(operation, sliver, work, Future()))
+    ) -> OperationFuture:
+        return self._put(_Invocation(operation, sliver, work, OperationFuture()))
 
-    def _put(self, invocation: _Invocation) -> "Future[Outcome]":
+    def _put(self, invocation: _Invocation) -> OperationFuture:
         _refuse_other(invocation.sliver, SliverRef)
         with self._queue.lock:
             self._refuse_closed()

@@ -1,6 +1,6 @@
 """Run operations from the command line: start them, wait, print the outcomes, set the exit code."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fabric_direct.processor import HandlerProcessor
     from fabric_direct.site.config import Site
 
-Ask = Callable[["HandlerProcessor"], "list[Future[Outcome]]"]
+Ask = Callable[["HandlerProcessor"], "Sequence[Future[Outcome]]"]
 Done = Callable[["Outcome", "Console"], None]
 """Prints a successful outcome as text."""
 _LOOK_AGAIN = 1.0
@@ -109,7 +109,7 @@ class _Running:
         self._answers.outcomes = [self._outcomes[f] for f in futures if f in self._outcomes]
         return self._answers
 
-    def _asked(self, ask: Ask, signals: interrupts.Interrupts) -> "list[Future[Outcome]]":
+    def _asked(self, ask: Ask, signals: interrupts.Interrupts) -> "Sequence[Future[Outcome]]":
         """Begin the operations.
 
         :raises KeyboardInterrupt: if an interrupt came before all of them were asked for.
@@ -125,7 +125,7 @@ class _Running:
         self._view.begun(len(futures))
         return futures
 
-    def _wait(self, futures: "list[Future[Outcome]]") -> None:
+    def _wait(self, futures: "Sequence[Future[Outcome]]") -> None:
         for future in futures:
             future.add_done_callback(self._news.put)
         running = set(futures)

@@ -21,9 +21,8 @@ from fabric_direct.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from concurrent.futures import Future
 
-    from fabric_direct.model import Outcome
+    from fabric_direct.operations.operation_future import OperationFuture
     from fabric_direct.processor import HandlerProcessor, Sweep
     from fabric_direct.upkeep.sweep.findings import Findings, FoundResource
 
@@ -130,7 +129,7 @@ def _tell_refused(settings: Settings, found: "Findings", refused: Refused) -> No
 def _delete(settings: Settings, expected: "Collection[str]", token: str, at_most: float) -> None:
     begun: list[Sweep] = []
 
-    def ask(processor: "HandlerProcessor") -> "list[Future[Outcome]]":
+    def ask(processor: "HandlerProcessor") -> "list[OperationFuture]":
         begun.append(processor.sweep(expected, token, at_most=at_most))
         return begun[0].deletions
 

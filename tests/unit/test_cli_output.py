@@ -144,9 +144,9 @@ class TestCsv:
         header, *found = rows(run("list", "-f", "csv").stdout)
         assert header[:3] == ["SLIVER", "TYPE", "NAME"]
         assert header[-1] == "LACKS"
-        assert [row[:3] for row in found] == [
-            ["vm1", "node", "running"],
-            ["vm2", "web-1", "stopped"],
+        assert [row[:4] for row in found] == [
+            ["vm1", "VM", "node", "running"],
+            ["vm2", "VM", "web-1", "stopped"],
         ]
 
     def test_has_the_columns_that_are_asked_for(self, run: Run) -> None:

@@ -324,12 +324,51 @@ class TestShutdown:
             processor.create(vm())
 
 
-def test_its_futures_can_be_awaited(processor: HandlerProcessor, vm: MakeVm) -> None:
-    async def main() -> list[Outcome]:
-        creating = [processor.create(vm(id=f"s{n}")) for n in range(3)]
-        return await asyncio.gather(*map(asyncio.wrap_future, creating))
+class TestInAnEventLoop:
+    def test_an_operation_is_awaited(self, fake_site: Site, vm: MakeVm) -> None:
+        async def main() -> list[Status]:
+            async with HandlerProcessor(fake_site) as processor:
+                created, deleted = await processor.create(vm()), await processor.delete(vm())
+            return [created.status, deleted.status]
 
-    assert [outcome.status for outcome in asyncio.run(main())] == [Status.DONE] * 3
+        assert asyncio.run(main()) == [Status.DONE, Status.DONE]
+
+    def test_several_are_awaited_at_once(self, fake_site: Site, vm: MakeVm) -> None:
+        async def main() -> list[Outcome]:
+            async with HandlerProcessor(fake_site) as processor:
+                return await asyncio.gather(*(processor.create(vm(id=f"s{n}")) for n in range(3)))
+
+        assert [outcome.status for outcome in asyncio.run(main())] == [Status.DONE] * 3
+
+    def test_the_loop_goes_on_while_the_block_is_left(
+        self, fake_site: Site, gate: Gate, vm: MakeVm
+    ) -> None:
+        """An operation that only the loop lets go on is waited for."""
+
+        async def main() -> bool:
+            async with HandlerProcessor(fake_site) as processor:
+                created = processor.create(vm())
+                asyncio.get_running_loop().call_soon(gate.opened.set)
+            return created.result(0).ok
+
+        assert asyncio.run(main())
+
+    def test_who_stops_waiting_cancels_what_has_not_begun(
+        self, fake_site: Site, gate: Gate, vm: MakeVm
+    ) -> None:
+        async def main() -> tuple[bool, bool]:
+            async with HandlerProcessor(fake_site) as processor:
+                created, deleted = processor.create(vm()), processor.delete(vm())
+                await asyncio.to_thread(gate.wait_for, 1)
+                waiting = asyncio.gather(created, deleted)
+                await asyncio.sleep(0)  # both are awaited from here on
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                gate.opened.set()
+            return created.result(0).ok, deleted.cancelled()
+
+        assert asyncio.run(main()) == (True, True)
 
 
 def test_one_that_was_used_before_a_fork_can_be_used_after_it(
