@@ -48,7 +48,7 @@ def test_the_first_example_prints_what_the_page_shows(page, monkeypatch):
 def test_the_commands_of_a_page_print_what_it_shows(page, tmp_path):
     printed = shown_commands.printed(page, tmp_path)
     for (command, output), text in zip(shown_commands.shown(page), printed, strict=True):
-        assert shown_commands.timeless(text) == shown_commands.timeless(output), command
+        assert shown_commands.is_as_shown(output, text), (command, text)
 
 
 def test_the_pictures_are_what_their_commands_draw(tmp_path, monkeypatch):
