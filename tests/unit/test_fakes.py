@@ -1,6 +1,7 @@
 """What every real driver refuses by the site alone, the fakes refuse by the same field."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,24 @@ def test_who_listens_to_a_host_stays_behind_when_it_goes_to_another_process(
     carried = copy.copy(fakes.listeners)  # by what pickle asks for, too
 
     assert carried.tries == 0
+
+
+class TestAFaultThatIsMisspelled:
+    """A test that asks for it is told at once, not when it ends."""
+
+    @pytest.mark.parametrize(
+        ("method", "said"),
+        [
+            ("compute.creat", "no fake driver has the method 'compute.creat', did you mean 'compute.create'?"),
+            ("create", "no fake driver has the method 'create'"),
+            ("nothing.*", "no fake driver has the method 'nothing.*'"),
+        ],
+    )  # fmt: skip
+    def test_by_its_method(self, fakes: Substrate, method: str, said: str) -> None:
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+            fakes.fault(method, kind="fail")
+
+    def test_by_its_kind(self, fakes: Substrate) -> None:
+        wrong: Any = "failed"
+        with pytest.raises(ValueError, match="there is no fault 'failed', did you mean 'fail'?"):
+            fakes.fault("compute.create", kind=wrong)

@@ -77,7 +77,7 @@ def test_each_command_finds_what_the_earlier_ones_made(
     run: Callable[..., Result], write: Callable[..., str]
 ) -> None:
     assert run("create", write(NIC, GPU)).exit_code == 0
-    assert run("list").stdout.splitlines()[1].split()[:3] == ["vm1", "node", "running"]
+    assert run("list").stdout.splitlines()[1].split()[:3] == ["vm1", "VM", "node"]
     assert "used   vm1/gpu" in run("devices").stdout
     assert run("modify", write(NIC, DISK)).exit_code == 0
     assert run("poa", "vm1", "stop").exit_code == 0

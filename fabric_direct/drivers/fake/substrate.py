@@ -3,13 +3,14 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial, wraps
 from types import FunctionType
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast, get_args
 
 from fabric_direct.calls.deadline import current_call
 from fabric_direct.drivers.contract import (
@@ -24,6 +25,8 @@ from fabric_direct.model import PciAddress
 from fabric_direct.site.config import FakeHostSettings, Site
 
 T = TypeVar("T")
+_METHODS: set[str] = set()
+"""The methods of the fake drivers that take faults: ``compute.create``."""
 Kind = Literal["fail", "unsupported", "after", "late", "hang", "lie", "incomplete"]
 """A call fails before it took effect, raises Unsupported, fails after it took effect, takes effect after
 its caller gave it up, never ends and has no effect, returns without having done anything, or leaves out
@@ -65,8 +68,14 @@ class Substrate(SubstrateState):
     ) -> None:
         """Inject a fault into the ``at``-th call of a method from now on; 0 is every call.
 
+        :param method: ``<driver>.<method>``; ``*`` stands for any: ``compute.*``.
         :param until: what a late call waits for, once its caller has given up.
+        :raises ValueError: if no fake driver has such a method, or there is no such kind of fault.
         """
+        if not any(fnmatchcase(known, method) for known in _METHODS):
+            raise ValueError(f"no fake driver has the method {_or_near(method, _METHODS)}")
+        if kind not in get_args(Kind):
+            raise ValueError(f"there is no fault {_or_near(kind, get_args(Kind))}")
         with self._lock:
             self.calls[method] = 0
             self.faults.append(Fault(method, at, kind, until))
@@ -152,6 +161,11 @@ class Substrate(SubstrateState):
             until.wait()
 
 
+def _or_near(word: str, known: Collection[str]) -> str:
+    near = get_close_matches(word, sorted(known), 1)
+    return f"{word!r}, did you mean {near[0]!r}?" if near else f"{word!r}"
+
+
 def left_out(result: T) -> T:
     """Return what an incomplete answer has instead of this."""
     return cast(T, () if isinstance(result, tuple) else None)
@@ -198,6 +212,7 @@ class Fake:
         for name, method in tuple(vars(cls).items()):
             if isinstance(method, FunctionType) and not name.startswith("_"):
                 setattr(cls, name, _as_call(method))
+                _METHODS.add(f"{cls.kind}.{name}")
 
     def __init__(self, site: Site, host: str) -> None:
         """Make a driver on the host's substrate."""
