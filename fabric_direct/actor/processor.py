@@ -224,7 +224,7 @@ class DirectHandlerProcessor(HandlerProcessor):
     # --- one invocation
 
     def _run(self, invocation: _Invocation) -> None:
-        result = _failure(invocation, "the handler ended its thread")  # by SystemExit
+        result = _failure(invocation, "the handler gave no result")
         try:
             result = self._result(invocation)
         finally:

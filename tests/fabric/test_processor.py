@@ -240,7 +240,7 @@ def test_our_handler_makes_and_removes_two_vms_at_once(either: Made, fake_site: 
         ("NoSuchHandler", fabric.HANDLERS, "AttributeError: .* has no attribute 'NoSuchHandler'"),
         ("Unmakeable", fabric.HANDLERS, "OSError: no such file: site.yaml"),
         ("Failing", fabric.HANDLERS, "RuntimeError: the substrate is on fire"),
-        ("Exiting", fabric.HANDLERS, "the handler ended its thread"),
+        ("Exiting", fabric.HANDLERS, r".* tried to end its thread: SystemExit\(1\)"),
     ],
 )
 def test_a_handler_that_fails_has_an_end(handler: str, module: str, message: str) -> None:

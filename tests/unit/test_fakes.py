@@ -345,18 +345,18 @@ class TestAFaultThatIsMisspelled:
     """A test that asks for it is told at once, not when it ends."""
 
     @pytest.mark.parametrize(
-        ("method", "said"),
+        ("method", "meant"),
         [
-            ("compute.creat", "no fake driver has the method 'compute.creat', did you mean 'compute.create'?"),
-            ("create", "no fake driver has the method 'create'"),
-            ("nothing.*", "no fake driver has the method 'nothing.*'"),
+            ("compute.creat", ", did you mean 'compute.create'?"),
+            ("nothing.*", ""),
         ],
-    )  # fmt: skip
-    def test_by_its_method(self, fakes: Substrate, method: str, said: str) -> None:
-        with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+    )
+    def test_by_its_method(self, fakes: Substrate, method: str, meant: str) -> None:
+        said = re.escape(f"no fake driver has the method {method!r}{meant}")
+        with pytest.raises(ValueError, match=f"^{said}$"):
             fakes.fault(method, kind="fail")
 
     def test_by_its_kind(self, fakes: Substrate) -> None:
         wrong: Any = "failed"
-        with pytest.raises(ValueError, match="there is no fault 'failed', did you mean 'fail'?"):
+        with pytest.raises(ValueError, match=r"there is no fault 'failed', did you mean 'fail'\?"):
             fakes.fault("compute.create", kind=wrong)
