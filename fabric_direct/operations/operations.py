@@ -29,6 +29,7 @@ from fabric_direct.errors import (
     Interrupted,
     NotFound,
     NotVerified,
+    Refused,
 )
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler, Repair
@@ -63,7 +64,7 @@ from fabric_direct.operations.locate import (
 from fabric_direct.operations.outcomes import HostRefusals, failed, joined, reconciled, report
 from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
-from fabric_direct.operations.sliver_type import TypeMatch, several, type_of
+from fabric_direct.operations.sliver_type import TypeMatch, type_of
 from fabric_direct.operations.stitches import SiteStitches
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.claims import Claims
@@ -74,6 +75,7 @@ from fabric_direct.state.locks import exclusive, sliver_lock
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from fabric_direct.state.service_choice import ServiceClaim
 from fabric_direct.state.service_claims import ServiceClaims
+from fabric_direct.state.sliver_types import SliverTypes
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
 from fabric_direct.upkeep.drift import SiteDrift, site_drift
@@ -133,6 +135,7 @@ class Operations:
         lifetime = site.limits.create + site.limits.undo
         self._claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
         self._pending_looks = PendingLooks(site.state_dir, timeout=site.limits.call)
+        self._types = SliverTypes(site.state_dir, timeout=site.limits.call)
 
     def create(
         self,
@@ -153,6 +156,22 @@ class Operations:
         """
         self._refuse_other_type(sliver)
         self._refuse_node_of_id(sliver, deadline)
+        new = self._take_id(sliver, deadline)
+        outcome = attempt(self._create_requested, sliver, deadline, planned, expected)
+        nothing = isinstance(outcome, Exception) or not (outcome.ok or outcome.left)
+        if new and nothing:
+            attempt(self._types.strike, sliver.id)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _create_requested(
+        self,
+        sliver: SliverRef,
+        deadline: Deadline,
+        planned: Placement | None,
+        expected: PlannedSliver | None,
+    ) -> Outcome:
         sliver = self._requested(sliver, deadline)
         if isinstance(sliver, NodeSliver) and (sliver.open or planned):
             return self._ending(
@@ -374,7 +393,8 @@ class Operations:
         if not outcome.ok:
             return outcome
         orphaned = _told(self._stitches.orphaned, sliver)
-        return _with_warnings(outcome, (*_noted(self._claims.drop, sliver.id), *orphaned))
+        forgotten = (*_noted(self._claims.drop, sliver.id), *_noted(self._types.strike, sliver.id))
+        return _with_warnings(outcome, (*forgotten, *orphaned))
 
     def _typed(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
         """Return the sliver; a reference without a type with the type that the site has of its id.
@@ -389,15 +409,38 @@ class Operations:
         return SliverRef(id=sliver.id, type=begun or self._type_of(sliver.id, deadline))
 
     def _type_of(self, sliver_id: str, deadline: Deadline) -> str:
+        """Return the type that is noted, unless nothing of that is there, or else the one found."""
+        look, noted = partial(self._look_for, deadline=deadline), attempt(self._types.of, sliver_id)
+        if noted and not isinstance(noted, Exception):
+            found = attempt(look, SliverRef(id=sliver_id, type=noted))
+            if isinstance(found, Exception) or found.exists or found.things:
+                return noted
         vms = self._site.serves_vms
-        vm = SliverRef(id=sliver_id, type="VM")
-        if vms and attempt(self._exists, vm, deadline) is True:
-            if self._claimed_by_service(sliver_id):
-                raise several(("VM", "network service"))
-            return vm.type
-        look = partial(self._look_for, deadline=deadline)
-        usual = vm.type if vms else next(iter(self._drivers_of(self._some_host).services))
+        usual = "VM" if vms else next(iter(self._drivers_of(self._some_host).services))
         return type_of(sliver_id, registry.resource_types(), look, usual)
+
+    def _take_id(self, sliver: SliverRef, deadline: Deadline) -> bool:
+        """Note the type of a sliver that is to be created, and return whether that is new.
+
+        :raises Conflict: if a sliver of another type has the id, or may have it.
+        """
+        noted = self._types.of(sliver.id)
+        if noted == sliver.type:
+            return False
+        found = (
+            attempt(self._look_for, SliverRef(id=sliver.id, type=noted), deadline)
+            if noted
+            else None
+        )
+        unknown = isinstance(found, Exception) and not isinstance(found, Refused)
+        if unknown or (isinstance(found, TypeMatch) and (found.exists or found.things)):
+            raise Conflict(
+                f"sliver {sliver.id} is a {noted}, not a {sliver.type}",
+                why=str(found) if unknown else "",
+                remedy="give this one another id, or delete the other one first",
+            )
+        self._types.note(sliver)
+        return True
 
     def _exists(self, ref: SliverRef, deadline: Deadline) -> bool:
         """Return whether a sliver is there, on whatever host answers."""
@@ -426,7 +469,8 @@ class Operations:
     def _refuse_node_of_id(self, sliver: SliverRef, deadline: Deadline) -> None:
         """Raise Conflict if a network service is to get the id of a VM, as far as that can be read."""
         home = self._claims.home(sliver.id)
-        if registry.handler_for(sliver.type).hosted or not (home or self._one_host()):
+        unhosted = not registry.handler_for(sliver.type).hosted
+        if not unhosted or not (home or self._one_host()) or self._types.of(sliver.id):
             return
         vm = SliverRef(id=sliver.id, type="VM")
         if self._site.serves_vms and attempt(self._exists, vm, deadline) is True:
@@ -576,7 +620,9 @@ class Operations:
         reads = ReadCache(read_only=plan)
         job = self._adoption(wanted, deadline, reads)
         if not plan:
-            return self._apply(job, deadline)
+            outcome = self._apply(job, deadline)
+            noted = attempt(self._types.note, job.sliver) if outcome.ok else None
+            return _with_warnings(outcome, (str(noted),)) if noted else outcome
         steps = call_within(deadline.remaining(), "the plan to adopt it", lambda: preview(job.flow))
         return Outcome(
             operation=Operation.PLAN,

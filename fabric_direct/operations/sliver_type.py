@@ -3,8 +3,8 @@
 Ids are unique at a site, whatever the type. So the site is asked::
 
     an operation on it is unfinished    as the journal says
-    its server is there                 a VM
-    anything else of it is there        the type whose deletion removes all of it
+    it was made here, and is there      as was noted then (state/sliver_types.py)
+    anything of it is there             the type whose deletion removes all of it
     nothing of it is anywhere           a VM, or the first type of a site without VMs
 """
 
@@ -64,12 +64,7 @@ def _most(found: Mapping[str, TypeMatch]) -> list[str]:
     everything = frozenset().union(*(each.things for each in found.values()))
     most = [kind for kind, each in found.items() if each.things == everything]
     if found and not most:
-        raise several(found)
+        there = [kind for kind, each in found.items() if each.exists]
+        kinds = ", a ".join(there if len(there) > 1 else found)
+        raise Conflict(f"several slivers have this id: a {kinds}", remedy="name the sliver's type")
     return most
-
-
-def several(kinds: Iterable[str]) -> Conflict:
-    """Return the error of an id that slivers of several types have."""
-    return Conflict(
-        f"several slivers have this id: a {', a '.join(kinds)}", remedy="name the sliver's type"
-    )

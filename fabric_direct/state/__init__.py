@@ -11,6 +11,7 @@
                            (service_choice.py chooses free ones); stitches.py: what is stitched to
                            what; drivers/libvirt/networks/address_pools.py: addresses of NICs
     pending-looks.sqlite   pending_looks.py: hosts where a deleted sliver was not looked for yet
+    types.sqlite           sliver_types.py: the resource types of slivers, by their ids
     placement.sqlite       placement/claims.py: what slivers take of hosts
     cloud/                 drivers/openstack/client/kept_session.py: the login of a cloud
     devices/               drivers/libvirt/passthrough/records.py: devices that are not clean yet

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ SLIVERS: dict[str, Callable[[], Sliver]] = {
     "Switch": switch,
     "vNICPorts": ports,
 }
+
+
+PAIRS = [*permutations(SLIVERS, 2)]
 
 
 @pytest.fixture
@@ -203,12 +207,9 @@ class TestWhereNothingAnswers:
 
 
 class TestAnIdIsTakenOnce:
-    @pytest.mark.parametrize(
-        ("first", "second"),
-        [("VM", "FABNetv4"), ("FABNetv4", "VM"), ("VM", "L2Bridge"), ("VM", "Switch")],
-    )
+    @pytest.mark.parametrize(("first", "second"), PAIRS)
     def test_a_sliver_of_another_type_is_refused(
-        self, processor: HandlerProcessor, first: str, second: str
+        self, processor: HandlerProcessor, server: None, first: str, second: str
     ) -> None:
         done(processor.create(SLIVERS[first]()).result(60))
 
@@ -216,25 +217,99 @@ class TestAnIdIsTakenOnce:
 
         assert outcome.error
         assert outcome.error.kind == Conflict.__name__
-        assert f"sliver {ID} is a" in outcome.error.message
+        assert outcome.error.message.startswith(f"sliver {ID} is a")
         assert state(processor.probe(SLIVERS[first]()).result(60)) is State.RUNNING
 
-    def test_of_two_that_have_it_all_the_same_neither_is_touched(
+    @pytest.mark.parametrize(("first", "second"), PAIRS)
+    def test_once_it_is_gone_another_type_may_have_it(
+        self, processor: HandlerProcessor, server: None, first: str, second: str
+    ) -> None:
+        done(processor.create(SLIVERS[first]()).result(60))
+        done(processor.delete(REF).result(60))
+
+        done(processor.create(SLIVERS[second]()).result(60))
+
+    def test_what_others_took_away_does_not_keep_it(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
         done(processor.create(node()).result(60))
+        fakes.servers.clear()
+
+        done(processor.create(fabnet()).result(60))
+
+    def test_what_could_not_be_created_does_not_keep_it(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        fakes.fault("compute.create", kind="fail")
+        assert not processor.create(node()).result(60).ok
+        fakes.fault("compute.find", at=0, kind="fail")  # nobody has to ask
+
+        done(processor.create(fabnet()).result(60))
+
+    def test_what_does_not_answer_keeps_it(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(node()).result(60))
+        fakes.fault("compute.leftovers", at=0, kind="fail")
+
+        outcome = processor.create(fabnet()).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+        assert "compute.leftovers failed" in outcome.error.message
+
+    def test_of_two_that_have_it_all_the_same_neither_is_touched(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        """As where the notes were lost."""
+        done(processor.create(node()).result(60))
+        (site.state_dir / "types.sqlite").unlink()
         servers = dict(fakes.servers)
         fakes.servers.clear()
         done(processor.create(fabnet()).result(60))
+        (site.state_dir / "types.sqlite").unlink()
         fakes.servers.update(servers)
 
         outcome = processor.delete(REF).result(60)
 
         assert outcome.error
         assert outcome.error.kind == Conflict.__name__
-        assert "a VM, a network service" in outcome.error.message
+        assert "several slivers have this id: a FABNetv4, a VM" in outcome.error.message
         assert fakes.servers
         assert fakes.services
+
+
+class TestWithoutTheNotes:
+    """As where they were lost, or the sliver was made before there were any: the site is asked."""
+
+    def test_a_sliver_is_found_and_deleted(
+        self, processor: HandlerProcessor, sliver: Sliver, site: Site
+    ) -> None:
+        (site.state_dir / "types.sqlite").unlink()
+
+        assert done(processor.delete(REF).result(60)).sliver == sliver.ref()
+        assert state(processor.probe(sliver.ref()).result(60)) is State.ABSENT
+
+    def test_a_service_does_not_get_the_id_of_a_vm(
+        self, processor: HandlerProcessor, site: Site
+    ) -> None:
+        done(processor.create(node()).result(60))
+        (site.state_dir / "types.sqlite").unlink()
+
+        outcome = processor.create(network()).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+
+    def test_a_deletion_does_not_need_them(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        done(processor.create(node()).result(60))
+        (site.state_dir / "types.sqlite").write_bytes(b"no database" * 100)
+
+        done(processor.delete(REF).result(60))
+
+        assert not fakes.servers
 
 
 class TestOnSeveralHosts:

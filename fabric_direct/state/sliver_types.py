@@ -1,0 +1,38 @@
+"""The resource types of the slivers that were made, by their ids.
+
+They are in the SQLite file ``<state_dir>/types.sqlite``. A type is noted before anything of its sliver
+is made, and struck when the sliver is gone. Without a note, the site is asked.
+"""
+
+from pathlib import Path
+
+from fabric_direct.model import SliverRef
+from fabric_direct.state.database import Database
+
+_TABLE = "CREATE TABLE IF NOT EXISTS sliver (id TEXT PRIMARY KEY, type TEXT NOT NULL)"
+
+
+class SliverTypes:
+    """The resource types of a site's slivers."""
+
+    def __init__(self, state_dir: Path, *, timeout: float) -> None:
+        """Create no file yet.
+
+        :param timeout: seconds to wait for another thread or process that writes.
+        """
+        path = state_dir / "types.sqlite"
+        self._database = Database(path, _TABLE, what="the types of slivers", timeout=timeout)
+
+    def of(self, sliver_id: str) -> str:
+        """Return the type of a sliver; empty if none is noted."""
+        rows = self._database.rows("SELECT type FROM sliver WHERE id = ?", sliver_id)
+        return str(rows[0][0]) if rows else ""
+
+    def note(self, sliver: SliverRef) -> None:
+        """Note the type of a sliver, in place of an earlier one of its id."""
+        with self._database.changing() as db:
+            db.execute("INSERT OR REPLACE INTO sliver VALUES (?, ?)", (sliver.id, sliver.type))
+
+    def strike(self, sliver_id: str) -> None:
+        """Forget the type of a sliver that is gone."""
+        self._database.change("DELETE FROM sliver WHERE id = ?", sliver_id)
