@@ -12,9 +12,9 @@ from pytest_mock import MockerFixture
 from fabric_direct.doctor import Verdict, daemon, drivers, examine, files, libraries, machine
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.errors import InvalidSite, Unreachable
-from fabric_direct.handlers import registry
 from fabric_direct.model import Operation
 from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
+from fabric_direct.site import installed
 from fabric_direct.site.config import Host, Site
 from fabric_direct.state.journal import Journal
 from tests.functional.ssh_server import new_key
@@ -363,7 +363,7 @@ class TestDrivers:
         self, fake_site: Site, mocker: MockerFixture
     ) -> None:
         mocker.patch.object(EntryPoint, "load", side_effect=ImportError("No module named 'x'"))
-        mocker.patch.object(registry, "_load", registry._load.__wrapped__)
+        mocker.patch.object(installed, "_loaded", installed._loaded.__wrapped__)
         found = drivers.check_drivers(fake_site)
         assert found.verdict is Verdict.FAIL
         assert "No module named 'x'" in found.found

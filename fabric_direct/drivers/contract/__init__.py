@@ -20,6 +20,9 @@ first use and keeps none across a fork. All methods guarantee:
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.
 """
 
+from collections.abc import Mapping
+from inspect import get_annotations
+
 from fabric_direct.drivers.contract.adoption import (
     Adopted,
     AdoptionDriver,
@@ -89,6 +92,7 @@ from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
 from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
 
 __all__ = [
+    "KINDS",
     "QUARANTINED",
     "UNREADABLE",
     "Adopted",
@@ -150,4 +154,24 @@ __all__ = [
     "VolumeDriver",
     "VolumeFinder",
     "VolumePlugging",
+    "promised",
 ]
+
+KINDS: Mapping[str, type] = {
+    "compute": ComputeDriver,
+    "network": NetworkDriver,
+    "volume": VolumeDriver,
+    "service": ServiceDriver,
+    "device": DeviceDriver,
+    "guest": GuestDriver,
+    "tuning": TuningDriver,
+    "uplink": UplinkDriver,
+}
+"""The kinds of drivers, by their groups of entry points, with what each promises."""
+
+
+def promised(protocol: type) -> frozenset[str]:
+    """Return the methods and attributes that a protocol has, with those that it inherits."""
+    bases = [base for base in protocol.__mro__ if base.__module__.startswith(__name__)]
+    names = (name for base in bases for name in {*vars(base), *get_annotations(base)})
+    return frozenset(name for name in names if not name.startswith("_"))
