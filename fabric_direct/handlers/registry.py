@@ -66,12 +66,6 @@ def resource_types() -> tuple[str, ...]:
     return installed.names("handlers")
 
 
-def driven_types() -> tuple[str, ...]:
-    """Return the types that ``drivers`` of site.yaml may name, alone or with a model."""
-    devices = {key.partition("_")[0] for key in DEVICE_DRIVERS}
-    return tuple(sorted({*resource_types(), *devices, "vNIC", "Storage"}))
-
-
 def server_driver(site: Site) -> str:
     """Return the name of the driver that makes VMs.
 
@@ -92,10 +86,9 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     Those of VMs, of their parts and guests are made only if the site serves VMs.
 
     :param host: empty if a cloud has not chosen one yet.
-    :raises InvalidSite: if the site names a driver that is not installed, or one for a type that does
-        not exist; if a driver cannot be loaded or made, or lacks methods; if its settings are invalid.
+    :raises InvalidSite: if the site names a driver that is not installed; if a driver cannot be loaded
+        or made, or lacks methods; if its settings are invalid.
     """
-    _refuse_unknown_types(site)
     services = _made(_service_drivers(site), site, host)
     if not site.serves_vms:
         none: Any = NoServers()
@@ -147,17 +140,6 @@ def _refuse_incomplete(made: Any, use: Use, names: frozenset[str]) -> None:
             field=use.field,
             why=f"it lacks {', '.join(sorted(missing))}",
             remedy=f"see pydoc fabric_direct.drivers.contract.{KINDS[use.kind].__name__}",
-        )
-
-
-def _refuse_unknown_types(site: Site) -> None:
-    known = driven_types()
-    if strange := [key for key in site.drivers if key.partition("_")[0] not in known]:
-        raise InvalidSite(
-            f"no resource type {', '.join(map(repr, strange))}",
-            field="drivers",
-            why=f"known: {', '.join(known)}",
-            remedy="fix site.yaml: drivers",
         )
 
 

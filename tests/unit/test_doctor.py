@@ -353,12 +353,6 @@ class TestDrivers:
         assert found.verdict is Verdict.FAIL
         assert "no guest driver 'telnet'" in found.found
 
-    def test_one_for_a_type_that_does_not_exist_fails(self, fake_site: Site) -> None:
-        named = fake_site.drivers | {"VNIC": "libvirt"}
-        found = drivers.check_drivers(fake_site.model_copy(update={"drivers": named}))
-        assert found.verdict is Verdict.FAIL
-        assert "no resource type 'VNIC': known: " in found.found
-
     def test_one_that_cannot_be_imported_fails(
         self, fake_site: Site, mocker: MockerFixture
     ) -> None:

@@ -102,7 +102,7 @@ def test_a_broken_package_is_named_with_its_entry_point_and_error(
         ["modify", "vm.yaml"],
         ["probe", "vm.yaml"],
         ["delete", "vm.yaml"],
-        ["poa", "reboot", "vm-1"],
+        ["poa", "vm-1", "reboot"],
         ["reconcile", "vm-1"],
         ["sweep", "--expected", "expected.yaml"],
         ["list"],
