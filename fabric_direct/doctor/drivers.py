@@ -18,17 +18,33 @@ def check_drivers(site: Site) -> Diagnosis:
         return fail("drivers", found, "; ".join(dict.fromkeys(e.remedy for e in wrong)))
     named = site.drivers
     if site.serves_vms:
-        named = {"VM": registry.server_driver(site), **named, "guest": site.guest}
+        named = {"VM": registry.server_driver(site), **named, "guest": guests_by(site)}
     return ok("drivers", ", ".join(f"{key}: {name}" for key, name in named.items()))
+
+
+def guests_by(site: Site) -> str:
+    """Return the name of the driver for guests; empty if there is none, as ``check_drivers`` says."""
+    try:
+        return registry.guest_driver(site)
+    except FabricDirectError:
+        return ""
 
 
 def _wrong(site: Site) -> Iterator[FabricDirectError]:
     """Yield what is wrong with the drivers, of each by itself."""
     yield from _of(lambda: check_driver_settings(site))
     for host in [*site.hosts] or [""]:
-        for use in registry.drivers_of(site, host):
+        for use in _used(site, host):
             yield from _of(partial(registry.make, use, site, host))
         yield from _of(partial(registry.host_drivers, site, host))
+
+
+def _used(site: Site, host: str) -> list[registry.Use]:
+    """Return the drivers of a host; none if that of VMs, which says the others, cannot be loaded."""
+    try:
+        return [*registry.drivers_of(site, host)]
+    except FabricDirectError:
+        return []
 
 
 def _of(check: Callable[[], object]) -> Iterator[FabricDirectError]:

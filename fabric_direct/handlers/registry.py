@@ -11,22 +11,13 @@ from collections.abc import Iterator, Mapping
 from inspect import getattr_static
 from typing import Any, NamedTuple
 
-from fabric_direct.drivers.contract import KINDS, HostDrivers, NoServers, promised
+from fabric_direct.drivers.contract import KINDS, HostDrivers, NoDriver, promised
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import SliverRef
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site import installed
 from fabric_direct.site.config import Site
-
-DEVICE_DRIVERS = {
-    "GPU": "hostdev",
-    "SmartNIC": "hostdev",
-    "SharedNIC": "sriov",
-    "FPGA": "fpga",
-    "FPGA_Xilinx-SN1022": "sn1022",
-    "NVME": "hostdev",
-}
-"""Default drivers by type of device, or by ``Type_Model``."""
+from fabric_direct.site.drivers import DEVICE_TYPES, NO_GUESTS
 
 
 class Use(NamedTuple):
@@ -77,7 +68,7 @@ def server_driver(site: Site) -> str:
 
 def has_flavors(site: Site) -> bool:
     """Return whether the site's VMs have flavors beside their capacities."""
-    return "flavor" not in driver(*_single_drivers(site)["compute"]).unserved
+    return "flavor" not in driver("compute", server_driver(site), _field(site, "VM")).unserved
 
 
 def host_drivers(site: Site, host: str) -> HostDrivers:
@@ -91,21 +82,25 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     """
     services = _made(_service_drivers(site), site, host)
     if not site.serves_vms:
-        none: Any = NoServers()
+        none: Any = NoDriver("VM")
         return HostDrivers(host, compute=none, network=none, volume=none, services=services)
-    named = _single_drivers(site)
-    known = host in site.hosts
+    uses, known = _single_drivers(site), host in site.hosts
+
+    def made(kind: str) -> Any:
+        return make(uses[kind], site, host) if kind in uses else None
+
     return HostDrivers(
         host=host,
-        compute=make(named["compute"], site, host),
-        network=make(named["network"], site, host),
-        volume=make(named["volume"], site, host),
-        tuning=make(named["tuning"], site, host) if known else None,
-        guest=make(named["guest"], site, host) if "guest" in named else None,
-        adoption=_adoption(named["compute"], site, host),
+        compute=made("compute"),
+        network=made("network") or NoDriver("vNIC"),
+        volume=made("volume") or NoDriver("Storage"),
+        tuning=made("tuning") if known else None,
+        guest=made("guest"),
+        adoption=_adoption(uses["compute"], site, host),
         services=services,
-        uplink=make(named["uplink"], site, host) if known else None,
+        uplink=made("uplink") if known else None,
         devices=_made(_device_drivers(site), site, host) if known else {},
+        known=known,
     )
 
 
@@ -175,20 +170,47 @@ def driver(kind: str, name: str, field: str = "drivers") -> Any:
     return installed.load(kind, name, field)
 
 
-def _single_drivers(site: Site) -> dict[str, Use]:
-    """Return the drivers of which a host has one, by kind."""
+def guest_driver(site: Site) -> str:
+    """Return the name of the driver for guests, ``none`` if the site looks into none.
+
+    :raises InvalidSite: if neither the site nor the driver of VMs names one.
+    """
+    name = site.guest or _usual(site, "guest", "guest")
+    if name is None:
+        raise InvalidSite(
+            "names no driver for guests",
+            field="guest",
+            why=f"the driver of VM, {server_driver(site)!r}, has no default",
+            remedy="add `guest: ssh`, `guest: agent` or `guest: none` to site.yaml",
+        )
+    return name
+
+
+def _usual(site: Site, key: str, kind: str) -> str | None:
+    """Return the driver that serves a site's VMs where site.yaml names none."""
     server = server_driver(site)
-    tuning = server if server in installed.names("tuning") else "libvirt"
-    uplink = server if server in installed.names("uplink") else "netlink"
-    uses = {
-        "compute": Use("compute", server, _field(site, "VM")),
-        "network": Use("network", site.driver_for("vNIC") or server, _field(site, "vNIC")),
-        "volume": Use("volume", site.driver_for("Storage") or server, _field(site, "Storage")),
-        "tuning": Use("tuning", tuning, _field(site, "VM")),
-        "uplink": Use("uplink", uplink, _field(site, "VM")),
-        "guest": Use("guest", site.guest, "guest"),
-    }
-    return {kind: use for kind, use in uses.items() if use.name != "none"}
+    return _defaults(site).get(key, server if server in installed.names(kind) else None)
+
+
+def _defaults(site: Site) -> Mapping[str, str]:
+    """Return the drivers that the driver of VMs names for other kinds."""
+    compute = Use("compute", server_driver(site), _field(site, "VM"))
+    given = getattr(driver(*compute), "default_drivers", None)
+    if given is None:
+        return {}
+    with installed.blaming("ask", *compute):
+        return dict(given(site))
+
+
+def _single_drivers(site: Site) -> dict[str, Use]:
+    """Return the drivers of which a host has one, by kind; kinds that have none are left out."""
+    keys = {"network": "vNIC", "volume": "Storage", "tuning": "tuning", "uplink": "uplink"}
+    named = {kind: site.driver_for(key) or _usual(site, key, kind) for kind, key in keys.items()}
+    uses = {"compute": Use("compute", server_driver(site), _field(site, "VM"))}
+    uses |= {k: Use(k, name, _field(site, keys[k])) for k, name in named.items() if name}
+    if (guest := guest_driver(site)) != NO_GUESTS:
+        uses["guest"] = Use("guest", guest, "guest")
+    return uses
 
 
 def _service_drivers(site: Site) -> dict[str, Use]:
@@ -200,13 +222,18 @@ def _service_drivers(site: Site) -> dict[str, Use]:
 
 def _device_drivers(site: Site) -> dict[str, Use]:
     """Return the drivers of devices, by ``Type_Model`` or ``Type``."""
-    types = {key.split("_")[0] for key in DEVICE_DRIVERS}
-    named = {key: name for key, name in site.drivers.items() if key.split("_")[0] in types}
+    named = {key: name for key, name in site.drivers.items() if _device_type(key)}
     # A type that the site names overrides the defaults of its models.
-    usual = {key: name for key, name in DEVICE_DRIVERS.items() if key.split("_")[0] not in named}
-    if (server := server_driver(site)) in installed.names("device"):
-        usual = dict.fromkeys(usual, server)
+    usual = {key: name for key, name in _defaults(site).items() if _device_type(key)}
+    usual |= {t: name for t in DEVICE_TYPES if (name := _usual(site, t, "device"))}
+    usual = {key: name for key, name in usual.items() if _device_type(key) not in named}
     return {key: Use("device", name, _field(site, key)) for key, name in (usual | named).items()}
+
+
+def _device_type(key: str) -> str | None:
+    """Return the type of device that a key of ``drivers`` is for, with its model or without."""
+    kind = key.partition("_")[0]
+    return kind if kind in DEVICE_TYPES else None
 
 
 def _field(site: Site, key: str) -> str:

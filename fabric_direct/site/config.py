@@ -461,16 +461,15 @@ class Site(Frozen):
         BeforeValidator(_refuse_model_twice),
         AfterValidator(check_drivers),
     ] = {}
-    """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent. A site without
+    """Drivers by resource type, ``Type_Model`` or ``Type``, and of the hosts' ``tuning`` and ``uplink``;
+    libvirt's family if absent. A site without
     ``images`` that names drivers of network services and switches alone serves no VMs."""
     driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)
     """Settings of drivers of other packages by the driver's name, as its own model has them."""
     openstack: OpenStackSettings | None = None
-    guest: Annotated[DriverName, AfterValidator(check_guest)] = Field(
-        default_factory=lambda site: "ssh" if site.get("openstack") else "agent"
-    )
+    guest: Annotated[DriverName, AfterValidator(check_guest)] | None = None
     """Driver for guests: ``agent`` (QEMU guest agent, through libvirt of the host), ``ssh`` or ``none``.
-    If absent, ``ssh`` with a cloud, ``agent`` otherwise."""
+    If absent, that of the VMs' driver: ``ssh`` with a cloud, ``agent`` with libvirt."""
     hosts: Annotated[dict[Name, Host], Field(min_length=1)] = Field(
         default_factory=lambda site: {} if site.get("openstack") else {"localhost": Host()}
     )

@@ -1,4 +1,4 @@
-"""What ``drivers`` of site.yaml may name: resource types, each with the kind of its drivers."""
+"""What ``drivers`` of site.yaml may name: resource types, and what hosts have, each with its kind."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -14,13 +14,15 @@ _KINDS: Mapping[str, str] = {
     "VM": "compute",
     "vNIC": "network",
     "Storage": "volume",
+    "tuning": "tuning",
+    "uplink": "uplink",
     **dict.fromkeys(DEVICE_TYPES, "device"),
     **dict.fromkeys((*SERVICES, "Switch"), "service"),
 }
 
 
 def driven_types() -> tuple[str, ...]:
-    """Return the types that ``drivers`` of site.yaml may name, alone or with a model."""
+    """Return the keys that ``drivers`` of site.yaml may have; a device's also with a model."""
     return tuple(sorted({*installed.names("handlers"), *_KINDS}))
 
 

@@ -8,6 +8,11 @@ A callable ``(site, host) -> driver``, usually a class, makes a driver. If the d
 callable has a pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)``
 returns the settings.
 
+The callable of a compute driver may have ``default_drivers(site)``, which returns the drivers of other
+kinds that serve its servers where site.yaml names none: by key of ``drivers``, as ``vNIC``, ``GPU`` and
+``tuning``, and ``guest``. Without it, these are the drivers of its own name. What needs a driver that is
+neither raises :class:`~fabric_direct.errors.Unsupported`.
+
 A driver instance serves one host (or one cloud), is shared by many threads, opens its connections at
 first use and keeps none across a fork. All methods guarantee:
 
@@ -67,7 +72,7 @@ from fabric_direct.drivers.contract.networks import (
     PortHolder,
     UnusedNetworks,
 )
-from fabric_direct.drivers.contract.no_servers import NoServers
+from fabric_direct.drivers.contract.no_driver import NoDriver
 from fabric_direct.drivers.contract.pci_functions import (
     Holder,
     HostDevice,
@@ -126,7 +131,7 @@ __all__ = [
     "Image",
     "ImageNeeds",
     "NetworkDriver",
-    "NoServers",
+    "NoDriver",
     "PciFunction",
     "Plug",
     "PluggedDevice",
