@@ -65,6 +65,7 @@ from fabric_direct.drivers.contract.hosts import (
     HostNode,
 )
 from fabric_direct.drivers.contract.hot_plug import Plug, PortPlugging, VolumePlugging
+from fabric_direct.drivers.contract.listed_volumes import ListedVolumes
 from fabric_direct.drivers.contract.network_services import Service, ServiceDriver
 from fabric_direct.drivers.contract.networks import (
     NetworkDriver,
@@ -130,6 +131,7 @@ __all__ = [
     "HostNode",
     "Image",
     "ImageNeeds",
+    "ListedVolumes",
     "NetworkDriver",
     "NoDriver",
     "PciFunction",
