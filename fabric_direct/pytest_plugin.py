@@ -37,8 +37,8 @@ def fabric_site(tmp_path_factory: pytest.TempPathFactory) -> "Site":
 
     It has the image ``tiny``. A call is given up after two seconds. Override it to have another site.
     """
-    from fabric_direct.handlers.registry import driven_types  # noqa: PLC0415
     from fabric_direct.site.config import Site  # noqa: PLC0415 - see above
+    from fabric_direct.site.drivers import driven_types  # noqa: PLC0415
 
     return Site.model_validate(
         {

@@ -5,15 +5,16 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.handlers.registry import DEVICE_DRIVERS, driver
+from fabric_direct.drivers.libvirt.defaults import WORKER_DRIVERS
+from fabric_direct.handlers.registry import driver
 from fabric_direct.model import Interface, SharedNic, SmartNic, VNic, VNicInterface
 
 INTERFACES = {VNic: VNicInterface, SmartNic: Interface, SharedNic: Interface}
 COLUMNS = (
     (VNic, "network", "libvirt"),
     (VNic, "network", "openstack"),
-    (SmartNic, "device", DEVICE_DRIVERS["SmartNIC"]),
-    (SharedNic, "device", DEVICE_DRIVERS["SharedNIC"]),
+    (SmartNic, "device", WORKER_DRIVERS["SmartNIC"]),
+    (SharedNic, "device", WORKER_DRIVERS["SharedNIC"]),
 )
 
 

@@ -65,7 +65,7 @@ def examine(
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
     yield from check_switches(site)
-    if site.serves_vms and site.guest == "ssh" and site.guest_access.ssh_key:
+    if site.serves_vms and drivers.guests_by(site) == "ssh" and site.guest_access.ssh_key:
         yield files.check_guest_key(site.guest_access.ssh_key)
     server = registry.server_driver(site) if site.serves_vms else None
     if "openstack" in {server, *site.drivers.values()}:

@@ -13,6 +13,7 @@ from openstack.connection import Connection
 from openstack.network.v2.security_group import SecurityGroup
 
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, info, ok, warn
+from fabric_direct.doctor.drivers import guests_by
 from fabric_direct.drivers.contract import Image
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS, names
@@ -190,7 +191,7 @@ def check_security_groups(connection: Connection, site: Site) -> Diagnosis:
         found = "; ".join(f"{len(_called(groups, name)) or 'none'} called {name}" for name in wrong)
         return fail(subject, found, f"there is {listed(g.name for g in groups)}")
     rules = [rule for name in named for rule in _called(groups, name)[0].security_group_rules]
-    if site.guest == "ssh" and not any(map(_lets_ssh_in, rules)):
+    if guests_by(site) == "ssh" and not any(map(_lets_ssh_in, rules)):
         remedy = f"openstack security group rule create --proto tcp --dst-port 22 {named[0]}"
         found = f"{listed(named)}: no rule allows SSH, by which guests are reached"
         return warn(subject, found, remedy)
@@ -255,7 +256,7 @@ _Wrong = tuple[Verdict, str, str] | None
 
 
 def _without_agent(image: Any, name: str, site: Site) -> _Wrong:
-    if site.guest != "agent" or _property(image, "hw_qemu_guest_agent").lower() in _YES:
+    if guests_by(site) != "agent" or _property(image, "hw_qemu_guest_agent").lower() in _YES:
         return None
     found = "no property hw_qemu_guest_agent=yes, and site.yaml has guest: agent"
     return Verdict.FAIL, found, _set(name, "hw_qemu_guest_agent=yes")
@@ -264,7 +265,7 @@ def _without_agent(image: Any, name: str, site: Site) -> _Wrong:
 def _other_user(image: Any, name: str, site: Site) -> _Wrong:
     """Return what is wrong if logins go to another user than the image says that it has."""
     told, user = _property(image, "os_admin_user"), Image.of(site, name).user
-    if site.guest != "ssh" or told in {"", user}:
+    if guests_by(site) != "ssh" or told in {"", user}:
         return None
     found = f"its user is {told} (os_admin_user), and site.yaml logs in as {user}"
     return Verdict.WARN, found, f"name the user in site.yaml: images.{name}.user"

@@ -3,7 +3,6 @@
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
 from fabric_direct.drivers.contract.network_services import ServiceController
@@ -25,14 +24,14 @@ def check_switches(site: Site) -> Iterator[Diagnosis]:
     """Check each P4 switch that is given away: login, rights, installer."""
     if "p4switch" not in site.drivers.values():
         return
-    driver = registry.driver("service", "p4switch")(site, "")
     for name in site.p4_switches:
-        yield _check_switch(driver, name)
+        yield _check_switch(site, name)
 
 
-def _check_switch(driver: Any, name: str) -> Diagnosis:
+def _check_switch(site: Site, name: str) -> Diagnosis:
     subject = f"switch {name}"
     try:
+        driver = registry.driver("service", "p4switch")(site, "")
         user, installer, whose = driver.examine(name)
     except FabricDirectError as error:
         return fail(subject, str(error), error.remedy or f"see p4_switches.{name} of site.yaml")

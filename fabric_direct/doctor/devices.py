@@ -16,13 +16,13 @@ def check_devices(site: Site) -> Iterator[Diagnosis]:
     """Check all servers of a site that passes devices through; each host is asked once."""
     if not any(site.passes_devices(host) for host in site.hosts):
         return
-    with HandlerProcessor(site) as processor:
-        try:
+    try:
+        with HandlerProcessor(site) as processor:
             servers = processor.slivers()
-        except FabricDirectError as error:
-            yield warn("devices of servers", f"not known: {error}", _UNKNOWN)
-            return
-        lacks = processor.lacking(servers)
+            lacks = processor.lacking(servers)
+    except FabricDirectError as error:
+        yield warn("devices of servers", f"not known: {error}", _UNKNOWN)
+        return
     for host, why in lacks.unknown.items():
         yield warn(f"devices of servers on {host}", f"not known: {why}", _UNKNOWN)
     states = {server.sliver: server.state.value for server in servers}

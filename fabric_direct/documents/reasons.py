@@ -83,14 +83,16 @@ def _problem(detail: ErrorDetails, root: Schema, tree: Tree) -> DocumentProblem:
         _, schema = _locate(detail["loc"][:-1], root)
     if detail["type"].startswith("union_tag"):
         path = (*path, schema["discriminator"]["propertyName"])
-    path, text = _lift(path, _words(detail, schema, path), schema)
+    path, text = _lift(path, _words(detail, schema, path), schema, detail["input"])
     return DocumentProblem(tree.line(path), dotted(path), text, tree.number)
 
 
-def _lift(path: Path, text: str, schema: Schema) -> tuple[Path, str]:
-    """Move a field that a validator's own message begins with into the path."""
+def _lift(path: Path, text: str, schema: Schema, given: Any) -> tuple[Path, str]:
+    """Move a field, or a key, that a validator's own message begins with into the path."""
     name, colon, rest = text.partition(": ")
-    if colon and name in schema.get("properties", {}):
+    if colon and (
+        name in schema.get("properties", {}) or (isinstance(given, dict) and name in given)
+    ):
         return (*path, name), rest
     return path, text
 
@@ -160,7 +162,7 @@ def shown(value: Any) -> str:
 
 
 def _unknown_field(_detail: ErrorDetails, schema: Schema, path: Path) -> str:
-    return f"unknown field{_meant(str(path[-1]), list(schema.get('properties', {})))}"
+    return f"unknown field{meant(str(path[-1]), list(schema.get('properties', {})))}"
 
 
 def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
@@ -168,10 +170,11 @@ def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
     tag = detail["input"].get(path[-1])
     if tag is None:
         return f"is missing; known: {', '.join(known)}"
-    return f"unknown {path[-1]} {shown(tag)}{_meant(str(tag), known)}"
+    return f"unknown {path[-1]} {shown(tag)}{meant(str(tag), known)}"
 
 
-def _meant(word: str, known: list[str]) -> str:
+def meant(word: str, known: list[str]) -> str:
+    """Return what follows the name of something unknown: the known name that is like it, or all."""
     folded = {one.casefold(): one for one in known}
     close = get_close_matches(word.casefold(), folded, 1)
     return f", did you mean {folded[close[0]]!r}?" if close else f"; known: {', '.join(known)}"
@@ -179,7 +182,7 @@ def _meant(word: str, known: list[str]) -> str:
 
 def _one_of(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
     known = [str(one) for one in schema.get("enum", [schema.get("const")])]
-    return f"{shown(detail['input'])} is unknown{_meant(str(detail['input']), known)}"
+    return f"{shown(detail['input'])} is unknown{meant(str(detail['input']), known)}"
 
 
 def _form(detail: ErrorDetails, schema: Schema, _path: Path) -> str:

@@ -12,8 +12,8 @@ def check_driver_settings(site: Site) -> None:
 
     Drivers without settings are not imported; what they lack they say when they are made.
 
-    :raises InvalidSite: with the path of a field that is invalid, or of settings that nobody takes.
-    :raises DriverError: if a library of a driver with settings cannot be imported.
+    :raises InvalidSite: with the path of a field that is invalid, or of settings that nobody takes; if a
+        driver with settings cannot be loaded.
     """
     for name in site.driver_settings:
         for model in _models(site, name):
@@ -26,15 +26,15 @@ def _models(site: Site, name: str) -> set[type[BaseModel]]:
     :raises InvalidSite: if it serves nothing at the site, or takes no settings.
     """
     used = sorted(registry.drivers_in_use(site))
-    kinds = [kind for kind, each in used if each == name]
-    if not kinds:
+    uses = [use for use in used if use.name == name]
+    if not uses:
         raise InvalidSite(
             f"the site does not use a driver {name!r}",
             field=f"driver_settings.{name}",
-            why=f"it uses {', '.join(sorted({each for _, each in used}))}",
+            why=f"it uses {', '.join(sorted({use.name for use in used}))}",
             remedy="name it below drivers, or remove its settings",
         )
-    factories = [registry.driver(kind, name) for kind in kinds]
+    factories = [registry.driver(*use) for use in uses]
     models = {model for each in factories if (model := getattr(each, "settings_model", None))}
     if not models:
         raise InvalidSite(

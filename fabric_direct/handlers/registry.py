@@ -7,40 +7,40 @@ Both are found by entry point, so that other packages can add theirs: a handler 
 model as ``settings_model``, and reads them by :meth:`~fabric_direct.site.config.Site.settings_of`.
 """
 
-from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from collections.abc import Iterator, Mapping
+from inspect import getattr_static
+from typing import Any, NamedTuple
 
-from fabric_direct.drivers.contract import HostDrivers, NoServers
-from fabric_direct.errors import DriverError, InvalidSite, InvalidSliver
+from fabric_direct.drivers.contract import KINDS, HostDrivers, NoDriver, promised
+from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import Sliver
 from fabric_direct.model.services import SERVICES
+from fabric_direct.site import installed
 from fabric_direct.site.config import Site
-from fabric_direct.site.extras import how_to_install
+from fabric_direct.site.drivers import DEVICE_TYPES, NO_GUESTS
 
-DEVICE_DRIVERS = {
-    "GPU": "hostdev",
-    "SmartNIC": "hostdev",
-    "SharedNIC": "sriov",
-    "FPGA": "fpga",
-    "FPGA_Xilinx-SN1022": "sn1022",
-    "NVME": "hostdev",
-}
-"""Default drivers by type of device, or by ``Type_Model``."""
+
+class Use(NamedTuple):
+    """A driver that serves a site."""
+
+    kind: str
+    name: str
+    field: str
+    """Of site.yaml: what names it, or names the driver that it comes with."""
 
 
 def handler_for(resource_type: str) -> Any:
     """Return the handler's class.
 
     :raises InvalidSliver: with the field ``type`` if there is none.
+    :raises InvalidSite: if it cannot be loaded, or several packages provide it.
     """
     known = resource_types()
     if resource_type not in known:
         raise InvalidSliver(
             f"no handler for {resource_type!r}", field="type", why=f"known: {', '.join(known)}"
         )
-    return _load("handlers", resource_type)
+    return installed.load("handlers", resource_type)
 
 
 def sliver_model(document: Mapping[str, Any]) -> type[Sliver]:
@@ -54,13 +54,7 @@ def sliver_model(document: Mapping[str, Any]) -> type[Sliver]:
 
 def resource_types() -> tuple[str, ...]:
     """Return the types that have a handler."""
-    return _names("handlers")
-
-
-def driven_types() -> tuple[str, ...]:
-    """Return the types that ``drivers`` of site.yaml may name, alone or with a model."""
-    devices = {key.partition("_")[0] for key in DEVICE_DRIVERS}
-    return tuple(sorted({*resource_types(), *devices, "vNIC", "Storage"}))
+    return installed.names("handlers")
 
 
 def server_driver(site: Site) -> str:
@@ -74,7 +68,7 @@ def server_driver(site: Site) -> str:
 
 def has_flavors(site: Site) -> bool:
     """Return whether the site's VMs have flavors beside their capacities."""
-    return "flavor" not in driver("compute", server_driver(site)).unserved
+    return "flavor" not in driver("compute", server_driver(site), _field(site, "VM")).unserved
 
 
 def host_drivers(site: Site, host: str) -> HostDrivers:
@@ -83,146 +77,173 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     Those of VMs, of their parts and guests are made only if the site serves VMs.
 
     :param host: empty if a cloud has not chosen one yet.
-    :raises InvalidSite: if the site names a driver that is not installed, or one for a type that does
-        not exist, or its settings are invalid.
-    :raises DriverError: if a library of a driver cannot be imported.
+    :raises InvalidSite: if the site names a driver that is not installed; if a driver cannot be loaded
+        or made, or lacks methods; if its settings are invalid.
     """
-    _refuse_unknown_types(site)
-    services = _made("service", _service_drivers(site), site, host)
+    services = _made(_service_drivers(site), site, host)
     if not site.serves_vms:
-        none: Any = NoServers()
+        none: Any = NoDriver("VM")
         return HostDrivers(host, compute=none, network=none, volume=none, services=services)
-    named = _single_drivers(site)
+    uses, known = _single_drivers(site), host in site.hosts
 
-    def make(kind: str) -> Any:
-        return driver(kind, named[kind])(site, host)
+    def made(kind: str) -> Any:
+        return make(uses[kind], site, host) if kind in uses else None
 
-    adoption = getattr(driver("compute", named["compute"]), "adoption", None)
-    known = host in site.hosts
     return HostDrivers(
         host=host,
-        compute=make("compute"),
-        network=make("network"),
-        volume=make("volume"),
-        tuning=make("tuning") if known else None,
-        guest=make("guest") if "guest" in named else None,
-        adoption=adoption(site, host) if adoption else None,
+        compute=made("compute"),
+        network=made("network") or NoDriver("vNIC"),
+        volume=made("volume") or NoDriver("Storage"),
+        tuning=made("tuning") if known else None,
+        guest=made("guest"),
+        adoption=_adoption(uses["compute"], site, host),
         services=services,
-        uplink=make("uplink") if known else None,
-        devices=_made("device", _device_drivers(site), site, host) if known else {},
+        uplink=made("uplink") if known else None,
+        devices=_made(_device_drivers(site), site, host) if known else {},
+        known=known,
     )
 
 
-def _refuse_unknown_types(site: Site) -> None:
-    known = driven_types()
-    if strange := [key for key in site.drivers if key.partition("_")[0] not in known]:
+def make(use: Use, site: Site, host: str) -> Any:
+    """Return a driver of a host, whole.
+
+    :raises InvalidSite: if it cannot be loaded or made, or lacks something that its protocol promises.
+    """
+    factory = driver(*use)
+    with installed.blaming("make", *use):
+        made = factory(site, host)
+    _refuse_incomplete(made, use, promised(KINDS[use.kind]))
+    return made
+
+
+def _adoption(compute: Use, site: Site, host: str) -> Any:
+    """Return the driver that adopts servers, if the compute driver brings one along."""
+    factory = getattr(driver(*compute), "adoption", None)
+    if factory is None:
+        return None
+    with installed.blaming("make", *compute):
+        return factory(site, host)
+
+
+def _refuse_incomplete(made: Any, use: Use, names: frozenset[str]) -> None:
+    """Raise InvalidSite unless a driver has all of these; no property of it is read for that."""
+    absent = object()
+    seen = (name for name in names if getattr_static(made, name, absent) is absent)
+    if missing := [name for name in seen if not hasattr(made, name)]:
         raise InvalidSite(
-            f"no resource type {', '.join(map(repr, strange))}",
-            field="drivers",
-            why=f"known: {', '.join(known)}",
-            remedy="fix site.yaml: drivers",
+            f"{installed.described(use.kind, use.name)} is incomplete",
+            field=use.field,
+            why=f"it lacks {', '.join(sorted(missing))}",
+            remedy=f"see pydoc fabric_direct.drivers.contract.{KINDS[use.kind].__name__}",
         )
 
 
-def drivers_in_use(site: Site) -> frozenset[tuple[str, str]]:
-    """Return kind and name of each driver that serves the site."""
-    services = {("service", name) for name in _service_drivers(site).values()}
+def drivers_in_use(site: Site) -> frozenset[Use]:
+    """Return the drivers that serve the site."""
+    services = _service_drivers(site).values()
     if not site.serves_vms:
         return frozenset(services)
-    devices = {("device", name) for name in _device_drivers(site).values()}
-    return frozenset({*_single_drivers(site).items(), *services, *devices})
+    return frozenset({*_single_drivers(site).values(), *services, *_device_drivers(site).values()})
 
 
-def driver(kind: str, name: str) -> Any:
+def drivers_of(site: Site, host: str) -> Iterator[Use]:
+    """Yield the drivers that are made for a host: tuning, uplink and devices of a worker alone."""
+    of_workers = {"tuning", "uplink", "device"} if host not in site.hosts else set()
+    yield from sorted(use for use in drivers_in_use(site) if use.kind not in of_workers)
+
+
+def driver(kind: str, name: str, field: str = "drivers") -> Any:
     """Return a driver's factory.
 
-    :raises InvalidSite: if no such driver is installed, or packages have different ones.
-    :raises DriverError: if a library that it needs cannot be imported.
+    :param field: of site.yaml, which names it.
+    :raises InvalidSite: if no such driver is installed, it cannot be loaded, or several packages
+        provide it.
     """
-    known = _names(kind)
+    known = installed.names(kind)
     if name not in known:
         raise InvalidSite(
             f"no {kind} driver {name!r}",
-            field="drivers",
+            field=field,
             why=f"installed: {', '.join(known)}",
             remedy="name one of these, or install the package that provides it",
         )
-    return _load(kind, name)
+    return installed.load(kind, name, field)
 
 
-def _single_drivers(site: Site) -> dict[str, str]:
-    """Return the names of the drivers of which a host has one, by kind."""
-    server = server_driver(site)
-    named = {
-        "compute": server,
-        "network": site.driver_for("vNIC") or server,
-        "volume": site.driver_for("Storage") or server,
-        "tuning": server if server in _names("tuning") else "libvirt",
-        "uplink": server if server in _names("uplink") else "netlink",
-    }
-    return named if site.guest == "none" else {**named, "guest": site.guest}
+def guest_driver(site: Site) -> str:
+    """Return the name of the driver for guests, ``none`` if the site looks into none.
 
-
-def _service_drivers(site: Site) -> dict[str, str]:
-    """Return the names of the drivers of network services, by resource type."""
-    kinds = (*SERVICES, "Switch")
-    return {kind: name for kind in kinds if (name := site.driver_for(kind))}
-
-
-def _device_drivers(site: Site) -> dict[str, str]:
-    """Return the names of the drivers of devices, by ``Type_Model`` or ``Type``."""
-    types = {key.split("_")[0] for key in DEVICE_DRIVERS}
-    named = {key: name for key, name in site.drivers.items() if key.split("_")[0] in types}
-    # A type that the site names overrides the defaults of its models.
-    usual = {key: name for key, name in DEVICE_DRIVERS.items() if key.split("_")[0] not in named}
-    if (server := server_driver(site)) in _names("device"):
-        usual = dict.fromkeys(usual, server)
-    return usual | named
-
-
-def _made(kind: str, named: Mapping[str, str], site: Site, host: str) -> dict[str, Any]:
-    """Return drivers by resource type; one that serves several is made once."""
-    made = {name: driver(kind, name)(site, host) for name in set(named.values())}
-    return {resource_type: made[name] for resource_type, name in named.items()}
-
-
-@cache
-def _installed() -> Any:
-    """Return the entry points of all packages; cached because reading them is slow."""
-    return entry_points()
-
-
-@cache
-def _names(kind: str) -> tuple[str, ...]:
-    return tuple(sorted(_installed().select(group=f"fabric_direct.{kind}").names))
-
-
-@cache
-def _load(kind: str, name: str) -> Any:
-    point = _only(kind, name)
-    try:
-        return point.load()
-    except ImportError as error:
-        raise DriverError(
-            f"cannot load {name!r} of fabric_direct.{kind}",
-            why=str(error),
-            remedy=how_to_install(error, name),
-        ) from error
-
-
-def _only(kind: str, name: str) -> EntryPoint:
-    """Return the entry point of that name; a package may be installed twice.
-
-    :raises InvalidSite: if packages have different ones.
+    :raises InvalidSite: if neither the site nor the driver of VMs names one.
     """
-    found: Iterable[EntryPoint] = _installed().select(group=f"fabric_direct.{kind}", name=name)
-    points = {point.value: point for point in found}
-    if len(points) > 1:
+    name = site.guest or _usual(site, "guest", "guest")
+    if name is None:
         raise InvalidSite(
-            f"several packages provide {name!r} of fabric_direct.{kind}",
-            field="drivers",
-            why=", ".join(sorted(points)),
-            remedy="uninstall all but one",
+            "names no driver for guests",
+            field="guest",
+            why=f"the driver of VM, {server_driver(site)!r}, has no default",
+            remedy="add `guest: ssh`, `guest: agent` or `guest: none` to site.yaml",
         )
-    (point,) = points.values()
-    return point
+    return name
+
+
+def _usual(site: Site, key: str, kind: str) -> str | None:
+    """Return the driver that serves a site's VMs where site.yaml names none."""
+    server = server_driver(site)
+    return _defaults(site).get(key, server if server in installed.names(kind) else None)
+
+
+def _defaults(site: Site) -> Mapping[str, str]:
+    """Return the drivers that the driver of VMs names for other kinds."""
+    compute = Use("compute", server_driver(site), _field(site, "VM"))
+    given = getattr(driver(*compute), "default_drivers", None)
+    if given is None:
+        return {}
+    with installed.blaming("ask", *compute):
+        return dict(given(site))
+
+
+def _single_drivers(site: Site) -> dict[str, Use]:
+    """Return the drivers of which a host has one, by kind; kinds that have none are left out."""
+    keys = {"network": "vNIC", "volume": "Storage", "tuning": "tuning", "uplink": "uplink"}
+    named = {kind: site.driver_for(key) or _usual(site, key, kind) for kind, key in keys.items()}
+    uses = {"compute": Use("compute", server_driver(site), _field(site, "VM"))}
+    uses |= {k: Use(k, name, _field(site, keys[k])) for k, name in named.items() if name}
+    if (guest := guest_driver(site)) != NO_GUESTS:
+        uses["guest"] = Use("guest", guest, "guest")
+    return uses
+
+
+def _service_drivers(site: Site) -> dict[str, Use]:
+    """Return the drivers of network services, by resource type."""
+    kinds = (*SERVICES, "Switch")
+    named = {kind: name for kind in kinds if (name := site.driver_for(kind))}
+    return {kind: Use("service", name, _field(site, kind)) for kind, name in named.items()}
+
+
+def _device_drivers(site: Site) -> dict[str, Use]:
+    """Return the drivers of devices, by ``Type_Model`` or ``Type``."""
+    named = {key: name for key, name in site.drivers.items() if _device_type(key)}
+    # A type that the site names overrides the defaults of its models.
+    usual = {key: name for key, name in _defaults(site).items() if _device_type(key)}
+    usual |= {t: name for t in DEVICE_TYPES if (name := _usual(site, t, "device"))}
+    usual = {key: name for key, name in usual.items() if _device_type(key) not in named}
+    return {key: Use("device", name, _field(site, key)) for key, name in (usual | named).items()}
+
+
+def _device_type(key: str) -> str | None:
+    """Return the type of device that a key of ``drivers`` is for, with its model or without."""
+    kind = key.partition("_")[0]
+    return kind if kind in DEVICE_TYPES else None
+
+
+def _field(site: Site, key: str) -> str:
+    """Return the field that names a driver, or the nearest one that is there."""
+    named = [each for each in (key, "VM") if each in site.drivers]
+    return ".".join(["drivers", *named[:1]])
+
+
+def _made(uses: Mapping[str, Use], site: Site, host: str) -> dict[str, Any]:
+    """Return drivers by resource type; one that serves several is made once."""
+    first = {use.name: use for use in uses.values()}
+    made = {name: make(use, site, host) for name, use in first.items()}
+    return {resource_type: made[use.name] for resource_type, use in uses.items()}

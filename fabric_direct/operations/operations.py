@@ -1217,11 +1217,13 @@ class Operations:
         """Return the bridge mode of a host's uplink, ``veb`` or ``vepa``; set it before, if given.
 
         :raises NotFound: if the site has no such host, or the host no such link.
-        :raises Unsupported: if the link's driver has no such mode.
+        :raises Unsupported: if the link's driver has no such mode, or the site no driver for uplinks.
         """
         self._site.host(host)
-        uplink = self._bounded(host, Deadline.within(self._site.limits.probe)).uplink
-        assert uplink is not None  # noqa: S101 - the site knows the host
+        drivers = self._bounded(host, Deadline.within(self._site.limits.probe))
+        uplink = drivers.uplink
+        if uplink is None:
+            raise drivers.unsupported(f"the bridge mode of {link} is not known", "uplink")
         if mode is not None:
             uplink.set_bridge_mode(link, mode)
         return uplink.bridge_mode(link)

@@ -44,6 +44,7 @@ from fabric_direct.model import (
 from fabric_direct.model.base import FOLDER
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.model.services import SERVICES
+from fabric_direct.site.drivers import check_drivers, check_guest, check_type
 from fabric_direct.site.services import BurstUnit, ServiceSettings, SwitchPort, SwitchSettings
 
 DriverName = Name
@@ -88,6 +89,13 @@ def _program(text: str) -> str:
 
 Program = Annotated[
     str, AfterValidator(_program), Field(examples=["python3.9", "/usr/libexec/platform-python"])
+]
+
+
+LibvirtUri = Annotated[
+    str,
+    StringConstraints(pattern=r"^qemu(\+[a-z0-9]+)?://[^/?#\s]*/[^?#\s]+(\?\S*)?$"),
+    Field(examples=["qemu:///system", "qemu+ssh://root@worker1/system"]),
 ]
 
 
@@ -145,7 +153,7 @@ class AllowedDevice(Frozen):
 class Host(Frozen):
     """A worker."""
 
-    libvirt: str = "qemu:///system"
+    libvirt: LibvirtUri = "qemu:///system"
     """libvirt's URI for the host: ``qemu:///system``, ``qemu+ssh://…``, ``qemu+tls://…`` or
     ``qemu+tcp://…``."""
     ssh: SshAddress | None = None
@@ -451,17 +459,20 @@ class Site(Frozen):
     state_dir: LocalPath = Field(default_factory=_default_state_dir)
     """Directory of the journal, the address pools, claims and pinned host keys. As all files of this
     machine that are named here, it is relative to this file, and may begin with ``~``."""
-    drivers: Annotated[dict[TypeAndModel, DriverName], BeforeValidator(_refuse_model_twice)] = {}
-    """Drivers by resource type, ``Type_Model`` or ``Type``; libvirt's family if absent. A site without
+    drivers: Annotated[
+        dict[Annotated[TypeAndModel, AfterValidator(check_type)], DriverName],
+        BeforeValidator(_refuse_model_twice),
+        AfterValidator(check_drivers),
+    ] = {}
+    """Drivers by resource type, ``Type_Model`` or ``Type``, and of the hosts' ``tuning`` and ``uplink``;
+    libvirt's family if absent. A site without
     ``images`` that names drivers of network services and switches alone serves no VMs."""
     driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)
     """Settings of drivers of other packages by the driver's name, as its own model has them."""
     openstack: OpenStackSettings | None = None
-    guest: DriverName = Field(
-        default_factory=lambda site: "ssh" if site.get("openstack") else "agent"
-    )
+    guest: Annotated[DriverName, AfterValidator(check_guest)] | None = None
     """Driver for guests: ``agent`` (QEMU guest agent, through libvirt of the host), ``ssh`` or ``none``.
-    If absent, ``ssh`` with a cloud, ``agent`` otherwise."""
+    If absent, that of the VMs' driver: ``ssh`` with a cloud, ``agent`` with libvirt."""
     hosts: Annotated[dict[Name, Host], Field(min_length=1)] = Field(
         default_factory=lambda site: {} if site.get("openstack") else {"localhost": Host()}
     )

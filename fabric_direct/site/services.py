@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from fabric_direct.model import Frozen, LinkName, LocalPath, Name, PciAddress, PortName
+from fabric_direct.site.drivers import check_service
 
 _LINK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 
@@ -83,7 +84,7 @@ class Routing(Frozen):
 class SwitchSettings(Frozen):
     """A switch whose ports services are connected to."""
 
-    driver: Name = "ovs"
+    driver: Annotated[Name, AfterValidator(check_service)] = "ovs"
     """The driver of services that reaches it. A controller (``nso``) reaches those that it knows."""
     host: Name | None = None
     """The worker that it runs on; this machine if absent."""

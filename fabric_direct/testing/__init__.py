@@ -18,11 +18,14 @@ are skipped without it. Only pytest itself is needed.
 
 import pytest
 
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("devices", "networks", "servers", "services", "volumes"))
+_SUITES = (
+    *("devices", "guests", "hosts", "networks", "servers", "services", "threads", "volumes"),
 )
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _SUITES))
 
 from fabric_direct.testing.devices import DeviceContract  # noqa: E402 - rewritten from here on
+from fabric_direct.testing.guests import GuestContract  # noqa: E402
+from fabric_direct.testing.hosts import TuningContract, UplinkContract  # noqa: E402
 from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
 from fabric_direct.testing.servers import ComputeContract, ServerContract  # noqa: E402
 from fabric_direct.testing.services import CloudNetworkContract, ServiceContract  # noqa: E402
@@ -32,9 +35,12 @@ __all__ = [
     "CloudNetworkContract",
     "ComputeContract",
     "DeviceContract",
+    "GuestContract",
     "NetworkContract",
     "NetworkRefusals",
     "ServerContract",
     "ServiceContract",
+    "TuningContract",
+    "UplinkContract",
     "VolumeContract",
 ]

@@ -9,6 +9,7 @@ from fabric_direct.drivers.contract import Belongings, DeviceDomain, DeviceDrive
 from fabric_direct.errors import DeviceClaimed, InvalidSliver
 from fabric_direct.model import DeviceState, PciComponent
 from fabric_direct.testing.slivers import Slivers
+from fabric_direct.testing.threads import at_once, hears
 
 
 class DeviceContract(Slivers):
@@ -73,6 +74,29 @@ class DeviceContract(Slivers):
             driver.clean(record)
         assert driver.records(tenant.sliver) == ()
         assert _states(driver, component) == {DeviceState.FREE}
+
+    def test_a_device_is_released_when_it_is_clean(
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
+    ) -> None:
+        driver.attach(tenant, component)
+        driver.detach(tenant, component.id, timeout=60)
+
+        for address in component.bdf:
+            driver.release(address, force=False)
+
+        assert driver.records(tenant.sliver) == ()
+        assert _states(driver, component) == {DeviceState.FREE}
+
+    def test_it_tells_of_changes_until_nobody_listens(self, driver: DeviceDriver) -> None:
+        hears(driver)
+
+    def test_two_threads_may_look_at_it_at_once(
+        self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent
+    ) -> None:
+        driver.attach(tenant, component)
+
+        assert at_once(*[lambda: driver.plugged(tenant)] * 2) == [driver.plugged(tenant)] * 2
+        assert at_once(*[lambda: _states(driver, component)] * 2) == [{DeviceState.USED}] * 2
 
     def test_a_device_is_found_without_asking_for_its_sliver_until_it_is_clean(
         self, driver: DeviceDriver, tenant: DeviceDomain, component: PciComponent

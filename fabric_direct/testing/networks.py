@@ -13,6 +13,7 @@ from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import candidates
 from fabric_direct.site.config import Site
 from fabric_direct.testing.slivers import Slivers
+from fabric_direct.testing.threads import at_once
 
 MAC, OTHER_MAC = "52:54:00:fd:00:01", "52:54:00:fd:00:02"
 ANY = VNicInterface()
@@ -184,6 +185,27 @@ class NetworkContract(NetworkRefusals):
 
         assert driver.ports(sliver) == ()
         assert driver.find_port(other, "nic") == kept
+
+    def test_two_threads_may_make_ports_at_once(
+        self, driver: NetworkDriver, sliver: str, other: str
+    ) -> None:
+        made = at_once(
+            lambda: driver.create_port(sliver, "nic", self.network, ANY),
+            lambda: driver.create_port(other, "nic", self.network, ANY),
+        )
+
+        assert [port.sliver for port in made] == [sliver, other]
+        assert [driver.find_port(sliver, "nic"), driver.find_port(other, "nic")] == made
+        assert made[0].mac != made[1].mac
+        assert made[0].ipv4 != made[1].ipv4
+
+    def test_a_network_without_ports_is_not_left(self, driver: NetworkDriver, sliver: str) -> None:
+        driver.create_port(sliver, "nic", self.network, ANY)
+        driver.delete_port(sliver, "nic")
+
+        driver.remove_unused()
+
+        assert driver.unused() == ()
 
     def test_deleting_what_is_not_there_is_no_error(
         self, driver: NetworkDriver, sliver: str

@@ -1,16 +1,26 @@
 """Contract tests for a compute driver."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
 from fabric_direct.drivers.cloudinit import user_data
-from fabric_direct.drivers.contract import ComputeDriver, Image, ServerSpec
-from fabric_direct.errors import InvalidSliver, NotOurs, Unsupported
-from fabric_direct.model import Capacities, NodeSliver, Stamp, State
+from fabric_direct.drivers.contract import (
+    ComputeDriver,
+    HostInventory,
+    Image,
+    Port,
+    Server,
+    ServerSpec,
+    Volume,
+)
+from fabric_direct.errors import Denied, InvalidSliver, NotOurs, Unsupported
+from fabric_direct.model import Capacities, NodeSliver, Stamp, State, VNicInterface
 from fabric_direct.site.config import Site
 from fabric_direct.testing.slivers import Slivers
+from fabric_direct.testing.threads import at_once, hears
 
 SIZE, LARGER = Capacities(core=1, ram=1, disk=1), Capacities(core=2, ram=2, disk=2)
 HUGE = Capacities(core=128, ram=1024, disk=100)
@@ -53,6 +63,18 @@ class ComputeContract(Slivers):
 
         assert refused.value.field.partition(".")[0] in {"capacities", "flavor"}
 
+    def test_the_inventory_has_what_servers_can_use(self, driver: ComputeDriver) -> None:
+        found = _inventory(driver)
+
+        assert found
+        for host in found:
+            assert host.host
+            assert min(host.cores, host.ram) > 0
+            assert min(host.cores_used, host.ram_used, host.disk_used) >= 0
+
+    def test_it_tells_of_changes_until_nobody_listens(self, driver: ComputeDriver) -> None:
+        hears(driver)
+
     def test_a_server_that_is_not_there_is_not_found(
         self, driver: ComputeDriver, sliver: str
     ) -> None:
@@ -81,12 +103,23 @@ class ServerContract(ComputeContract):
         """Make a server of the description's name that is not ours; remove it after the test."""
         pytest.skip("no fixture 'foreign'")
 
+    @pytest.fixture
+    def port(self) -> Port:
+        """Return a port that nobody has, of the component ``nic`` of ``sliver``."""
+        pytest.fail("the suite needs a fixture 'port': a Port for the NIC 'nic' of the sliver")
+
+    @pytest.fixture
+    def volume(self) -> Volume:
+        """Return a volume that nobody has, of the component ``data`` of ``sliver``."""
+        pytest.fail("the suite needs a fixture 'volume': a Volume 'data' of the sliver")
+
     @pytest.fixture(autouse=True)
-    def nothing_left(self, driver: ComputeDriver, sliver: str) -> Iterator[None]:
+    def nothing_left(self, driver: ComputeDriver, sliver: str, other: str) -> Iterator[None]:
         """Remove what a test made."""
         yield
-        driver.delete(sliver)
-        assert driver.leftovers(sliver) == ()
+        for each in (sliver, other):
+            driver.delete(each)
+            assert driver.leftovers(each) == ()
 
     def test_a_server_is_as_it_was_asked_for(self, driver: ComputeDriver, spec: ServerSpec) -> None:
         made = driver.create(spec)
@@ -164,6 +197,93 @@ class ServerContract(ComputeContract):
         assert driver.find(sliver) is None
         assert driver.leftovers(sliver) == ()
 
+    def test_a_nic_is_plugged_in_and_out_for_later_starts(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str, port: Port
+    ) -> None:
+        driver.create(spec)
+        driver.stop(sliver, timeout=self.shutdown)  # a guest that has not booted releases nothing
+
+        for _ in range(2):
+            driver.attach_port(sliver, port, VNicInterface())
+        assert [(nic.component, nic.mac) for nic in _found(driver, sliver).ports] == [
+            (port.component, port.mac)
+        ]
+        driver.start(sliver)
+        assert [nic.component for nic in _found(driver, sliver).ports] == [port.component]
+
+        driver.stop(sliver, timeout=self.shutdown)
+        for _ in range(2):
+            driver.detach_port(sliver, port.component, timeout=60)
+        assert _found(driver, sliver).ports == ()
+        driver.start(sliver)
+        assert _found(driver, sliver).ports == ()
+
+    def test_a_nic_may_have_a_port_that_another_sliver_holds(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str, other: str, port: Port
+    ) -> None:
+        instance = driver.create(spec).instance
+        driver.stop(sliver, timeout=self.shutdown)
+
+        driver.attach_port(sliver, replace(port, sliver=other), VNicInterface())
+        (plug,) = driver.plugs(other)
+        assert (plug.server, plug.instance, plug.nic.mac) == (sliver, instance, port.mac)
+        assert _found(driver, sliver).ports == ()
+
+        driver.detach_port(sliver, port.component, timeout=60, holder=other)
+        assert driver.plugs(other) == ()
+
+    def test_a_volume_is_plugged_in_and_out_for_later_starts(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str, volume: Volume
+    ) -> None:
+        driver.create(spec)
+        driver.stop(sliver, timeout=self.shutdown)
+
+        for _ in range(2):
+            driver.attach_volume(sliver, volume.component, volume)
+        assert [(disk.component, disk.source) for disk in _found(driver, sliver).volumes] == [
+            (volume.component, volume.source)
+        ]
+        driver.start(sliver)
+        assert [disk.component for disk in _found(driver, sliver).volumes] == [volume.component]
+
+        driver.stop(sliver, timeout=self.shutdown)
+        for _ in range(2):
+            driver.detach_volume(sliver, volume.component, timeout=60)
+        assert _found(driver, sliver).volumes == ()
+        driver.start(sliver)
+        assert _found(driver, sliver).volumes == ()
+
+    def test_the_inventory_counts_a_server(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        before = sum(host.cores_used for host in _inventory(driver))
+
+        driver.create(spec)
+
+        after = _inventory(driver)
+        assert sliver in {each for host in after for each in host.slivers}
+        assert sum(host.cores_used for host in after) >= before + SIZE.core
+
+    def test_a_console_has_its_last_lines(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str
+    ) -> None:
+        driver.create(spec)
+
+        assert len(driver.console(sliver, 1).splitlines()) <= 1
+        assert len(driver.console(sliver, 100).splitlines()) <= 100
+
+    def test_two_threads_may_make_servers_at_once(
+        self, driver: ComputeDriver, spec: ServerSpec, sliver: str, other: str
+    ) -> None:
+        second = replace(spec, sliver=spec.sliver.model_copy(update={"id": other, "name": "node2"}))
+
+        made = at_once(lambda: driver.create(spec), lambda: driver.create(second))
+
+        assert [server.sliver for server in made] == [sliver, other]
+        assert [driver.find(sliver), driver.find(other)] == made
+        at_once(lambda: driver.delete(sliver), lambda: driver.delete(other))
+        assert driver.find(sliver) is driver.find(other) is None
+
     @pytest.mark.usefixtures("foreign")
     def test_a_server_that_is_not_ours_is_left_alone(
         self, driver: ComputeDriver, spec: ServerSpec, sliver: str
@@ -172,6 +292,19 @@ class ServerContract(ComputeContract):
             driver.create(spec)
 
         assert driver.find(sliver) is None
+
+
+def _inventory(driver: ComputeDriver) -> tuple[HostInventory, ...]:
+    try:
+        return driver.inventory()
+    except Denied as error:  # a cloud shows its workers to administrators alone
+        pytest.skip(str(error))
+
+
+def _found(driver: ComputeDriver, sliver: str) -> Server:
+    found = driver.find(sliver)
+    assert found
+    return found
 
 
 def _state(driver: ComputeDriver, sliver: str) -> State:

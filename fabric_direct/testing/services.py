@@ -10,6 +10,7 @@ from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.site.config import Site
 from fabric_direct.testing.slivers import Slivers
+from fabric_direct.testing.threads import at_once
 
 
 class _Services(Slivers):
@@ -46,6 +47,14 @@ class ServiceContract(_Services):
         self, driver: ServiceDriver, service: NetworkService
     ) -> None:
         assert driver.apply(service) == driver.apply(service)
+
+    def test_two_threads_may_look_at_it_at_once(
+        self, driver: ServiceDriver, service: NetworkService
+    ) -> None:
+        made = driver.apply(service)
+
+        assert at_once(*[lambda: driver.find(service.id)] * 2) == [made] * 2
+        assert at_once(*[lambda: driver.differences(service)] * 2) == [()] * 2
 
     def test_a_service_is_changed_in_place_and_back(
         self, driver: ServiceDriver, service: NetworkService, changed: NetworkService

@@ -7,6 +7,7 @@ import pytest
 from fabric_direct.drivers.contract import VolumeDriver
 from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 from fabric_direct.testing.slivers import Slivers
+from fabric_direct.testing.threads import at_once
 
 
 class VolumeContract(Slivers):
@@ -85,6 +86,17 @@ class VolumeContract(Slivers):
 
         assert driver.find(sliver, "data") is None
         assert driver.leftovers(sliver) == ()
+
+    def test_two_threads_may_make_volumes_at_once(
+        self, driver: VolumeDriver, sliver: str, other: str
+    ) -> None:
+        made = at_once(*[lambda: driver.create(sliver, "data", 1)] * 2)
+        kept = at_once(
+            lambda: driver.create(sliver, "more", 1), lambda: driver.create(other, "data", 1)
+        )
+
+        assert made[0] == made[1] == driver.find(sliver, "data")
+        assert kept == [driver.find(sliver, "more"), driver.find(other, "data")]
 
     def test_a_name_that_no_volume_has_is_refused(self, driver: VolumeDriver) -> None:
         with pytest.raises(InvalidSliver) as refused:

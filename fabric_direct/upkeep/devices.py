@@ -174,7 +174,10 @@ class SiteDevices:
 
     def _any_driver(self, host: str, deadline: Deadline) -> DeviceDriver:
         self._site.host(host)
-        return next(iter(self._drivers_of(host, deadline).devices.values()))
+        drivers = self._drivers_of(host, deadline)
+        for driver in drivers.devices.values():
+            return driver
+        raise drivers.unsupported("no device can be passed through", "GPU")
 
 
 def _servers_of(compute: ComputeDriver, sliver: str) -> tuple[str, ...]:

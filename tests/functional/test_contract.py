@@ -9,12 +9,20 @@ from pathlib import Path
 import libvirt
 import pytest
 
+from fabric_direct.drivers.contract import Image, Port, ServerSpec, Volume
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.drivers.libvirt.servers.driver import LibvirtCompute
+from fabric_direct.drivers.libvirt.servers.tuning import LibvirtTuning
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import OwnPool
+from fabric_direct.model import Capacities, NodeSliver, VNicInterface
 from fabric_direct.site.config import Site
-from fabric_direct.testing import NetworkContract, ServerContract, VolumeContract
+from fabric_direct.testing import (
+    NetworkContract,
+    ServerContract,
+    TuningContract,
+    VolumeContract,
+)
 from tests.functional.apart import BRIDGE, NUMBER, TAG, subnet
 from tests.functional.conftest import with_empty_image
 from tests.limits import PATIENT
@@ -98,6 +106,20 @@ class TestServers(ServerContract):
         return LibvirtCompute(site, HOST)
 
     @pytest.fixture
+    def port(self, site: Site, sliver: str) -> Iterator[Port]:
+        if os.geteuid() != 0:
+            pytest.skip("bridges need root")
+        networks = LibvirtNetwork(site, HOST)
+        yield networks.create_port(sliver, "nic", "red", VNicInterface())
+        networks.delete_port(sliver, "nic")
+
+    @pytest.fixture
+    def volume(self, site: Site, sliver: str) -> Iterator[Volume]:
+        volumes = LibvirtVolume(site, HOST)
+        yield volumes.create(sliver, "data", 1)
+        volumes.delete(sliver, "data")
+
+    @pytest.fixture
     def foreign(self, connection: libvirt.virConnect, sliver: str) -> Iterator[None]:
         domain = connection.defineXML(
             f"<domain type='qemu'><name>{sliver}-node</name><memory unit='MiB'>64</memory>"
@@ -105,3 +127,21 @@ class TestServers(ServerContract):
         )
         yield
         domain.undefine()
+
+
+class TestTuning(TuningContract):
+    @pytest.fixture
+    def sliver(self) -> str:
+        return new_id()
+
+    @pytest.fixture
+    def driver(self, site: Site) -> LibvirtTuning:
+        return LibvirtTuning(site, HOST)
+
+    @pytest.fixture
+    def instance(self, site: Site, sliver: str) -> Iterator[str]:
+        size = Capacities(core=1, ram=1, disk=1)
+        node = NodeSliver(id=sliver, name="node", image="empty", capacities=size)
+        servers = LibvirtCompute(site, HOST)
+        yield servers.create(ServerSpec(node, Image.of(site, "empty"))).instance
+        servers.delete(sliver)

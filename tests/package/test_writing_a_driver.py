@@ -3,6 +3,7 @@
 The example is installed by pip as a package of its own, into a folder, without a network.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -77,3 +78,23 @@ def test_its_commands_print_what_it_shows(tmp_path: Path, environment: dict[str,
             check=False,
         )
         assert re.fullmatch(pattern(said), done.stdout), f"{command}:\n{done.stdout}"
+
+
+def test_the_driver_is_as_short_as_the_page_says() -> None:
+    """In statements, of which a with or a def counts one, without imports and docstrings."""
+    tree = ast.parse((EXAMPLE / "volume_files.py").read_text())
+    lines = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)}
+    lines |= {
+        each.lineno for node in ast.walk(tree) for each in getattr(node, "decorator_list", ())
+    }
+    imports = {n.lineno for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)}
+    docs = {
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+    said = re.search(r"the driver has (\d+) lines", (ROOT / "docs/writing-a-driver.md").read_text())
+
+    assert said
+    assert len(lines - imports - docs) == int(said[1])

@@ -45,8 +45,8 @@ def served_by(cloud: type[FakeCloud], site: Site, monkeypatch: pytest.MonkeyPatc
     """Let a cloud have the servers of a site; return what it works on."""
     usual = registry.driver
 
-    def driver(kind: str, name: str) -> Any:
-        return cloud if kind == "compute" else usual(kind, name)
+    def driver(kind: str, name: str, field: str = "drivers") -> Any:
+        return cloud if kind == "compute" else usual(kind, name, field)
 
     monkeypatch.setattr(registry, "driver", driver)
     return substrate(site, "cloud")

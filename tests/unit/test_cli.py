@@ -892,8 +892,9 @@ class TestWithoutLibraries:
 
         result = run_without("libvirt", "--site", str(site_path), "create", write())
 
-        assert result.returncode == 1
-        assert "DriverError: cannot load 'libvirt' of fabric_direct." in result.stderr
+        assert result.returncode == 2
+        assert "InvalidSite: drivers.VM: cannot load the " in result.stderr
+        assert "driver 'libvirt' of fabric-direct" in result.stderr
         assert "import of libvirt halted" in result.stderr
         assert "Traceback" not in result.stderr
 

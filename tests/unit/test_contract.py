@@ -6,10 +6,15 @@ from fabric_direct.drivers.contract import (
     ComputeDriver,
     DeviceDomain,
     DeviceDriver,
+    GuestAddress,
+    GuestDriver,
     Image,
     NetworkDriver,
+    Port,
     ServerSpec,
     ServiceDriver,
+    TuningDriver,
+    UplinkDriver,
     Volume,
     VolumeDriver,
 )
@@ -17,22 +22,28 @@ from fabric_direct.drivers.fake import (
     FakeColdDevice,
     FakeCompute,
     FakeDevice,
+    FakeGuest,
     FakeNetwork,
     FakeService,
+    FakeTuning,
+    FakeUplink,
     FakeVolume,
 )
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
-from fabric_direct.model import Gpu, NodeSliver, PciAddress
+from fabric_direct.model import Gpu, NodeSliver, PciAddress, VNicInterface
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.services import L3VPN, NetworkService
 from fabric_direct.site.config import FakeHostSettings, FakeSettings, Host, Site
 from fabric_direct.testing import (
     CloudNetworkContract,
     DeviceContract,
+    GuestContract,
     NetworkContract,
     NetworkRefusals,
     ServerContract,
     ServiceContract,
+    TuningContract,
+    UplinkContract,
     VolumeContract,
 )
 
@@ -54,9 +65,18 @@ def site(fake_site: Site) -> Site:
             **fake_site.model_dump(),
             "networks": {"red": red},
             "hosts": {HOST: Host(devices=({"type": "GPU", "bdf": GPU},))},
-            "fake": FakeSettings(hosts={HOST: FakeHostSettings(gpus=1)}),
+            "fake": FakeSettings(hosts={HOST: FakeHostSettings(gpus=1, vfs=2)}),
         }
     )
+
+
+def server(site: Site, sliver: str, *ports: Port) -> ServerSpec:
+    """Return the description of a server of the least size."""
+    nics = [{"type": "vNIC", "id": port.component, "network": port.network} for port in ports]
+    size = {"core": 1, "ram": 1, "disk": 1}
+    values = {"id": sliver, "name": "node", "image": "tiny", "capacities": size}
+    node = NodeSliver.model_validate(values | {"components": nics})
+    return ServerSpec(node, Image.of(site, "tiny"), ports)
 
 
 class TestNetworks(NetworkContract):
@@ -102,6 +122,14 @@ class TestServers(ServerContract):
     @pytest.fixture
     def foreign(self, driver: FakeCompute, sliver: str) -> None:
         driver.substrate.foreign.add(f"{sliver}-node")
+
+    @pytest.fixture
+    def port(self, site: Site, sliver: str) -> Port:
+        return FakeNetwork(site, HOST).create_port(sliver, "nic", "red", VNicInterface())
+
+    @pytest.fixture
+    def volume(self, site: Site, sliver: str) -> Volume:
+        return FakeVolume(site, HOST).create(sliver, "data", 1)
 
     def test_a_driver_need_not_resize(
         self, driver: FakeCompute, spec: ServerSpec, sliver: str
@@ -160,11 +188,7 @@ class TestDevices(DeviceContract):
 
     @pytest.fixture
     def tenant(self, site: Site, sliver: str) -> DeviceDomain:
-        size = {"core": 1, "ram": 1, "disk": 1}
-        node = NodeSliver.model_validate(
-            {"id": sliver, "name": "node", "image": "tiny", "capacities": size}
-        )
-        FakeCompute(site, HOST).create(ServerSpec(node, Image.of(site, "tiny")))
+        FakeCompute(site, HOST).create(server(site, sliver))
         return DeviceDomain(sliver)
 
     @pytest.fixture
@@ -182,26 +206,37 @@ class TestColdDevices(TestDevices):
         return FakeColdDevice(site, HOST)
 
 
-class TestADriverThatLies:
-    """The suites find out."""
+class TestGuests(GuestContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> GuestDriver:
+        return FakeGuest(site, HOST)
 
-    def test_of_deleting_a_volume(self, site: Site) -> None:
-        driver = FakeVolume(site, HOST)
-        driver.substrate.fault("volume.delete", at=0, kind="lie")
+    @pytest.fixture
+    def guest(self, site: Site, sliver: str) -> GuestAddress:
+        port = FakeNetwork(site, HOST).create_port(sliver, "nic", "red", VNicInterface())
+        made = FakeCompute(site, HOST).create(server(site, sliver, port))
+        return GuestAddress(sliver, made.instance, "root", ("10.20.1.2",))
 
-        with pytest.raises(AssertionError):
-            VolumeContract().test_deleting_what_is_not_there_is_no_error(driver, "s1")
+    @pytest.fixture
+    def absent(self, other: str) -> GuestAddress:
+        return GuestAddress(other, "no-such-instance", "root")
 
-    def test_of_deleting_a_port(self, site: Site) -> None:
-        driver, suite = FakeNetwork(site, HOST), TestNetworks()
-        driver.substrate.fault("network.delete_port", at=0, kind="lie")
 
-        with pytest.raises(AssertionError):
-            suite.test_deleting_what_is_not_there_is_no_error(driver, "s1")
+class TestTuning(TuningContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> TuningDriver:
+        return FakeTuning(site, HOST)
 
-    def test_of_checking(self, site: Site) -> None:
-        driver, suite = FakeNetwork(site, HOST), TestNetworks()
-        driver.substrate.fault("network.check", at=0, kind="lie")
+    @pytest.fixture
+    def instance(self, site: Site, sliver: str) -> str:
+        return FakeCompute(site, HOST).create(server(site, sliver)).instance
 
-        with pytest.raises(pytest.fail.Exception):
-            suite.test_a_network_that_is_not_there_is_refused(driver)
+
+class TestUplinks(UplinkContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> UplinkDriver:
+        return FakeUplink(site, HOST)
+
+    @pytest.fixture
+    def link(self) -> str:
+        return "ens1"

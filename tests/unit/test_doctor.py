@@ -12,9 +12,9 @@ from pytest_mock import MockerFixture
 from fabric_direct.doctor import Verdict, daemon, drivers, examine, files, libraries, machine
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.errors import InvalidSite, Unreachable
-from fabric_direct.handlers import registry
 from fabric_direct.model import Operation
 from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
+from fabric_direct.site import installed
 from fabric_direct.site.config import Host, Site
 from fabric_direct.state.journal import Journal
 from tests.functional.ssh_server import new_key
@@ -353,17 +353,11 @@ class TestDrivers:
         assert found.verdict is Verdict.FAIL
         assert "no guest driver 'telnet'" in found.found
 
-    def test_one_for_a_type_that_does_not_exist_fails(self, fake_site: Site) -> None:
-        named = fake_site.drivers | {"VNIC": "libvirt"}
-        found = drivers.check_drivers(fake_site.model_copy(update={"drivers": named}))
-        assert found.verdict is Verdict.FAIL
-        assert "no resource type 'VNIC': known: " in found.found
-
     def test_one_that_cannot_be_imported_fails(
         self, fake_site: Site, mocker: MockerFixture
     ) -> None:
         mocker.patch.object(EntryPoint, "load", side_effect=ImportError("No module named 'x'"))
-        mocker.patch.object(registry, "_load", registry._load.__wrapped__)
+        mocker.patch.object(installed, "_loaded", installed._loaded.__wrapped__)
         found = drivers.check_drivers(fake_site)
         assert found.verdict is Verdict.FAIL
         assert "No module named 'x'" in found.found

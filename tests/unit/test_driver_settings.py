@@ -14,6 +14,7 @@ from fabric_direct.handlers import registry
 from fabric_direct.handlers.driver_settings import check_driver_settings
 from fabric_direct.model import NodeSliver, Status
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site import installed
 from fabric_direct.site.config import Site
 
 Install = Callable[..., None]
@@ -52,9 +53,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     """Return what installs entry points of a package, as an installer would leave them."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "acme_drivers.py").write_text(MODULE)
-    caches = (registry._installed, registry._names, registry._load)
+    caches = (installed._installed, installed.names, installed._points, installed._loaded)
 
-    def installed(package: str, **points: dict[str, str]) -> None:
+    def write(package: str, **points: dict[str, str]) -> None:
         info = tmp_path / f"{package}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
@@ -66,7 +67,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         for each in caches:
             each.cache_clear()
 
-    yield installed
+    yield write
     monkeypatch.undo()
     sys.modules.pop("acme_drivers", None)
     for each in caches:
@@ -223,22 +224,3 @@ class TestWhatNobodyTakes:
         error = refused(fake_site.model_copy(update=values))
 
         assert "no volume driver 'magic'" in str(error)
-
-
-class TestSeveralPackages:
-    def test_with_different_drivers_of_one_name_are_refused(
-        self, acme: Callable[..., Site], install: Install
-    ) -> None:
-        install("other", volume={"plain": "other_drivers:Volumes"})
-
-        with pytest.raises(InvalidSite, match="uninstall all but one") as caught:
-            registry.host_drivers(acme("plain"), "localhost")
-
-        assert "acme_drivers:Plain, other_drivers:Volumes" in str(caught.value)
-
-    def test_with_the_same_driver_count_once(
-        self, acme: Callable[..., Site], install: Install
-    ) -> None:
-        install("acme_again", volume={"plain": "acme_drivers:Plain"})
-
-        registry.host_drivers(acme("plain"), "localhost")

@@ -1,5 +1,7 @@
 """The contract of drivers, on what of OpenStack can be scripted: Neutron."""
 
+import threading
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,28 @@ RED = {
 
 
 class StrictNeutron(Neutron):
-    """One that gives no address twice that is asked for."""
+    """One that gives no address twice that is asked for, and no MAC twice, whoever asks at once."""
+
+    _one_by_one = threading.Lock()
+
+    def add(self, kind: str, **values: Any) -> dict[str, Any]:
+        own = {"mac_address": f"fa:16:3e:01:00:{self.made:02x}"} if kind == "ports" else {}
+        return super().add(kind, **own | values)
+
+    def _addresses(self, port: dict[str, Any]) -> list[dict[str, str]]:
+        asked = {ip.get("ip_address") for ip in port.get("fixed_ips", ())}
+        found = super()._addresses(port)
+        own = [str(ip_address(ip["ip_address"]) + self.made) for ip in found]
+        return [
+            ip if ip["ip_address"] in asked else ip | {"ip_address": other}
+            for ip, other in zip(found, own, strict=True)
+        ]
 
     def _post(self, kind: str, request: PreparedRequest) -> Answer:
+        with self._one_by_one:
+            return self._made(kind, request)
+
+    def _made(self, kind: str, request: PreparedRequest) -> Answer:
         (values,) = body(request).values()
         asked = {ip.get("ip_address") for ip in values.get("fixed_ips", ())} - {None}
         held = {

@@ -39,12 +39,6 @@ def test_an_unknown_driver_is_refused_with_the_installed_ones(fake_site: Site) -
         registry.host_drivers(site, "localhost")
 
 
-def test_a_driver_for_a_type_that_does_not_exist_is_refused(fake_site: Site) -> None:
-    site = fake_site.model_copy(update={"drivers": fake_site.drivers | {"compute": "fake"}})
-    with pytest.raises(InvalidSite, match="no resource type 'compute': known: "):
-        registry.host_drivers(site, "worker1")
-
-
 def test_a_site_may_look_into_no_guest(fake_site: Site) -> None:
     site = fake_site.model_copy(update={"guest": "none"})
 

@@ -75,7 +75,7 @@ class TestWhoServesVms:
 class TestDrivers:
     def test_none_but_those_of_services_are_used(self, network_site: Site) -> None:
         used = registry.drivers_in_use(network_site)
-        assert {kind for kind, _ in used} == {"service"}
+        assert {use.kind for use in used} == {"service"}
 
     def test_those_of_services_are_made_without_a_key_for_guests(self, network_site: Site) -> None:
         for host in ("", *network_site.hosts):

@@ -8,6 +8,11 @@ A callable ``(site, host) -> driver``, usually a class, makes a driver. If the d
 callable has a pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)``
 returns the settings.
 
+The callable of a compute driver may have ``default_drivers(site)``, which returns the drivers of other
+kinds that serve its servers where site.yaml names none: by key of ``drivers``, as ``vNIC``, ``GPU`` and
+``tuning``, and ``guest``. Without it, these are the drivers of its own name. What needs a driver that is
+neither raises :class:`~fabric_direct.errors.Unsupported`.
+
 A driver instance serves one host (or one cloud), is shared by many threads, opens its connections at
 first use and keeps none across a fork. All methods guarantee:
 
@@ -19,6 +24,9 @@ first use and keeps none across a fork. All methods guarantee:
 * Errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``.
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.
 """
+
+from collections.abc import Mapping
+from inspect import get_annotations
 
 from fabric_direct.drivers.contract.adoption import (
     Adopted,
@@ -57,6 +65,7 @@ from fabric_direct.drivers.contract.hosts import (
     HostNode,
 )
 from fabric_direct.drivers.contract.hot_plug import Plug, PortPlugging, VolumePlugging
+from fabric_direct.drivers.contract.listed_volumes import ListedVolumes
 from fabric_direct.drivers.contract.network_services import Service, ServiceDriver
 from fabric_direct.drivers.contract.networks import (
     NetworkDriver,
@@ -64,7 +73,7 @@ from fabric_direct.drivers.contract.networks import (
     PortHolder,
     UnusedNetworks,
 )
-from fabric_direct.drivers.contract.no_servers import NoServers
+from fabric_direct.drivers.contract.no_driver import NoDriver
 from fabric_direct.drivers.contract.pci_functions import (
     Holder,
     HostDevice,
@@ -89,6 +98,7 @@ from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
 from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
 
 __all__ = [
+    "KINDS",
     "QUARANTINED",
     "UNREADABLE",
     "Adopted",
@@ -121,8 +131,9 @@ __all__ = [
     "HostNode",
     "Image",
     "ImageNeeds",
+    "ListedVolumes",
     "NetworkDriver",
-    "NoServers",
+    "NoDriver",
     "PciFunction",
     "Plug",
     "PluggedDevice",
@@ -150,4 +161,24 @@ __all__ = [
     "VolumeDriver",
     "VolumeFinder",
     "VolumePlugging",
+    "promised",
 ]
+
+KINDS: Mapping[str, type] = {
+    "compute": ComputeDriver,
+    "network": NetworkDriver,
+    "volume": VolumeDriver,
+    "service": ServiceDriver,
+    "device": DeviceDriver,
+    "guest": GuestDriver,
+    "tuning": TuningDriver,
+    "uplink": UplinkDriver,
+}
+"""The kinds of drivers, by their groups of entry points, with what each promises."""
+
+
+def promised(protocol: type) -> frozenset[str]:
+    """Return the methods and attributes that a protocol has, with those that it inherits."""
+    bases = [base for base in protocol.__mro__ if base.__module__.startswith(__name__)]
+    names = (name for base in bases for name in {*vars(base), *get_annotations(base)})
+    return frozenset(name for name in names if not name.startswith("_"))

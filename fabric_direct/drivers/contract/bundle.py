@@ -12,6 +12,7 @@ from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
 from fabric_direct.drivers.contract.network_services import ServiceDriver
 from fabric_direct.drivers.contract.networks import NetworkDriver
+from fabric_direct.drivers.contract.no_driver import unsupported
 from fabric_direct.drivers.contract.pci_functions import HostDevice
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver
@@ -44,17 +45,19 @@ class HostDrivers:
     network: NetworkDriver
     volume: VolumeDriver
     tuning: TuningDriver | None = None
-    """None where the host's libvirt is not known to the site."""
+    """None where the host's libvirt is not known to the site, or no driver is named."""
     guest: GuestDriver | None = None
     """None where the site does not look into its guests (``guest: none``)."""
     adoption: AdoptionDriver | None = None
     """None where servers of others cannot be adopted."""
     uplink: UplinkDriver | None = None
-    """None where the site does not know the host."""
+    """None where the site does not know the host, or names no driver."""
     services: dict[str, ServiceDriver] = field(default_factory=dict)
     """Of network services, by resource type; one driver may serve several."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``; one driver may serve several."""
+    known: bool = True
+    """Whether the site knows the host."""
     deadline: Deadline = field(default_factory=lambda: Deadline(inf))
     """When the operation that they are used for ends."""
     reads: ReadCache = field(default_factory=ReadCache)
@@ -68,13 +71,23 @@ class HostDrivers:
         key = f"{component.type}_{component.model}"
         found = self.devices.get(key, self.devices.get(component.type))
         if found is None:
-            raise Unsupported(
-                f"no {component.type} can be passed through",
-                where=self.host,
-                why="the site does not know the libvirt of the host",
-                remedy="name the host in the sliver and below hosts in site.yaml",
-            )
+            raise self.unsupported(f"no {component.type} can be passed through", component.type)
         return found
+
+    def unsupported(self, what: str, key: str) -> Unsupported:
+        """Return the error that the host has no driver of a kind.
+
+        :param what: what cannot be done.
+        :param key: the key of ``drivers`` in site.yaml that would name the driver.
+        """
+        if self.known:
+            return unsupported(what, key, self.host)
+        return Unsupported(
+            what,
+            where=self.host,
+            why="the site does not know the libvirt of the host",
+            remedy="name the host in the sliver and below hosts in site.yaml",
+        )
 
     def functions(self) -> tuple[HostDevice, ...]:
         """Return the host's PCI functions; each of its device drivers lists all of them.

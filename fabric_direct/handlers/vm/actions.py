@@ -151,12 +151,7 @@ def _verify(so: bool, done: str) -> None:
 
 def _tuning(target: Target) -> TuningDriver:
     if target.drivers.tuning is None:
-        raise Unsupported(
-            "CPUs and memory cannot be looked at",
-            where=target.drivers.host,
-            why="the site does not know the libvirt of the host",
-            remedy="name the host below hosts in site.yaml",
-        )
+        raise target.drivers.unsupported("CPUs and memory cannot be looked at", "tuning")
     return target.drivers.tuning
 
 

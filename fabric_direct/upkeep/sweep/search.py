@@ -69,7 +69,7 @@ def _look(drivers: HostDrivers, *, whole: bool, first: bool, devices: bool) -> S
         place.stamped = [thing for driver in made for thing in driver.stamped()]
         place.unused = tuple(drivers.network.unused())
         place.pinned = tuple(drivers.guest.pinned()) if drivers.guest else ()
-    if devices:
+    if devices and drivers.devices:
         recorded = next(iter(drivers.devices.values())).stamped()
         place.stamped += recorded
         place.astray = list(_astray(drivers, recorded))

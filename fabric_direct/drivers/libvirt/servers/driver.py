@@ -1,6 +1,6 @@
 """Servers as libvirt domains."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import ClassVar
@@ -27,6 +27,7 @@ from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.fields import refuse_fields
 from fabric_direct.drivers.libvirt.connection import domain_events
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect, translated
+from fabric_direct.drivers.libvirt.defaults import WORKER_DRIVERS
 from fabric_direct.drivers.libvirt.domains import lookup
 from fabric_direct.drivers.libvirt.domains.power import power_off, power_on, shut_down
 from fabric_direct.drivers.libvirt.domains.unplug import detach
@@ -70,6 +71,11 @@ class LibvirtCompute:
 
     cloud = False
     unserved: ClassVar[tuple[str, ...]] = ("flavor",)
+
+    @staticmethod
+    def default_drivers(site: Site) -> Mapping[str, str]:
+        """Return the drivers of libvirt's hosts; guests have the QEMU agent, and SSH with a cloud."""
+        return {**WORKER_DRIVERS, "guest": "ssh" if site.openstack else "agent"}
 
     def __init__(self, site: Site, host: str) -> None:
         self._host, self._site, self._settings = host, site.site, site

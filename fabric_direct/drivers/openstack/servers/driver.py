@@ -1,6 +1,6 @@
 """Servers in Nova."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import ClassVar
@@ -27,6 +27,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.contract.capacity import refuse_small_disk
 from fabric_direct.drivers.contract.changes import Hearing, Tell
+from fabric_direct.drivers.libvirt.defaults import WORKER_DRIVERS
 from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
 from fabric_direct.drivers.openstack.client.answers import ConsoleOutput, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
@@ -96,6 +97,11 @@ class OpenStackCompute(CloudDriver):
     cloud: ClassVar[bool] = True
     adoption = OpenStackAdoption
     unserved: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def default_drivers(site: Site) -> Mapping[str, str]:  # noqa: ARG004 - each cloud has the same
+        """Return the drivers of the cloud's workers, which are libvirt's; guests have SSH."""
+        return {**WORKER_DRIVERS, "guest": "ssh"}
 
     def __init__(self, site: Site, host: str = "") -> None:
         super().__init__(site, host)
