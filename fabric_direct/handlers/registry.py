@@ -68,7 +68,8 @@ def server_driver(site: Site) -> str:
 
 def has_flavors(site: Site) -> bool:
     """Return whether the site's VMs have flavors beside their capacities."""
-    return "flavor" not in driver("compute", server_driver(site), _field(site, "VM")).unserved
+    factory = driver("compute", server_driver(site), _field(site, "VM"))
+    return "flavor" not in getattr(factory, "unserved", ())
 
 
 def host_drivers(site: Site, host: str) -> HostDrivers:

@@ -20,6 +20,7 @@ from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE
 from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Capacities, NodeSliver
 from fabric_direct.site.config import Host, Site
+from fabric_direct.testing import GuestContract
 from tests.functional.apart import TAG
 from tests.functional.conftest import IMAGE, URI
 from tests.limits import PATIENT
@@ -123,6 +124,21 @@ def domain(
     finally:
         stop(domain)
         domain.undefine()
+
+
+@pytest.mark.usefixtures("domain")
+class TestContract(GuestContract):
+    @pytest.fixture
+    def driver(self, agent: AgentGuest) -> AgentGuest:
+        return agent
+
+    @pytest.fixture
+    def guest(self) -> GuestAddress:
+        return GUEST
+
+    @pytest.fixture
+    def absent(self, blank: libvirt.virDomain) -> GuestAddress:
+        return BLANK
 
 
 @pytest.fixture

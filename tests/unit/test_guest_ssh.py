@@ -24,6 +24,7 @@ from fabric_direct.errors import (
     Unreachable,
 )
 from fabric_direct.site.config import GuestSettings, Limits, Site
+from fabric_direct.testing import GuestContract
 from tests.functional.ssh_server import USER, Server, new_key, ssh_server
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -98,6 +99,29 @@ def test_an_address_that_does_not_answer_is_passed_over(
 ) -> None:
     pin(site, f"[127.0.0.9]:{server.port}", server.host_key)
     assert ssh.ping(GuestAddress("sliver", "sliver-node", USER, ("127.0.0.9", "127.0.0.1")))
+
+
+class TestContract(GuestContract):
+    @pytest.fixture
+    def driver(self, ssh: SshGuest) -> SshGuest:
+        return ssh
+
+    @pytest.fixture
+    def guest(self, tmp_path: Path, mocker: MockerFixture) -> GuestAddress:
+        """This machine, whose boot is marked as finished."""
+        (tmp_path / "boot-finished").touch()
+        mocker.patch.object(guest_ssh, "BOOT_FINISHED", str(tmp_path / "boot-finished"))
+        return GUEST
+
+    @pytest.fixture
+    def absent(self) -> GuestAddress:
+        return GuestAddress("absent", "absent-node", USER, ("127.0.0.9",))
+
+    @pytest.fixture(autouse=True)
+    def pinned_again(self, nothing_left: None, site: Site, server: Server) -> Iterator[None]:
+        """Pin the key that a test may forget, so that the suite's own fixture can log in."""
+        yield
+        pin(site, f"[127.0.0.1]:{server.port}", server.host_key)
 
 
 def test_it_is_seen_without_logging_in_whether_a_guest_listens(ssh: SshGuest) -> None:

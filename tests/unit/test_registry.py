@@ -138,3 +138,14 @@ def test_a_worker_that_the_site_does_not_know_passes_no_device_through(fake_site
     with pytest.raises(Unsupported, match="no FPGA can be passed through") as caught:
         drivers.device(fpga)
     assert caught.value.where == "elsewhere"
+
+
+def test_a_driver_that_a_function_makes_is_taken_to_have_flavors(
+    fake_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def servers(site: Site, host: str) -> FakeCompute:
+        return FakeCompute(site, host)
+
+    monkeypatch.setattr(registry, "driver", lambda *_: servers)
+
+    assert registry.has_flavors(fake_site)

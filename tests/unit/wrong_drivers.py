@@ -220,7 +220,6 @@ WRONG = tuple(
                 ("add_keys", nothing, "test_a_key_is_let_in_and_no_longer"),
                 ("remove_keys", nothing, "test_a_key_is_let_in_and_no_longer"),
                 ("ping", gives(True), "test_one_that_is_not_there_does_not"),
-                ("listens", gives(True), "test_one_that_is_not_there_does_not"),
                 ("wait", nothing, "test_one_that_is_not_there_does_not"),
                 ("boot_finished", gives(False), "test_a_guest_that_has_booted_answers"),
                 ("interfaces", gives(()), "test_its_nics_have_names_and_addresses"),
