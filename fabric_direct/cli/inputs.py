@@ -3,13 +3,14 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from fabric_direct.errors import InvalidSliver, Refused
+from fabric_direct.errors import InvalidSite, InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.cli.sources import DocumentFile
@@ -100,12 +101,14 @@ def _model_of(document: Any) -> "type[Sliver]":
 
 
 def any_node() -> "type[Sliver]":
-    """Return a model of the slivers of all types of nodes that have a handler, and no others."""
+    """Return a model of the slivers of all types of nodes whose handler can be loaded, and no others."""
     from fabric_direct.handlers.registry import handler_for, resource_types  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
 
-    handlers = {kind: handler_for(kind) for kind in resource_types()}
-    nodes = (k for k, made in handlers.items() if issubclass(made.sliver_model, NodeSliver))
+    nodes = []
+    for kind in resource_types():
+        with suppress(InvalidSite):
+            nodes += [kind] if issubclass(handler_for(kind).sliver_model, NodeSliver) else []
     return _of_type(tuple(nodes))
 
 

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from fabric_direct.cli import main
 from fabric_direct.drivers.fake import FakeService, Substrate, substrate
 from fabric_direct.errors import Conflict, Unreachable
-from fabric_direct.handlers.registry import driven_types
 from fabric_direct.model import NodeSliver, Operation, Outcome, Sliver, SliverRef, State, Status
 from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.site.drivers import driven_types
 from fabric_direct.state.journal import Journal
 from tests.conftest import KEY
 from tests.outcomes import done
