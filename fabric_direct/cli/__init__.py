@@ -9,6 +9,7 @@
     tables       tables: as text, CSV, JSON or YAML; --column
     inputs       arguments -> slivers and data
     sources      files, directories, stdin -> texts
+    beforehand   slivers that the site cannot serve, before any is begun
     operations   plan create modify delete probe poa recover
     upkeep       reconcile watch
     placement    place
@@ -69,8 +70,8 @@ _EPILOG = """\b
 Exit codes:
   0    success
   1    failed, nothing is left behind; or probe, reconcile --dry-run: a sliver is absent or differs
-  2    invalid input, nothing was changed
-  3    partly done, the message says what is left
+  2    invalid input, or it names what is not there: nothing was changed
+  3    partly done: some slivers are not, or something is left; the message says which, and what
   70   a bug of this program, please report it
   130  interrupted
 

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import completion, inputs, running, show
+from fabric_direct.cli import beforehand, completion, inputs, running, show
 from fabric_direct.cli.options import Settings, operation_options, pass_settings, shared_options
 from fabric_direct.errors import Refused
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from rich.console import Console
 
     from fabric_direct.model import Outcome, SliverRef
+    from fabric_direct.processor import HandlerProcessor
 
 
 def _stdin_once(
@@ -68,11 +71,19 @@ def create(settings: Settings, files: tuple[str, ...], saved: Path | None) -> No
     """Create the slivers that the FILEs describe: each after those that it names, others in parallel.
 
     A sliver that exists already is left as it is. A creation that fails is undone, and what names its
-    sliver is not begun.
+    sliver is not begun. If one names what the site does not have (a network, an image, a host), none is
+    begun.
     """
     slivers, carry_out = _asked("create", files, saved)
     done = _observed(slivers)
-    ask = carry_out or (lambda having: having.create_all(slivers))
+
+    from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
+
+    def create_all(having: "HandlerProcessor") -> "list[Future[Outcome]]":
+        refused = beforehand.refusals(having, slivers, Operation.CREATE)
+        return refused or having.create_all(slivers)
+
+    ask = carry_out or create_all
     running.tell(running.run(settings, ask, done), settings, done=done)
 
 
@@ -90,7 +101,14 @@ def modify(settings: Settings, files: tuple[str, ...], saved: Path | None) -> No
     """
     slivers, carry_out = _asked("modify", files, saved)
     done = _observed(slivers)
-    ask = carry_out or (lambda having: [*map(having.modify, slivers)])
+
+    from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
+
+    def modify_all(having: "HandlerProcessor") -> "list[Future[Outcome]]":
+        refused = beforehand.refusals(having, slivers, Operation.MODIFY)
+        return refused or [*map(having.modify, slivers)]
+
+    ask = carry_out or modify_all
     running.tell(running.run(settings, ask, done), settings, done=done)
 
 

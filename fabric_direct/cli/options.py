@@ -20,7 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabric_direct import errors
-from fabric_direct.errors import FabricDirectError, InvalidSite, Refused
+from fabric_direct.errors import FabricDirectError, InvalidSite, NotFound, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
@@ -237,6 +237,20 @@ def _sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def named_by_arguments() -> Iterator[None]:
+    """End the command as one with bad input if what an argument names is not there.
+
+    Only for what changes nothing before it looks for that.
+    """
+    try:
+        yield
+    except NotFound as error:
+        context = click.get_current_context()
+        tell_error(error, context.ensure_object(Settings))
+        context.exit(BAD_INPUT)
 
 
 def _with_line(error: FabricDirectError, path: Path | None) -> FabricDirectError:

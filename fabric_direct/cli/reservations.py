@@ -12,7 +12,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from fabric_direct.cli import show
-from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, print_json
+from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, named_by_arguments, print_json
 from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
 from fabric_direct.errors import InvalidSliver, NotFound
@@ -116,10 +116,10 @@ def show_one(
     """Print a reservation with the status of each instance.
 
     :param columns: those of the instances' table.
-    :raises NotFound: if the zone has no such reservation.
     """
-    known = _checked(reservation_id)
-    found = with_zone(at, lambda zone: zone.reservation(known, deadline=_ANSWER))
+    with named_by_arguments():
+        known = _checked(reservation_id)
+        found = with_zone(at, lambda zone: zone.reservation(known, deadline=_ANSWER))
     rows = [[i.name, i.kind, i.zone, i.status.value, i.error] for i in found.instances]
     data = found.model_dump(mode="json")
     print_table(settings, columns, rows, data=data, nothing="No instances.")
@@ -129,17 +129,12 @@ def show_one(
 
 
 def delete(settings: Settings, reservation_id: str, at: ChildZone) -> None:
-    """Delete a reservation, wait until nothing of it is left, and exit.
-
-    :raises NotFound: if the zone has no such reservation.
-    """
-    known = _checked(reservation_id)
-
-    async def deleted(zone: ZoneClient) -> Reservation:
-        await zone.delete(known, deadline=_ANSWER)
-        return await _waited(zone, known, settings)
-
-    _tell(settings, with_zone(at, deleted), wanted="deleted")
+    """Delete a reservation, wait until nothing of it is left, and exit."""
+    with named_by_arguments():
+        known = _checked(reservation_id)
+        with_zone(at, lambda zone: zone.delete(known, deadline=_ANSWER))
+    left = with_zone(at, lambda zone: _waited(zone, known, settings))
+    _tell(settings, left, wanted="deleted")
 
 
 def _checked(reservation_id: str) -> str:

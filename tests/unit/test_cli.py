@@ -204,6 +204,51 @@ class TestCreate:
         assert result.exit_code == 2
         assert "vm1 is given twice" in result.stderr
 
+    @pytest.mark.parametrize(
+        "unknown",
+        [
+            {"image": "vast"},
+            {"host": "nowhere"},
+            {"components": [{"id": "n", "type": "vNIC", "network": "green"}]},
+        ],
+        ids=lambda each: next(iter(each)),
+    )
+    @pytest.mark.parametrize("operation", ["create", "modify"])
+    def test_of_several_none_is_begun_if_one_names_what_the_site_does_not_have(
+        self,
+        run: Run,
+        write: Write,
+        fakes: Substrate,
+        operation: str,
+        unknown: dict[str, Any],
+    ) -> None:
+        bad = write("bad.yaml", id="bad", **unknown)
+        result = run(operation, bad, write("good.yaml"), "--json")
+        assert result.exit_code == 2
+        first, other = outcomes_of(result.stdout)
+        assert (first["operation"], first["status"]) == (operation, "refused")
+        assert first["error"]["kind"] == "InvalidSliver"
+        assert (other["status"], other["error"]["kind"]) == ("refused", "Refused")
+        assert "bad" in other["error"]["message"]
+        assert not fakes.servers
+
+    def test_a_network_of_another_sliver_of_the_command_is_known(
+        self, run: Run, write: Write, tmp_path: Path, site_path: Path, fakes: Substrate
+    ) -> None:
+        site = yaml.safe_load(site_path.read_text())
+        site["drivers"]["L2Bridge"] = "fake"
+        site_path.write_text(yaml.safe_dump(site))
+        network = {
+            "strategy": "flat_dhcp",
+            "physical_network": "physnet1",
+            "subnet": "10.20.3.0/24",
+        }
+        made = {"id": "net", "type": "L2Bridge", "name": "green", "network": network}
+        (tmp_path / "net.yaml").write_text(yaml.safe_dump(made))
+        vm = write(components=[{"id": "n", "type": "vNIC", "network": "green"}])
+        result = run("create", vm, str(tmp_path / "net.yaml"))
+        assert (result.exit_code, list(fakes.servers)) == (0, ["vm1"]), result.output
+
     def test_what_the_site_cannot_serve_is_bad_input(self, run: Run, write: Write) -> None:
         result = run("create", write(components=[{"id": "n", "type": "vNIC", "network": "green"}]))
         assert result.exit_code == 2
@@ -464,7 +509,7 @@ class TestInspection:
     def test_doctor_on_a_wrong_site_fails_by_its_line(self, site_path: Path, run: Run) -> None:
         site_path.write_text("site: x\nhosts: {}\n")
         result = run("doctor", "--json")
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "test-site.yaml:2: hosts: " in result_of(result.stdout)[1]["found"]
 
     @pytest.mark.parametrize(("kind", "title"), [("sliver", "NodeSliver"), ("site", "Site")])
@@ -560,7 +605,7 @@ class TestDevices:
     def test_of_an_unknown_host_fail_with_those_that_are_known(self, run: Run) -> None:
         result = run("devices", "nowhere")
 
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "known: localhost" in result.stderr
 
     def test_that_could_not_be_cleaned_make_a_delete_partly_done_until_they_are_released(
@@ -658,8 +703,8 @@ class TestDevices:
         ("words", "code"),
         [
             (("localhost", "no-address"), 2),
-            (("nowhere", str(GPU)), 1),
-            (("localhost", "99:00.0"), 1),
+            (("nowhere", str(GPU)), 2),
+            (("localhost", "99:00.0"), 2),
         ],
         ids=["no address", "unknown host", "no such device"],
     )
@@ -701,8 +746,22 @@ class TestDevices:
         assert (result.exit_code, result.stdout) == (0, f"ens6f1 of localhost: {mode}\n")
         assert fakes.uplinks == {"ens6f1": mode}
 
-    def test_an_uplink_that_is_not_there_fails(self, run: Run) -> None:
-        assert run("uplink", "localhost", "ens9", "--vepa", "on").exit_code == 1
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("uplink", "localhost", "ens9", "--vepa", "on"),
+            ("uplink", "nowhere", "ens6f1"),
+            ("devices", "localhost", "nowhere"),
+            ("topology", "nowhere"),
+        ],
+        ids=" ".join,
+    )
+    def test_an_argument_that_names_what_is_not_there_is_bad_input(
+        self, run: Run, words: tuple[str, ...]
+    ) -> None:
+        result = run(*words, "--json")
+        assert result.exit_code == 2
+        assert json.loads(result.stdout)["error"]["kind"] == "NotFound"
 
 
 class TestWhichSite:

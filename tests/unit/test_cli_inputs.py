@@ -71,7 +71,7 @@ class TestAFileOfSeveralDocuments:
         path = tmp_path / "two.yaml"
         path.write_text(text := documents(VM, TWO[1] | green))
         result = run("create", str(path))
-        assert result.exit_code == 3
+        assert result.exit_code == 2
         line = text.splitlines().index("  network: green") + 1
         assert f"{path}:{line}: document 2: components[0].network: " in result.stderr
 

@@ -221,13 +221,13 @@ class TestReservation:
     def test_what_is_not_there_is_said(self, zone: ScriptedZone, command: str) -> None:
         done = run("zone", "reservation", command, ID, "--zone", zone.url)
 
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert "refuses: NotFound" in done.stderr
 
     def test_an_id_that_is_none_is_not_asked_for(self, zone: ScriptedZone) -> None:
         done = run("zone", "reservation", "show", "../zones", "--zone", zone.url)
 
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert zone.asked == []
 
 
