@@ -189,16 +189,24 @@ def _add(load: "Load", loaded: "list[SliverRef]", errors: list[InvalidSliver]) -
 def data(word: str | None) -> dict[str, Any]:
     """Return the data of an action: JSON text, ``@file``, or ``-`` for stdin.
 
-    :raises Refused: if it is not a mapping of fields.
+    :raises Refused: if it is not a mapping of fields, in JSON; the message has line and column.
     """
     from pydantic import RootModel  # noqa: PLC0415 - see the package
 
-    from fabric_direct.documents import load, parse  # noqa: PLC0415
+    from fabric_direct.documents import parse_json  # noqa: PLC0415
 
-    model = RootModel[dict[str, Any]]
     if word is None:
         return {}
+    text, source = _data(word)
+    return parse_json(text, source, RootModel[dict[str, Any]], Refused).root
+
+
+def _data(word: str) -> tuple[str, str]:
+    """Return the text of an action's data, and what messages call it."""
+    from fabric_direct.documents import read_stream, read_text  # noqa: PLC0415 - see the package
+
     if word.startswith("@"):
-        return load(Path(word[1:]), model, Refused).root
-    text, source = (sys.stdin.read(), "stdin.json") if word == "-" else (word, "DATA.json")
-    return parse(text, source, model, Refused).root
+        return read_text(Path(word[1:]), Refused), word[1:]
+    if word == "-":
+        return read_stream(sys.stdin.buffer, "stdin", Refused), "stdin"
+    return word, "DATA"

@@ -160,7 +160,8 @@ def shown(value: Any) -> str:
 
 
 def _unknown_field(_detail: ErrorDetails, schema: Schema, path: Path) -> str:
-    return f"unknown field{_meant(str(path[-1]), list(schema.get('properties', {})))}"
+    known = list(schema.get("properties", {}))
+    return f"unknown field{_meant(str(path[-1]), known) if known else '; there is none'}"
 
 
 def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:

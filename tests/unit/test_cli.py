@@ -449,6 +449,33 @@ class TestPoa:
         run("create", write())
         assert run("poa", "vm1", "addkey", word).exit_code == 2
 
+    @pytest.mark.parametrize("how", ["text", "file", "stdin"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{\n  "lines": 5,}',
+            "{\n  lines: 5}",
+            '{\n  "lines": 05}',
+            '{\n  "lines": NaN}',
+            '{\n  "lines": 5} {}',
+            "{\n  'lines': 5}",
+        ],
+    )
+    def test_data_that_are_not_json_are_told_with_line_and_column(
+        self, run: Run, write: Write, fakes: Substrate, tmp_path: Path, how: str, text: str
+    ) -> None:
+        run("create", write())
+        calls = len(fakes.calls)
+        (tmp_path / "data").write_text(text)
+        word = {"text": text, "file": f"@{tmp_path / 'data'}", "stdin": "-"}[how]
+        result = run("poa", "vm1", "console", word, input=text)
+        source = {"text": "DATA", "file": tmp_path / "data", "stdin": "stdin"}[how]
+        assert result.exit_code == 2
+        assert re.search(
+            rf"^Error: {source}:2: column \d+: is not JSON: ", result.stderr, re.MULTILINE
+        )
+        assert len(fakes.calls) == calls
+
     def test_an_unknown_action_is_bad_input_and_the_known_are_named(
         self, run: Run, write: Write
     ) -> None:

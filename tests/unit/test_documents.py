@@ -90,6 +90,15 @@ class TestReading:
         )
         assert parse(text, "vm.json", NodeSliver, InvalidSliver) == sliver(VM)
 
+    @pytest.mark.parametrize("text", ['{"id": "x",}', "id: x", '{"id": "x"} # a VM', "---"])
+    def test_a_file_that_ends_in_json_is_json(self, text: str) -> None:
+        with pytest.raises(InvalidSliver, match=r"^vm\.json:1: column \d+: is not JSON: "):
+            parse(text, "vm.json", NodeSliver, InvalidSliver)
+
+    def test_json_that_is_nested_too_deep_is_refused(self) -> None:
+        with pytest.raises(InvalidSliver, match=r"^vm\.json:1: .*nested"):
+            parse("[" * 100_000, "vm.json", NodeSliver, InvalidSliver)
+
     def test_json_may_escape_a_character_in_two_halves(self) -> None:
         text = json.dumps(
             {**yaml.safe_load(VM), "components": [], "boot_script": "echo \U0001f600"}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticSerializationError, to_json
 
 from fabric_direct.calls.read_cache import warn
 from fabric_direct.documents.reasons import problems
@@ -327,7 +328,7 @@ NAMES = tuple(_ACTIONS)
 
 
 def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any]]:
-    """Return what carries the action out, with its data validated.
+    """Return what carries the action out, with its data validated: no value is converted.
 
     :raises InvalidSliver: if there is no such action, or its data are wrong.
     """
@@ -337,7 +338,11 @@ def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any
         )
     model, function = _ACTIONS[action]
     try:
-        values = model.model_validate(data)
+        values = model.model_validate_json(to_json(data), strict=True)
+    except PydanticSerializationError as error:
+        raise InvalidSliver(
+            f"bad data for {action}", field="data", why="must be values of JSON"
+        ) from error
     except ValidationError as error:
         first, *_ = problems(error, model, Tree(data, {}), secret=True)
         field = f"data.{first.field}".rstrip(".")
