@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fabric_direct.model import ErrorReport, Outcome, PciAddress, SliverRef
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup
 
-Load = Callable[[], "tuple[SliverRef, ...]"]
+Load = Callable[[], "tuple[tuple[SliverRef, str], ...]"]
+"""Returns slivers, each with where it is from, as messages name it."""
 # Key in click's context: the documents of the slivers that were read, by their ids.
 _DOCUMENTS = f"{__name__}.documents"
 
@@ -61,13 +62,13 @@ def _described(word: str) -> "Iterator[Load]":
     yield from (partial(_slivers, source) for source in sources(word))
 
 
-def _slivers(source: "DocumentFile") -> "tuple[SliverRef, ...]":
+def _slivers(source: "DocumentFile") -> "tuple[tuple[SliverRef, str], ...]":
     from fabric_direct.documents import parse_all  # noqa: PLC0415 - see the package
 
     documents = parse_all(source.read(), source.name, _model_of, InvalidSliver)
     known = click.get_current_context().meta.setdefault(_DOCUMENTS, {})
     known.update({document.value.id: document for document in documents})
-    return tuple(document.value for document in documents)
+    return tuple((document.value, document.place("id")) for document in documents)
 
 
 def with_line(outcome: "Outcome") -> "Outcome":
@@ -87,16 +88,30 @@ def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
 
 
 def _model_of(document: Any) -> "type[SliverRef]":
-    """Return the model for a document by its type; a node if the type is missing or unknown."""
+    """Return the model for a document by its type; a node if the type is missing or unknown.
+
+    :raises ValueError: if it is no sliver, but another document.
+    """
     from fabric_direct.handlers.registry import resource_types, sliver_model  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
 
+    if isinstance(document, dict) and "id" not in document:
+        _refuse_others(document)
     named = document.get("type") if isinstance(document, dict) else None
     if named is None:
         return NodeSliver
     if named in resource_types():
         return sliver_model(document)
     return _of_type(resource_types())
+
+
+def _refuse_others(document: dict[str, Any]) -> None:
+    if {"version", "slivers"} <= document.keys():
+        raise ValueError("is a saved plan; give it to create --plan, or modify --plan")
+    if "slivers" in document:
+        raise ValueError("is a request of several slivers; give it to place")
+    if "site" in document:
+        raise ValueError("is a site's configuration; name it by --site")
 
 
 def _of_type(known: tuple[str, ...]) -> "type[SliverRef]":
@@ -143,7 +158,7 @@ def _batch(groups: "tuple[SliverGroup, ...]") -> "BatchRequest":
         raise InvalidSliver(first["msg"].removeprefix("Value error, ")) from error
 
 
-def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
+def _by_id(word: str, resource_type: str) -> "tuple[tuple[SliverRef, str]]":
     """Return a reference to a sliver.
 
     :raises InvalidSliver: if the word cannot be an id.
@@ -153,7 +168,7 @@ def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
     from fabric_direct.model import SliverRef  # noqa: PLC0415
 
     try:
-        return (SliverRef(id=word, type=resource_type),)
+        return ((SliverRef(id=word, type=resource_type), f"the id {word}"),)
     except ValidationError as error:
         raise InvalidSliver(
             f"{word!r} is neither a sliver's file nor an id",
@@ -163,7 +178,7 @@ def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
 
 
 def _each(words: "Iterable[Iterable[Load]]") -> "list[SliverRef]":
-    loaded: list[SliverRef] = []
+    loaded: list[tuple[SliverRef, str]] = []
     errors: list[InvalidSliver] = []
     for loads in words:
         try:
@@ -173,13 +188,18 @@ def _each(words: "Iterable[Iterable[Load]]") -> "list[SliverRef]":
             errors.append(error)
     if errors:
         raise InvalidSliver("\n".join(map(str, errors)), field=errors[0].field) from errors[0]
-    twice = [one for one, number in Counter(one.id for one in loaded).items() if number > 1]
-    if twice:
-        raise InvalidSliver(f"the sliver {twice[0]} is given twice", field="id")
-    return loaded
+    _refuse_twice(loaded)
+    return [sliver for sliver, _ in loaded]
 
 
-def _add(load: "Load", loaded: "list[SliverRef]", errors: list[InvalidSliver]) -> None:
+def _refuse_twice(loaded: "list[tuple[SliverRef, str]]") -> None:
+    counted = Counter(sliver.id for sliver, _ in loaded)
+    for twice in (one for one, number in counted.items() if number > 1):
+        places = ", ".join(place for sliver, place in loaded if sliver.id == twice)
+        raise InvalidSliver(f"the sliver {twice} is given twice", why=places, field="id")
+
+
+def _add(load: "Load", loaded: "list[tuple[SliverRef, str]]", errors: list[InvalidSliver]) -> None:
     try:
         loaded.extend(load())
     except InvalidSliver as error:

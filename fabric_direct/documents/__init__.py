@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 Choice = Callable[[Any], type[M]]
-"""Chooses the model of a document by its content."""
+"""Chooses the model of a document by its content, or raises a ValueError that says what else it is."""
 
 
 def load(path: Path, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
@@ -112,7 +112,11 @@ def parse_all(
 def _validated(
     tree: Tree, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]
 ) -> M:
-    chosen: type[M] = model if isinstance(model, type) else model(tree.value)
+    try:
+        chosen: type[M] = model if isinstance(model, type) else model(tree.value)
+    except ValueError as unlike:
+        found = [DocumentProblem(tree.line(()), "", str(unlike), tree.number)]
+        raise _refusal(error, source, found) from unlike
     try:
         return chosen.model_validate_json(to_json(tree.value), strict=True)
     except ValidationError as invalid:
