@@ -25,6 +25,7 @@
     adoption     adopt: slivers that others made
     migrate      fabric_am's configuration -> site.yaml
     running      waiting for outcomes, interrupts, exit codes
+    lost_output  a stdout that cannot be written
     interrupts   Ctrl-C and SIGTERM
     progress     what shows operations; plain lines
     live         the same on a terminal: a line for each sliver
@@ -71,7 +72,8 @@ Exit codes:
   0    success
   1    failed, nothing is left behind; or probe, reconcile --dry-run: a sliver is absent or differs
   2    invalid input, or it names what is not there: nothing was changed
-  3    partly done: some slivers are not, or something is left; the message says which, and what
+  3    partly done: some slivers are not, or something is left; the message says which, and what.
+       Also where all is done, and stdout cannot be written: stderr says what was done
   70   a bug of this program, please report it
   130  interrupted
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import completion, show
+from fabric_direct.cli import completion, lost_output, show
 from fabric_direct.cli.inputs import pci_address
 from fabric_direct.cli.options import (
     BAD_INPUT,
@@ -224,11 +224,13 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
     """
     with site_processor(settings) as processor, named_by_arguments():
         processor.release(host, address, force=force)
+    done = "free, without having been cleaned" if force else "clean and free"
+    told = f"{address} of {host} is {done}."
+    lost_output.note([told])
     if settings.as_json:
         print_json({"host": host, "address": str(address), "cleaned": not force})
         return
-    done = "free, without having been cleaned" if force else "clean and free"
-    show.say(show.console(), f"{address} of {host} is {done}.")
+    show.say(show.console(), told)
 
 
 @click.command()
@@ -246,10 +248,13 @@ def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
     requested = {"on": "vepa", "off": "veb", None: None}[vepa]
     with site_processor(settings) as processor, named_by_arguments():
         mode = processor.bridge_mode(host, link, requested)
+    told = f"{link} of {host}: {mode}"
+    if requested:
+        lost_output.note([told])
     if settings.as_json:
         print_json({"host": host, "link": link, "mode": mode})
     else:
-        show.say(show.console(), f"{link} of {host}: {mode}")
+        show.say(show.console(), told)
 
 
 @click.command()

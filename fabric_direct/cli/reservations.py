@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from fabric_direct.cli import show
+from fabric_direct.cli import lost_output, show
 from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, named_by_arguments, print_json
 from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
@@ -101,6 +101,7 @@ def _boot(
         request_id=secrets.token_hex(16), kinds=kinds, offers=selection.offers, partial=partial
     )
     booted = with_zone(at, lambda zone: zone.boot(request, deadline=_CHOICE))
+    lost_output.note([f"reservation {booted}"])
     if not settings.as_json:
         show.say(show.console(), f"\nreservation {booted}")
     reservation = with_zone(at, lambda zone: _waited(zone, booted, settings))
@@ -133,6 +134,7 @@ def delete(settings: Settings, reservation_id: str, at: ChildZone) -> None:
     with named_by_arguments():
         known = _checked(reservation_id)
         with_zone(at, lambda zone: zone.delete(known, deadline=_ANSWER))
+    lost_output.note([f"reservation {known}: its deletion has begun"])
     left = with_zone(at, lambda zone: _waited(zone, known, settings))
     _tell(settings, left, wanted="deleted")
 
@@ -170,13 +172,16 @@ def _tell_new(instances: Collection[Instance], told: set[Instance]) -> None:
 
 def _tell(settings: Settings, found: Reservation, *, wanted: str) -> None:
     """Print a reservation, and exit with 0 if all instances have the wanted status."""
-    if settings.as_json:
-        print_json(found.model_dump(mode="json"))
     right = sum(each.status.value == wanted for each in found.instances)
     every = len(found.instances)
-    if not settings.as_json:
-        show.say(show.console(), f"{right} of {every} are {wanted}.")
-    click.get_current_context().exit(0 if right == every else PARTLY_DONE if right else FAILED)
+    code = 0 if right == every else PARTLY_DONE if right else FAILED
+    told = f"{right} of {every} are {wanted}."
+    lost_output.note([f"reservation {found.reservation_id}: {told}"], code)
+    if settings.as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        show.say(show.console(), told)
+    click.get_current_context().exit(code)
 
 
 # --- for people

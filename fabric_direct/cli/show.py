@@ -30,13 +30,23 @@ _LONG = {
     *("ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE"),
     *("WHY", "LACKS", "WHO", "LEFT", "MEANING"),
 }
+
+
+class _Console(Console):
+    """A console that tells who prints that its pipe has no reader."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError; Rich would end the thread, of which an operation may be the work."""
+        raise  # noqa: PLE0704 - Rich calls it while it handles the error
+
+
 # In a pipe, nothing is cut or folded.
 _PIPE_WIDTH = 400
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text without markup."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    made = _Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if not made.is_terminal:
         made.width = _PIPE_WIDTH
     return made
