@@ -74,6 +74,7 @@ Exit codes:
   2    invalid input, or it names what is not there: nothing was changed
   3    partly done: some slivers are not, or something is left; the message says which, and what.
        Also where all is done, and stdout cannot be written: stderr says what was done
+  4    plan --exit-code: there is something to do
   70   a bug of this program, please report it
   130  interrupted
 

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -187,6 +188,15 @@ class RootCommand(click.Group):
         commands: tuple[click.Command, ...]
         commands = import_module(f"{__package__}.{self._lazy[name][0]}").COMMANDS
         return next(command for command in commands if command.name == name)
+
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; name the one that was meant if it is mistyped."""
+        close = [] if words[0] in self._lazy else get_close_matches(words[0], self._lazy, 1)
+        if close and not context.resilient_parsing:
+            context.fail(f"No such command {words[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(context, words)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing their modules."""

@@ -165,17 +165,18 @@ class _Running:
         )
 
 
-def tell(answers: Results, settings: Settings, *, done: Done = show.done) -> None:
+def tell(answers: Results, settings: Settings, *, done: Done = show.done, success: int = 0) -> None:
     """Print the outcomes and exit with the matching code.
 
     :param done: prints a successful outcome as text.
+    :param success: the exit code if all went well.
     """
     if settings.as_json:
         print_json(outcomes=answers.outcomes)
         _tell_interrupt(answers)
     else:
         tell_people(answers, done)
-    click.get_current_context().exit(exit_code(answers))
+    click.get_current_context().exit(exit_code(answers) or success)
 
 
 def tell_people(answers: Results, done: Done) -> None:

@@ -80,3 +80,8 @@ def test_an_unknown_action_is_refused_with_those_that_there_are() -> None:
         actions.parse("dance", {})
 
     assert refusal.value.field == "action"
+
+
+def test_a_mistyped_action_is_told_with_the_one_that_was_meant() -> None:
+    with pytest.raises(InvalidSliver, match=r"no action 'strat', did you mean 'start'\?"):
+        actions.parse("strat", {})

@@ -146,6 +146,17 @@ class TestHelp:
         assert CliRunner().invoke(main, ["--version"]).output.startswith("fabric-direct, version ")
 
     @pytest.mark.parametrize(
+        ("words", "meant"),
+        [(["crate"], "create"), (["devises"], "devices"), (["zone", "srve"], "serve")],
+    )
+    def test_a_mistyped_command_is_told_with_the_one_that_was_meant(
+        self, run: Run, words: list[str], meant: str
+    ) -> None:
+        result = run(*words)
+        assert result.exit_code == 2
+        assert f"Did you mean '{meant}'?" in result.stderr
+
+    @pytest.mark.parametrize(
         "words", [["bogus"], ["create"], ["create", "--bogus", "x"], ["schema", "cloud"]]
     )
     def test_a_wrong_command_line_is_bad_input(self, run: Run, words: list[str]) -> None:
@@ -370,8 +381,37 @@ class TestPlan:
         result = run("plan", write())
         assert result.exit_code == 0
         assert "  will create   server\n" in result.stdout
-        assert "nothing was changed" in result.stdout
+        assert "vm1: would be created: 3 steps. Nothing was changed." in result.stdout
         assert not fakes.servers
+
+    def test_counts_the_steps_that_create_does(self, run: Run, write: Write) -> None:
+        planned = outcomes_of(run("plan", write(), "--json").stdout)[0]["steps"]
+        done = outcomes_of(run("create", write(), "--json").stdout)[0]["steps"]
+        changes = {step["step"] for step in planned if step["finding"] != "already so"}
+        assert changes == {step["step"] for step in done if step["status"] == "done"} - {"guest"}
+
+    def test_of_what_is_there_says_that_there_is_nothing_to_do(
+        self, run: Run, write: Write
+    ) -> None:
+        run("create", write())
+        assert run("plan", write()).stdout.splitlines()[-1] == "vm1: nothing to do."
+
+    def test_has_an_exit_code_for_scripts_that_says_whether_there_is_something_to_do(
+        self, run: Run, write: Write
+    ) -> None:
+        assert run("plan", write(), "--exit-code").exit_code == 4
+        assert run("plan", write(), "--delete", "--exit-code").exit_code == 0
+        run("create", write())
+        assert run("plan", write(), "--exit-code").exit_code == 0
+        assert run("plan", write(components=MORE), "--exit-code", "--json").exit_code == 4
+        assert run("plan", "vm1", "--delete", "--exit-code").exit_code == 4
+        assert run("plan", write(name=7), "--exit-code").exit_code == 2
+        green = [{"id": "n", "type": "vNIC", "network": "green"}]
+        assert run("plan", write(components=green), "--exit-code").exit_code == 2
+
+    def test_of_the_deletion_of_what_is_not_there_says_so(self, run: Run) -> None:
+        result = run("plan", "vm1", "--delete")
+        assert result.stdout.splitlines()[-1] == "vm1: nothing to do, it is not there."
 
     def test_a_sliver_that_is_there_would_be_modified(
         self, run: Run, write: Write, fakes: Substrate
@@ -386,6 +426,7 @@ class TestPlan:
         run("create", write())
         result = run("plan", write(), "--delete")
         assert "  will delete   remove server\n" in result.stdout
+        assert "vm1: would be deleted: " in result.stdout
         assert fakes.servers
 
     def test_json_holds_the_findings(self, run: Run, write: Write) -> None:

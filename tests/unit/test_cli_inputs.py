@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 class TestAFileOfSeveralDocuments:
     def test_goes_through_all_commands(self, run: Run, two: str, fakes: Substrate) -> None:
-        assert "vm2: 4 steps would change something" in run("plan", two).stdout
+        assert "vm2: would be created: 3 steps. Nothing was changed." in run("plan", two).stdout
         assert run("create", two).exit_code == 0
         assert run("modify", two).exit_code == 0
         assert run("probe", two).exit_code == 0

@@ -272,7 +272,7 @@ class TestOpenSlivers:
         assert "web on w1  done " in result.stdout
         assert "web: created on w1 in " in result.stdout
         assert run("probe", vm).exit_code == 0
-        assert "nothing was changed" in run("plan", vm).stdout
+        assert "web: nothing to do." in run("plan", vm).stdout
 
     def test_no_room_is_a_failure_in_one_sentence(self, run: Run, tmp_path: Path) -> None:
         huge = VM | {"capacities": {"core": 900, "ram": 1, "disk": 1}}

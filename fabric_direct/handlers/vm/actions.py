@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -333,8 +334,10 @@ def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any
     :raises InvalidSliver: if there is no such action, or its data are wrong.
     """
     if action not in _ACTIONS:
+        close = get_close_matches(action, NAMES, 1)
+        meant = f", did you mean {close[0]!r}?" if close else ""
         raise InvalidSliver(
-            f"no action {action!r}", field="action", why=f"known: {', '.join(NAMES)}"
+            f"no action {action!r}{meant}", field="action", why=f"known: {', '.join(NAMES)}"
         )
     model, function = _ACTIONS[action]
     try:
