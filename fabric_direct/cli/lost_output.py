@@ -5,14 +5,9 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
-
-from fabric_direct.cli.options import FAILED, PARTLY_DONE, printable
-
-if TYPE_CHECKING:
-    from fabric_direct.model import Outcome
 
 _WORK = f"{__name__}.work"
 """Key in click's context: what the command has done."""
@@ -26,7 +21,7 @@ class _Done(NamedTuple):
     """The exit code that it has without an error of its output."""
 
 
-def note(lines: "Iterable[str]", code: int = 0) -> None:
+def note(lines: Iterable[str], code: int = 0) -> None:
     """Note what the command has done, before it prints that.
 
     :param code: the exit code that it is about to end with.
@@ -39,17 +34,6 @@ def expect(context: click.Context, code: int) -> None:
     context.meta.setdefault(_WORK, _Done((), code))
 
 
-def note_outcomes(outcomes: "Iterable[Outcome]", code: int) -> None:
-    """Note the outcomes of operations, before they are printed."""
-    note(map(_line, outcomes), code)
-
-
-def _line(outcome: "Outcome") -> str:
-    error = f": {outcome.error.kind}: {outcome.error.message}" if outcome.error else ""
-    left = f"; left: {', '.join(outcome.left)}" if outcome.left else ""
-    return f"{outcome.sliver.id}: {outcome.operation.value} {outcome.status.value}{error}{left}"
-
-
 def is_lost() -> bool:
     """Return whether an empty line cannot be written to stdout either."""
     try:
@@ -60,20 +44,20 @@ def is_lost() -> bool:
     return False
 
 
-def end(context: click.Context, error: OSError) -> None:
-    """Say on stderr what was done, and end the command.
+def end(context: click.Context, error: OSError, *, done: int, not_done: int) -> None:
+    """Say on stderr what was done, and end the command; in silence, if only a reader has left.
 
-    The exit code is 3 where it would have been 0: not all of it is done, if nobody could be told. A
-    command that has changed nothing ends with 1; in silence, if its reader has left.
+    :param done: the exit code where something was done, and it would have been 0.
+    :param not_done: the exit code of a command that has changed nothing.
     """
-    done: _Done = context.meta.get(_WORK, _Done((), FAILED))
+    work: _Done = context.meta.get(_WORK, _Done((), 0))
     _drop_stdout()
     with suppress(OSError):  # nobody is left to be told
-        if done.lines or error.errno != errno.EPIPE:
+        if work.lines or error.errno != errno.EPIPE:
             click.echo(f"Error: stdout cannot be written: {error.strerror or error}", err=True)
-        for line in done.lines:
-            click.echo(f"  {printable(line)}", err=True)
-    context.exit(done.code or (PARTLY_DONE if done.lines else FAILED))
+        for line in work.lines:
+            click.echo(f"  {line}", err=True)
+    context.exit(work.code or (done if work.lines else not_done))
 
 
 def _drop_stdout() -> None:

@@ -21,6 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabric_direct import errors
+from fabric_direct.cli import lost_output
 from fabric_direct.errors import FabricDirectError, InvalidSite, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -214,8 +215,8 @@ class RootCommand(click.Group):
         try:
             return self._invoke(context)
         except Exception as error:
-            if isinstance(error, OSError) and _lost_output().is_lost():
-                _lost_output().end(context, error)
+            if isinstance(error, OSError) and lost_output.is_lost():
+                lost_output.end(context, error, done=PARTLY_DONE, not_done=FAILED)
             if _is_clicks(error):
                 raise
             _tell_bug(error, context.ensure_object(Settings))
@@ -229,22 +230,16 @@ class RootCommand(click.Group):
                 return super().invoke(context)
         except FabricDirectError as error:
             code = BAD_INPUT if isinstance(error, Refused) else FAILED
-            _lost_output().expect(context, code)
+            lost_output.expect(context, code)
             tell_error(_with_line(error, settings.found_site()), settings)
             context.exit(code)
         except click.UsageError as error:
-            _lost_output().expect(context, BAD_INPUT)
+            lost_output.expect(context, BAD_INPUT)
             _print_usage_error(error, settings, self._words)
             raise
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             context.exit(INTERRUPTED)
-
-
-def _lost_output() -> Any:
-    from fabric_direct.cli import lost_output  # noqa: PLC0415 - it imports this module
-
-    return lost_output
 
 
 def _is_clicks(error: Exception) -> bool:
@@ -287,7 +282,7 @@ def named_by_arguments() -> Iterator[None]:
         yield
     except NotFound as error:
         context = click.get_current_context()
-        _lost_output().expect(context, BAD_INPUT)
+        lost_output.expect(context, BAD_INPUT)
         tell_error(error, context.ensure_object(Settings))
         context.exit(BAD_INPUT)
 

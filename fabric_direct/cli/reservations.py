@@ -17,6 +17,7 @@ from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
 from fabric_direct.errors import InvalidSliver, NotFound
 from fabric_direct.placement.batch_request import BatchRequest
+from fabric_direct.placement.refusals import refusals
 from fabric_direct.site.config import ChildZone
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import (
@@ -199,5 +200,5 @@ def _show_selection(selection: Selection) -> None:
 
 
 def _short(shortage: Shortage) -> str:
-    counts = ", ".join(f"{name} refuses {hosts} hosts" for name, hosts in shortage.refused.items())
+    counts = "; ".join(refusals(shortage.refused))
     return f"{shortage.kind}: {shortage.missing} too few: {counts or 'there is no host'}"

@@ -20,6 +20,7 @@ from fabric_direct.cli.options import (
     explained_by,
     log_to_stderr,
     print_json,
+    printable,
 )
 from fabric_direct.errors import Conflict
 
@@ -91,8 +92,16 @@ def run(settings: Settings, ask: Ask, done: Done | None = None) -> Results:
     traced = trace_file.traced(settings.trace)
     with view, traced, site_processor(settings, view.note) as processor:
         answers = _Running(processor, view).answers(ask)
-    lost_output.note_outcomes(_changed(answers.outcomes), exit_code(answers))
+    lost_output.note(map(_line, _changed(answers.outcomes)), exit_code(answers))
     return answers
+
+
+def _line(outcome: "Outcome") -> str:
+    """Return an outcome in a line."""
+    error = f": {outcome.error.kind}: {outcome.error.message}" if outcome.error else ""
+    left = f"; left: {', '.join(outcome.left)}" if outcome.left else ""
+    ended = f"{outcome.operation.value} {outcome.status.value}"
+    return printable(f"{outcome.sliver.id}: {ended}{error}{left}")
 
 
 def _changed(outcomes: "Iterable[Outcome]") -> "list[Outcome]":

@@ -260,6 +260,25 @@ class TestCreate:
         result = run("create", vm, str(tmp_path / "net.yaml"))
         assert (result.exit_code, list(fakes.servers)) == (0, ["vm1"]), result.output
 
+    @pytest.mark.parametrize(
+        ("other", "first"),
+        [
+            ({"name": "other"}, "name node → other"),
+            ({"capacities": {"core": 2, "ram": 1, "disk": 1}}, "capacities.core 1 → 2"),
+            ({"components": MORE[1:]}, "components.nic1"),
+            ({"boot_script": "reboot"}, "boot_script_sha256 none → "),
+        ],
+        ids=["name", "size", "component", "script"],
+    )
+    def test_of_a_sliver_that_is_there_otherwise_names_the_first_difference(
+        self, run: Run, write: Write, other: dict[str, Any], first: str
+    ) -> None:
+        run("create", write())
+        result = run("create", write(**other))
+        assert result.exit_code == 1
+        assert "is there and differs from what is asked for" in result.stderr
+        assert first in result.stderr
+
     def test_what_the_site_cannot_serve_is_bad_input(self, run: Run, write: Write) -> None:
         result = run("create", write(components=[{"id": "n", "type": "vNIC", "network": "green"}]))
         assert result.exit_code == 2

@@ -102,7 +102,8 @@ class TestPlace:
         result = run("place", write({"count": 2, "sliver": VM | {"components": [GPU]}}))
 
         assert result.exit_code == 1
-        assert "web-2: no host can take it: devices refuses 3" in result.stderr
+        refused = "3 hosts refused: no free GPU as asked for (filter: devices)"
+        assert f"web-2: no host can take it: {refused}\n" in result.stderr
         assert "web-1 " not in result.stdout
 
     def test_as_many_as_fit_are_placed_where_that_will_do(self, run: Run, write: Write) -> None:
@@ -279,4 +280,7 @@ class TestOpenSlivers:
         (tmp_path / "huge.yaml").write_text(yaml.safe_dump(huge))
         result = run("create", str(tmp_path / "huge.yaml"))
         assert result.exit_code == 1
-        assert "NoHost: no host can take sliver web: capacity refuses 3 hosts" in result.stderr
+        assert (
+            "NoHost: no host can take sliver web: 3 hosts refused: too few free cores"
+            in result.stderr
+        )

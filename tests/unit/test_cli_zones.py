@@ -129,7 +129,10 @@ class TestPlace:
         done = run("place", request_file, "--zone", zone.url, "--boot")
 
         assert done.exit_code == 1
-        assert "web: 1 too few: capacity refuses 4 hosts" in done.stderr
+        assert (
+            "web: 1 too few: 4 hosts refused: too few free cores, RAM or disk (filter: capacity)"
+            in done.stderr
+        )
         assert len(zone.asked) == 1
 
     def test_boots_as_many_as_fit_if_that_will_do(
