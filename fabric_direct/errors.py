@@ -8,7 +8,7 @@
     │   └── InvalidSite          site.yaml: file, line and field
     ├── NotFound                 no such sliver, network, volume or device
     ├── Conflict                 the request conflicts with what exists on the substrate
-    │   ├── NotOurs              something of that name exists without our stamp; it is left alone
+    │   ├── NotOurs              something of that name lacks this site's stamp; it is left alone
     │   ├── SliverBusy           another process works on this sliver
     │   ├── DeviceClaimed        another domain, live or defined, has the device
     │   ├── DeviceInUse          the host itself uses the device
@@ -90,7 +90,7 @@ class Conflict(FabricDirectError):
 
 
 class NotOurs(Conflict):
-    """Something of that name exists without our stamp; it was left alone."""
+    """Something of that name exists without this site's stamp; it was left alone."""
 
 
 class SliverBusy(Conflict):

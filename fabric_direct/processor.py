@@ -496,11 +496,11 @@ class HandlerProcessor:
     # --- what there is
 
     def slivers(self) -> tuple[Server, ...]:
-        """Return the servers with our stamp on all hosts."""
+        """Return the servers with this site's stamp on all hosts."""
         return self._operations.servers()
 
     def services(self) -> SiteServices:
-        """Return the network services with our stamp.
+        """Return the network services with this site's stamp.
 
         Types of services whose driver does not answer are named in the result.
         """

@@ -223,7 +223,7 @@ class VMHandler(_Handler):
         fim_writeback.write_changed(node, modified, outcome.observed)
 
     def _completed(self, unfinished: list[Unfinished]) -> set[str]:
-        """Return the servers with our stamp.
+        """Return the servers with this site's stamp.
 
         :raises NotVerified: if one is missing that the journal knows. Nothing is deleted then.
         """

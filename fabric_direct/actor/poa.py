@@ -4,6 +4,7 @@ FABlib expects the output of tools on a worker: ``virsh vcpuinfo`` and ``lscpu``
 ``numastat`` and ``numactl`` for ``numainfo``. So numbers are strings, and keys have capitals and spaces.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
@@ -21,6 +22,8 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "removekey": ("keys",),
     "rescan": ("bdf",),
 }
+_OF_NUMBERS = frozenset({"vcpu_cpu_map", "node_set"})
+_NUMBER = re.compile("[0-9]{1,9}")
 _KINDS = ("Private", "Heap", "Stack", "Huge")
 
 
@@ -33,7 +36,20 @@ def data_of(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if not isinstance(action, str) or action not in ACTIONS:
         known = ", ".join(ACTIONS)
         raise InvalidSliver("there is no such operation", field="operation", why=f"known: {known}")
-    return action, {name: plain(asked.get(name)) for name in ACTIONS[action]}
+    return action, {name: _data(name, plain(asked.get(name))) for name in ACTIONS[action]}
+
+
+def _data(name: str, value: Any) -> Any:
+    """Return data with numbers for the texts that FABlib sends."""
+    return _numbers(value) if name in _OF_NUMBERS else value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [*map(_numbers, value)]
+    return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def plain(value: Any) -> Any:

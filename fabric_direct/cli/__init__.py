@@ -9,6 +9,7 @@
     tables       tables: as text, CSV, JSON or YAML; --column
     inputs       arguments -> slivers and data
     sources      files, directories, stdin -> texts
+    beforehand   slivers that the site cannot serve, before any is begun
     operations   plan create modify delete probe poa recover
     upkeep       reconcile watch
     placement    place
@@ -25,6 +26,7 @@
     adoption     adopt: slivers that others made
     migrate      fabric_am's configuration -> site.yaml
     running      waiting for outcomes, interrupts, exit codes
+    lost_output  a stdout that cannot be written
     interrupts   Ctrl-C and SIGTERM
     progress     what shows operations; plain lines
     live         the same on a terminal: a line for each sliver
@@ -70,8 +72,10 @@ _EPILOG = """\b
 Exit codes:
   0    success
   1    failed, nothing is left behind; or probe, reconcile --dry-run: a sliver is absent or differs
-  2    invalid input, nothing was changed
-  3    partly done, the message says what is left
+  2    invalid input, or it names what is not there: nothing was changed
+  3    partly done: some slivers are not, or something is left; the message says which, and what.
+       Also where all is done, and stdout cannot be written: stderr says what was done
+  4    plan --exit-code: there is something to do
   70   a bug of this program, please report it
   130  interrupted
 

@@ -1,5 +1,7 @@
 """The command that adopts what others made."""
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from fabric_direct.model.adoption import Adoption, ServiceAdoption
     from fabric_direct.processor import HandlerProcessor
 
+_STDIN = Path("-")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -42,8 +45,9 @@ def adopt(
 ) -> None:
     """Stamp slivers that others made in the cloud, so that they are found, changed and deleted here.
 
-    FILE is a document of them (`fabric-direct schema adoption`); or they are found by the names that
-    --am gives. Nothing but stamps is written: no reboot, no detach. Without --yes, nothing at all.
+    FILE is a document of them (`fabric-direct schema adoption`), or - for stdin; or they are found by
+    the names that --am gives. Nothing but stamps is written: no reboot, no detach. Without --yes,
+    nothing at all.
 
     The exit code is 3 if a server with these names cannot be adopted as it is, or something failed.
     """
@@ -70,10 +74,13 @@ def _refuse_unclear(file: Path | None, am: str | None, output: Path | None, *, y
 
 
 def _document(file: Path) -> "tuple[Adoption | ServiceAdoption, ...]":
-    from fabric_direct.documents import load  # noqa: PLC0415
+    from fabric_direct.documents import load, parse, read_stream  # noqa: PLC0415
     from fabric_direct.errors import InvalidSliver  # noqa: PLC0415
     from fabric_direct.model.adoption import Adoptions  # noqa: PLC0415 - see the package
 
+    if file == _STDIN:
+        text = read_stream(sys.stdin.buffer, "stdin", InvalidSliver)
+        return parse(text, "stdin", Adoptions, InvalidSliver).all()
     return load(file, Adoptions, InvalidSliver).all()
 
 
@@ -109,7 +116,7 @@ def _tell(
     if settings.as_json:
         print_json({"misfits": misfits}, outcomes=answers.outcomes)
     else:
-        running.tell_people(answers, _adopted if yes else show.plan)
+        running.tell_people(answers, _adopted if yes else partial(show.plan, operation="adopt"))
         _tell_misfits(misfits)
         if not yes or not answers.outcomes:
             again = "Run it again with --yes to stamp them."

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup
 
 S = TypeVar("S", bound="SliverRef")
+_Load = Callable[[], tuple[tuple[S, str], ...]]
+"""Returns slivers, each with where it is from, as messages name it."""
 # Key in click's context: the documents of the slivers that were read, by their ids.
 _DOCUMENTS = f"{__name__}.documents"
 
@@ -55,20 +57,20 @@ def references(words: tuple[str, ...], resource_type: str) -> "list[SliverRef]":
     )
 
 
-def _described(word: str) -> "Iterator[Callable[[], tuple[Sliver, ...]]]":
+def _described(word: str) -> "Iterator[_Load[Sliver]]":
     """Yield for each file that a word names what returns its slivers."""
     from fabric_direct.cli.sources import sources  # noqa: PLC0415 - see the package
 
     yield from (partial(_slivers, source) for source in sources(word))
 
 
-def _slivers(source: "DocumentFile") -> "tuple[Sliver, ...]":
+def _slivers(source: "DocumentFile") -> "tuple[tuple[Sliver, str], ...]":
     from fabric_direct.documents import parse_all  # noqa: PLC0415 - see the package
 
     documents = parse_all(source.read(), source.name, _model_of, InvalidSliver)
     known = click.get_current_context().meta.setdefault(_DOCUMENTS, {})
     known.update({document.value.id: document for document in documents})
-    return tuple(document.value for document in documents)
+    return tuple((document.value, document.place("id")) for document in documents)
 
 
 def with_line(outcome: "Outcome") -> "Outcome":
@@ -88,16 +90,30 @@ def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
 
 
 def _model_of(document: Any) -> "type[Sliver]":
-    """Return the model for a document by its type; a node if the type is missing or unknown."""
+    """Return the model for a document by its type; a node if the type is missing or unknown.
+
+    :raises ValueError: if it is no sliver, but another document.
+    """
     from fabric_direct.handlers.registry import resource_types, sliver_model  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
 
+    if isinstance(document, dict) and "id" not in document:
+        _refuse_others(document)
     named = document.get("type") if isinstance(document, dict) else None
     if named is None:
         return NodeSliver
     if named in resource_types():
         return sliver_model(document)
     return _of_type(resource_types())
+
+
+def _refuse_others(document: dict[str, Any]) -> None:
+    if {"version", "slivers"} <= document.keys():
+        raise ValueError("is a saved plan; give it to create --plan, or modify --plan")
+    if "slivers" in document:
+        raise ValueError("is a request of several slivers; give it to place")
+    if "site" in document:
+        raise ValueError("is a site's configuration; name it by --site")
 
 
 def any_node() -> "type[Sliver]":
@@ -158,7 +174,7 @@ def _batch(groups: "tuple[SliverGroup, ...]") -> "BatchRequest":
         raise InvalidSliver(first["msg"].removeprefix("Value error, ")) from error
 
 
-def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
+def _by_id(word: str, resource_type: str) -> "tuple[tuple[SliverRef, str], ...]":
     """Return a reference to a sliver.
 
     :raises InvalidSliver: if the word cannot be an id.
@@ -168,7 +184,7 @@ def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
     from fabric_direct.model import SliverRef  # noqa: PLC0415
 
     try:
-        return (SliverRef(id=word, type=resource_type),)
+        return ((SliverRef(id=word, type=resource_type), f"the id {word}"),)
     except ValidationError as error:
         raise InvalidSliver(
             f"{word!r} is neither a sliver's file nor an id",
@@ -177,8 +193,8 @@ def _by_id(word: str, resource_type: str) -> "tuple[SliverRef]":
         ) from error
 
 
-def _each(words: "Iterable[Iterable[Callable[[], tuple[S, ...]]]]") -> "list[S]":
-    loaded: list[S] = []
+def _each(words: "Iterable[Iterable[_Load[S]]]") -> "list[S]":
+    loaded: list[tuple[S, str]] = []
     errors: list[InvalidSliver] = []
     for loads in words:
         try:
@@ -188,15 +204,18 @@ def _each(words: "Iterable[Iterable[Callable[[], tuple[S, ...]]]]") -> "list[S]"
             errors.append(error)
     if errors:
         raise InvalidSliver("\n".join(map(str, errors)), field=errors[0].field) from errors[0]
-    twice = [one for one, number in Counter(one.id for one in loaded).items() if number > 1]
-    if twice:
-        raise InvalidSliver(f"the sliver {twice[0]} is given twice", field="id")
-    return loaded
+    _refuse_twice(loaded)
+    return [sliver for sliver, _ in loaded]
 
 
-def _add(
-    load: "Callable[[], tuple[S, ...]]", loaded: "list[S]", errors: list[InvalidSliver]
-) -> None:
+def _refuse_twice(loaded: "Sequence[tuple[SliverRef, str]]") -> None:
+    counted = Counter(sliver.id for sliver, _ in loaded)
+    for twice in (one for one, number in counted.items() if number > 1):
+        places = ", ".join(place for sliver, place in loaded if sliver.id == twice)
+        raise InvalidSliver(f"the sliver {twice} is given twice", why=places, field="id")
+
+
+def _add(load: "_Load[S]", loaded: "list[tuple[S, str]]", errors: list[InvalidSliver]) -> None:
     try:
         loaded.extend(load())
     except InvalidSliver as error:
@@ -206,16 +225,24 @@ def _add(
 def data(word: str | None) -> dict[str, Any]:
     """Return the data of an action: JSON text, ``@file``, or ``-`` for stdin.
 
-    :raises Refused: if it is not a mapping of fields.
+    :raises Refused: if it is not a mapping of fields, in JSON; the message has line and column.
     """
     from pydantic import RootModel  # noqa: PLC0415 - see the package
 
-    from fabric_direct.documents import load, parse  # noqa: PLC0415
+    from fabric_direct.documents import parse_json  # noqa: PLC0415
 
-    model = RootModel[dict[str, Any]]
     if word is None:
         return {}
+    text, source = _data(word)
+    return parse_json(text, source, RootModel[dict[str, Any]], Refused).root
+
+
+def _data(word: str) -> tuple[str, str]:
+    """Return the text of an action's data, and what messages call it."""
+    from fabric_direct.documents import read_stream, read_text  # noqa: PLC0415 - see the package
+
     if word.startswith("@"):
-        return load(Path(word[1:]), model, Refused).root
-    text, source = (sys.stdin.read(), "stdin.json") if word == "-" else (word, "DATA.json")
-    return parse(text, source, model, Refused).root
+        return read_text(Path(word[1:]), Refused), word[1:]
+    if word == "-":
+        return read_stream(sys.stdin.buffer, "stdin", Refused), "stdin"
+    return word, "DATA"

@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import completion, show
+from fabric_direct.cli import completion, lost_output, show
 from fabric_direct.cli.inputs import pci_address
 from fabric_direct.cli.options import (
+    BAD_INPUT,
     FAILED,
     Settings,
     log_to_stderr,
+    named_by_arguments,
     pass_settings,
     print_json,
     shared_options,
 )
 from fabric_direct.cli.running import site_processor
 from fabric_direct.cli.tables import Row, as_data, print_table, table_options
+from fabric_direct.errors import InvalidSite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from fabric_direct.doctor import Diagnosis
     from fabric_direct.drivers.contract import HostDevice
     from fabric_direct.model import PciAddress
+    from fabric_direct.site.config import Site
 
 
 class _Devices(click.Group):
@@ -88,7 +92,7 @@ def list_devices(
     settings: Settings, hosts: tuple[str, ...], *, every: bool, kind: str | None, state: str | None
 ) -> None:
     """List the PCI devices of hosts that are allowed for passthrough, with state and owner."""
-    with site_processor(settings) as processor:
+    with site_processor(settings) as processor, named_by_arguments():
         names = hosts or processor.site.hosts
         there = [(host, device) for host in names for device in processor.devices(host)]
     known = [(host, device) for host, device in there if every or device.type or device.owner]
@@ -155,13 +159,15 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
     One that is lost is refused, also with --force: it is its sliver's. So is any device while the cloud,
     or a host, does not answer.
     """
-    with site_processor(settings) as processor:
+    with site_processor(settings) as processor, named_by_arguments():
         processor.release(host, address, force=force)
+    done = "free, without having been cleaned" if force else "clean and free"
+    told = f"{address} of {host} is {done}."
+    lost_output.note([told])
     if settings.as_json:
         print_json({"host": host, "address": str(address), "cleaned": not force})
         return
-    done = "free, without having been cleaned" if force else "clean and free"
-    show.say(show.console(), f"{address} of {host} is {done}.")
+    show.say(show.console(), told)
 
 
 @click.command()
@@ -177,12 +183,15 @@ def uplink(settings: Settings, host: str, link: str, vepa: str | None) -> None:
     to vepa again at its next use.
     """
     requested = {"on": "vepa", "off": "veb", None: None}[vepa]
-    with site_processor(settings) as processor:
+    with site_processor(settings) as processor, named_by_arguments():
         mode = processor.bridge_mode(host, link, requested)
+    told = f"{link} of {host}: {mode}"
+    if requested:
+        lost_output.note([told])
     if settings.as_json:
         print_json({"host": host, "link": link, "mode": mode})
     else:
-        show.say(show.console(), f"{link} of {host}: {mode}")
+        show.say(show.console(), told)
 
 
 @click.command()
@@ -197,20 +206,28 @@ def doctor(settings: Settings, arm: Path | None) -> None:
     """Check the requirements of the site, and say how to fix what is wrong. Changes nothing.
 
     "fail" must be fixed before slivers can be created; "warn" may be slow or fail later. The exit code
-    is 1 if a check fails.
+    is 1 if a check fails, and 2 if site.yaml cannot be read or is invalid.
     """
     from fabric_direct.doctor import Verdict, examine  # noqa: PLC0415 - see the package
 
     log_to_stderr(settings)
-    found = []
-    for diagnosis in examine(settings.found_site(), settings.site, arm):
+    found, invalid = [], []
+
+    def load() -> "Site":
+        try:
+            return settings.site()
+        except InvalidSite as error:
+            invalid.append(error)
+            raise
+
+    for diagnosis in examine(settings.found_site(), load, arm):
         found.append(diagnosis)
         if not settings.as_json:
             _tell(diagnosis, show.console())
     if settings.as_json:
         print_json([as_data(diagnosis) for diagnosis in found])
     if any(diagnosis.verdict is Verdict.FAIL for diagnosis in found):
-        click.get_current_context().exit(FAILED)
+        click.get_current_context().exit(BAD_INPUT if invalid else FAILED)
 
 
 def _tell(diagnosis: "Diagnosis", out: "Console") -> None:

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabric_direct.cli import completion, inputs, running, show
+from fabric_direct.cli import beforehand, completion, inputs, running, show
 from fabric_direct.cli.options import Settings, operation_options, pass_settings, shared_options
 from fabric_direct.errors import Refused
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from rich.console import Console
 
     from fabric_direct.model import Outcome, Sliver, SliverRef
+    from fabric_direct.processor import HandlerProcessor
 
 
 def _stdin_once(
@@ -37,6 +40,8 @@ directory of such files, or - for standard input.
 """
 _FILES_OR_IDS = f"""{_FILES}What has no "/" and does not end in .yaml, .yml or .json is an id.
 """
+TO_DO = 4
+"""Exit code of ``plan --exit-code`` if there is something to do."""
 _words = partial(click.argument, nargs=-1, required=True, callback=_stdin_once)
 _files = _words("files", metavar="FILE...", shell_complete=completion.files)
 _files_or_ids = _words("words", metavar="FILE_OR_ID...", shell_complete=completion.files_or_ids)
@@ -67,11 +72,19 @@ def create(settings: Settings, files: tuple[str, ...], saved: Path | None) -> No
     """Create the slivers that the FILEs describe: each after those that it names, others in parallel.
 
     A sliver that exists already is left as it is. A creation that fails is undone, and what names its
-    sliver is not begun.
+    sliver is not begun. If one names what the site does not have (a network, an image, a host), none is
+    begun.
     """
     slivers, carry_out = _asked("create", files, saved)
     done = _observed(slivers)
-    ask = carry_out or (lambda having: having.create_all(slivers))
+
+    from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
+
+    def create_all(having: "HandlerProcessor") -> "Sequence[Future[Outcome]]":
+        refused = beforehand.refusals(having, slivers, Operation.CREATE)
+        return refused or having.create_all(slivers)
+
+    ask = carry_out or create_all
     running.tell(running.run(settings, ask, done), settings, done=done)
 
 
@@ -89,7 +102,14 @@ def modify(settings: Settings, files: tuple[str, ...], saved: Path | None) -> No
     """
     slivers, carry_out = _asked("modify", files, saved)
     done = _observed(slivers)
-    ask = carry_out or (lambda having: [*map(having.modify, slivers)])
+
+    from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
+
+    def modify_all(having: "HandlerProcessor") -> "Sequence[Future[Outcome]]":
+        refused = beforehand.refusals(having, slivers, Operation.MODIFY)
+        return refused or [*map(having.modify, slivers)]
+
+    ask = carry_out or modify_all
     running.tell(running.run(settings, ask, done), settings, done=done)
 
 
@@ -112,7 +132,14 @@ def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> No
 
 @click.command(epilog=_FILES)
 @_files
-@click.option("--delete", is_flag=True, help="Plan their deletion.")
+@click.option("--delete", is_flag=True, help="Plan their deletion; a FILE may be an id, then.")
+@_type
+@click.option(
+    "--exit-code",
+    "tells",
+    is_flag=True,
+    help=f"End with {TO_DO} if there is something to do, and with 0 if there is not.",
+)
 @click.option(
     "-o",
     "--out",
@@ -122,25 +149,33 @@ def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> No
 )
 @shared_options
 @pass_settings
-def plan(settings: Settings, files: tuple[str, ...], *, delete: bool, out: Path | None) -> None:
+def plan(
+    settings: Settings,
+    files: tuple[str, ...],
+    resource_type: str,
+    *,
+    delete: bool,
+    tells: bool,
+    out: Path | None,
+) -> None:
     """Show what each step of create, or modify if a sliver exists, would do. Changes nothing.
 
-    A step is "already so", or says what it will do: "will create", "will change", "will delete".
+    A step is "already so", or says what it will do: "will create", "will change" with the former and the
+    new values, "will delete". The last line says whether the sliver would be created, modified or
+    deleted.
     """
     if delete and out:
         raise click.UsageError("a plan of deletions cannot be saved: leave out --delete, or -o")
-    slivers = inputs.slivers(files)
+    whole = [] if delete else inputs.slivers(files)
+    slivers = inputs.references(files, resource_type) if delete else whole
     from fabric_direct.model import Operation  # noqa: PLC0415 - see the package
 
     operation = Operation.DELETE if delete else None
     answers = running.run(settings, lambda having: [having.plan(s, operation) for s in slivers])
     if out and not answers.interrupted:
-        _save(out, settings, slivers, answers.outcomes)
-    running.tell(
-        answers,
-        settings,
-        done=show.plan,
-    )
+        _save(out, settings, whole, answers.outcomes)
+    to_do = any(show.planned_changes(outcome) for outcome in answers.outcomes)
+    running.tell(answers, settings, done=show.plan, success=TO_DO if tells and to_do else 0)
 
 
 def _save(

@@ -9,8 +9,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabric_direct import errors
-from fabric_direct.errors import FabricDirectError, InvalidSite, Refused
+from fabric_direct.cli import lost_output
+from fabric_direct.errors import FabricDirectError, InvalidSite, NotFound, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
@@ -157,6 +159,24 @@ class RootCommand(click.Group):
     def __init__(self, *, lazy: dict[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(**settings)
         self._lazy = lazy
+        self._words: list[str] = []
+        """Those of the command line."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the options that stand before the command; what is wrong is told to programs, too."""
+        self._words = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            with suppress(OSError):  # click tells it on stderr
+                _print_usage_error(error, Settings(), self._words)
+            raise
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """Return the names of the commands in the order of use."""
@@ -169,6 +189,15 @@ class RootCommand(click.Group):
         commands: tuple[click.Command, ...]
         commands = import_module(f"{__package__}.{self._lazy[name][0]}").COMMANDS
         return next(command for command in commands if command.name == name)
+
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; name the one that was meant if it is mistyped."""
+        close = [] if words[0] in self._lazy else get_close_matches(words[0], self._lazy, 1)
+        if close and not context.resilient_parsing:
+            context.fail(f"No such command {words[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(context, words)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing their modules."""
@@ -186,6 +215,8 @@ class RootCommand(click.Group):
         try:
             return self._invoke(context)
         except Exception as error:
+            if isinstance(error, OSError) and lost_output.is_lost():
+                lost_output.end(context, error, done=PARTLY_DONE, not_done=FAILED)
             if _is_clicks(error):
                 raise
             _tell_bug(error, context.ensure_object(Settings))
@@ -198,11 +229,13 @@ class RootCommand(click.Group):
             with _sigterm_interrupts():
                 return super().invoke(context)
         except FabricDirectError as error:
+            code = BAD_INPUT if isinstance(error, Refused) else FAILED
+            lost_output.expect(context, code)
             tell_error(_with_line(error, settings.found_site()), settings)
-            context.exit(BAD_INPUT if isinstance(error, Refused) else FAILED)
+            context.exit(code)
         except click.UsageError as error:
-            if settings.as_json:
-                print_json(error=_report(error, error.format_message()))
+            lost_output.expect(context, BAD_INPUT)
+            _print_usage_error(error, settings, self._words)
             raise
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
@@ -237,6 +270,21 @@ def _sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def named_by_arguments() -> Iterator[None]:
+    """End the command as one with bad input if what an argument names is not there.
+
+    Only for what changes nothing before it looks for that.
+    """
+    try:
+        yield
+    except NotFound as error:
+        context = click.get_current_context()
+        lost_output.expect(context, BAD_INPUT)
+        tell_error(error, context.ensure_object(Settings))
+        context.exit(BAD_INPUT)
 
 
 def _with_line(error: FabricDirectError, path: Path | None) -> FabricDirectError:
@@ -304,15 +352,53 @@ def print_json(
     :param stream: whether it is one of many: a line of JSON, or a document of YAML.
     """
     settings = click.get_current_context().ensure_object(Settings)
+    _print_document(settings.format, settings.command, result, outcomes, error, stream=stream)
+
+
+def _print_document(
+    format_: str,
+    command: str,
+    result: Any,
+    outcomes: "Sequence[Outcome]",
+    error: dict[str, str] | None,
+    *,
+    stream: bool = False,
+) -> None:
     document = {
         "version": 1,
-        "command": settings.command,
+        "command": command,
         "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],
         "result": result,
         "error": error,
     }
-    as_text = _yaml if settings.format == "yaml" else _json
+    as_text = _yaml if format_ == "yaml" else _json
     click.echo(as_text(document, stream=stream))
+
+
+def _print_usage_error(error: click.UsageError, settings: Settings, words: Sequence[str]) -> None:
+    """Print what is wrong with a command line as the document, if that is asked for anywhere in it.
+
+    What is wrong may stand before the option that asks.
+    """
+    format_ = settings.format if settings.as_json else _format_in(words)
+    if format_:
+        command = " ".join(_names(error.ctx)) if error.ctx else ""
+        _print_document(format_, command, None, (), _report(error, error.format_message()))
+
+
+def _format_in(words: Sequence[str]) -> str:
+    """Return ``json`` or ``yaml`` if a command line that cannot be parsed asks for it."""
+    for number, word in enumerate(words):
+        if word == "--json":
+            return "json"
+        option, _, value = word.partition("=")
+        if option in {"-f", "--format"}:
+            value = value or next(iter(words[number + 1 :]), "")
+        elif option.startswith("-f"):
+            value = option[2:]
+        if value in {"json", "yaml"} and option.startswith(("-f", "--format")):
+            return value
+    return ""
 
 
 def _json(document: dict[str, Any], *, stream: bool) -> str:

@@ -18,6 +18,7 @@ from fabric_direct.cli.options import (
 )
 from fabric_direct.cli.zone_client import zone_options
 from fabric_direct.errors import Refused
+from fabric_direct.placement.refusals import refusals
 from fabric_direct.state import files
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def place(
     if save:
         _save(plan, save)
     if not settings.as_json:
-        _show(said, plan)
+        _show(said, plan, wanted)
     if boot or stored:
         _boot(settings, plan, wanted.instances(), said)
     if settings.as_json:
@@ -154,15 +155,16 @@ def _document(plan: "BuildPlan", said: "dict[str, Explanation]") -> dict[str, An
     return {"plan": plan.model_dump(mode="json")} | ({"explained": explained} if said else {})
 
 
-def _show(said: "dict[str, Explanation]", plan: "BuildPlan") -> None:
+def _show(said: "dict[str, Explanation]", plan: "BuildPlan", wanted: "BatchRequest") -> None:
     out, err = show.console(), show.console(stderr=True)
+    types = {each.id: [device.type for device in each.devices()] for each in wanted.instances()}
     for kind, told in said.items():
         _show_hosts(kind, told, out)
     if plan.assignments:
         headers = ["INSTANCE", "HOST", "COST", "DEVICES", "NEXT"]
         show.table(out, headers, map(_row, plan.assignments))
     for unplaced in plan.unplaced:
-        counts = ", ".join(f"{name} refuses {n}" for name, n in unplaced.refused.items())
+        counts = "; ".join(refusals(unplaced.refused, types.get(unplaced.request, ())))
         show.say(
             err, f"{unplaced.request}: no host can take it: {counts or 'there is none'}", "red"
         )

@@ -1,7 +1,7 @@
 """Show the progress of operations: live on a terminal, elsewhere plain lines."""
 
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -81,7 +81,7 @@ class Lines:
             return
         line = Text(f"{sliver}  ").append(f"{status:<11}", show.style_of(status))
         line.append(f"{seconds:>8.2f} s  {step}", "default")
-        with self._lock:
+        with self._lock, suppress(OSError):  # told in the end, with what was done
             self._console.print(line, soft_wrap=True)
 
     def begun(self, count: int) -> None:

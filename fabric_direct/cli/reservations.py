@@ -11,12 +11,13 @@ from collections.abc import Collection, Sequence
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from fabric_direct.cli import show
-from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, print_json
+from fabric_direct.cli import lost_output, show
+from fabric_direct.cli.options import FAILED, PARTLY_DONE, Settings, named_by_arguments, print_json
 from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
 from fabric_direct.errors import InvalidSliver, NotFound
 from fabric_direct.placement.batch_request import BatchRequest
+from fabric_direct.placement.refusals import refusals
 from fabric_direct.site.config import ChildZone
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import (
@@ -101,6 +102,7 @@ def _boot(
         request_id=secrets.token_hex(16), kinds=kinds, offers=selection.offers, partial=partial
     )
     booted = with_zone(at, lambda zone: zone.boot(request, deadline=_CHOICE))
+    lost_output.note([f"reservation {booted}"])
     if not settings.as_json:
         show.say(show.console(), f"\nreservation {booted}")
     reservation = with_zone(at, lambda zone: _waited(zone, booted, settings))
@@ -116,10 +118,10 @@ def show_one(
     """Print a reservation with the status of each instance.
 
     :param columns: those of the instances' table.
-    :raises NotFound: if the zone has no such reservation.
     """
-    known = _checked(reservation_id)
-    found = with_zone(at, lambda zone: zone.reservation(known, deadline=_ANSWER))
+    with named_by_arguments():
+        known = _checked(reservation_id)
+        found = with_zone(at, lambda zone: zone.reservation(known, deadline=_ANSWER))
     rows = [[i.name, i.kind, i.zone, i.status.value, i.error] for i in found.instances]
     data = found.model_dump(mode="json")
     print_table(settings, columns, rows, data=data, nothing="No instances.")
@@ -129,17 +131,13 @@ def show_one(
 
 
 def delete(settings: Settings, reservation_id: str, at: ChildZone) -> None:
-    """Delete a reservation, wait until nothing of it is left, and exit.
-
-    :raises NotFound: if the zone has no such reservation.
-    """
-    known = _checked(reservation_id)
-
-    async def deleted(zone: ZoneClient) -> Reservation:
-        await zone.delete(known, deadline=_ANSWER)
-        return await _waited(zone, known, settings)
-
-    _tell(settings, with_zone(at, deleted), wanted="deleted")
+    """Delete a reservation, wait until nothing of it is left, and exit."""
+    with named_by_arguments():
+        known = _checked(reservation_id)
+        with_zone(at, lambda zone: zone.delete(known, deadline=_ANSWER))
+    lost_output.note([f"reservation {known}: its deletion has begun"])
+    left = with_zone(at, lambda zone: _waited(zone, known, settings))
+    _tell(settings, left, wanted="deleted")
 
 
 def _checked(reservation_id: str) -> str:
@@ -175,13 +173,16 @@ def _tell_new(instances: Collection[Instance], told: set[Instance]) -> None:
 
 def _tell(settings: Settings, found: Reservation, *, wanted: str) -> None:
     """Print a reservation, and exit with 0 if all instances have the wanted status."""
-    if settings.as_json:
-        print_json(found.model_dump(mode="json"))
     right = sum(each.status.value == wanted for each in found.instances)
     every = len(found.instances)
-    if not settings.as_json:
-        show.say(show.console(), f"{right} of {every} are {wanted}.")
-    click.get_current_context().exit(0 if right == every else PARTLY_DONE if right else FAILED)
+    code = 0 if right == every else PARTLY_DONE if right else FAILED
+    told = f"{right} of {every} are {wanted}."
+    lost_output.note([f"reservation {found.reservation_id}: {told}"], code)
+    if settings.as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        show.say(show.console(), told)
+    click.get_current_context().exit(code)
 
 
 # --- for people
@@ -199,5 +200,5 @@ def _show_selection(selection: Selection) -> None:
 
 
 def _short(shortage: Shortage) -> str:
-    counts = ", ".join(f"{name} refuses {hosts} hosts" for name, hosts in shortage.refused.items())
+    counts = "; ".join(refusals(shortage.refused))
     return f"{shortage.kind}: {shortage.missing} too few: {counts or 'there is no host'}"

@@ -1,6 +1,6 @@
 """Run operations from the command line: start them, wait, print the outcomes, set the exit code."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabric_direct.cli import inputs, interrupts, show
+from fabric_direct.cli import inputs, interrupts, lost_output, show
 from fabric_direct.cli.options import (
     BAD_INPUT,
     FAILED,
@@ -20,6 +20,7 @@ from fabric_direct.cli.options import (
     explained_by,
     log_to_stderr,
     print_json,
+    printable,
 )
 from fabric_direct.errors import Conflict
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 Ask = Callable[["HandlerProcessor"], "Sequence[Future[Outcome]]"]
 Done = Callable[["Outcome", "Console"], None]
 """Prints a successful outcome as text."""
+_LOOKS = frozenset({"probe", "plan"})
+"""Operations that change nothing."""
 _LOOK_AGAIN = 1.0
 """Seconds after which what is under way is looked at, if nothing happens."""
 
@@ -88,7 +91,22 @@ def run(settings: Settings, ask: Ask, done: Done | None = None) -> Results:
     view = progress.view(told, quiet=settings.as_json, watch=settings.watch, report=report)
     traced = trace_file.traced(settings.trace)
     with view, traced, site_processor(settings, view.note) as processor:
-        return _Running(processor, view).answers(ask)
+        answers = _Running(processor, view).answers(ask)
+    lost_output.note(map(_line, _changed(answers.outcomes)), exit_code(answers))
+    return answers
+
+
+def _line(outcome: "Outcome") -> str:
+    """Return an outcome in a line."""
+    error = f": {outcome.error.kind}: {outcome.error.message}" if outcome.error else ""
+    left = f"; left: {', '.join(outcome.left)}" if outcome.left else ""
+    ended = f"{outcome.operation.value} {outcome.status.value}"
+    return printable(f"{outcome.sliver.id}: {ended}{error}{left}")
+
+
+def _changed(outcomes: "Iterable[Outcome]") -> "list[Outcome]":
+    """Return the outcomes of operations that may have changed something."""
+    return [outcome for outcome in outcomes if outcome.operation.value not in _LOOKS]
 
 
 class _Running:
@@ -156,17 +174,18 @@ class _Running:
         )
 
 
-def tell(answers: Results, settings: Settings, *, done: Done = show.done) -> None:
+def tell(answers: Results, settings: Settings, *, done: Done = show.done, success: int = 0) -> None:
     """Print the outcomes and exit with the matching code.
 
     :param done: prints a successful outcome as text.
+    :param success: the exit code if all went well.
     """
     if settings.as_json:
         print_json(outcomes=answers.outcomes)
         _tell_interrupt(answers)
     else:
         tell_people(answers, done)
-    click.get_current_context().exit(exit_code(answers))
+    click.get_current_context().exit(exit_code(answers) or success)
 
 
 def tell_people(answers: Results, done: Done) -> None:
@@ -207,5 +226,5 @@ def exit_code(answers: Results) -> int:
 
 def _differs(outcome: "Outcome") -> bool:
     """Return whether a probe, or the plan of a repair, found the sliver absent or different."""
-    looks = outcome.operation.value in {"probe", "plan"}
+    looks = outcome.operation.value in _LOOKS
     return bool(looks and outcome.observed and outcome.observed.differences)

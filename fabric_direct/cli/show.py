@@ -30,13 +30,23 @@ _LONG = {
     *("ADDRESSES", "IN THE GUEST", "SOURCE", "LABEL", "INSTANCE"),
     *("WHY", "LACKS", "WHO", "LEFT", "MEANING"),
 }
+
+
+class _Console(Console):
+    """A console that tells who prints that its pipe has no reader."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError; Rich would end the thread, of which an operation may be the work."""
+        raise  # noqa: PLE0704 - Rich calls it while it handles the error
+
+
 # In a pipe, nothing is cut or folded.
 _PIPE_WIDTH = 400
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that prints text without markup."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    made = _Console(stderr=stderr, markup=False, highlight=False, emoji=False)
     if not made.is_terminal:
         made.width = _PIPE_WIDTH
     return made
@@ -139,8 +149,20 @@ def _ended(of: "Outcome") -> str:
     return _ENDED[status]
 
 
-def plan(of: "Outcome", out: Console) -> None:
-    """Print the host that placement would choose, if it is open, and what each step would do."""
+_WOULD_BE = {
+    "create": "created",
+    "modify": "modified",
+    "delete": "deleted",
+    "reconcile": "repaired",
+    "adopt": "adopted",
+}
+
+
+def plan(of: "Outcome", out: Console, operation: str = "") -> None:
+    """Print the host that placement would choose, if it is open, and what each step would do.
+
+    :param operation: which is planned, if the outcome does not say it.
+    """
     if "host" in of.data:
         others = f"; next: {', '.join(of.data['next'])}" if of.data["next"] else ""
         say(out, f"{of.sliver.id}: goes to {of.data['host']}, cost {of.data['cost']}{others}")
@@ -148,12 +170,21 @@ def plan(of: "Outcome", out: Console) -> None:
         found = step.finding.value if step.finding else step.status.value
         line = Text("  ").append(f"{found:<12}", style_of(found))
         out.print(line.append(f"  {printable(_with_changes(step))}", "default"), soft_wrap=True)
-    changes = sum(
-        step.finding is not None and step.finding.value != "already so" for step in of.steps
-    )
-    say(
-        out, f"{of.sliver.id}: {changes or 'no'} steps would change something; nothing was changed."
-    )
+    operation = str(of.data.get("operation", operation))
+    say(out, f"{of.sliver.id}: {_verdict(operation, planned_changes(of))}")
+
+
+def planned_changes(of: "Outcome") -> int:
+    """Return how many steps of a plan would change something."""
+    return sum(step.finding is not None and step.finding.value != "already so" for step in of.steps)
+
+
+def _verdict(operation: str, changes: int) -> str:
+    """Return what an operation would come to."""
+    if changes:
+        steps = f"{changes} step{'s' if changes > 1 else ''}"
+        return f"would be {_WOULD_BE[operation]}: {steps}. Nothing was changed."
+    return "nothing to do, it is not there." if operation == "delete" else "nothing to do."
 
 
 def _with_changes(step: "StepReport") -> str:

@@ -93,7 +93,7 @@ def _inside(nic: ObservedInterface) -> str:
         return ""
     has = _worth_a_word(nic.guest_addresses)
     if set(nic.addresses) <= set(has):
-        has = ["the same", *(a for a in has if a not in nic.addresses)]
+        has = ["same addresses", *(a for a in has if a not in nic.addresses)]
     return f"{nic.guest_name}: {', '.join(has) or 'no address'}"
 
 

@@ -10,7 +10,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabric_direct.cli import completion, show
-from fabric_direct.cli.options import Settings, pass_settings, print_json, shared_options
+from fabric_direct.cli.options import (
+    Settings,
+    named_by_arguments,
+    pass_settings,
+    print_json,
+    shared_options,
+)
 from fabric_direct.cli.running import site_processor
 from fabric_direct.errors import Refused
 
@@ -63,7 +69,7 @@ A host that does not answer is shown as such. A name that is a host's and a sliv
 def topology(settings: Settings, names: tuple[str, ...], out: Path | None) -> None:
     """Draw a host, slivers, or the whole site, as SVG."""
     _refuse_terminal(settings, out)
-    with site_processor(settings) as processor:
+    with site_processor(settings) as processor, named_by_arguments():
         found = _found(processor, names)
     for silent, error in _silent(found):
         warning = f"warning: {silent} does not answer: {error}"

@@ -87,7 +87,7 @@ def _planned(outcome: "Outcome", out: "Console") -> None:
     _lines(out, outcome, "differs", found)
     _lines(out, outcome, "cannot be repaired", outcome.data.get("beyond", ()))
     if outcome.steps:
-        show.plan(outcome, out)
+        show.plan(outcome, out, "reconcile")
     elif not found:
         show.say(out, f"{outcome.sliver.id}: nothing differs.")
 

@@ -9,7 +9,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from fabric_direct.documents.reasons import as_text, problems
-from fabric_direct.documents.tree import LIMIT, DocumentProblem, Malformed, Tree, read, read_all
+from fabric_direct.documents.tree import (
+    LIMIT,
+    DocumentProblem,
+    Malformed,
+    Tree,
+    read,
+    read_all,
+    read_json,
+)
 from fabric_direct.errors import FabricDirectError
 
 __all__ = [
@@ -18,6 +26,7 @@ __all__ = [
     "load",
     "parse",
     "parse_all",
+    "parse_json",
     "read_stream",
     "read_text",
     "validate",
@@ -28,7 +37,7 @@ T = TypeVar("T")
 
 
 Choice = Callable[[Any], type[M]]
-"""Chooses the model of a document by its content."""
+"""Chooses the model of a document by its content, or raises a ValueError that says what else it is."""
 
 
 def load(
@@ -49,7 +58,8 @@ def load(
 def parse(text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]) -> M:
     """Parse and validate the text of a document.
 
-    Values are not converted: a number in quotes is not a number. Everything other than a decimal number,
+    Values are not converted: a number in quotes is not a number. A file that ends in ``.json`` is JSON,
+    and any other YAML, of which JSON is a part. Everything other than a decimal number,
     ``true``, ``false`` or ``null`` is text, so MAC and PCI addresses need no quotes.
 
     :param source: name of the file, for error messages.
@@ -57,6 +67,13 @@ def parse(text: str, source: str, model: type[M] | Choice[M], error: type[Fabric
         ``file:line: field: what``; the attribute ``field`` is the path of the first one.
     """
     return _validated(_read(read, text, source, error), source, model, error)
+
+
+def parse_json(
+    text: str, source: str, model: type[M] | Choice[M], error: type[FabricDirectError]
+) -> M:
+    """Parse and validate the text of a JSON document, as :func:`parse` does of a file ``*.json``."""
+    return _validated(_read(read_json, text, source, error), source, model, error)
 
 
 @dataclass(frozen=True)
@@ -106,7 +123,11 @@ def _validated(
     error: type[FabricDirectError],
     context: Mapping[str, Any] | None = None,
 ) -> M:
-    chosen: type[M] = model if isinstance(model, type) else model(tree.value)
+    try:
+        chosen: type[M] = model if isinstance(model, type) else model(tree.value)
+    except ValueError as unlike:
+        found = [DocumentProblem(tree.line(()), "", str(unlike), tree.number)]
+        raise _refusal(error, source, found) from unlike
     try:
         return chosen.model_validate_json(to_json(tree.value), strict=True, context=context)
     except ValidationError as invalid:

@@ -1,7 +1,7 @@
 """Translate pydantic's validation errors into plain messages with field and line."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ _MOST = 20
 # Errors that are put into words: a document of 1 MiB may have a hundred thousand.
 _EXPLAINED = 1000
 Schema = dict[str, Any]
+_LONG_NUMBER = re.compile(r"-?[1-9][0-9]{18,}")
 
 
 def as_text(found: list[DocumentProblem], source: str) -> str:
@@ -42,10 +43,27 @@ def problems(
     """
     root = _schema(model)
     details = [d for d in invalid.errors(include_url=False) if not _follows_from_another(d)]
-    details = details[:_EXPLAINED]
+    details = [*_without_mistyped(details[:_EXPLAINED], root)]
     if secret:
         details = [_without_text(detail) for detail in details]
     return sorted((_problem(d, root, tree) for d in details), key=lambda problem: problem.line)
+
+
+def _without_mistyped(details: list[ErrorDetails], root: Schema) -> Iterator[ErrorDetails]:
+    """Leave out each field that is missing because it is mistyped: the unknown one names it."""
+    meant = {
+        (detail["loc"][:-1], _close(str(detail["loc"][-1]), _fields_beside(detail, root)))
+        for detail in details
+        if detail["type"] == "extra_forbidden"
+    }
+    for detail in details:
+        if detail["type"] != "missing" or (detail["loc"][:-1], detail["loc"][-1]) not in meant:
+            yield detail
+
+
+def _fields_beside(detail: ErrorDetails, root: Schema) -> list[str]:
+    _, schema = _locate(detail["loc"][:-1], root)
+    return list(schema.get("properties", {}))
 
 
 @lru_cache(maxsize=16)
@@ -81,10 +99,23 @@ def _problem(detail: ErrorDetails, root: Schema, tree: Tree) -> DocumentProblem:
     path, schema = _locate(detail["loc"], root)
     if detail["type"] == "extra_forbidden":
         _, schema = _locate(detail["loc"][:-1], root)
+        if within := _within(str(path[-1]), schema, root):
+            text = f"unknown field, did you mean {within!r}?"
+            return DocumentProblem(tree.line(path), dotted(path), text, tree.number)
     if detail["type"].startswith("union_tag"):
         path = (*path, schema["discriminator"]["propertyName"])
     path, text = _lift(path, _words(detail, schema, path), schema, detail["input"])
     return DocumentProblem(tree.line(path), dotted(path), text, tree.number)
+
+
+def _within(name: str, schema: Schema, root: Schema) -> str:
+    """Return the path of a field of this name in one of the fields, if it has one: ``a.vlan``."""
+    for field, below in schema.get("properties", {}).items():
+        inner = _resolve(below, root)
+        items = _resolve(inner["items"], root) if inner.get("type") == "array" else inner
+        if name in items.get("properties", {}):
+            return f"{field}{'' if items is inner else '[…]'}.{name}"
+    return ""
 
 
 def _lift(path: Path, text: str, schema: Schema, given: Any) -> tuple[Path, str]:
@@ -162,7 +193,8 @@ def shown(value: Any) -> str:
 
 
 def _unknown_field(_detail: ErrorDetails, schema: Schema, path: Path) -> str:
-    return f"unknown field{meant(str(path[-1]), list(schema.get('properties', {})))}"
+    known = list(schema.get("properties", {}))
+    return f"unknown field{meant(str(path[-1]), known) if known else '; there is none'}"
 
 
 def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
@@ -175,9 +207,15 @@ def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
 
 def meant(word: str, known: list[str]) -> str:
     """Return what follows the name of something unknown: the known name that is like it, or all."""
+    close = _close(word, known)
+    return f", did you mean {close!r}?" if close else f"; known: {', '.join(known)}"
+
+
+def _close(word: str, known: list[str]) -> str:
+    """Return the one that somebody meant, most likely; empty if none is close."""
     folded = {one.casefold(): one for one in known}
     close = get_close_matches(word.casefold(), folded, 1)
-    return f", did you mean {folded[close[0]]!r}?" if close else f"; known: {', '.join(known)}"
+    return folded[close[0]] if close else ""
 
 
 def _one_of(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
@@ -204,14 +242,28 @@ def _name_words(others: str, more: str) -> str:
 
 
 def _range(detail: ErrorDetails, schema: Schema, _path: Path) -> str:
+    return f"must {_bounds(schema)}, is {shown(detail['input'])}"
+
+
+def _bounds(schema: Schema) -> str:
+    """Return which numbers a field takes: ``be from 1 to 1024``; empty if any."""
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
-        words = f"from {low} to {high}"
-    elif "exclusiveMinimum" in schema:
-        words = f"more than {schema['exclusiveMinimum']:g}"
-    else:
-        words = f"at least {low:g}" if low is not None else f"at most {high:g}"
-    return f"must be {words}, is {shown(detail['input'])}"
+        return f"be from {low} to {high}"
+    if "exclusiveMinimum" in schema:
+        return f"be more than {schema['exclusiveMinimum']:g}"
+    if low is not None:
+        return f"be at least {low:g}"
+    return f"be at most {high:g}" if high is not None else ""
+
+
+def _whole_number(detail: ErrorDetails, schema: Schema, path: Path) -> str:
+    """Explain what is no whole number; one that is too long to be read as one is a text."""
+    given = detail["input"]
+    if not (isinstance(given, str) and _LONG_NUMBER.fullmatch(given)):
+        return _must("a whole number")(detail, schema, path)
+    number = given if len(given) <= 60 else f"{given[:60]}…"
+    return f"must {_bounds(schema) or 'have at most 18 digits'}, is {number}"
 
 
 def _count(detail: ErrorDetails, _schema: Schema, _path: Path) -> str:
@@ -232,7 +284,7 @@ _SENTENCES: dict[str, Callable[[ErrorDetails, Schema, Path], str]] = {
     "string_pattern_mismatch": _form,
     "string_type": _must("text (put it in quotes)"),
     "path_type": _must("a path"),
-    "int_type": _must("a whole number"),
+    "int_type": _whole_number,
     "float_type": _must("a number"),
     "bool_type": _must("true or false"),
     **dict.fromkeys(("model_type", "dict_type"), _must("a mapping of fields")),

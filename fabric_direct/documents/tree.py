@@ -5,6 +5,7 @@ and aliases (a few lines of them can expand to gigabytes), tags, deep nesting an
 rejected before they cost anything.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -99,13 +100,24 @@ def read_all(text: str, source: str) -> tuple[Tree, ...]:
     return _read(text, source, _all)
 
 
-def _read(text: str, source: str, build: Callable[[Iterator[yaml.Event]], T]) -> T:
+def read_json(text: str, source: str) -> Tree:
+    """Return the one document that ``text`` holds, whatever its source is called.
+
+    :raises Malformed: if it is not JSON, or as :func:`read` does.
+    """
+    return _read(text, source, _one, is_json=True)
+
+
+def _read(
+    text: str, source: str, build: Callable[[Iterator[yaml.Event]], T], *, is_json: bool = False
+) -> T:
     if len(text) > LIMIT:
         raise Malformed(1, (), f"the document has more than {LIMIT // 1024} KiB")
     if lone := _LONE.search(text):
         line = text.count("\n", 0, lone.start()) + 1
         raise Malformed(line, (), "the document contains an invalid character")
-    if source.endswith(".json"):
+    if is_json or source.endswith(".json"):
+        _refuse_other_than_json(text)
         text = _SURROGATES.sub(_character, text)
     try:
         return build(yaml.parse(text, Loader=_Loader))
@@ -114,6 +126,32 @@ def _read(text: str, source: str, build: Callable[[Iterator[yaml.Event]], T]) ->
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise Malformed(line, (), "the document contains an invalid character") from error
+
+
+def _refuse_other_than_json(text: str) -> None:
+    """Raise Malformed if a text that is not empty is YAML and not JSON: it has other rules for both."""
+    if not text.strip():
+        return
+    try:
+        # Numbers stay text: Python refuses to convert long ones.
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        what = f"{error.msg[:1].lower()}{error.msg[1:]}"
+        raise Malformed(error.lineno, (), f"column {error.colno}: is not JSON: {what}") from error
+    except _Constant as error:
+        at = json.JSONDecodeError("", text, max(text.find(str(error)), 0))
+        what = f"column {at.colno}: is not JSON: {error} is not a value"
+        raise Malformed(at.lineno, (), what) from error
+    except RecursionError as error:
+        raise Malformed(1, (), f"the document is nested more than {DEPTH} levels deep") from error
+
+
+class _Constant(Exception):
+    """A number that JSON does not have."""
+
+
+def _no_constant(word: str) -> None:
+    raise _Constant(word)
 
 
 def _character(pair: re.Match[str]) -> str:

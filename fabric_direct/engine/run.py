@@ -66,7 +66,7 @@ class Result:
 
 def preview(flow: Flow) -> tuple[StepReport, ...]:
     """Return what each step would do. Nothing is changed."""
-    return tuple(_planned(step) for step in flow.steps() if step.planned)
+    return tuple(_planned(step) for step in flow.steps() if step.planned and not step.is_implied())
 
 
 def _planned(step: Step) -> StepReport:

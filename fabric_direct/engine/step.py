@@ -45,6 +45,10 @@ class Step(ABC):
         """
         return ()
 
+    def is_implied(self) -> bool:
+        """Return whether an earlier step of the flow will do it, too, so that a plan leaves it out."""
+        return False
+
     def look(self) -> None:
         """Remember what :meth:`undo` has to restore. If this fails, the step is not undone."""
         return

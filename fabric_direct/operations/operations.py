@@ -1171,7 +1171,7 @@ class Operations:
         return tuple(found)
 
     def servers(self) -> tuple[Server, ...]:
-        """Return the servers with our stamp on all hosts."""
+        """Return the servers with this site's stamp on all hosts."""
         return self._devices.servers(Deadline.within(self._site.limits.probe))
 
     def devices(self, host: str) -> tuple[HostDevice, ...]:
@@ -1179,7 +1179,7 @@ class Operations:
         return self._devices.of(host, Deadline.within(self._site.limits.probe))
 
     def services(self) -> SiteServices:
-        """Return the network services with our stamp."""
+        """Return the network services with this site's stamp."""
         deadline = Deadline.within(self._site.limits.probe)
         return site_services(self._bounded(self._some_host, deadline))
 

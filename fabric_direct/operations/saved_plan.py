@@ -6,7 +6,7 @@ digests of the site's settings. It has no secret of the site, but those of the s
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from fabric_direct.documents import Document, parse_all, read_text, validate
 from fabric_direct.documents.tree import LIMIT
+from fabric_direct.engine.field_changes import changed_fields
 from fabric_direct.errors import InvalidSliver, Refused
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import field_below
@@ -31,6 +32,7 @@ from fabric_direct.model import (
     SliverRef,
     StepReport,
 )
+from fabric_direct.model.services import NetworkService
 from fabric_direct.site.config import Site
 from fabric_direct.state import files
 
@@ -189,8 +191,8 @@ class SavedPlan(Frozen):
         planned = {sliver.id: sliver for sliver in self.wanted()}
         other = [each for each in {**planned, **given} if planned.get(each) != given.get(each)]
         if other:
-            what = f"the plan is for other slivers than the files: {_listed(other)} differs"
-            raise Refused(what, remedy=_AGAIN)
+            what = f"the plan is for other slivers than the files: {_listed(other)}"
+            raise Refused(what, why=_difference(planned, given, other[0]), remedy=_AGAIN)
 
     def save(self, path: Path) -> None:
         """Write it to a file of mode 0600, in one step.
@@ -302,6 +304,20 @@ def _refuse_same_devices(planned: Sequence[PlannedSliver]) -> None:
                     why=f"{first} and {each.id} would both get {address}: each was planned alone",
                     remedy="Place them at once: fabric-direct place --save; or one after the other",
                 )
+
+
+def _difference(planned: Mapping[str, SliverRef], given: Mapping[str, SliverRef], name: str) -> str:
+    """Return the first field of a sliver that a plan and a file have otherwise."""
+    if name not in planned or name not in given:
+        return f"{name} is only in the {'plan' if name in planned else 'files'}"
+    changes = changed_fields(_without_secrets(planned[name]), _without_secrets(given[name]))
+    return str(changes[0]) if changes else "what differs may be a secret, and is not shown"
+
+
+def _without_secrets(sliver: SliverRef) -> SliverRef:
+    if isinstance(sliver, NodeSliver):
+        return sliver.model_copy(update={"boot_script": None})
+    return sliver.without_secrets() if isinstance(sliver, NetworkService) else sliver
 
 
 def _listed(names: Iterable[str]) -> str:

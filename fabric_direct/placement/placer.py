@@ -11,6 +11,7 @@ from fabric_direct.model import AUTO, NodeSliver
 from fabric_direct.placement.claims import Claims, claim_of
 from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanation
+from fabric_direct.placement.refusals import refusals
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.sliver_requests import placed, request_of, request_there
 from fabric_direct.placement.state import FreeDevice, HostState
@@ -186,8 +187,8 @@ class Placer:
     def _assign(self, request: Request, hosts: Sequence[HostState], view: Inventory) -> Assignment:
         plan = self._place([request], hosts, partial=False)
         if plan.unplaced:
-            refused = plan.unplaced[0].refused.items()
-            counts = [f"{name} refuses {n} host{'s' if n > 1 else ''}" for name, n in refused if n]
+            types = (need.type for need in request.needs.devices)
+            counts = refusals(plan.unplaced[0].refused, types)
             raise no_host(request.id, [*counts, *plan.warnings, *view.warnings()])
         return plan.assignments[0]
 

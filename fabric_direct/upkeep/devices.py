@@ -40,7 +40,7 @@ class SiteDevices:
     # --- servers
 
     def servers(self, deadline: Deadline) -> tuple[Server, ...]:
-        """Return the servers with our stamp on all hosts.
+        """Return the servers with this site's stamp on all hosts.
 
         :raises FabricDirectError: if the cloud, or any host, does not answer.
         """

@@ -99,8 +99,8 @@ def test_ranges_are_written_as_lscpu_does(numbers: list[int], text: str) -> None
 @pytest.mark.parametrize(
     ("operation", "data"),
     [
-        ("cpupin", {"vcpu_cpu_map": [{"vcpu": "0", "cpu": "3"}]}),
-        ("numatune", {"node_set": ["0"]}),
+        ("cpupin", {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 3}]}),
+        ("numatune", {"node_set": [0]}),
         ("addkey", {"keys": [{"key": "ssh-ed25519 A", "comment": "c"}]}),
         ("rescan", {"bdf": ["0000:25:00.0"]}),
         ("reboot", {}),
@@ -109,6 +109,21 @@ def test_ranges_are_written_as_lscpu_does(numbers: list[int], text: str) -> None
 def test_each_action_takes_its_own_data_alone(operation: str, data: dict[str, Any]) -> None:
     asked = data | {"operation": operation, "poa_id": "1", "sliver_id": "s"}
     assert poa.data_of(asked) == (operation, data)
+
+
+@pytest.mark.parametrize(
+    ("operation", "given", "data"),
+    [
+        ("cpupin", {"vcpu_cpu_map": [{"vcpu": "0", "cpu": "3"}]}, [{"vcpu": 0, "cpu": 3}]),
+        ("cpupin", {"vcpu_cpu_map": [{"vcpu": "no", "cpu": "-1"}]}, [{"vcpu": "no", "cpu": "-1"}]),
+        ("numatune", {"node_set": ["0", "1"]}, [0, 1]),
+        ("addkey", {"keys": [{"key": "k", "comment": "7"}]}, [{"key": "k", "comment": "7"}]),
+    ],
+)
+def test_numbers_that_fablib_sends_as_texts_are_numbers(
+    operation: str, given: dict[str, Any], data: Any
+) -> None:
+    assert list(poa.data_of(given | {"operation": operation})[1].values()) == [data]
 
 
 def test_a_web_frameworks_classes_are_copied() -> None:
@@ -136,7 +151,7 @@ class Model:
 @pytest.mark.parametrize(
     ("operation", "given", "plain"),
     [
-        ("cpupin", {"vcpu_cpu_map": [Model(vcpu="0", cpu="3")]}, [{"vcpu": "0", "cpu": "3"}]),
+        ("cpupin", {"vcpu_cpu_map": [Model(vcpu="0", cpu="3")]}, [{"vcpu": 0, "cpu": 3}]),
         ("addkey", {"keys": [Model(key="k", comment="c")]}, [{"key": "k", "comment": "c"}]),
         ("addkey", {"keys": [Model(key="k", comment=None)]}, [{"key": "k"}]),
         ("removekey", {"keys": (Model(key="k", comment="c"),)}, [{"key": "k", "comment": "c"}]),

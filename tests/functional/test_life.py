@@ -213,7 +213,7 @@ class TestActions:
         assert self.inside(processor, shared, "cat", "/root/hello.txt") == "hello from node\n"
 
     def test_cpuinfo_and_cpupin(self, processor: HandlerProcessor, shared: NodeSliver) -> None:
-        pin = {"vcpu_cpu_map": [{"vcpu": "0", "cpu": "1"}]}
+        pin = {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 1}]}
 
         pinned = done(processor.poa(shared, "cpupin", pin).result()).data
 

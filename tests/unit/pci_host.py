@@ -63,7 +63,7 @@ class FakeDomain:
     def __init__(self, calls: Mock, name: str, uuid: str, sliver: str | None) -> None:
         self.calls, self.uuid, self._name = calls, uuid, name
         self.sliver = sliver
-        """Whose stamp it bears, if any."""
+        """Whose stamp it carries, if any."""
         self.live = False
         self.deaf = False
         """Whether its guest does not hear the power button."""

@@ -5,6 +5,8 @@ import pytest
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.vm import actions
 
+NO_DATA = ("cpuinfo", "numainfo", "stamp", "start", "stop")
+
 
 @pytest.mark.parametrize(
     ("action", "data", "field", "why"),
@@ -19,6 +21,13 @@ from fabric_direct.handlers.vm import actions
             "must be at least 0, is -1",
         ),
         ("resize", {}, "data", "needs 'capacities' or 'flavor'"),
+        ("reboot", {"hard": "yes"}, "data.hard", "must be true or false, is text"),
+        ("reboot", {"hard": 1}, "data.hard", "must be true or false, is 1"),
+        ("console", {"lines": "5"}, "data.lines", "must be a whole number, is text"),
+        ("console", {"lines": True}, "data.lines", "must be a whole number, is true"),
+        ("numatune", {"node_set": ["0"]}, "data.node_set[0]", "must be a whole number, is text"),
+        ("console", {"lines": object()}, "data", "must be values of JSON"),
+        *((action, {"x": 1}, "data.x", "unknown field; there is none") for action in NO_DATA),
         ("numatune", {"node_set": []}, "data.node_set", "must have at least 1 item, has 0"),
         ("addkey", {"keys": "none"}, "data.keys", "must be a list, is text"),
         (
@@ -71,3 +80,8 @@ def test_an_unknown_action_is_refused_with_those_that_there_are() -> None:
         actions.parse("dance", {})
 
     assert refusal.value.field == "action"
+
+
+def test_a_mistyped_action_is_told_with_the_one_that_was_meant() -> None:
+    with pytest.raises(InvalidSliver, match=r"no action 'strat', did you mean 'start'\?"):
+        actions.parse("strat", {})

@@ -146,6 +146,17 @@ class TestHelp:
         assert CliRunner().invoke(main, ["--version"]).output.startswith("fabric-direct, version ")
 
     @pytest.mark.parametrize(
+        ("words", "meant"),
+        [(["crate"], "create"), (["devises"], "devices"), (["zone", "srve"], "serve")],
+    )
+    def test_a_mistyped_command_is_told_with_the_one_that_was_meant(
+        self, run: Run, words: list[str], meant: str
+    ) -> None:
+        result = run(*words)
+        assert result.exit_code == 2
+        assert f"Did you mean '{meant}'?" in result.stderr
+
+    @pytest.mark.parametrize(
         "words", [["bogus"], ["create"], ["create", "--bogus", "x"], ["schema", "cloud"]]
     )
     def test_a_wrong_command_line_is_bad_input(self, run: Run, words: list[str]) -> None:
@@ -203,6 +214,70 @@ class TestCreate:
         result = run("create", write("a.yaml"), write("b.yaml"))
         assert result.exit_code == 2
         assert "vm1 is given twice" in result.stderr
+
+    @pytest.mark.parametrize(
+        "unknown",
+        [
+            {"image": "vast"},
+            {"host": "nowhere"},
+            {"components": [{"id": "n", "type": "vNIC", "network": "green"}]},
+        ],
+        ids=lambda each: next(iter(each)),
+    )
+    @pytest.mark.parametrize("operation", ["create", "modify"])
+    def test_of_several_none_is_begun_if_one_names_what_the_site_does_not_have(
+        self,
+        run: Run,
+        write: Write,
+        fakes: Substrate,
+        operation: str,
+        unknown: dict[str, Any],
+    ) -> None:
+        bad = write("bad.yaml", id="bad", **unknown)
+        result = run(operation, bad, write("good.yaml"), "--json")
+        assert result.exit_code == 2
+        first, other = outcomes_of(result.stdout)
+        assert (first["operation"], first["status"]) == (operation, "refused")
+        assert first["error"]["kind"] == "InvalidSliver"
+        assert (other["status"], other["error"]["kind"]) == ("refused", "Refused")
+        assert "bad" in other["error"]["message"]
+        assert not fakes.servers
+
+    def test_a_network_of_another_sliver_of_the_command_is_known(
+        self, run: Run, write: Write, tmp_path: Path, site_path: Path, fakes: Substrate
+    ) -> None:
+        site = yaml.safe_load(site_path.read_text())
+        site["drivers"]["L2Bridge"] = "fake"
+        site_path.write_text(yaml.safe_dump(site))
+        network = {
+            "strategy": "flat_dhcp",
+            "physical_network": "physnet1",
+            "subnet": "10.20.3.0/24",
+        }
+        made = {"id": "net", "type": "L2Bridge", "name": "green", "network": network}
+        (tmp_path / "net.yaml").write_text(yaml.safe_dump(made))
+        vm = write(components=[{"id": "n", "type": "vNIC", "network": "green"}])
+        result = run("create", vm, str(tmp_path / "net.yaml"))
+        assert (result.exit_code, list(fakes.servers)) == (0, ["vm1"]), result.output
+
+    @pytest.mark.parametrize(
+        ("other", "first"),
+        [
+            ({"name": "other"}, "name node → other"),
+            ({"capacities": {"core": 2, "ram": 1, "disk": 1}}, "capacities.core 1 → 2"),
+            ({"components": MORE[1:]}, "components.nic1"),
+            ({"boot_script": "reboot"}, "boot_script_sha256 none → "),
+        ],
+        ids=["name", "size", "component", "script"],
+    )
+    def test_of_a_sliver_that_is_there_otherwise_names_the_first_difference(
+        self, run: Run, write: Write, other: dict[str, Any], first: str
+    ) -> None:
+        run("create", write())
+        result = run("create", write(**other))
+        assert result.exit_code == 1
+        assert "is there and differs from what is asked for" in result.stderr
+        assert first in result.stderr
 
     def test_what_the_site_cannot_serve_is_bad_input(self, run: Run, write: Write) -> None:
         result = run("create", write(components=[{"id": "n", "type": "vNIC", "network": "green"}]))
@@ -325,8 +400,37 @@ class TestPlan:
         result = run("plan", write())
         assert result.exit_code == 0
         assert "  will create   server\n" in result.stdout
-        assert "nothing was changed" in result.stdout
+        assert "vm1: would be created: 3 steps. Nothing was changed." in result.stdout
         assert not fakes.servers
+
+    def test_counts_the_steps_that_create_does(self, run: Run, write: Write) -> None:
+        planned = outcomes_of(run("plan", write(), "--json").stdout)[0]["steps"]
+        done = outcomes_of(run("create", write(), "--json").stdout)[0]["steps"]
+        changes = {step["step"] for step in planned if step["finding"] != "already so"}
+        assert changes == {step["step"] for step in done if step["status"] == "done"} - {"guest"}
+
+    def test_of_what_is_there_says_that_there_is_nothing_to_do(
+        self, run: Run, write: Write
+    ) -> None:
+        run("create", write())
+        assert run("plan", write()).stdout.splitlines()[-1] == "vm1: nothing to do."
+
+    def test_has_an_exit_code_for_scripts_that_says_whether_there_is_something_to_do(
+        self, run: Run, write: Write
+    ) -> None:
+        assert run("plan", write(), "--exit-code").exit_code == 4
+        assert run("plan", write(), "--delete", "--exit-code").exit_code == 0
+        run("create", write())
+        assert run("plan", write(), "--exit-code").exit_code == 0
+        assert run("plan", write(components=MORE), "--exit-code", "--json").exit_code == 4
+        assert run("plan", "vm1", "--delete", "--exit-code").exit_code == 4
+        assert run("plan", write(name=7), "--exit-code").exit_code == 2
+        green = [{"id": "n", "type": "vNIC", "network": "green"}]
+        assert run("plan", write(components=green), "--exit-code").exit_code == 2
+
+    def test_of_the_deletion_of_what_is_not_there_says_so(self, run: Run) -> None:
+        result = run("plan", "vm1", "--delete")
+        assert result.stdout.splitlines()[-1] == "vm1: nothing to do, it is not there."
 
     def test_a_sliver_that_is_there_would_be_modified(
         self, run: Run, write: Write, fakes: Substrate
@@ -341,6 +445,7 @@ class TestPlan:
         run("create", write())
         result = run("plan", write(), "--delete")
         assert "  will delete   remove server\n" in result.stdout
+        assert "vm1: would be deleted: " in result.stdout
         assert fakes.servers
 
     def test_json_holds_the_findings(self, run: Run, write: Write) -> None:
@@ -404,6 +509,33 @@ class TestPoa:
         run("create", write())
         assert run("poa", "vm1", "addkey", word).exit_code == 2
 
+    @pytest.mark.parametrize("how", ["text", "file", "stdin"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{\n  "lines": 5,}',
+            "{\n  lines: 5}",
+            '{\n  "lines": 05}',
+            '{\n  "lines": NaN}',
+            '{\n  "lines": 5} {}',
+            "{\n  'lines': 5}",
+        ],
+    )
+    def test_data_that_are_not_json_are_told_with_line_and_column(
+        self, run: Run, write: Write, fakes: Substrate, tmp_path: Path, how: str, text: str
+    ) -> None:
+        run("create", write())
+        calls = len(fakes.calls)
+        (tmp_path / "data").write_text(text)
+        word = {"text": text, "file": f"@{tmp_path / 'data'}", "stdin": "-"}[how]
+        result = run("poa", "vm1", "console", word, input=text)
+        source = {"text": "DATA", "file": tmp_path / "data", "stdin": "stdin"}[how]
+        assert result.exit_code == 2
+        assert re.search(
+            rf"^Error: {source}:2: column \d+: is not JSON: ", result.stderr, re.MULTILINE
+        )
+        assert len(fakes.calls) == calls
+
     def test_an_unknown_action_is_bad_input_and_the_known_are_named(
         self, run: Run, write: Write
     ) -> None:
@@ -464,7 +596,7 @@ class TestInspection:
     def test_doctor_on_a_wrong_site_fails_by_its_line(self, site_path: Path, run: Run) -> None:
         site_path.write_text("site: x\nhosts: {}\n")
         result = run("doctor", "--json")
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "test-site.yaml:2: hosts: " in result_of(result.stdout)[1]["found"]
 
     @pytest.mark.parametrize(("kind", "title"), [("sliver", "NodeSliver"), ("site", "Site")])
@@ -560,7 +692,7 @@ class TestDevices:
     def test_of_an_unknown_host_fail_with_those_that_are_known(self, run: Run) -> None:
         result = run("devices", "nowhere")
 
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "known: localhost" in result.stderr
 
     def test_that_could_not_be_cleaned_make_a_delete_partly_done_until_they_are_released(
@@ -658,8 +790,8 @@ class TestDevices:
         ("words", "code"),
         [
             (("localhost", "no-address"), 2),
-            (("nowhere", str(GPU)), 1),
-            (("localhost", "99:00.0"), 1),
+            (("nowhere", str(GPU)), 2),
+            (("localhost", "99:00.0"), 2),
         ],
         ids=["no address", "unknown host", "no such device"],
     )
@@ -701,8 +833,22 @@ class TestDevices:
         assert (result.exit_code, result.stdout) == (0, f"ens6f1 of localhost: {mode}\n")
         assert fakes.uplinks == {"ens6f1": mode}
 
-    def test_an_uplink_that_is_not_there_fails(self, run: Run) -> None:
-        assert run("uplink", "localhost", "ens9", "--vepa", "on").exit_code == 1
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("uplink", "localhost", "ens9", "--vepa", "on"),
+            ("uplink", "nowhere", "ens6f1"),
+            ("devices", "localhost", "nowhere"),
+            ("topology", "nowhere"),
+        ],
+        ids=" ".join,
+    )
+    def test_an_argument_that_names_what_is_not_there_is_bad_input(
+        self, run: Run, words: tuple[str, ...]
+    ) -> None:
+        result = run(*words, "--json")
+        assert result.exit_code == 2
+        assert json.loads(result.stdout)["error"]["kind"] == "NotFound"
 
 
 class TestWhichSite:

@@ -24,8 +24,8 @@ def run(site: Site, tmp_path: Path) -> Run:
     path = tmp_path / "site.json"
     path.write_text(site.model_dump_json(exclude_none=True, exclude_defaults=True))
 
-    def run(*words: object) -> Result:
-        return CliRunner().invoke(main, ["--site", str(path), "adopt", *map(str, words)])
+    def run(*words: object, **kw: Any) -> Result:
+        return CliRunner().invoke(main, ["--site", str(path), "adopt", *map(str, words)], **kw)
 
     return run
 
@@ -88,6 +88,22 @@ class TestADocument:
 
         assert result.exit_code == 0, result.output
         assert f"{made.reservation}: adopted" in result.stdout
+
+    def test_may_come_by_stdin(self, am: FabricAm, run: Run, tmp_path: Path) -> None:
+        made = am.create("node1", DRIVES[0], volume=True)
+        file = tmp_path / "adopt.yaml"
+        run("--am", "fabric_am", "--output", file)
+
+        result = run("-", "--yes", input=file.read_text())
+
+        assert result.exit_code == 0, result.output
+        assert f"{made.reservation}: adopted" in result.stdout
+
+    def test_that_comes_by_stdin_is_refused_by_line(self, run: Run) -> None:
+        result = run("-", input="slivers:\n- sliver: 5\n")
+
+        assert result.exit_code == 2
+        assert "stdin:2: slivers[0]" in result.stderr
 
     def test_is_never_overwritten(self, am: FabricAm, run: Run, tmp_path: Path) -> None:
         am.create()

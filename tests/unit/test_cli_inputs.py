@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 class TestAFileOfSeveralDocuments:
     def test_goes_through_all_commands(self, run: Run, two: str, fakes: Substrate) -> None:
-        assert "vm2: 4 steps would change something" in run("plan", two).stdout
+        assert "vm2: would be created: 3 steps. Nothing was changed." in run("plan", two).stdout
         assert run("create", two).exit_code == 0
         assert run("modify", two).exit_code == 0
         assert run("probe", two).exit_code == 0
@@ -71,7 +71,7 @@ class TestAFileOfSeveralDocuments:
         path = tmp_path / "two.yaml"
         path.write_text(text := documents(VM, TWO[1] | green))
         result = run("create", str(path))
-        assert result.exit_code == 3
+        assert result.exit_code == 2
         line = text.splitlines().index("  network: green") + 1
         assert f"{path}:{line}: document 2: components[0].network: " in result.stderr
 
@@ -156,3 +156,47 @@ def test_the_errors_of_all_arguments_are_told_together(run: Run, folder: Path) -
     assert result.exit_code == 2
     assert "a.yml:1: id: " in result.stderr
     assert f"cannot read {folder}/none.yaml" in result.stderr
+
+
+def test_a_sliver_in_two_files_is_told_with_both(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(documents(VM))
+    (tmp_path / "b.yaml").write_text(documents(TWO[1], VM))
+    result = run("create", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    line = (tmp_path / "b.yaml").read_text().splitlines().index("id: vm1") + 1
+    first = documents(VM).splitlines().index("id: vm1") + 1
+    assert result.exit_code == 2
+    assert (
+        f"vm1 is given twice: {tmp_path}/a.yaml:{first}, {tmp_path}/b.yaml:{line}: document 2"
+        in (result.stderr)
+    )
+
+
+def test_a_sliver_by_its_file_and_its_id_is_told_with_both(run: Run, two: str) -> None:
+    result = run("delete", two, "vm2")
+    assert result.exit_code == 2
+    line = Path(two).read_text().splitlines().index("id: vm2") + 1
+    assert f"vm2 is given twice: {two}:{line}: document 2, the id vm2\n" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "create", "modify", "probe", "delete"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("slivers:\n- sliver: {id: x}\n", "is a request of several slivers; give it to place"),
+        ("# a site\nsite: TEST\n", "is a site's configuration; name it by --site"),
+        (
+            '{"version": 1, "site": "x", "settings": {}, "slivers": []}',
+            "is a saved plan; give it to create --plan, or modify --plan",
+        ),
+    ],
+    ids=["a request", "a site", "a saved plan"],
+)
+def test_another_document_than_a_sliver_is_told_as_what_it_is(
+    run: Run, tmp_path: Path, command: str, text: str, said: str
+) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text(text)
+    result = run(command, str(path))
+    line = 2 if text.startswith("#") else 1
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0] == f"Error: {path}:{line}: {said}"

@@ -53,7 +53,7 @@ class TestTheDocument:
             (["create", "/nowhere.yaml"], "create", 2),
             (["create"], "create", 2),
             (["devices", "release", "localhost", "zz"], "devices release", 2),
-            (["devices", "release", "localhost", "99:00.0"], "devices release", 1),
+            (["devices", "release", "localhost", "99:00.0"], "devices release", 2),
         ],
         ids=lambda each: " ".join(each) if isinstance(each, list) else "",
     )

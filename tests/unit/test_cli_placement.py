@@ -102,7 +102,8 @@ class TestPlace:
         result = run("place", write({"count": 2, "sliver": VM | {"components": [GPU]}}))
 
         assert result.exit_code == 1
-        assert "web-2: no host can take it: devices refuses 3" in result.stderr
+        refused = "3 hosts refused: no free GPU as asked for (filter: devices)"
+        assert f"web-2: no host can take it: {refused}\n" in result.stderr
         assert "web-1 " not in result.stdout
 
     def test_as_many_as_fit_are_placed_where_that_will_do(self, run: Run, write: Write) -> None:
@@ -272,11 +273,14 @@ class TestOpenSlivers:
         assert "web on w1  done " in result.stdout
         assert "web: created on w1 in " in result.stdout
         assert run("probe", vm).exit_code == 0
-        assert "nothing was changed" in run("plan", vm).stdout
+        assert "web: nothing to do." in run("plan", vm).stdout
 
     def test_no_room_is_a_failure_in_one_sentence(self, run: Run, tmp_path: Path) -> None:
         huge = VM | {"capacities": {"core": 900, "ram": 1, "disk": 1}}
         (tmp_path / "huge.yaml").write_text(yaml.safe_dump(huge))
         result = run("create", str(tmp_path / "huge.yaml"))
         assert result.exit_code == 1
-        assert "NoHost: no host can take sliver web: capacity refuses 3 hosts" in result.stderr
+        assert (
+            "NoHost: no host can take sliver web: 3 hosts refused: too few free cores"
+            in result.stderr
+        )

@@ -129,7 +129,10 @@ class TestPlace:
         done = run("place", request_file, "--zone", zone.url, "--boot")
 
         assert done.exit_code == 1
-        assert "web: 1 too few: capacity refuses 4 hosts" in done.stderr
+        assert (
+            "web: 1 too few: 4 hosts refused: too few free cores, RAM or disk (filter: capacity)"
+            in done.stderr
+        )
         assert len(zone.asked) == 1
 
     def test_boots_as_many_as_fit_if_that_will_do(
@@ -221,13 +224,13 @@ class TestReservation:
     def test_what_is_not_there_is_said(self, zone: ScriptedZone, command: str) -> None:
         done = run("zone", "reservation", command, ID, "--zone", zone.url)
 
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert "refuses: NotFound" in done.stderr
 
     def test_an_id_that_is_none_is_not_asked_for(self, zone: ScriptedZone) -> None:
         done = run("zone", "reservation", "show", "../zones", "--zone", zone.url)
 
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert zone.asked == []
 
 

@@ -90,6 +90,15 @@ class TestReading:
         )
         assert parse(text, "vm.json", NodeSliver, InvalidSliver) == sliver(VM)
 
+    @pytest.mark.parametrize("text", ['{"id": "x",}', "id: x", '{"id": "x"} # a VM', "---"])
+    def test_a_file_that_ends_in_json_is_json(self, text: str) -> None:
+        with pytest.raises(InvalidSliver, match=r"^vm\.json:1: column \d+: is not JSON: "):
+            parse(text, "vm.json", NodeSliver, InvalidSliver)
+
+    def test_json_that_is_nested_too_deep_is_refused(self) -> None:
+        with pytest.raises(InvalidSliver, match=r"^vm\.json:1: .*nested"):
+            parse("[" * 100_000, "vm.json", NodeSliver, InvalidSliver)
+
     def test_json_may_escape_a_character_in_two_halves(self) -> None:
         text = json.dumps(
             {**yaml.safe_load(VM), "components": [], "boot_script": "echo \U0001f600"}
@@ -222,6 +231,17 @@ class TestFilesThatAreRefused:
 
 
 class TestFieldsThatAreRefused:
+    def test_a_mistyped_field_is_not_told_as_missing_too(self) -> None:
+        message = str(refusal(VM.replace("image: tiny", "imgae: tiny")))
+        assert message == "vm.yaml:3: imgae: unknown field, did you mean 'image'?"
+
+    def test_a_number_that_is_longer_than_any_limit_is_told_as_a_number(self) -> None:
+        class Counted(Frozen):
+            number: int
+
+        with pytest.raises(InvalidSliver, match="must have at most 18 digits, is 1000000"):
+            parse(f"number: {10**18}", "vm.yaml", Counted, InvalidSliver)
+
     @pytest.mark.parametrize(
         ("old", "new", "line", "field", "words"),
         [
@@ -231,7 +251,20 @@ class TestFieldsThatAreRefused:
             ("core: 1", "core: ~", 4, "capacities.core", "must be a whole number, is empty"),
             ("core: 1", "core: 0", 4, "capacities.core", "must be from 1 to 1024, is 0"),
             ("core: 1", "core: 2000", 4, "capacities.core", "must be from 1 to 1024, is 2000"),
-            ("core: 1", "cores: 1", 4, "capacities.core", "is missing"),
+            (
+                "core: 1",
+                "cores: 1",
+                4,
+                "capacities.cores",
+                "unknown field, did you mean 'core'?",
+            ),
+            (
+                "core: 1",
+                "core: 99999999999999999999",
+                4,
+                "capacities.core",
+                "must be from 1 to 1024, is 99999999999999999999",
+            ),
             ("name: node", "name: 12", 2, "name", "must be text (put it in quotes), is 12"),
             (
                 "name: node",
@@ -243,7 +276,28 @@ class TestFieldsThatAreRefused:
             ("name: node", "name: ../x", 2, "name", "is '../x'"),
             ("name: node", "nmae: node", 2, "nmae", "unknown field, did you mean 'name'?"),
             ("image: tiny", "xyz: tiny", 3, "xyz", "unknown field; known: id, type, name"),
-            ("network: red", "netwrok: red", 6, "components[0].network", "is missing"),
+            ("network: red", "xyz: red", 6, "components[0].network", "is missing"),
+            (
+                "network: red",
+                "netwrok: red",
+                6,
+                "components[0].netwrok",
+                "unknown field, did you mean 'network'?",
+            ),
+            (
+                "network: red",
+                "network: red, vlan: 7",
+                6,
+                "components[0].vlan",
+                "unknown field, did you mean 'interface.vlan'?",
+            ),
+            (
+                NIC1,
+                "{id: c, type: SmartNIC, bdf: ['0000:25:00.0'], interfaces: [{}], mac: x}",
+                6,
+                "components[0].mac",
+                "unknown field, did you mean 'interfaces[…].mac'?",
+            ),
             (
                 "type: vNIC, n",
                 "type: vnic, n",

@@ -66,7 +66,12 @@ def test_help_imports_no_command_and_nothing_heavy(word: str) -> None:
     found = imported(MAIN, word)
     assert not found & (HEAVY | {"pydantic", "yaml", "rich"})
     ours = {name for name in found if name.startswith("fabric_direct.")}
-    assert ours == {"fabric_direct.cli", "fabric_direct.cli.options", "fabric_direct.errors"}
+    assert ours == {
+        "fabric_direct.cli",
+        "fabric_direct.cli.lost_output",
+        "fabric_direct.cli.options",
+        "fabric_direct.errors",
+    }
 
 
 def test_completion_of_commands_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:

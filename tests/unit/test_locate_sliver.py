@@ -181,7 +181,7 @@ class TestCreate:
         assert outcome.status is Status.FAILED
         assert outcome.error
         assert outcome.error.kind == "NoHost"
-        assert "devices refuses 3 hosts" in outcome.error.message
+        assert "3 hosts refused: no free " in outcome.error.message
         assert claimed(site) == []
 
     def test_an_unknown_host_is_refused_by_its_field(

@@ -63,7 +63,9 @@ def test_groups_have_the_commands_below_them() -> None:
 
 
 def test_what_the_help_ends_with_keeps_its_lines() -> None:
-    assert "\n  2    invalid input, nothing was changed\n" in plain(PAGE)
+    assert "\n  2    invalid input, or it names what is not there: nothing was changed\n" in plain(
+        PAGE
+    )
 
 
 def test_its_foot_has_the_version() -> None:

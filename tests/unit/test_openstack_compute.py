@@ -106,7 +106,7 @@ def sliver(**values: Any) -> NodeSliver:
 
 
 def server(status: str = "ACTIVE", **values: Any) -> dict[str, Any]:
-    """Return a server as Nova shows it, with our stamp."""
+    """Return a server as Nova shows it, with this site's stamp."""
     given = {
         "id": ID,
         "name": "s-1-node",

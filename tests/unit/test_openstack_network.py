@@ -554,7 +554,7 @@ class TestAPortOnANetworkOfTheSite:
         neutron.network("red", "10.20.1.0/24")
 
         for attempt in (driver.check, lambda *a: driver.create_port("s1", "nic1", *a)):
-            with pytest.raises(NotOurs, match="exists without our stamp"):
+            with pytest.raises(NotOurs, match="exists without this site's stamp"):
                 attempt("red", Vnic())
         assert {method for method, _, _ in neutron.asked()} == {"GET"}
 

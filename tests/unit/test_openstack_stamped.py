@@ -1,4 +1,4 @@
-"""What bears the site's stamp in a cloud is listed whole, or not at all."""
+"""What carries the site's stamp in a cloud is listed whole, or not at all."""
 
 from collections.abc import Callable
 from pathlib import Path

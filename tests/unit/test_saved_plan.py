@@ -244,8 +244,18 @@ class TestIsRefused:
         result = run("create", "--plan", path, write(boot_script="#!/bin/sh\n"))
 
         assert result.exit_code == 2
-        assert "the plan is for other slivers than the files: vm1 differs" in result.stderr
+        assert "the plan is for other slivers than the files: vm1: what differs" in result.stderr
         assert "open-sesame" not in result.output
+
+    def test_if_the_files_say_something_else_the_first_difference_is_named(
+        self, run: Run, save: Save, write: Write
+    ) -> None:
+        path = save()
+
+        result = run("create", "--plan", path, write(name="other"))
+
+        assert result.exit_code == 2
+        assert "other slivers than the files: vm1: name node → other. " in result.stderr
 
     def test_if_it_is_for_another_operation(self, run: Run, save: Save) -> None:
         result = run("modify", "--plan", save())

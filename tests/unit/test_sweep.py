@@ -1,4 +1,4 @@
-"""A sweep finds what bears the site's stamp and nobody expects, and deletes it by a token."""
+"""A sweep finds what carries the site's stamp and nobody expects, and deletes it by a token."""
 
 import fcntl
 import json

@@ -74,7 +74,7 @@ class TestWhatIsRefused:
             (["localhost", "vm1"], 2, "localhost is a host: each host has its own picture"),
             (
                 ["nobody"],
-                1,
+                2,
                 "no host or sliver 'nobody' (site TEST): hosts: localhost; slivers: none",
             ),
         ],

@@ -607,10 +607,7 @@ class TestPlan:
         created(processor, vm())
         present = processor.plan(without_volume_with_nic3(vm())).result()
 
-        assert {step.finding for step in absent.steps} == {
-            Finding.WILL_CREATE,
-            Finding.WILL_CHANGE,
-        }
+        assert {step.finding for step in absent.steps} == {Finding.WILL_CREATE}
         assert "unplug disk data" in {step.step for step in present.steps}
 
     def test_of_a_create_changes_nothing(
@@ -624,8 +621,18 @@ class TestPlan:
             "port nic2": Finding.WILL_CREATE,
             "volume data": Finding.WILL_CREATE,
             "server": Finding.WILL_CREATE,
-            "power": Finding.WILL_CHANGE,
         }
+
+    def test_of_a_create_names_the_start_of_a_server_that_is_stopped(
+        self, processor: HandlerProcessor, vm: MakeVm
+    ) -> None:
+        created(processor, vm())
+        processor.poa(vm(), "stop").result()
+
+        outcome = processor.plan(vm(), Operation.CREATE).result()
+
+        (power,) = (step for step in outcome.steps if step.finding is not Finding.ALREADY_SO)
+        assert (power.step, *map(str, power.changes)) == ("power", "state stopped → running")
 
     def test_of_an_unchanged_sliver_finds_all_of_it_so_already(
         self, processor: HandlerProcessor, vm: MakeVm
@@ -714,7 +721,7 @@ class TestActions:
     def test_pin_cpus_and_read_it_back(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         created(processor, vm())
 
-        outcome = processor.poa(vm(), "cpupin", {"vcpu_cpu_map": [{"vcpu": "0", "cpu": "3"}]})
+        outcome = processor.poa(vm(), "cpupin", {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 3}]})
 
         [vcpu] = outcome.result().data["vcpus"]
         assert (vcpu["vcpu"], vcpu["cpu"], vcpu["affinity"]) == (0, 3, [3])
@@ -722,7 +729,7 @@ class TestActions:
     def test_take_memory_from_one_node(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         created(processor, vm())
 
-        outcome = processor.poa(vm(), "numatune", {"node_set": ["1"]}).result()
+        outcome = processor.poa(vm(), "numatune", {"node_set": [1]}).result()
 
         assert outcome.data["node_set"] == "1"
 

@@ -1,7 +1,7 @@
 """Slivers as L3 connections of AL2S: what is sent, what is read, and in what both differ.
 
-A space has our stamp in its title (the service's name with the sliver's id) and in its notes; its one
-router and each of its L3 connections have theirs in their notes. Those of a connection name the
+A space has this site's stamp in its title (the service's name with the sliver's id) and in its notes;
+its one router and each of its L3 connections have theirs in their notes. Those of a connection name the
 interface, and those of the one that a creation makes last say so: without it a service is not complete.
 """
 
@@ -223,7 +223,7 @@ def _peer(values: Json) -> Json:
 
 
 def names(connections: list[L3Connection]) -> Iterator[tuple[str, L3Connection]]:
-    """Yield connections with the ids of their interfaces; those without our stamp are numbered."""
+    """Yield connections with the ids of their interfaces; those without the site's are numbered."""
     for number, connection in enumerate(connections, 1):
         notes = connection.notes
         yield (notes.interface if notes else "") or str(number), connection

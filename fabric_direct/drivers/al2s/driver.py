@@ -404,7 +404,7 @@ _Pairs = list[tuple[_Wanted, L3Connection | None]]
 def _matched(wanted: list[_Wanted], there: list[L3Connection]) -> tuple[_Pairs, list[L3Connection]]:
     """Return each interface with its connection, and the connections that are of none.
 
-    They are known by the interface in their notes, without our stamp by port and VLAN.
+    They are known by the interface in their notes, without this site's stamp by port and VLAN.
     """
     named = {c.notes.interface: c for c in there if c.notes}
     placed = {c.where: c for c in there if not c.notes}

@@ -19,7 +19,7 @@ first use and keeps none across a fork. All methods guarantee:
 * Creation is idempotent: a create, attach or set that finds the wanted resource, stamped for the same
   sliver and component, returns it.
 * Removal is idempotent: a delete or detach of a resource that does not exist succeeds.
-* Only resources with our stamp are changed or removed (:class:`~fabric_direct.errors.NotOurs`).
+* Only resources with this site's stamp are changed or removed (:class:`~fabric_direct.errors.NotOurs`).
 * When a call returns, the change is in effect, as far as the API can tell.
 * Errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``.
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.

@@ -1,4 +1,4 @@
-"""Resources that others made in a cloud, as found, and the driver that puts our stamp on them.
+"""Resources that others made in a cloud, as found, and the driver that puts this site's stamp on them.
 
 An adoption writes stamps only: the stamped resources stay as they are.
 """

@@ -89,7 +89,7 @@ class DevicePlugging(Protocol):
     """Finds the devices of servers, and passes devices through to servers."""
 
     def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
-        """Return the functions that the sliver's server has by our stamp."""
+        """Return the functions that the sliver's server has by this site's stamp."""
 
     def differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         """Return the differences between the device and its component, a sentence each."""
@@ -187,7 +187,7 @@ class DeviceAdoption(Protocol):
     """Takes over devices that others plugged into a domain: they bear no alias of ours."""
 
     def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:
-        """Return the functions of the tenant's domain without our stamp and without its record."""
+        """Return the functions of the tenant's domain without this site's stamp and record."""
 
     def refuse_adoption(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Raise unless the sliver may adopt the device; return whether the domain has all of it.

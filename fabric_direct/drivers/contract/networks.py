@@ -71,7 +71,7 @@ class PortHolder(Protocol):
 
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC, or the NIC has another port.
-        :raises NotOurs: if a network of its name exists without our stamp.
+        :raises NotOurs: if a network of its name exists without this site's stamp.
         :raises Unsupported: if the host's kernel cannot carry the network (VLANs).
         """
 

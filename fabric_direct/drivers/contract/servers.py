@@ -131,7 +131,7 @@ class ServerMaker(ServerFinder, Protocol):
 
         What an earlier, interrupted call left is used or replaced.
 
-        :raises NotOurs: if something with the server's name exists without our stamp.
+        :raises NotOurs: if something with the server's name exists without this site's stamp.
         """
 
     def delete(self, sliver_id: str) -> None:

@@ -35,7 +35,7 @@ class SubstrateState:
     images: set[str] | None = None
     """Names of the images that are there; None has those of the site."""
     foreign: set[str] = field(default_factory=set)
-    """Names of servers and networks that are there without our stamp."""
+    """Names of servers and networks that are there without this site's stamp."""
     renamed: dict[str, str | None] = field(default_factory=dict)
     """Domains that others have renamed, or removed (None), by sliver."""
     intruders: dict[str, tuple[PciAddress, ...]] = field(default_factory=dict)

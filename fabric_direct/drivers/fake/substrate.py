@@ -103,9 +103,9 @@ class Substrate(SubstrateState):
             self.pending.discard(sliver)
 
     def refuse_foreign(self, name: str) -> None:
-        """Raise NotOurs if something without our stamp has the name."""
+        """Raise NotOurs if something without this site's stamp has the name."""
         if name in self.foreign:
-            raise NotOurs(f"{name} is there without our stamp")
+            raise NotOurs(f"{name} is there without this site's stamp")
 
     def own(self, address: PciAddress, owner: str | None) -> None:
         """Set the owner of a device."""

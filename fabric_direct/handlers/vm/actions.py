@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticSerializationError, to_json
 
 from fabric_direct.calls.read_cache import warn
 from fabric_direct.documents.reasons import problems
@@ -322,17 +324,23 @@ NAMES = tuple(_ACTIONS)
 
 
 def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any]]:
-    """Return what carries the action out, with its data validated.
+    """Return what carries the action out, with its data validated: no value is converted.
 
     :raises InvalidSliver: if there is no such action, or its data are wrong.
     """
     if action not in _ACTIONS:
+        close = get_close_matches(action, NAMES, 1)
+        meant = f", did you mean {close[0]!r}?" if close else ""
         raise InvalidSliver(
-            f"no action {action!r}", field="action", why=f"known: {', '.join(NAMES)}"
+            f"no action {action!r}{meant}", field="action", why=f"known: {', '.join(NAMES)}"
         )
     model, function = _ACTIONS[action]
     try:
-        values = model.model_validate(data)
+        values = model.model_validate_json(to_json(data), strict=True)
+    except PydanticSerializationError as error:
+        raise InvalidSliver(
+            f"bad data for {action}", field="data", why="must be values of JSON"
+        ) from error
     except ValidationError as error:
         first, *_ = problems(error, model, Tree(data, {}), secret=True)
         field = f"data.{first.field}".rstrip(".")

@@ -45,6 +45,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
+from fabric_direct.engine.field_changes import changed_fields
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.engine.verify import Await, Awaited, Verified, Verify
 from fabric_direct.errors import (
@@ -168,7 +169,9 @@ class VMSliverHandler(OneModel):
         if server is None:
             self._compute.check(sliver, Image.of(self._site, sliver.image))
         elif server.stamp != sliver.stamp():
-            raise already_there(sliver, where=server.instance)
+            raise already_there(
+                sliver, where=server.instance, why=_difference(server.stamp, sliver.stamp())
+            )
         refuse_components(self._drivers, sliver, self._tenant(sliver, server))
         refuse_settings(self._drivers, sliver)
         self._stages = self._guest_stages(sliver)
@@ -693,7 +696,7 @@ class VMSliverHandler(OneModel):
             yield from driver.domain_differences(tenant_of(self._drivers, server), name)
 
     def _by_stamp_alone(self, ref: SliverRef) -> Iterator[str]:
-        """Yield what bears the sliver's stamp, and is no server of it.
+        """Yield what carries the sliver's stamp, and is no server of it.
 
         In a cloud, that are servers whose stamp cannot be read, or that are marked as deleted; on
         libvirt, domains of another UUID.
@@ -809,3 +812,9 @@ def _comes_by_itself(port: Port, vnic: VNic) -> bool:
 def _described(record: DeviceRecord) -> str:
     state = f"quarantined: {record.quarantined}" if record.quarantined else "not clean yet"
     return f"device {record.address} of {record.component}: {state}"
+
+
+def _difference(was: Stamp, wanted: Stamp) -> str:
+    """Return the first field of a sliver that differs from its stamp: ``name node → other``."""
+    changes = changed_fields(was.sliver, wanted.sliver) or changed_fields(was, wanted)
+    return str(changes[0])

@@ -65,7 +65,7 @@ class LibvirtNetwork:
             only ``create_port`` finds out whether something is taken.
         :raises InvalidSliver: if there is no such network (field ``network``); if an address is
             outside of it, reserved or taken (``interface.ipv4``, ``.ipv6``), or a MAC (``.mac``).
-        :raises NotOurs: if a libvirt network of its name exists without our stamp.
+        :raises NotOurs: if a libvirt network of its name exists without this site's stamp.
         :raises InvalidSite: if libvirt runs on another machine and the host has no ``ssh``.
         """
         refuse_fields(interface, self.unserved, "on libvirt", "interface.")
@@ -115,7 +115,7 @@ class LibvirtNetwork:
         :raises PoolExhausted: if no address is free.
         :raises Conflict: if the MAC or address is held for another NIC, or another one for this NIC.
         :raises NotFound: if the bridge of a ``flat`` network does not exist.
-        :raises NotOurs: if a libvirt network or link of its name exists without our stamp.
+        :raises NotOurs: if a libvirt network or link of its name exists without this site's stamp.
         :raises NotVerified: if libvirt, read back, does not serve the port.
         :raises SliverBusy: if the network's lock is not released within the limit of a call.
         :raises Unsupported: if the host's kernel has no VLANs.

@@ -86,7 +86,7 @@ class FlatDhcp:
         self.gateway = self._gateway()
 
     def check(self) -> None:
-        """Raise NotOurs if a libvirt network of its name is there without our stamp."""
+        """Raise NotOurs if a libvirt network of its name is there without this site's stamp."""
         self._find()
 
     def make(self, held: Held) -> None:
@@ -95,7 +95,7 @@ class FlatDhcp:
         It gets the NIC's address before it starts: to change a running one takes libvirt as long as to
         start it.
 
-        :raises NotOurs: if a network or bridge of its name is there without our stamp.
+        :raises NotOurs: if a network or bridge of its name is there without this site's stamp.
         """
         network = self._find() or self._define()
         network.setAutostart(1)
@@ -256,9 +256,9 @@ def vlan_stamp(site: str, name: str) -> str:
 
 @read
 def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
-    """Return the libvirt network that carries our stamp, or None if there is none.
+    """Return the libvirt network that carries this site's stamp, or None if there is none.
 
-    :raises NotOurs: if one of its name or UUID is there without our stamp.
+    :raises NotOurs: if one of its name or UUID is there without this site's stamp.
     """
     full = network_name(site, name)
     uuid = str(network_uuid(site, name))
@@ -276,7 +276,7 @@ def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvir
 
 
 def find_ours(connection: libvirt.virConnect, site: str, name: str) -> libvirt.virNetwork | None:
-    """Return the libvirt network that carries our stamp, or None, also if its name is taken."""
+    """Return the libvirt network that carries this site's stamp, or None, also if its name is taken."""
     try:
         return find_network(connection, site, name)
     except NotOurs:

@@ -1,4 +1,4 @@
-"""The PCI functions that a sliver's domain has by our stamp, as read from its XML."""
+"""The PCI functions that a sliver's domain has by this site's stamp, as read from its XML."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy

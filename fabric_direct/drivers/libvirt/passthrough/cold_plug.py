@@ -56,7 +56,7 @@ class ColdDevice(HostdevDevice):
         return adopted or super().keeps(tenant, component)
 
     def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
-        """Return the functions that the sliver's domain has by our stamp, live or as defined.
+        """Return the functions that the sliver's domain has by this site's stamp, live or as defined.
 
         A function that is only defined has no address in the guest yet.
         """

@@ -105,7 +105,7 @@ class DeviceHost:
 
         A cloud's domain has no stamp of ours; its server at the cloud does.
 
-        :raises NotOurs: if a domain has its UUID without our stamp.
+        :raises NotOurs: if a domain has its UUID without this site's stamp.
         """
         own = self._read(uuid_of(tenant))
         if own is not None and tenant.domain is None:

@@ -107,7 +107,7 @@ class HostdevDevice:
             return len(free_ports(own.roots[LIVE])) if own and LIVE in own.scopes else None
 
     def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
-        """Return the functions that the sliver's domain has by our stamp, with their settings.
+        """Return the functions that the sliver's domain has by this site's stamp, with their settings.
 
         Of a running domain those of its live XML, with the address that libvirt gave them there.
         """
@@ -224,7 +224,7 @@ class HostdevDevice:
     # --- adopting
 
     def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:
-        """Return the functions of the tenant's domain without our stamp and without its record."""
+        """Return the functions of the tenant's domain without this site's stamp and record."""
         with self._domain(tenant) as own:
             takers = own.takers() if own else ()
             return tuple(

@@ -131,7 +131,7 @@ class LibvirtCompute:
     def find(self, sliver_id: str) -> Server | None:
         """Return the server that carries the sliver's stamp, or None.
 
-        :raises NotOurs: if a domain has its UUID without our stamp.
+        :raises NotOurs: if a domain has its UUID without this site's stamp.
         """
         # A domain may go between the two looks.
         with (
@@ -196,7 +196,7 @@ class LibvirtCompute:
     def delete(self, sliver_id: str) -> None:
         """Power off and delete the domain, its root disk, seed and console log; they are gone on return.
 
-        :raises NotOurs: if a domain has its UUID without our stamp; nothing is deleted then.
+        :raises NotOurs: if a domain has its UUID without this site's stamp; nothing is deleted then.
         """
         with translated(f"delete the domain of {sliver_id}", self._uri):
             domain = lookup.find_domain(connect(self._uri), sliver_id, self._site)

@@ -86,7 +86,7 @@ class OpenStackNetwork(CloudDriver):
             does not serve a field, or cannot provide the floating IP.
         :raises InvalidSite: if site.yaml lacks a setting to create the network, or names what the cloud
             does not have.
-        :raises NotOurs: if a network of its name exists without our stamp.
+        :raises NotOurs: if a network of its name exists without this site's stamp.
         """
         with self.translated(f"look for network {network}"):
             self._refuse_impossible(interface)

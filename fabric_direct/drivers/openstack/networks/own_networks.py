@@ -67,7 +67,7 @@ class OwnNetworks(Neutron):
             near = found.project_id == mine or found.is_shared or found.is_router_external
             if near and found.description != desired.stamp:
                 raise NotOurs(
-                    f"network {desired.name} ({found.id}) exists without our stamp",
+                    f"network {desired.name} ({found.id}) exists without this site's stamp",
                     why=f"its description is {found.description!r}, not {desired.stamp!r}",
                     remedy="delete it, or give ours another name",
                 )

@@ -62,7 +62,7 @@ class AttachDevice(_Device):
         self._was, self._was_plugged = was, False
 
     def check(self) -> Finding:
-        """Compare what the server has by our stamp with what is wanted."""
+        """Compare what the server has by this site's stamp with what is wanted."""
         if not self._devices.differences(self._component, self._tenant()):
             return Finding.ALREADY_SO if self._is_plugged() else Finding.WILL_CREATE
         return Finding.WILL_CHANGE if self._is_plugged() else Finding.WILL_CREATE

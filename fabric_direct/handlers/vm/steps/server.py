@@ -72,6 +72,10 @@ class StartServer(Step):
         state = self._state()
         return changed({"state": state.value}, {"state": State.RUNNING.value}) if state else ()
 
+    def is_implied(self) -> bool:
+        """Return whether the server is not there: it runs when it is made."""
+        return self._state() is None
+
     def look(self) -> None:
         """Remember the state."""
         self._was = self._state()
