@@ -105,7 +105,7 @@ class TestADriverOfOthers:
         assert acme.run("create", "vm.yaml").returncode == 0
 
         assert '"host_cpus": 64' in acme.run("--json", "poa", "vm-1", "cpuinfo").stdout
-        assert acme.run("uplink", "localhost", "ens1").returncode == 1  # there is no such link
+        assert acme.run("uplink", "localhost", "ens1").returncode == 2  # there is no such link
         assert acme.run("devices", "localhost").returncode == 0
 
     def test_may_say_which_ones_serve_its_vms(self, acme: Packages) -> None:
