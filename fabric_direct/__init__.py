@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Unreachable,
         Unsupported,
     )
+    from fabric_direct.handlers.sliver_documents import load_sliver, load_slivers
     from fabric_direct.handlers.vm.adoption_draft import Draft
     from fabric_direct.model import (
         Capacities,
@@ -214,6 +215,8 @@ __all__ = [
     "Watcher",
     "asked_by",
     "load_site",
+    "load_sliver",
+    "load_slivers",
 ]
 
 _HOMES = {
@@ -224,6 +227,7 @@ _HOMES = {
         "FabricDirectError Interrupted InvalidSite InvalidSliver NoHost NotFound NotOurs NotVerified "
         "PoolExhausted QuotaExceeded Refused SliverBusy TimedOut Unreachable Unsupported"
     ),
+    "handlers.sliver_documents": "load_sliver load_slivers",
     "handlers.vm.adoption_draft": "Draft",
     "model": (
         "Capacities DeviceState ErrorReport FieldChange Finding Fpga Gpu Interface NodeSliver "

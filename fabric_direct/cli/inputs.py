@@ -3,14 +3,13 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fabric_direct.errors import InvalidSite, InvalidSliver, Refused
+from fabric_direct.errors import InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.cli.sources import DocumentFile
@@ -65,9 +64,9 @@ def _described(word: str) -> "Iterator[_Load[Sliver]]":
 
 
 def _slivers(source: "DocumentFile") -> "tuple[tuple[Sliver, str], ...]":
-    from fabric_direct.documents import parse_all  # noqa: PLC0415 - see the package
+    from fabric_direct.handlers.sliver_documents import parse_slivers  # noqa: PLC0415 - see the package
 
-    documents = parse_all(source.read(), source.name, _model_of, InvalidSliver)
+    documents = parse_slivers(source.read(), source.name)
     known = click.get_current_context().meta.setdefault(_DOCUMENTS, {})
     known.update({document.value.id: document for document in documents})
     return tuple((document.value, document.place("id")) for document in documents)
@@ -87,57 +86,6 @@ def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
     """Return whether an error is about a field of the sliver; an action has data of its own."""
     of_sliver = error.kind == InvalidSliver.__name__ and outcome.operation.value != "poa"
     return of_sliver and bool(error.field)
-
-
-def _model_of(document: Any) -> "type[Sliver]":
-    """Return the model for a document by its type; a node if the type is missing or unknown.
-
-    :raises ValueError: if it is no sliver, but another document.
-    """
-    from fabric_direct.handlers.registry import resource_types, sliver_model  # noqa: PLC0415
-    from fabric_direct.model import NodeSliver  # noqa: PLC0415
-
-    if isinstance(document, dict) and "id" not in document:
-        _refuse_others(document)
-    named = document.get("type") if isinstance(document, dict) else None
-    if named is None:
-        return NodeSliver
-    if named in resource_types():
-        return sliver_model(document)
-    return _of_type(resource_types())
-
-
-def _refuse_others(document: dict[str, Any]) -> None:
-    if {"version", "slivers"} <= document.keys():
-        raise ValueError("is a saved plan; give it to create --plan, or modify --plan")
-    if "slivers" in document:
-        raise ValueError("is a request of several slivers; give it to place")
-    if "site" in document:
-        raise ValueError("is a site's configuration; name it by --site")
-
-
-def any_node() -> "type[Sliver]":
-    """Return a model of the slivers of all types of nodes whose handler can be loaded, and no others."""
-    from fabric_direct.handlers.registry import handler_for, resource_types  # noqa: PLC0415
-    from fabric_direct.model import NodeSliver  # noqa: PLC0415
-
-    nodes = []
-    for kind in resource_types():
-        with suppress(InvalidSite):
-            nodes += [kind] if issubclass(handler_for(kind).sliver_model, NodeSliver) else []
-    return _of_type(tuple(nodes))
-
-
-def _of_type(known: tuple[str, ...]) -> "type[Sliver]":
-    """Return the model of a node that refuses all types but these, beside its other errors."""
-    from pydantic import create_model  # noqa: PLC0415 - see the package
-
-    from fabric_direct.model import NodeSliver  # noqa: PLC0415
-
-    one_of: Any = Literal.__getitem__(known)
-    about = NodeSliver.__doc__
-    fields: Any = {"type": (one_of, known[0])}
-    return create_model(NodeSliver.__name__, __base__=NodeSliver, __doc__=about, **fields)
 
 
 def wanted(word: str) -> "BatchRequest":

@@ -255,8 +255,8 @@ def schema(kind: str) -> None:
     "# yaml-language-server: $schema=sliver.json".
     """
     from fabric_direct.cli.envelope import Envelope  # noqa: PLC0415
-    from fabric_direct.cli.inputs import any_node  # noqa: PLC0415
     from fabric_direct.documents import json_schema  # noqa: PLC0415
+    from fabric_direct.handlers.sliver_documents import any_node  # noqa: PLC0415
     from fabric_direct.model.adoption import Adoptions  # noqa: PLC0415 - see the package
     from fabric_direct.model.services import AnyService  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest  # noqa: PLC0415

@@ -126,8 +126,13 @@ def delete(settings: Settings, words: tuple[str, ...], resource_type: str) -> No
     stitched to it; a network service that others are stitched to is not deleted.
     """
     refs = inputs.references(words, resource_type)
-    answers = running.run(settings, lambda processor: processor.delete_all(refs), show.done)
-    running.tell(answers, settings)
+    untold = {ref.id for ref in refs if not ref.type}
+
+    def done(outcome: "Outcome", out: "Console") -> None:
+        show.done(outcome, out, of_any_type=outcome.sliver.id in untold)
+
+    answers = running.run(settings, lambda processor: processor.delete_all(refs), done)
+    running.tell(answers, settings, done=done)
 
 
 @click.command(epilog=_FILES)

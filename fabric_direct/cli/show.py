@@ -91,13 +91,17 @@ _DONE = {
 }
 
 
-def done(of: "Outcome", out: Console) -> None:
-    """Print a successful outcome."""
+def done(of: "Outcome", out: Console, *, of_any_type: bool = False) -> None:
+    """Print a successful outcome.
+
+    :param of_any_type: whether a sliver of whatever type was asked for.
+    """
     unchanged = all(step.status.value == "already so" for step in of.steps)
     where = f" on {of.data['host']}" if of.data.get("host") else ""
     verb = f"{_DONE[of.operation.value]}{where} in"
     if unchanged and of.operation.value == "delete":
-        verb = f"nothing to do, there is no {of.sliver.type} of this id,"
+        kind = "sliver" if of_any_type else of.sliver.type
+        verb = f"nothing to do, there is no {kind} of this id,"
     elif unchanged and of.steps:
         verb = f"nothing to do{where},"
     say(out, f"{of.sliver.id}: {verb} {of.seconds:.1f} s", "bold green")

@@ -18,7 +18,7 @@ _ORDER = (
     "images",
 )
 _SITE = """\
-# A site, translated from the configuration of fabric_am. All fields: docs/operating.md of fabric-direct,
+# A site, translated from the configuration of fabric_am. All fields: docs/site-yaml.md of fabric-direct,
 # or `fabric-direct schema site`.
 """
 _DEVICES = """\

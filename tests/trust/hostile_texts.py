@@ -8,11 +8,11 @@ from typing import Any
 from cryptography.fernet import Fernet
 
 from fabric_direct.actor import fim, poa
-from fabric_direct.cli.inputs import _model_of
 from fabric_direct.documents import parse
 from fabric_direct.drivers.libvirt.passthrough import records
 from fabric_direct.drivers.ssh import known_hosts
 from fabric_direct.errors import InvalidSite, InvalidSliver
+from fabric_direct.handlers.sliver_documents import model_of
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.zones.sealing import Seal
@@ -154,7 +154,7 @@ def parsers(folder: Path) -> tuple[Parser, ...]:
 
 
 def _sliver(text: str) -> None:
-    parse(text, "sliver.json" if len(text) % 2 else "sliver.yaml", _model_of, InvalidSliver)
+    parse(text, "sliver.json" if len(text) % 2 else "sliver.yaml", model_of, InvalidSliver)
 
 
 def _site(text: str) -> None:

@@ -385,7 +385,7 @@ class TestModifyAndDelete:
         site_path.write_text(yaml.safe_dump(SITE | ({"hosts": hosts} if hosts else {})))
         result = run("delete", "vm1")
         assert result.exit_code == 0
-        assert "vm1: nothing to do, there is no VM of this id," in result.stdout
+        assert "vm1: nothing to do, there is no sliver of this id," in result.stdout
 
     def test_what_is_neither_a_file_nor_an_id_is_bad_input(self, run: Run) -> None:
         result = run("delete", "a b")

@@ -80,7 +80,7 @@ class TestThePagesOfTheRepository:
             ("decisions/", "decisions/README.md"),
             ("../labs/openstack", "../labs/openstack/README.md"),
             ("../README.md#requirements", "../README.md#requirements"),
-            ("operating.md#siteyaml", "operating.md#siteyaml"),
+            ("operating.md#devices", "operating.md#devices"),
             ("nowhere.md", "nowhere.md"),
         ],
     )

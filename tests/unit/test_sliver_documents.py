@@ -1,0 +1,38 @@
+"""Slivers are read from files by a program as the command line reads them."""
+
+from pathlib import Path
+
+import pytest
+
+from fabric_direct import FABNetv4, InvalidSliver, NodeSliver, load_sliver, load_slivers
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("name", "model"), [("vm", NodeSliver), ("fabnet", FABNetv4)])
+def test_a_sliver_of_any_type_is_read(name: str, model: type) -> None:
+    assert isinstance(load_sliver(ROOT / f"examples/{name}.yaml"), model)
+
+
+def test_all_of_a_file_are_read() -> None:
+    found = load_slivers(ROOT / "examples/tutorial/slice.yaml")
+    assert [sliver.id for sliver in found] == ["compute", "collect", "segment"]
+
+
+def test_a_file_of_several_is_not_one() -> None:
+    with pytest.raises(InvalidSliver, match=r"slice\.yaml has 3 slivers, not one"):
+        load_sliver(ROOT / "examples/tutorial/slice.yaml")
+
+
+def test_what_is_wrong_is_told_by_file_line_and_field(tmp_path: Path) -> None:
+    path = tmp_path / "vm.yaml"
+    path.write_text("id: vm-1\nname: node\nimagee: tiny\ncapacities: {core: 1, ram: 1, disk: 1}\n")
+
+    with pytest.raises(InvalidSliver, match=r"vm\.yaml:3: imagee: unknown field") as caught:
+        load_sliver(path)
+    assert caught.value.field == "imagee"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSliver, match=r"cannot read .*vm\.yaml: No such file"):
+        load_sliver(tmp_path / "vm.yaml")
