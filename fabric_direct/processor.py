@@ -302,6 +302,7 @@ class HandlerProcessor:
         :returns: futures of the outcomes, in the order of the slivers.
         :raises InvalidSliver: if some name each other in a circle; nothing has begun then.
         """
+        slivers = tuple(slivers)
         for sliver in slivers:
             _refuse_other(sliver, Sliver)
         work, after = self._operations.create, needs(slivers)
@@ -318,6 +319,7 @@ class HandlerProcessor:
         :raises Refused: if the plan is for another site, or the site's settings, or what is there, are
             not what it found; what differs is named. Nothing has begun then.
         """
+        _refuse_other(plan, SavedPlan)
         plan.refuse_other_site(self.site)
         slivers, planned = plan.wanted(), {each.id: each for each in plan.slivers}
         for future in [self.plan(sliver) for sliver in slivers]:
@@ -351,6 +353,7 @@ class HandlerProcessor:
     def _delete_all(
         self, slivers: Sequence[SliverRef], *, swept: bool = False
     ) -> list[OperationFuture]:
+        slivers = tuple(slivers)
         for sliver in slivers:
             _refuse_other(sliver, SliverRef)
         needed = needs(slivers, self._operations.needs(slivers))
@@ -398,6 +401,7 @@ class HandlerProcessor:
             refused them.
         :raises InvalidSliver: if no host has the image of one, or one excludes the host that it names.
         """
+        slivers = tuple(slivers)
         for sliver in slivers:
             _refuse_other(sliver, NodeSliver)
         whole = [with_whole_cards(self.site, sliver) for sliver in slivers]
@@ -425,6 +429,9 @@ class HandlerProcessor:
         :raises InvalidSliver: if the plan is not for these slivers.
         """
         self._refuse_closed()
+        _refuse_other(plan, BuildPlan)
+        for sliver in slivers:
+            _refuse_other(sliver, NodeSliver)
         by_id = {sliver.id: sliver for sliver in slivers}
         placements = self._operations.placer().claim(plan, slivers)
         try:

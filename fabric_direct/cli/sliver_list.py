@@ -52,6 +52,8 @@ def list_(
     server should have, by its stamp, and does not have: a hard reboot by Nova takes them away. Only
     hosts with such servers are asked for their devices. The exit code is 1 if not all can be listed.
     """
+    if kind is not None:
+        _refuse_unknown(kind)
     with site_processor(settings) as processor:
         servers, services = processor.slivers(), processor.services()
         lacks = processor.lacking([s for s in servers if host in {None, s.host}])
@@ -72,6 +74,15 @@ def list_(
     print_table(settings, _COLUMNS, rows, data=data, nothing="No slivers.")
     if services.silent:
         click.get_current_context().exit(FAILED)
+
+
+def _refuse_unknown(kind: str) -> None:
+    from fabric_direct.documents.reasons import meant  # noqa: PLC0415 - see the package
+    from fabric_direct.handlers.registry import resource_types  # noqa: PLC0415
+
+    if kind not in resource_types():
+        known = meant(kind, list(resource_types()))
+        raise click.BadParameter(f"unknown resource type {kind!r}{known}", param_hint="'--type'")
 
 
 def _warnings(lacks: "Lacks", services: "SiteServices") -> Iterator[str]:

@@ -175,14 +175,21 @@ def _refusal(
     return error(as_text(found, source), field=found[0].field)
 
 
-def validate(value: Any, model: type[M], field: str, error: type[FabricDirectError]) -> M:
+def validate(
+    value: Any,
+    model: type[M],
+    field: str,
+    error: type[FabricDirectError],
+    context: Mapping[str, Any] | None = None,
+) -> M:
     """Validate a part of a document that was read before, as strictly as :func:`parse`.
 
     :param field: path of the part in its document.
+    :param context: what validators of the model are told.
     :raises FabricDirectError: of the class ``error``, without a line: ``field: what`` for each error.
     """
     try:
-        return model.model_validate_json(to_json(value), strict=True)
+        return model.model_validate_json(to_json(value), strict=True, context=context)
     except ValidationError as invalid:
         found = problems(invalid, model, Tree(value, {}))
     # The cause is dropped: a model of others may repeat a secret in it.

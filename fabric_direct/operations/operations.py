@@ -29,7 +29,6 @@ from fabric_direct.errors import (
     Interrupted,
     NotFound,
     NotVerified,
-    Refused,
 )
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler, Repair
@@ -50,7 +49,6 @@ from fabric_direct.model import (
 from fabric_direct.model.adoption import Adoption, ServiceAdoption, of_journal
 from fabric_direct.model.fabric_am import parts_of
 from fabric_direct.model.references import Needs
-from fabric_direct.model.services import SERVICES
 from fabric_direct.operations.late_calls import in_effect, named
 from fabric_direct.operations.locate import (
     Answer,
@@ -64,7 +62,7 @@ from fabric_direct.operations.locate import (
 from fabric_direct.operations.outcomes import HostRefusals, failed, joined, reconciled, report
 from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
-from fabric_direct.operations.sliver_type import TypeMatch, type_of
+from fabric_direct.operations.sliver_ids import SliverIds, TypeMatch
 from fabric_direct.operations.stitches import SiteStitches
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.claims import Claims
@@ -73,9 +71,6 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Entry, Journal, Unfinished
 from fabric_direct.state.locks import exclusive, sliver_lock
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
-from fabric_direct.state.service_choice import ServiceClaim
-from fabric_direct.state.service_claims import ServiceClaims
-from fabric_direct.state.sliver_types import SliverTypes
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
 from fabric_direct.upkeep.drift import SiteDrift, site_drift
@@ -135,7 +130,7 @@ class Operations:
         lifetime = site.limits.create + site.limits.undo
         self._claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
         self._pending_looks = PendingLooks(site.state_dir, timeout=site.limits.call)
-        self._types = SliverTypes(site.state_dir, timeout=site.limits.call)
+        self._ids = SliverIds(site, journal, self._pending_looks, self._look_for, self._one_host)
 
     def create(
         self,
@@ -154,13 +149,19 @@ class Operations:
         :raises Refused: if that is not what would be done now.
         :raises Conflict: if a sliver of another type has the id, as far as that can be read.
         """
-        self._refuse_other_type(sliver)
-        self._refuse_node_of_id(sliver, deadline)
-        new = self._take_id(sliver, deadline)
-        outcome = attempt(self._create_requested, sliver, deadline, planned, expected)
-        nothing = isinstance(outcome, Exception) or not (outcome.ok or outcome.left)
-        if new and nothing:
-            attempt(self._types.strike, sliver.id)
+        return self._taking_id(
+            sliver, lambda: self._create_requested(sliver, deadline, planned, expected)
+        )
+
+    def _taking_id(self, sliver: SliverRef, make: Callable[[], Outcome]) -> Outcome:
+        """Make a sliver, with its id taken before; the id is free again if nothing was made.
+
+        :raises Conflict: if a sliver of another type has the id, as far as that can be read.
+        """
+        new = self._ids.take(sliver)
+        outcome = attempt(make)
+        if new and (isinstance(outcome, Exception) or not (outcome.ok or outcome.left)):
+            attempt(self._ids.free, sliver.id)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -306,8 +307,12 @@ class Operations:
         :param expected: what a saved plan says of it: nothing else is done.
         :raises Refused: if that is not what would be done now.
         """
-        sliver = self._requested(sliver, deadline)
-        outcome = self._modify_into(sliver, deadline, self._stitches.around, expected)
+
+        def modify() -> Outcome:
+            wanted = self._requested(sliver, deadline)
+            return self._modify_into(wanted, deadline, self._stitches.around, expected)
+
+        outcome = self._taking_id(sliver, modify)
         if not outcome.ok:
             return outcome
         return _with_warnings(outcome, _told(self._stitches.outdated, sliver, deadline))
@@ -351,7 +356,7 @@ class Operations:
         :raises Conflict: if another operation on it is unfinished: its stamp may be outdated.
         """
         self._refuse_unfinished(sliver.id)
-        sliver, reads = self._typed(sliver, deadline), ReadCache()
+        sliver, reads = self._ids.typed(sliver), ReadCache()
         host = self._host_of(sliver.ref(), deadline, reads)
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
@@ -386,78 +391,26 @@ class Operations:
         :raises Conflict: if it is a network service that nodes are stitched to, or if the id is a
             network service's, and the type is not.
         """
-        sliver = self._typed(sliver, deadline)
-        self._refuse_other_type(sliver)
+        sliver = self._ids.typed(sliver)
+        self._ids.refuse_other(sliver)
         self._stitches.refuse_used(sliver)
         outcome = self._delete(sliver, deadline)
         if not outcome.ok:
             return outcome
         orphaned = _told(self._stitches.orphaned, sliver)
-        forgotten = (*_noted(self._claims.drop, sliver.id), *_noted(self._types.strike, sliver.id))
+        forgotten = (*_noted(self._claims.drop, sliver.id), *_noted(self._ids.free, sliver.id))
         return _with_warnings(outcome, (*forgotten, *orphaned))
 
-    def _typed(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
-        """Return the sliver; a reference without a type with the type that the site has of its id.
-
-        :raises Conflict: if slivers of several types have the id.
-        :raises Unreachable: if no sliver of it is there, and one may be where nothing answers.
-        """
-        if sliver.type:
-            return sliver
-        entry = attempt(self._journal.of, sliver.id)
-        begun = str(entry.sliver["type"]) if isinstance(entry, Unfinished) else ""
-        return SliverRef(id=sliver.id, type=begun or self._type_of(sliver.id, deadline))
-
-    def _type_of(self, sliver_id: str, deadline: Deadline) -> str:
-        """Return the type that is noted, unless nothing of that is there, or else the one found."""
-        look, noted = partial(self._look_for, deadline=deadline), attempt(self._types.of, sliver_id)
-        if noted and not isinstance(noted, Exception):
-            found = attempt(look, SliverRef(id=sliver_id, type=noted))
-            if isinstance(found, Exception) or found.exists or found.things:
-                return noted
-        vms = self._site.serves_vms
-        usual = "VM" if vms else next(iter(self._drivers_of(self._some_host).services))
-        return type_of(sliver_id, registry.resource_types(), look, usual)
-
-    def _take_id(self, sliver: SliverRef, deadline: Deadline) -> bool:
-        """Note the type of a sliver that is to be created, and return whether that is new.
-
-        :raises Conflict: if a sliver of another type has the id, or may have it.
-        """
-        noted = self._types.of(sliver.id)
-        if noted == sliver.type:
-            return False
-        found = (
-            attempt(self._look_for, SliverRef(id=sliver.id, type=noted), deadline)
-            if noted
-            else None
-        )
-        unknown = isinstance(found, Exception) and not isinstance(found, Refused)
-        if unknown or (isinstance(found, TypeMatch) and (found.exists or found.things)):
-            raise Conflict(
-                f"sliver {sliver.id} is a {noted}, not a {sliver.type}",
-                why=str(found) if unknown else "",
-                remedy="give this one another id, or delete the other one first",
-            )
-        self._types.note(sliver)
-        return True
-
-    def _exists(self, ref: SliverRef, deadline: Deadline) -> bool:
-        """Return whether a sliver is there, on whatever host answers."""
-        if self._one_host() or not registry.handler_for(ref.type).hosted:
-            return self._handler(ref, deadline).exists(ref)
-        return self._placing(deadline).holders(ref).whole
-
-    def _look_for(self, ref: SliverRef, deadline: Deadline) -> TypeMatch:
-        """Return what the site has of a sliver, on the hosts that answer.
+    def _look_for(self, ref: SliverRef) -> TypeMatch:
+        """Return what the site has of a sliver, on the hosts that answer within ``limits.search``.
 
         :raises Refused: if the site serves no slivers of its type.
         """
-        hosts = [self._host_of(ref, deadline, ReadCache())]
+        deadline, hosts = Deadline.within(self._site.limits.of_search), [self._some_host]
         if self._cloud():
             hosts = [self._host_of_devices(ref)]
         elif not self._one_host() and registry.handler_for(ref.type).hosted:
-            hosts = [*self._placing(deadline).holders(ref).having] or hosts[:0]
+            hosts = [*self._placing(deadline).holders(ref).having]
         there = [self._handler_on(host, ref, deadline) for host in hosts]
         things = frozenset(thing for each in there for thing in each.leftovers(ref))
         service = self._bounded(self._some_host, deadline).services.get(ref.type)
@@ -465,34 +418,6 @@ class Operations:
             return TypeMatch(any(each.exists(ref) for each in there), things)
         found = service.find(ref.id)
         return TypeMatch(found is not None and found.resource_type in {"", ref.type}, things)
-
-    def _refuse_node_of_id(self, sliver: SliverRef, deadline: Deadline) -> None:
-        """Raise Conflict if a network service is to get the id of a VM, as far as that can be read."""
-        home = self._claims.home(sliver.id)
-        unhosted = not registry.handler_for(sliver.type).hosted
-        if not unhosted or not (home or self._one_host()) or self._types.of(sliver.id):
-            return
-        vm = SliverRef(id=sliver.id, type="VM")
-        if self._site.serves_vms and attempt(self._exists, vm, deadline) is True:
-            raise Conflict(
-                f"sliver {sliver.id} is a VM, not a {sliver.type}",
-                remedy="give the network service another id",
-            )
-
-    def _refuse_other_type(self, ref: SliverRef) -> None:
-        """Raise Conflict if a network service has claims by this id, as far as they can be read."""
-        held = () if ref.type in SERVICES else self._claimed_by_service(ref.id)
-        if held:
-            raise Conflict(
-                f"sliver {ref.id} is a network service, not a {ref.type}",
-                why=f"it holds {held[0]}",
-                remedy="say its type, or give its file",
-            )
-
-    def _claimed_by_service(self, sliver_id: str) -> tuple[ServiceClaim, ...]:
-        """Return what a network service of this id has claimed, as far as that can be read."""
-        held = attempt(ServiceClaims(self._site).of, sliver_id)
-        return () if isinstance(held, Exception) else held
 
     def _delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Delete the sliver from each host as soon as the host says that it has anything of it.
@@ -620,9 +545,7 @@ class Operations:
         reads = ReadCache(read_only=plan)
         job = self._adoption(wanted, deadline, reads)
         if not plan:
-            outcome = self._apply(job, deadline)
-            noted = attempt(self._types.note, job.sliver) if outcome.ok else None
-            return _with_warnings(outcome, (str(noted),)) if noted else outcome
+            return self._taking_id(job.sliver, lambda: self._apply(job, deadline))
         steps = call_within(deadline.remaining(), "the plan to adopt it", lambda: preview(job.flow))
         return Outcome(
             operation=Operation.PLAN,
@@ -742,7 +665,7 @@ class Operations:
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
-        sliver, reads = self._typed(sliver, deadline), ReadCache()
+        sliver, reads = self._ids.typed(sliver), ReadCache()
         unlike = _told(self._stitches.differences, sliver, deadline)
         known = sliver if unlike else self._requested(sliver, deadline)
         try:
@@ -772,7 +695,7 @@ class Operations:
         self, sliver: SliverRef, action: str, data: dict[str, Any], deadline: Deadline
     ) -> Outcome:
         """Carry out an operational action; one that fails is not undone, but what it called is named."""
-        sliver, reads = self._typed(sliver, deadline), ReadCache()
+        sliver, reads = self._ids.typed(sliver), ReadCache()
         handler = self._handler(sliver, deadline, reads)
         with reads.active():
             answer = attempt(handler.act, sliver, action, data)
@@ -797,10 +720,10 @@ class Operations:
         :param operation: by default modify if the sliver is there, else create.
         :raises Conflict: if the id is a network service's, and the type is not.
         """
-        sliver = self._typed(sliver, deadline)
+        sliver = self._ids.typed(sliver)
         if operation is Operation.RECONCILE:
             return self._plan_repair(sliver.ref(), deadline)
-        self._refuse_other_type(sliver)
+        self._ids.refuse_other(sliver)
         make: type[Handler] = registry.handler_for(sliver.type)
         reads = ReadCache(read_only=True)
         if operation is not Operation.DELETE:

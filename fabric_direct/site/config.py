@@ -19,6 +19,7 @@ from pydantic import (
     IPvAnyNetwork,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
@@ -496,6 +497,13 @@ class Site(Frozen):
     volume_pool: Path | None = None
     """Directory on the hosts for disks and volumes; ``<state_dir>/volumes`` if absent."""
     fake: FakeSettings = FakeSettings()
+    _folder: Path | None = None
+    """Where the files are that settings of drivers name; the directory that one is in if None."""
+
+    @model_validator(mode="after")
+    def _remember_folder(self, info: ValidationInfo) -> Self:
+        self._folder = (info.context or {}).get(FOLDER)
+        return self
 
     @model_validator(mode="after")
     def _no_overlap(self) -> Self:
@@ -567,8 +575,8 @@ class Site(Frozen):
         """
         from fabric_direct.documents import validate  # noqa: PLC0415 - see load_site
 
-        given = self.driver_settings.get(driver, {})
-        return validate(given, model, f"driver_settings.{driver}", InvalidSite)
+        given, context = self.driver_settings.get(driver, {}), {FOLDER: self._folder}
+        return validate(given, model, f"driver_settings.{driver}", InvalidSite, context)
 
     def image(self, name: str) -> ImageSettings:
         """Return an image's settings with the user for logins to its guests.

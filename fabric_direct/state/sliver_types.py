@@ -1,7 +1,7 @@
 """The resource types of the slivers that were made, by their ids.
 
 They are in the SQLite file ``<state_dir>/types.sqlite``. A type is noted before anything of its sliver
-is made, and struck when the sliver is gone. Without a note, the site is asked.
+is made, and struck when the sliver is gone. Without a note, the site is asked whose an id is.
 """
 
 from pathlib import Path

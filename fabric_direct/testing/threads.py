@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -18,13 +18,18 @@ _WHILE = 0.5
 def at_once(*calls: Callable[[], T]) -> list[T]:
     """Call each in a thread of its own, all at the same moment; return what they return, in order."""
     start = threading.Barrier(len(calls))
+    answers: list[Future[T]] = [Future() for _ in calls]
 
-    def called(call: Callable[[], T]) -> T:
-        start.wait(_LONG)
-        return call()
+    def called(call: Callable[[], T], answer: Future[T]) -> None:
+        try:
+            start.wait(_LONG)
+            answer.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised below, where the test sees it
+            answer.set_exception(error)
 
-    with ThreadPoolExecutor(len(calls)) as threads:
-        return list(threads.map(called, calls))
+    for pair in zip(calls, answers, strict=True):  # those that never return keep nobody from ending
+        threading.Thread(target=called, args=pair, daemon=True).start()
+    return [answer.result(_LONG) for answer in answers]
 
 
 def hears(source: ChangeSource) -> None:
@@ -43,11 +48,13 @@ def hears(source: ChangeSource) -> None:
             returned.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    first = told.get(timeout=_LONG)
-    assert not errors, errors
-    assert first is not None, "listen returned before its hearing ended"
-    assert first.kind == "unknown", "what changed before is not known: that is told first"
-    assert not returned.wait(_WHILE), "listen returned before its hearing ended"
-    hearing.end()
+    try:
+        first = told.get(timeout=_LONG)
+        assert not errors, errors
+        assert first is not None, "listen returned before its hearing ended"
+        assert first.kind == "unknown", "what changed before is not known: that is told first"
+        assert not returned.wait(_WHILE), "listen returned before its hearing ended"
+    finally:
+        hearing.end()
     assert returned.wait(_LONG), "listen did not return when its hearing ended"
     assert not errors, errors

@@ -709,3 +709,20 @@ def _half(site: Site, cloud: Cloud, worker: Worker, asked: Adoption, changes: in
     cloud.fault = lambda _: None
     worker.records.write, worker.records.remove = write, remove
     return not dead
+
+
+def test_a_vm_does_not_get_the_id_of_ports_that_were_adopted(
+    am: FabricAm, processor: HandlerProcessor
+) -> None:
+    made, other = am.create(vnics=2), am.create("node2")
+    done(processor.adopt(wanted(made)).result())
+    interface = {"mac": made.vnics[0]["mac_address"]}
+    ports = [{"id": "p0", "server": made.reservation, "interface": interface}]
+    sliver = {"id": other.reservation, "network": "dataplane-100", "ports": ports}
+    done(processor.adopt(ServiceAdoption.model_validate({"sliver": sliver})).result())
+
+    outcome = processor.adopt(wanted(other, where={"server": other.server["id"]})).result()
+
+    assert outcome.error
+    assert outcome.error.kind == "Conflict"
+    assert [server.sliver for server in processor.slivers()] == [made.reservation]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from fabric_direct.model import Frozen, LocalPath
 from fabric_direct.site.config import Host, ImageSettings, Site, load_site
 
 
@@ -70,6 +71,10 @@ def test_what_is_neither_path_nor_name_is_refused_in_words(python: str) -> None:
         Host(python=python)
 
 
+class AcmeSettings(Frozen):
+    key_file: LocalPath
+
+
 class TestFilesThatSiteYamlNames:
     """They are where site.yaml says, in whatever directory the command is run."""
 
@@ -109,3 +114,10 @@ volume_pool: disks
 
     def test_a_site_that_a_program_makes_names_them_itself(self) -> None:
         assert Site(site="TEST", state_dir=Path("state")).state_dir == Path("state")
+
+    def test_those_of_drivers_of_others_are_so_too(self, tmp_path: Path) -> None:
+        path = tmp_path / "site.yaml"
+        path.write_text("site: TEST\ndriver_settings: {acme: {key_file: secret/key}}\n")
+        site = load_site(path).model_copy(update={"site": "another"})
+
+        assert site.settings_of("acme", AcmeSettings).key_file == tmp_path / "secret/key"

@@ -1,6 +1,7 @@
 """An id is one sliver at a site: by its id alone, a sliver of any type is found, or none is touched."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from itertools import permutations
 from pathlib import Path
@@ -279,6 +280,46 @@ class TestAnIdIsTakenOnce:
         assert fakes.services
 
 
+class TestWhatIsUnfinished:
+    """Nobody else gets its id, or deletes by it, before it is finished."""
+
+    def test_a_deletion_of_another_type_touches_nothing(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(node()).result(60))
+        fakes.fault("compute.delete", at=0, kind="fail")
+        assert processor.delete(REF).result(60).left
+
+        outcome = processor.delete(SliverRef(id=ID, type="L2Bridge")).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+        assert "its delete is unfinished" in outcome.error.message
+        assert processor.unfinished()
+
+    def test_another_type_is_not_created(self, processor: HandlerProcessor, site: Site) -> None:
+        wanted = fabnet().model_dump(mode="json")
+        Journal(site.state_dir).begin(Operation.CREATE, wanted, owns_everything=True)
+
+        outcome = processor.create(node()).result(60)
+
+        assert outcome.error
+        assert "its create is unfinished" in outcome.error.message
+        assert processor.unfinished()
+
+    def test_a_modification_does_not_take_the_id_of_another_type(
+        self, processor: HandlerProcessor, fakes: Substrate, server: None
+    ) -> None:
+        """Ports are made by a modification, too."""
+        done(processor.create(node()).result(60))
+
+        outcome = processor.modify(ports()).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+        assert not fakes.plugs
+
+
 class TestWithoutTheNotes:
     """As where they were lost, or the sliver was made before there were any: the site is asked."""
 
@@ -297,6 +338,35 @@ class TestWithoutTheNotes:
         (site.state_dir / "types.sqlite").unlink()
 
         outcome = processor.create(network()).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+
+    def test_what_never_answers_does_not_keep_one_from_its_deletion(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        over = threading.Event()
+        impatient = Site.model_validate(site.model_dump() | {"limits": {"search": 0.2}})
+        with HandlerProcessor(impatient) as processor:
+            done(processor.create(node()).result(60))
+            (site.state_dir / "types.sqlite").unlink()
+            monkeypatch.setattr(FakeService, "find", lambda *_: over.wait(60))
+
+            deleted = processor.delete(REF).result(60)
+
+            over.set()
+        assert deleted.ok
+
+    def test_one_that_is_found_and_names_nothing_is_one(
+        self, processor: HandlerProcessor, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done(processor.create(network()).result(60))
+        (site.state_dir / "types.sqlite").unlink()
+        done(processor.create(node()).result(60))
+        (site.state_dir / "types.sqlite").unlink()
+        monkeypatch.setattr(FakeService, "leftovers", lambda *_: ())
+
+        outcome = processor.delete(REF).result(60)
 
         assert outcome.error
         assert outcome.error.kind == Conflict.__name__
@@ -345,6 +415,28 @@ class TestOnSeveralHosts:
 
         assert outcome.error
         assert outcome.error.kind == Conflict.__name__
+
+    def test_a_deletion_of_another_type_leaves_the_books_of_a_vm(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(node(host="w2")).result(60))
+
+        assert not processor.delete(fabnet().ref()).result(60).ok
+        assert not processor.create(fabnet()).result(60).ok
+
+    def test_where_a_vm_is_still_to_be_looked_for_no_service_gets_its_id(
+        self, processor: HandlerProcessor, site: Site
+    ) -> None:
+        done(processor.create(node(host="w1")).result(60))
+        w2 = substrate(site, "w2")
+        w2.fault("compute.find", at=0, kind="fail")
+        done(processor.delete(REF).result(60))
+
+        outcome = processor.create(fabnet()).result(60)
+
+        assert outcome.error
+        assert "w2 was not looked at since it was deleted" in outcome.error.message
+        w2.mend()
 
     def test_a_service_is_made_again_as_it_was(self, processor: HandlerProcessor) -> None:
         done(processor.create(fabnet()).result(60))

@@ -4,10 +4,12 @@ import time
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
+from fabric_direct.engine.run import attempt
 from fabric_direct.placement.claims import Claims
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.locks import is_held, remove_stale, sliver_lock, stale
+from fabric_direct.state.sliver_types import SliverTypes
 from fabric_direct.upkeep.sweep.findings import FoundResource, LeftAlone
 
 
@@ -17,6 +19,7 @@ class LocalRecords:
     def __init__(self, site: Site, journal: Journal, claims: Claims) -> None:
         self._site, self._journal, self._claims = site, journal, claims
         self._locks = site.state_dir / "locks"
+        self._types = SliverTypes(site.state_dir, timeout=site.limits.call)
 
     def things(self) -> Iterator[FoundResource]:
         """Yield the entries of the journal and the claims, of all slivers.
@@ -32,6 +35,11 @@ class LocalRecords:
     def types(self) -> dict[str, str]:
         """Return the resource types of the slivers that have an entry in the journal."""
         return {e.sliver["id"]: e.sliver["type"] for e in self._journal.unfinished()}
+
+    def noted_type(self, sliver: str) -> str:
+        """Return the resource type that was noted when a sliver was made; empty if that is not known."""
+        noted = attempt(self._types.of, sliver)
+        return "" if isinstance(noted, Exception) else noted
 
     def foreign(self) -> Iterator[LeftAlone]:
         """Yield the files of the journal that are no entries."""

@@ -85,7 +85,10 @@ class Sweeper:
         going = {s: t for s, things in unexpected.items() if (t := _removable(things))}
         kinds = self._books.types()
         return Findings(
-            types={s: kinds.get(s) or _type(things) for s, things in going.items()},
+            types={
+                s: kinds.get(s) or _type(things, self._books.noted_type(s))
+                for s, things in going.items()
+            },
             things=(*(t for things in going.values() for t in things), *self._nobodys(places)),
             left_alone=(*self._left_alone(places), *_in_quarantine(unexpected)),
             exist=len(there),
@@ -172,14 +175,16 @@ def _in_quarantine(slivers: Mapping[str, Sequence[FoundResource]]) -> Iterator[L
         yield LeftAlone(what=str(thing), why=why)
 
 
-def _type(things: Iterable[FoundResource]) -> str:
+def _type(things: Iterable[FoundResource], noted: str) -> str:
     """Return the resource type whose deletion removes these things of a sliver.
 
     Ports alone may be what is left of a VM: the deletion of ports removes them all the same.
+
+    :param noted: the type that was noted when it was made, if that is known.
     """
     kinds = {thing.kind for thing in things} - _BOOKS
     for service in sorted(kinds & {*SERVICES, "Switch"}):
         return service
     if kinds & _OF_NETWORKS:
         return "L2Bridge"
-    return "vNICPorts" if kinds and kinds <= _OF_PORTS else "VM"
+    return "vNICPorts" if kinds and kinds <= _OF_PORTS and noted != "VM" else "VM"
