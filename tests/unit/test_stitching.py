@@ -391,7 +391,7 @@ class TestTheIdOfAService:
         outcome = ask(processor, vm(sliver="net-1")).result()
 
         assert outcome.error
-        assert "net-1 is a network service, not a VM" in outcome.error.message
+        assert "net-1 is a L2Bridge, not a VM" in outcome.error.message
         assert (list(fakes.services), list(fakes.servers)) == (["net-1"], [])
 
 
@@ -423,7 +423,7 @@ class TestDeletion:
         outcome = processor.delete(SliverRef(id="net-1", type="VM")).result()
 
         assert outcome.error
-        assert "net-1 is a network service, not a VM" in outcome.error.message
+        assert "net-1 is a L2Bridge, not a VM" in outcome.error.message
         assert (list(fakes.services), Stitches(site).of("net-1")) == (["net-1"], noted)
         assert noted
 
