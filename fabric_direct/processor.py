@@ -14,6 +14,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from threading import get_ident
 from typing import Any, Self, TypeVar
 
 from fabric_direct.calls import forks, metrics
@@ -194,6 +195,8 @@ class HandlerProcessor:
         """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
         self._pending: dict[Future[Outcome], _Invocation] = {}
+        self._threads: set[int] = set()
+        """Those that run an operation, and its callbacks."""
         self._load = site_metrics.Load()
         self._watchers: list[Watcher] = []
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
@@ -463,9 +466,11 @@ class HandlerProcessor:
         site stamped is not found; what is being worked on, or cannot be removed safely, is left alone.
 
         :param expected: the ids of all slivers that shall exist, of every resource type.
+        :raises TypeError: if it is a text.
         :raises Refused: if it is empty, or a host or the cloud does not answer with all it has.
         :raises SliverBusy: if another sweep is under way.
         """
+        _refuse_text(expected)
         with self._sweeping() as sweeper:
             return sweeper.dry_run(expected)
 
@@ -481,6 +486,7 @@ class HandlerProcessor:
         :raises SliverBusy: if another sweep is under way.
         """
         self._refuse_closed()
+        _refuse_text(expected)
         with self._sweeping() as sweeper:
             found = sweeper.confirmed(expected, token, at_most)
             tried = {
@@ -542,8 +548,12 @@ class HandlerProcessor:
         Guests are not looked into; :meth:`reconcile` does so. A host that does not answer is named.
 
         :param hosts: look at these; at all by default. A cloud is listed whole for any of them.
+        :raises NotFound: if the site has no such host.
         :raises FabricDirectError: if the cloud cannot be read.
         """
+        _refuse_text(hosts)
+        for host in () if self.in_cloud else hosts or ():
+            self.site.host(host)
         return self._operations.drift(hosts)
 
     def watch(self, on_note: Callable[[Note], None] | None = None) -> Watcher:
@@ -708,7 +718,10 @@ class HandlerProcessor:
         :param wait: whether to wait for them.
         :param timeout: seconds to wait at most; operations that have not begun by then are cancelled.
         :returns: whether all have ended.
+        :raises RuntimeError: if an operation's own callback waits: it would wait for itself.
         """
+        if wait and get_ident() in self._threads:
+            raise RuntimeError("an operation's callback cannot wait for it: shutdown(wait=False)")
         for watcher in self._watchers:
             watcher.stop()
         with self._queue.lock:
@@ -771,12 +784,14 @@ class HandlerProcessor:
         return True
 
     def _run(self, invocation: _Invocation) -> None:
+        self._threads.add(get_ident())
         try:
             if invocation.future.set_running_or_notify_cancel():
                 invocation.future.set_result(invocation.context.run(self._invoke, invocation))
         except BaseException as error:  # noqa: BLE001 - carried to who waits, not swallowed
             invocation.future.set_exception(error)
         finally:
+            self._threads.discard(get_ident())
             self._queue.leave(invocation.sliver.id)
 
     def _invoke(self, invocation: _Invocation) -> Outcome:
@@ -954,6 +969,12 @@ def _refuse_other(value: object, *kinds: type) -> None:
     if not isinstance(value, kinds):
         named = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"expected {named}, not {type(value).__name__}: {value!r:.60}")
+
+
+def _refuse_text(names: object) -> None:
+    """Raise TypeError for a text, which is a collection of its letters."""
+    if isinstance(names, str):
+        raise TypeError(f"expected a collection of names, not a text: {names!r:.60}")
 
 
 def _log(outcome: Outcome) -> None:

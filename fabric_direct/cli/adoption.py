@@ -1,6 +1,5 @@
 """The command that adopts what others made."""
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,12 +73,12 @@ def _refuse_unclear(file: Path | None, am: str | None, output: Path | None, *, y
 
 
 def _document(file: Path) -> "tuple[Adoption | ServiceAdoption, ...]":
-    from fabric_direct.documents import load, parse, read_stream  # noqa: PLC0415
+    from fabric_direct.documents import load, parse, read_stdin  # noqa: PLC0415
     from fabric_direct.errors import InvalidSliver  # noqa: PLC0415
     from fabric_direct.model.adoption import Adoptions  # noqa: PLC0415 - see the package
 
     if file == _STDIN:
-        text = read_stream(sys.stdin.buffer, "stdin", InvalidSliver)
+        text = read_stdin(InvalidSliver)
         return parse(text, "stdin", Adoptions, InvalidSliver).all()
     return load(file, Adoptions, InvalidSliver).all()
 

@@ -1,6 +1,5 @@
 """Read the arguments of commands: files and ids as slivers, data of actions."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -187,10 +186,10 @@ def data(word: str | None) -> dict[str, Any]:
 
 def _data(word: str) -> tuple[str, str]:
     """Return the text of an action's data, and what messages call it."""
-    from fabric_direct.documents import read_stream, read_text  # noqa: PLC0415 - see the package
+    from fabric_direct.documents import read_stdin, read_text  # noqa: PLC0415 - see the package
 
     if word.startswith("@"):
         return read_text(Path(word[1:]), Refused), word[1:]
     if word == "-":
-        return read_stream(sys.stdin.buffer, "stdin", Refused), "stdin"
+        return read_stdin(Refused), "stdin"
     return word, "DATA"

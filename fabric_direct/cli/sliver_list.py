@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from fabric_direct.cli import completion, show
-from fabric_direct.cli.options import FAILED, Settings, pass_settings
+from fabric_direct.cli.options import FAILED, Settings, named_by_arguments, pass_settings
 from fabric_direct.cli.running import site_processor
 from fabric_direct.cli.tables import Cell, as_data, print_table, table_options
 
@@ -55,6 +55,9 @@ def list_(
     if kind is not None:
         _refuse_unknown(kind)
     with site_processor(settings) as processor:
+        if host is not None and not processor.in_cloud:
+            with named_by_arguments():
+                processor.site.host(host)
         servers, services = processor.slivers(), processor.services()
         lacks = processor.lacking([s for s in servers if host in {None, s.host}])
         ports = processor.port_slivers()

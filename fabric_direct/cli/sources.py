@@ -1,12 +1,11 @@
 """Arguments that name documents: a file, a directory of files, standard input."""
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fabric_direct.documents import read_stream, read_text
+from fabric_direct.documents import read_stdin, read_text
 from fabric_direct.errors import InvalidSliver
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -32,9 +31,11 @@ def sources(word: str) -> list[DocumentFile]:
     :raises InvalidSliver: if a directory cannot be read, or has none.
     """
     if word == "-":
-        return [
-            DocumentFile("stdin", lambda: read_stream(sys.stdin.buffer, "stdin", InvalidSliver))
-        ]
+        return [DocumentFile("stdin", lambda: read_stdin(InvalidSliver))]
+    if not word:
+        raise InvalidSliver(
+            "a FILE has no name", why="it is empty, as an unset variable in quotes is"
+        )
     path = Path(word)
     files = _files(path) if path.is_dir() else [path]
     return [DocumentFile(str(file), partial(read_text, file, InvalidSliver)) for file in files]

@@ -1,7 +1,6 @@
 """The command that finds, and deletes, what nobody expects."""
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +81,11 @@ def sweep(settings: Settings, source: str, at_most: float, token: str | None) ->
 
 def _read(source: str) -> "frozenset[str]":
     """Return the ids in a file, or in stdin."""
-    from fabric_direct.documents import read_stream, read_text  # noqa: PLC0415 - see the package
+    from fabric_direct.documents import read_stdin, read_text  # noqa: PLC0415 - see the package
     from fabric_direct.upkeep.sweep.expected import parse_expected  # noqa: PLC0415
 
     if source == "-":
-        return parse_expected(read_stream(sys.stdin.buffer, "stdin", Refused), "stdin").ids()
+        return parse_expected(read_stdin(Refused), "stdin").ids()
     return parse_expected(read_text(Path(source), Refused), source).ids()
 
 

@@ -1,5 +1,6 @@
 """Documents in YAML and JSON: safe parsing, validation, errors with line and field, JSON Schema."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "parse",
     "parse_all",
     "parse_json",
+    "read_stdin",
     "read_stream",
     "read_text",
     "validate",
@@ -158,6 +160,16 @@ def read_stream(file: BinaryIO, source: str, error: type[FabricDirectError]) -> 
     except UnicodeDecodeError as failure:
         line = failure.object.count(b"\n", 0, failure.start) + 1
         raise error(f"{source}:{line}: is not UTF-8 text") from None
+
+
+def read_stdin(error: type[FabricDirectError]) -> str:
+    """Return the text of standard input, as :func:`read_text` does.
+
+    :raises error: also if it is closed.
+    """
+    if sys.stdin is None:
+        raise error("cannot read standard input", why="it is closed")
+    return read_stream(sys.stdin.buffer, "stdin", error)
 
 
 def _read(

@@ -97,7 +97,7 @@ class SliverIds:
             self._refuse_noted(sliver, noted)
         held = () if sliver.type in SERVICES else attempt(ServiceClaims(self._site).of, sliver.id)
         if held and not isinstance(held, Exception):
-            remedy = "say its type, or give its file"
+            remedy = "name its type, or choose another id"
             raise _is_another(sliver, "network service", f"it holds {held[0]}", remedy)
 
     def _refuse_noted(self, sliver: SliverRef, noted: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -200,3 +201,45 @@ def test_another_document_than_a_sliver_is_told_as_what_it_is(
     line = 2 if text.startswith("#") else 1
     assert result.exit_code == 2
     assert result.stderr.splitlines()[0] == f"Error: {path}:{line}: {said}"
+
+
+@pytest.mark.parametrize("command", ["create", "plan", "modify"])
+def test_a_file_without_a_name_is_not_the_current_directory(
+    run: Run, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, fakes: Substrate
+) -> None:
+    monkeypatch.chdir(folder)
+
+    ended = run(command, "")
+
+    assert ended.exit_code == 2
+    assert "a FILE has no name" in ended.stderr
+    assert not fakes.servers
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["create", "-"],
+        ["place", "-"],
+        ["poa", "vm1", "reboot", "-"],
+        ["adopt", "-"],
+        ["sweep", "--expected", "-"],
+    ],
+)
+def test_a_closed_stdin_is_bad_input(
+    run: Run, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has none then: as after ``<&-`` in a shell."""
+    monkeypatch.setattr("fabric_direct.documents.sys", SimpleNamespace(stdin=None))
+
+    ended = run(*words)
+
+    assert ended.exit_code == 2, ended.output
+    assert "cannot read standard input: it is closed" in ended.stderr
+
+
+def test_a_list_of_a_host_that_is_not_there_is_bad_input(run: Run) -> None:
+    ended = run("list", "--host", "w9")
+
+    assert ended.exit_code == 2
+    assert "no host 'w9'" in ended.stderr

@@ -189,6 +189,20 @@ class TestACallbackThatEndsItsThread:
         assert not fakes.ports
 
 
+def test_a_callback_that_waits_for_its_own_operation_is_refused(
+    fake_site: Site, vm: MakeVm, caplog: pytest.LogCaptureFixture
+) -> None:
+    held: list[HandlerProcessor] = []
+
+    def wait(_: Outcome) -> None:
+        held[0].shutdown()
+
+    with HandlerProcessor(fake_site, on_done=wait) as processor:
+        held.append(processor)
+        assert processor.create(vm()).result(60).ok
+    assert "an operation's callback cannot wait for it" in caplog.text
+
+
 _NO_SLIVERS: list[Any] = [{"id": "x"}, None, "x", 5]
 
 
@@ -231,6 +245,22 @@ class TestWhatIsNotASliver:
             pytest.raises(TypeError, match="expected Sliver, not SliverRef"),
         ):
             getattr(processor, operation)(SliverRef(id="x"))
+
+    def test_a_text_is_not_a_collection_of_ids(
+        self, fake_site: Site, vm: MakeVm, fakes: Substrate
+    ) -> None:
+        """Each of its letters, or parts, would be one that is expected."""
+        with HandlerProcessor(fake_site) as processor:
+            assert processor.create(vm(id="vm-1")).result(60).ok
+            with pytest.raises(TypeError, match="not a text: 'web'"):
+                processor.find_unexpected("web")
+            with pytest.raises(TypeError):
+                processor.sweep("web", "token", at_most=100)
+            with pytest.raises(TypeError):
+                processor.drift("localhost")
+            with pytest.raises(NotFound):
+                processor.drift(["nohost"])
+        assert fakes.servers
 
     def test_data_of_an_action_are_values_by_name(self, fake_site: Site, vm: MakeVm) -> None:
         wrong: Any = ["hard"]
@@ -339,6 +369,15 @@ class TestInAnEventLoop:
                 return await asyncio.gather(*(processor.create(vm(id=f"s{n}")) for n in range(3)))
 
         assert [outcome.status for outcome in asyncio.run(main())] == [Status.DONE] * 3
+
+    def test_some_of_several_are_waited_for(self, fake_site: Site, vm: MakeVm) -> None:
+        async def main() -> int:
+            async with HandlerProcessor(fake_site) as processor:
+                futures = [asyncio.ensure_future(processor.create(vm(id=f"s{n}"))) for n in (1, 2)]
+                ended, _ = await asyncio.wait(futures)
+            return len(ended)
+
+        assert asyncio.run(main()) == 2
 
     def test_the_loop_goes_on_while_the_block_is_left(
         self, fake_site: Site, gate: Gate, vm: MakeVm

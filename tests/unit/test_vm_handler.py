@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import (
     Finding,
@@ -905,3 +906,17 @@ class TestActions:
         assert outcome.status is Status.REFUSED
         assert outcome.error
         assert outcome.error.field == field
+
+
+def test_a_volume_that_is_half_made_is_made_anew(
+    processor: HandlerProcessor, fakes: Substrate, vm: MakeVm
+) -> None:
+    """It has 0 GiB, as a volume of a process that was killed."""
+    storage = {"type": "Storage", "id": "data", "size": 2}
+    half = Volume("sliver-1", "data", "half made", 0)
+    fakes.volumes["sliver-1", "data"] = half
+
+    done(processor.plan(vm(components=[storage])).result(60))
+    done(processor.create(vm(components=[storage])).result(60))
+
+    assert fakes.volumes["sliver-1", "data"].size == 2

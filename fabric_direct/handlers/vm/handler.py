@@ -529,7 +529,8 @@ class VMSliverHandler(OneModel):
         return by_key(
             [
                 *map(vnic_of, self._network.ports(sliver_id)),
-                *(Storage(id=v.component, size=v.size) for v in volumes),
+                # a half-made one has 0 GiB, which no sliver may ask for: it is made anew
+                *(Storage.model_construct(id=v.component, size=v.size) for v in volumes),
                 *components_of(records),
             ]
         )
