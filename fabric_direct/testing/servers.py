@@ -256,13 +256,11 @@ class ServerContract(ComputeContract):
     def test_the_inventory_counts_a_server(
         self, driver: ComputeDriver, spec: ServerSpec, sliver: str
     ) -> None:
-        before = sum(host.cores_used for host in _inventory(driver))
-
         driver.create(spec)
 
-        after = _inventory(driver)
-        assert sliver in {each for host in after for each in host.slivers}
-        assert sum(host.cores_used for host in after) >= before + SIZE.core
+        # Servers of others come and go meanwhile: no count from before compares.
+        (used,) = (host.cores_used for host in _inventory(driver) if sliver in host.slivers)
+        assert used >= SIZE.core
 
     def test_a_console_has_its_last_lines(
         self, driver: ComputeDriver, spec: ServerSpec, sliver: str

@@ -1,5 +1,7 @@
 """The contract of drivers, on the fakes, and as far as a driver needs no daemon for it."""
 
+from typing import Any
+
 import pytest
 
 from fabric_direct.drivers.contract import (
@@ -137,6 +139,24 @@ class TestServers(ServerContract):
         driver.substrate.fault("compute.resize", kind="unsupported")
 
         self.test_a_server_is_resized_or_stays_as_it_is(driver, spec, sliver)
+
+    def test_another_server_may_leave_the_host_meanwhile(
+        self,
+        site: Site,
+        driver: FakeCompute,
+        spec: ServerSpec,
+        sliver: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        others = FakeCompute(site, HOST)
+        others.create(server(site, "of-another-test"))
+
+        def create(*args: Any) -> Any:
+            others.delete("of-another-test")
+            return FakeCompute.create(driver, *args)
+
+        monkeypatch.setattr(driver, "create", create)
+        self.test_the_inventory_counts_a_server(driver, spec, sliver)
 
 
 class TestServices(ServiceContract):
