@@ -1,5 +1,7 @@
 """The contract of drivers, on the fakes, and as far as a driver needs no daemon for it."""
 
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -240,6 +242,18 @@ class TestGuests(GuestContract):
     @pytest.fixture
     def absent(self, other: str) -> GuestAddress:
         return GuestAddress(other, "no-such-instance", "root")
+
+    def test_a_guest_may_get_another_address_meanwhile(
+        self, driver: FakeGuest, guest: GuestAddress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        got = count(1)
+
+        def interfaces(*args: Any) -> Any:
+            new = (f"fec0::{next(got)}/64",)
+            return tuple(replace(i, addresses=new) for i in FakeGuest.interfaces(driver, *args))
+
+        monkeypatch.setattr(driver, "interfaces", interfaces)
+        self.test_two_threads_may_ask_at_once(driver, guest)
 
 
 class TestTuning(TuningContract):
