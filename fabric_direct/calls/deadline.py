@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from fabric_direct.calls import forks, metrics
 from fabric_direct.calls.tracing import span
 from fabric_direct.calls.waiting import waiting_for
-from fabric_direct.errors import Interrupted, TimedOut
+from fabric_direct.errors import FabricDirectError, Interrupted, TimedOut
 
 T = TypeVar("T")
 Within = Callable[[], AbstractContextManager[None]]
@@ -100,7 +100,7 @@ class Interruption:
             call.interrupt()
 
     def applies(self) -> AbstractContextManager[None]:
-        """Have it apply to the work in the block: it begins no further step, and ends waiting."""
+        """Have it apply to the work in the block: it begins no further call, and ends waiting."""
         return _set(_interruption, self)
 
     @contextmanager
@@ -299,6 +299,15 @@ def call_within(seconds: float, what: str, function: Callable[..., T], *args: An
             deadline.give_up([call])
 
 
+def read_within(seconds: float, what: str, function: Callable[[], T]) -> T:
+    """Call a function that changes nothing, and wait at most ``seconds`` for its result.
+
+    :raises TimedOut: if it has not returned in time, or no time is left to begin it.
+    :raises Interrupted: if the operation is interrupted.
+    """
+    return _waited(_begin(seconds, what, function), seconds)
+
+
 def at_once(*questions: Callable[[], Any]) -> tuple[Any, ...]:
     """Return the answers to questions that only read, each asked in a thread of its own.
 
@@ -366,11 +375,44 @@ def uninterrupted() -> AbstractContextManager[None]:
     return _set(_interruption, None)
 
 
-def _refuse_interrupted(what: str) -> None:
-    """Raise Interrupted if the operation was, and no driver's call is in the midst of something."""
+class _Unit:
+    """Calls of which none is left out once one of them may have changed something."""
+
+    def __init__(self) -> None:
+        self.changing = False
+
+
+_unit: ContextVar[_Unit | None] = ContextVar("unit", default=None)
+
+
+@contextmanager
+def in_one_piece() -> Iterator[None]:
+    """Let an interruption refuse no call of the block once one that may change something has begun.
+
+    What is half changed is changed, and read back; a call that only waits is ended all the same.
+    """
+    with _set(_unit, _Unit()):
+        yield
+
+
+def _is_interrupted() -> bool:
+    """Return whether the work of this context is; what a driver's call does is not."""
     interruption = _interruption.get()
-    if interruption and interruption.begun.is_set() and _current.get() is None:
+    return bool(interruption and interruption.begun.is_set() and _ending.get() is None)
+
+
+def _refuse_interrupted(what: str) -> None:
+    if _is_interrupted():
         raise Interrupted(f"interrupted while waiting for {what}")
+
+
+def _refuse_another(call: str, *, changing: bool) -> None:
+    """Refuse a driver's call after an interruption, unless it is a part of what has begun to change."""
+    unit = _unit.get()
+    if not (unit and unit.changing) and _is_interrupted():
+        raise Interrupted(f"interrupted before {call}")
+    if unit and changing:
+        unit.changing = True
 
 
 def wait_until(what: str, so: Callable[[], bool], *, timeout: float, where: str = "") -> None:
@@ -434,6 +476,7 @@ class _Bounded:
     def _call(self, attribute: str, function: Callable[[], T], limit: float, *, waits: bool) -> T:
         limit, name = self._deadline.remaining(limit), f"{self._name}.{attribute}"
         changing = None if attribute in self._reading else self._deadline
+        _refuse_another(name, changing=bool(changing))
         ending = Deadline.within(limit)
         with _set(_changing, changing), _set(_ending, ending), _set(_calling, name):
             call = _begin(limit, name, function)
@@ -441,6 +484,11 @@ class _Bounded:
             changing.changing.append(call)
         try:
             return call.result(limit) if changing or not waits else _waited(call, limit)
+        except Exception as error:
+            if not isinstance(error, FabricDirectError):
+                kind = type(self._driver)
+                error.add_note(f"raised by {name} ({kind.__module__}.{kind.__qualname__})")
+            raise
         finally:
             if call.given_up.is_set():
                 metrics.record(metrics.CALL_GIVEN_UP, call=name)

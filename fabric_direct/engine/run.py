@@ -17,7 +17,14 @@ from queue import SimpleQueue
 from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
-from fabric_direct.calls.deadline import Call, Deadline, Interruption, interruption, uninterrupted
+from fabric_direct.calls.deadline import (
+    Call,
+    Deadline,
+    Interruption,
+    in_one_piece,
+    interruption,
+    uninterrupted,
+)
 from fabric_direct.calls.log_context import about
 from fabric_direct.calls.tracing import span
 from fabric_direct.calls.waiting import Waiting, heard_by
@@ -92,9 +99,9 @@ def run(
         given up: what they make is undone, too, if they return by then.
     :param listener: called with each event, in the thread of the caller. Its errors are logged.
 
-    If an interruption that applies to the caller begins, the steps that run come to their end, unless
-    they only wait; no other step is begun, and nothing is undone unless a step failed. The result then
-    has the error Interrupted, and reports as skipped what is not so.
+    If an interruption that applies to the caller begins, the steps that have begun to change something
+    come to their end, unless they only wait; no other call is begun, and nothing is undone unless a step
+    failed. The result then has the error Interrupted, and reports as skipped what is not so.
     """
     running = _Run(executor, deadline, undo_limit, listener)
     running.make(flow.stages)
@@ -258,7 +265,7 @@ class _Run:
     def _traced(self, step: Step, name: str, function: Callable[[Step], T]) -> T | Exception:
         """Return what :func:`attempt` does of a step; tell logs, traces and listeners of it."""
         hearing = nullcontext() if self._listener is None else heard_by(partial(self._hear, step))
-        with about(step=step.name), span(name, step=step.name) as traced, hearing:
+        with about(step=step.name), span(name, step=step.name) as traced, hearing, in_one_piece():
             answer = attempt(function, step)
             if isinstance(answer, Exception):
                 traced.failed(type(answer).__name__, str(answer))

@@ -76,7 +76,7 @@ class Flow:
     touches: tuple[str, ...] = ()
     """Ids of other slivers that it changes: their locks are held while it runs."""
     before: SliverRef | None = None
-    """What it modifies, as it is, if nothing on the substrate says so afterwards."""
+    """What it modifies, as it was asked for: undoing an unfinished modification makes it that again."""
 
     @classmethod
     def of(

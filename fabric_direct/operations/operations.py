@@ -10,7 +10,7 @@ from functools import cache, partial
 from threading import Lock
 from typing import Any
 
-from fabric_direct.calls.deadline import Deadline, call_within
+from fabric_direct.calls.deadline import Deadline, in_one_piece, read_within, uninterrupted
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.calls.waiting import Waiting, heard_by
 from fabric_direct.drivers.contract import (
@@ -434,7 +434,8 @@ class Operations:
         unlooked: list[str] = []
 
         def clear(host: str, answer: Answer) -> Outcome:
-            if isinstance(answer, Exception) and host not in may_have:
+            unknown = host in may_have or isinstance(answer, Interrupted)
+            if isinstance(answer, Exception) and not unknown:
                 unlooked.append(host)
                 return _not_looked_at(host, answer, ref)
             return self._clear(host, answer, ref, deadline.of_its_own(), entry)
@@ -546,7 +547,7 @@ class Operations:
         job = self._adoption(wanted, deadline, reads)
         if not plan:
             return self._taking_id(job.sliver, lambda: self._apply(job, deadline))
-        steps = call_within(deadline.remaining(), "the plan to adopt it", lambda: preview(job.flow))
+        steps = read_within(deadline.remaining(), "the plan to adopt it", lambda: preview(job.flow))
         return Outcome(
             operation=Operation.PLAN,
             sliver=wanted.sliver.ref(),
@@ -697,7 +698,7 @@ class Operations:
         """Carry out an operational action; one that fails is not undone, but what it called is named."""
         sliver, reads = self._ids.typed(sliver), ReadCache()
         handler = self._handler(sliver, deadline, reads)
-        with reads.active():
+        with reads.active(), in_one_piece():
             answer = attempt(handler.act, sliver, action, data)
         if isinstance(answer, Exception):
             left = named(deadline.given_up) + in_effect(deadline.changing)
@@ -744,7 +745,7 @@ class Operations:
 
         with self._devices.lost_named(host, sliver, deadline):
             what = f"the plan to {operation or 'change it'}"
-            planned, steps = call_within(deadline.remaining(), what, ask)
+            planned, steps = read_within(deadline.remaining(), what, ask)
         return Outcome(
             operation=Operation.PLAN,
             sliver=sliver.ref(),
@@ -765,7 +766,7 @@ class Operations:
                 repair: Repair = make(self._site, self._drivers_of(host)).reconcile(ref)
                 return repair, preview(repair.flow)
 
-        repair, steps = call_within(deadline.remaining(), "the plan to reconcile it", ask)
+        repair, steps = read_within(deadline.remaining(), "the plan to reconcile it", ask)
         return Outcome(
             operation=Operation.PLAN,
             sliver=ref,
@@ -831,7 +832,8 @@ class Operations:
         )
         interrupted = isinstance(result.error, Interrupted) and not result.undone
         find_left = _left_by_interruption if interrupted else self._left
-        left = find_left(job, result, entry, deadline)
+        with uninterrupted():
+            left = find_left(job, result, entry, deadline)
         if job.entry is None:
             left += _may_come(result, deadline)
         outcome_of = _interrupted if interrupted else _failure if result.error else _success

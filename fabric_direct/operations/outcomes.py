@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from fabric_direct import errors
-from fabric_direct.errors import FabricDirectError, NoHost, NotVerified, Refused
+from fabric_direct.errors import FabricDirectError, Interrupted, NoHost, NotVerified, Refused
 from fabric_direct.handlers.handler import Repair
 from fabric_direct.model import (
     ErrorReport,
@@ -27,9 +27,10 @@ _HOSTS_OWN = ("host", "image", "capacities", "components")
 
 
 def report(error: Exception | None) -> ErrorReport:
-    """Return an error as a value."""
+    """Return an error as a value; one that a driver did not mean to raise is named as that driver's."""
     field = error.field if isinstance(error, FabricDirectError) else ""
-    return ErrorReport(kind=type(error).__name__, message=str(error), field=field)
+    message = "; ".join((str(error), *getattr(error, "__notes__", ())))
+    return ErrorReport(kind=type(error).__name__, message=message, field=field)
 
 
 def status_of(error: Exception | None) -> Status:
@@ -44,10 +45,13 @@ def failed(
 ) -> Outcome:
     """Return the outcome of an operation that ended with an error before anything was changed.
 
-    One that is not raised on purpose is logged with its traceback.
+    One that is not raised on purpose is logged with its traceback. One that an interruption caused is
+    told as that.
 
     :param left: what may still change.
     """
+    if isinstance(error.__cause__, Interrupted):
+        error = error.__cause__
     if not isinstance(error, FabricDirectError):
         log.error("%s of %s", operation, sliver.id, exc_info=error)
     return Outcome(

@@ -37,7 +37,7 @@ class Unfinished(Frozen):
     owns_everything: bool
     """See :attr:`Entry.owns_everything`."""
     before: dict[str, Any] | None = None
-    """The sliver as it was before, of a modification, if its stamp does not say so."""
+    """The sliver as it was asked for before, of a modification."""
     until: float = 0.0
     """When the last of its requests that got no answer cannot take effect any more, in seconds since
     1970; 0 if there is none."""
@@ -87,7 +87,7 @@ class Journal:
 
         :param owns_everything: whether the operation is about all there is of the sliver: a creation
             from nothing, or a deletion.
-        :param before: the sliver as it is, if nothing else says so afterwards.
+        :param before: the sliver as it was asked for before, of a modification.
         :raises DriverError: if the journal cannot be written.
         """
         earlier = self.of(sliver["id"])

@@ -152,11 +152,11 @@ class TestInterruption:
     def test_leaves_the_waiting_within_a_changing_call_alone(self) -> None:
         class Driver:
             def create(self) -> str:
+                interruption.begin()
                 wait_until("the server", third_time(), timeout=60)
                 return "made"
 
         interruption = Interruption()
-        interruption.begin()
 
         with interruption.applies():
             assert bounded(Driver(), "compute", Deadline.within(60), 60).create() == "made"

@@ -243,6 +243,7 @@ class VMSliverHandler(OneModel):
             [RemoveUnused(self._network, unused)] if unused else [],
             [WriteStamp(self._compute, server.stamp.of(sliver))],
             [Verified(lambda: self._differences(sliver, runs=runs))],
+            before=was.model_copy(update={"boot_script": sliver.boot_script}),
         )
 
     def reconcile(self, ref: SliverRef) -> Repair:

@@ -1,0 +1,234 @@
+"""An interruption during any call of any operation: nothing is lost, and no outcome lies.
+
+Each operation is carried out once to count its calls, then interrupted during each of them, at a site of
+its own: two hosts, of which one has the sliver or is to have it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.contract.bundle import READING
+from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from tests.outcomes import done
+from tests.unit.test_behind_our_back import fake_site, fakes, node, without_disk
+
+__all__ = ["fake_site", "fakes", "node"]
+
+Ask = Callable[[HandlerProcessor, NodeSliver], Future[Outcome]]
+
+
+class Case(NamedTuple):
+    """An operation on a sliver."""
+
+    ask: Ask
+    there: bool = True
+    """Whether the sliver is there before."""
+    drifted: bool = False
+    """Whether others have taken something away from it."""
+
+
+def fewer(sliver: NodeSliver) -> NodeSliver:
+    """Return the sliver without its vNIC and its GPU."""
+    kept = tuple(each for each in sliver.components if each.id not in {"nic1", "gpu"})
+    return sliver.model_copy(update={"components": kept})
+
+
+CHANGING = {
+    "create": Case(lambda p, sliver: p.create(sliver), there=False),
+    "modify": Case(lambda p, sliver: p.modify(fewer(sliver))),
+    "delete": Case(lambda p, sliver: p.delete(sliver)),
+    "delete by id": Case(lambda p, sliver: p.delete(SliverRef(id=sliver.id))),
+    "reconcile": Case(lambda p, sliver: p.reconcile(sliver.ref()), drifted=True),
+    "stop": Case(lambda p, sliver: p.poa(sliver, "stop")),
+}
+LOOKING = {
+    "probe": Case(lambda p, sliver: p.probe(sliver)),
+    "plan of a creation": Case(lambda p, sliver: p.plan(sliver), there=False),
+    "plan of a modification": Case(lambda p, sliver: p.plan(fewer(sliver))),
+    "plan of a deletion": Case(lambda p, sliver: p.plan(sliver, operation=Operation.DELETE)),
+    "plan of a repair": Case(lambda p, sliver: p.plan(sliver.ref(), operation=Operation.RECONCILE)),
+}
+
+
+class Calls:
+    """The calls of all fake drivers, of which one interrupts a processor."""
+
+    def __init__(self, at: int, processor: HandlerProcessor) -> None:
+        self._at, self._processor = at, processor
+        self._lock = threading.Lock()
+        self.all: list[str] = []
+
+    def begin(self, method: str) -> None:
+        with self._lock:
+            self.all.append(method)
+            if len(self.all) == self._at:
+                self._processor.interrupt()
+
+
+@contextmanager
+def interrupted(at: int, processor: HandlerProcessor) -> Iterator[Calls]:
+    """Interrupt the processor during that call, from 1; 0 is none."""
+    calls, call = Calls(at, processor), Substrate.call
+
+    def noted(things: Substrate, method: str, effect: Callable[[], Any]) -> Any:
+        calls.begin(method)
+        return call(things, method, effect)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Substrate, "call", noted)
+        yield calls
+
+
+class Place:
+    """A site on the fake drivers, with the sliver or without."""
+
+    def __init__(self, site: Site, case: Case, sliver: NodeSliver) -> None:
+        self.site, self._case, self._sliver = site, case, sliver
+        here = substrate(site, "localhost")
+        here.existing["shared"] = Volume("", "", "/fake/shared", 1)
+        if case.there:
+            with HandlerProcessor(site) as processor:
+                done(processor.create(sliver).result())
+        if case.drifted:
+            without_disk("data")(here)
+
+    def has(self) -> list[tuple[object, ...]]:
+        """Return what the hosts have, by its names."""
+        every = [substrate(self.site, host) for host in self.site.hosts]
+        return [
+            (
+                {(each.sliver, each.state, each.volumes) for each in things.servers.values()},
+                *({*things.ports}, {*things.volumes}, {*things.records}),
+                {
+                    (id_, device.component)
+                    for id_, all_ in things.plugged.items()
+                    for device in all_
+                },
+            )
+            for things in every
+        ]
+
+    def carry_out(self, at: int = 0, *, steps: int = 8) -> tuple[Outcome, Calls]:
+        """Carry out the operation, at most so many steps at once; interrupt it during a call."""
+        with (
+            HandlerProcessor(self.site, step_workers=steps) as processor,
+            interrupted(at, processor) as calls,
+        ):
+            return self._case.ask(processor, self._sliver).result(), calls
+
+    def undo(self) -> list[Outcome]:
+        """Undo what is unfinished."""
+        with HandlerProcessor(self.site) as processor:
+            return [future.result() for future in processor.recover(undo=True)]
+
+    def unfinished(self) -> bool:
+        with HandlerProcessor(self.site) as processor:
+            return bool(processor.unfinished())
+
+
+@pytest.fixture
+def place(fake_site: Site, tmp_path: Path, node: NodeSliver) -> Callable[[Case], Place]:
+    number = count()
+
+    def new(case: Case) -> Place:
+        own = {"state_dir": tmp_path / f"site-{next(number)}"}
+        return Place(fake_site.model_copy(update=own), case, node)
+
+    return new
+
+
+def is_changing(call: str) -> bool:
+    return call.partition(".")[2] not in READING
+
+
+def is_interrupted(outcome: Outcome) -> bool:
+    return outcome.error is not None and outcome.error.kind == "Interrupted"
+
+
+@pytest.mark.parametrize("operation", CHANGING)
+class TestAChange:
+    @pytest.mark.parametrize("steps", [1, 8])
+    def test_is_done_or_tells_what_is_left_and_is_finished_by_the_same_again(
+        self, operation: str, steps: int, place: Callable[[Case], Place]
+    ) -> None:
+        case = CHANGING[operation]
+        usual = place(case)
+        before, calls = usual.has(), usual.carry_out(steps=steps)[1].all
+        for at in range(1, len(calls) + 1):
+            there = place(case)
+
+            outcome, _ = there.carry_out(at, steps=steps)
+
+            assert outcome.ok or is_interrupted(outcome)
+            assert there.has() == usual.has() or not outcome.ok
+            assert there.has() == before or outcome.ok or outcome.left
+            done(there.carry_out()[0])
+            assert there.has() == usual.has()
+            assert not there.unfinished()
+
+    def test_that_is_not_done_is_undone_by_recover(
+        self, operation: str, place: Callable[[Case], Place]
+    ) -> None:
+        case = CHANGING[operation]
+        usual = place(case)
+        before, calls = usual.has(), usual.carry_out()[1].all
+        undoable = operation in {"create", "modify"}
+        for at in range(1, len(calls) + 1):
+            there = place(case)
+            if there.carry_out(at)[0].ok or not there.unfinished():
+                continue
+
+            for outcome in there.undo():
+                done(outcome)
+
+            assert there.has() == (before if undoable else usual.has())
+            assert not there.unfinished()
+
+
+@pytest.mark.parametrize("operation", CHANGING)
+def test_no_change_begins_after_an_interruption(
+    operation: str, place: Callable[[Case], Place]
+) -> None:
+    case = CHANGING[operation]
+    calls = place(case).carry_out(steps=1)[1].all
+    first = next(at for at, call in enumerate(calls, 1) if is_changing(call))
+    for at in range(1, first):
+        outcome, made = place(case).carry_out(at, steps=1)
+
+        assert is_interrupted(outcome)
+        assert not any(is_changing(call) for call in made.all)
+
+
+@pytest.mark.parametrize("operation", LOOKING)
+def test_what_only_looks_tells_that_it_was_interrupted(
+    operation: str, place: Callable[[Case], Place]
+) -> None:
+    case = LOOKING[operation]
+    there = place(case)
+    usual, before = there.carry_out()[1].all, there.has()
+    for at in range(1, len(usual) + 1):
+        outcome, _ = there.carry_out(at)
+
+        assert outcome.ok or is_interrupted(outcome)
+        assert there.has() == before
+
+
+def test_a_probe_that_is_interrupted_begins_no_other_call(place: Callable[[Case], Place]) -> None:
+    there = place(LOOKING["probe"])
+    usual = there.carry_out()[1].all
+    for at in range(1, len(usual)):
+        outcome, calls = there.carry_out(at)
+
+        assert is_interrupted(outcome)
+        assert len(calls.all) == at
