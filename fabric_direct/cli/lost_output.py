@@ -1,4 +1,4 @@
-"""A stdout that cannot be written: full, or a pipe without reader. What was done is told on stderr."""
+"""A stdout that cannot be written: full, closed, or without reader. Stderr tells what was done."""
 
 import errno
 import os
@@ -11,6 +11,9 @@ import click
 
 _WORK = f"{__name__}.work"
 """Key in click's context: what the command has done."""
+
+
+_STDOUT, _STDERR = 1, 2
 
 
 class _Done(NamedTuple):
@@ -51,13 +54,30 @@ def end(context: click.Context, error: OSError, *, done: int, not_done: int) -> 
     :param not_done: the exit code of a command that has changed nothing.
     """
     work: _Done = context.meta.get(_WORK, _Done((), 0))
+    tell(error, work.lines)
+    context.exit(work.code or (done if work.lines else not_done))
+
+
+def tell(error: OSError, lines: Iterable[str] = ()) -> None:
+    """Say on stderr what was done; nothing, if only a reader has left."""
     _drop_stdout()
     with suppress(OSError):  # nobody is left to be told
-        if work.lines or error.errno != errno.EPIPE:
+        if lines or error.errno != errno.EPIPE:
             click.echo(f"Error: stdout cannot be written: {error.strerror or error}", err=True)
-        for line in work.lines:
+        for line in lines:
             click.echo(f"  {line}", err=True)
-    context.exit(work.code or (done if work.lines else not_done))
+
+
+def stand_in() -> None:
+    """Have a stdout that cannot be written where the process began without one.
+
+    Otherwise the next file that is opened would be what libraries take for stdout.
+    """
+    while (opened := os.open(os.devnull, os.O_RDONLY)) <= _STDERR:
+        continue
+    os.close(opened)
+    if sys.stdout is None:
+        sys.stdout = open(_STDOUT, "w", closefd=False)  # noqa: SIM115 - it stays
 
 
 def _drop_stdout() -> None:

@@ -162,6 +162,17 @@ class RootCommand(click.Group):
         self._words: list[str] = []
         """Those of the command line."""
 
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the command line; tell of a stdout that cannot be written, of --help, too."""
+        lost_output.stand_in()
+        try:
+            return super().main(*args, **settings)
+        except OSError as error:
+            if not lost_output.is_lost():
+                raise
+            lost_output.tell(error)
+            sys.exit(FAILED)
+
     def make_context(
         self,
         info_name: str | None,

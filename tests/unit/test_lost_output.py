@@ -1,4 +1,4 @@
-"""What commands do when their stdout cannot be written: a full disk, a reader that has left."""
+"""What commands do when their stdout cannot be written: full, closed, or its reader has left."""
 
 import json
 import multiprocessing
@@ -28,9 +28,10 @@ def _without_reader() -> int:
     return writer
 
 
-STDOUTS: dict[str, Callable[[], int]] = {
+STDOUTS: dict[str, Callable[[], int | None]] = {
     "full": lambda: os.open("/dev/full", os.O_WRONLY),
     "without reader": _without_reader,
+    "closed": lambda: None,
 }
 
 
@@ -57,10 +58,14 @@ def lost(request: pytest.FixtureRequest, site_path: Path, fakes: Substrate, tmp_
     return invoke
 
 
-def _run(told: Connection, stdout: int, errors: Path, words: tuple[str, ...]) -> None:
-    os.dup2(stdout, 1)
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - the process ends
+def _run(told: Connection, stdout: int | None, errors: Path, words: tuple[str, ...]) -> None:
     sys.stderr = errors.open("w")
+    if stdout is None:  # as Python begins then
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]
+    else:
+        os.dup2(stdout, 1)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - the process ends
     code = 0
     try:
         main(words, prog_name="fabric-direct")
@@ -108,6 +113,12 @@ class TestWhatWasDone:
 
 
 class TestWhatOnlyLooks:
+    @pytest.mark.parametrize("words", [("--help",), ("--version",), ("create", "--help")])
+    def test_that_tells_of_the_program_fails(self, lost: Lost, words: tuple[str, ...]) -> None:
+        code, said = lost(*words)
+        assert code == 1
+        assert "Traceback" not in said
+
     @pytest.mark.parametrize("words", [("list",), ("probe", "vm1"), ("devices", "--json")])
     def test_fails(self, run: Run, lost: Lost, write: Write, words: tuple[str, ...]) -> None:
         run("create", write())
