@@ -14,7 +14,9 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from inspect import iscoroutinefunction
 from threading import get_ident
+from types import NoneType
 from typing import Any, Self, TypeVar
 
 from fabric_direct.calls import forks, metrics
@@ -163,6 +165,9 @@ class HandlerProcessor:
             its future is set. Its errors are logged.
         :raises InvalidSite: if ``driver_settings`` has what no driver of the site takes.
         """
+        _refuse_other(site, Site)
+        for name, callback in (("on_progress", on_progress), ("on_done", on_done)):
+            _refuse_no_callback(name, callback)
         check_driver_settings(site)
         self.site = site
         self._workers, self._step_workers = workers, step_workers
@@ -241,7 +246,8 @@ class HandlerProcessor:
         self, sliver: SliverRef, action: str, data: dict[str, Any] | None = None
     ) -> OperationFuture:
         """Carry out an operational action; its result is the ``data`` of the outcome."""
-        values = dict(data or {})
+        _refuse_other(action, str)
+        values = dict(_mapping(data))
 
         def work(deadline: Deadline) -> Outcome:
             return self._operations.poa(sliver, action, values, deadline)
@@ -268,6 +274,7 @@ class HandlerProcessor:
 
         Also those whose adoption is unfinished. Empty if servers of others cannot be adopted.
         """
+        _refuse_other(prefix, str)
         return self._operations.strangers(prefix)
 
     def ports_named(self, names: Sequence[str]) -> tuple[FoundPort, ...]:
@@ -535,7 +542,10 @@ class HandlerProcessor:
 
         :param servers: by default all :meth:`slivers`.
         """
-        return self._operations.lacking(self.slivers() if servers is None else servers)
+        servers = self.slivers() if servers is None else tuple(servers)
+        for server in servers:
+            _refuse_other(server, Server)
+        return self._operations.lacking(servers)
 
     @property
     def in_cloud(self) -> bool:
@@ -629,6 +639,7 @@ class HandlerProcessor:
         :param sliver: the id of a sliver, or ``host/device``, ``host/link``; all if absent.
         :raises DriverError: if it cannot be read.
         """
+        _refuse_other(sliver, str, NoneType)
         return self._trail.records(sliver)
 
     def unfinished(self) -> tuple[Unfinished, ...]:
@@ -640,8 +651,8 @@ class HandlerProcessor:
 
         Hosts that did not answer a deletion are looked at again.
 
-        :param undo: undo them instead: delete a sliver that was being created, restore one that was
-            being modified to its stamp. A deletion is always finished, and so is a creation of a
+        :param undo: undo them instead: delete a sliver that was being created, make one that was
+            being modified what it was. A deletion is always finished, and so is a creation of a
             sliver that was there before.
         """
         entries = self.unfinished()
@@ -742,8 +753,9 @@ class HandlerProcessor:
     def interrupt(self) -> tuple[SliverRef, ...]:
         """Begin nothing more, and refuse new operations; may be called by the handler of a signal.
 
-        What has not begun is cancelled. What is under way ends after the calls that it is in, each
-        within its limit; a guest is not waited for. It is not undone, unless a step failed. Its outcome
+        What has not begun is cancelled. What is under way ends after the calls that it is in, or with
+        the steps or the action that have begun to change something, each call within its limit; a guest
+        is not waited for. It is not undone, unless a step failed. Its outcome
         has the error Interrupted, and in ``left`` what is there, or what is not done. The journal has
         it: the same operation, or :meth:`recover`, finishes it.
 
@@ -839,6 +851,7 @@ class HandlerProcessor:
 
         Empty if there is none. Processes share what has the same ``state_dir``.
         """
+        _refuse_other(sliver, str)
         return self._notes.of(sliver)
 
     def _recorded(self, invocation: _Invocation) -> Outcome:
@@ -969,6 +982,19 @@ def _refuse_other(value: object, *kinds: type) -> None:
     if not isinstance(value, kinds):
         named = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"expected {named}, not {type(value).__name__}: {value!r:.60}")
+
+
+def _mapping(data: dict[str, Any] | None) -> dict[str, Any]:
+    _refuse_other(data, Mapping, NoneType)
+    return data or {}
+
+
+def _refuse_no_callback(name: str, callback: object) -> None:
+    """Raise TypeError for what cannot be called, or would only make a coroutine that nobody awaits."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{name}: expected a callable, not {callback!r:.60}")
+    if iscoroutinefunction(callback):
+        raise TypeError(f"{name}: nothing awaits a coroutine function: {callback!r:.60}")
 
 
 def _refuse_text(names: object) -> None:

@@ -29,9 +29,11 @@ def history(settings: Settings, sliver: str | None, last: int | None) -> None:
     SLIVER may also be a device, HOST/ADDRESS, or an uplink, HOST/LINK.
     """
     with site_processor(settings) as processor:
-        found = processor.history(sliver)
+        found, state_dir = processor.history(sliver), processor.site.state_dir
     records = found[-last:] if last else found
     nothing = f"Nothing was asked for{f' of {sliver}' if sliver else ''}."
+    if not state_dir.exists():
+        nothing += f" The site's state_dir, {state_dir}, does not exist."
     data = [record.model_dump(mode="json") for record in records]
     print_table(settings, _COLUMNS, map(_row, records), data=data, nothing=nothing)
 

@@ -221,7 +221,8 @@ def exit_code(answers: Results) -> int:
         return FAILED if differ else PARTLY_DONE if answers.incomplete else 0
     if statuses == {"refused"}:
         return BAD_INPUT
-    return PARTLY_DONE if statuses & {"done", "partial"} else FAILED
+    some = statuses & {"done", "partial"} or any(outcome.left for outcome in answers.outcomes)
+    return PARTLY_DONE if some else FAILED
 
 
 def _differs(outcome: "Outcome") -> bool:

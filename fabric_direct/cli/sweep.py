@@ -40,7 +40,8 @@ def _percent(_context: click.Context, _parameter: click.Parameter, text: str) ->
     """Read a share, for example ``10%``."""
     found = _PERCENT.fullmatch(text)
     if found is None or float(found[1]) > 100:
-        raise click.BadParameter(f"{text!r} is not a share from 0% to 100%")
+        example = f": write {text}%" if _PERCENT.fullmatch(f"{text}%") else ""
+        raise click.BadParameter(f"{text!r} is not a share from 0% to 100%{example}")
     return float(found[1])
 
 

@@ -12,7 +12,7 @@ from fabric_direct.handlers.registry import handler_for, resource_types, sliver_
 from fabric_direct.model import NodeSliver, Sliver
 
 
-def load_sliver(path: Path) -> Sliver:
+def load_sliver(path: Path | str) -> Sliver:
     """Read the sliver that a YAML or JSON file describes, of whatever resource type.
 
     :raises InvalidSliver: if the file cannot be read, is invalid, or does not have exactly one sliver;
@@ -24,12 +24,12 @@ def load_sliver(path: Path) -> Sliver:
     return found[0]
 
 
-def load_slivers(path: Path) -> tuple[Sliver, ...]:
+def load_slivers(path: Path | str) -> tuple[Sliver, ...]:
     """Read the slivers that the documents of a file describe, separated by ``---`` if there are several.
 
     :raises InvalidSliver: as :func:`load_sliver` does; the message has the errors of all documents.
     """
-    documents = parse_slivers(read_text(path, InvalidSliver), str(path))
+    documents = parse_slivers(read_text(Path(path), InvalidSliver), str(path))
     return tuple(document.value for document in documents)
 
 

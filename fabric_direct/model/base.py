@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -136,6 +137,12 @@ FOLDER = "folder"
 """Key of the directory that a :data:`LocalPath` is relative to, in the context of a validation."""
 
 
+def _not_empty(value: object) -> object:
+    if value == "":
+        raise ValueError("names no file")
+    return value
+
+
 def _beside(path: Path, info: ValidationInfo) -> Path:
     with suppress(RuntimeError):  # ~ of somebody unknown stays
         path = path.expanduser()
@@ -143,7 +150,7 @@ def _beside(path: Path, info: ValidationInfo) -> Path:
     return path if folder is None else folder / path
 
 
-LocalPath = Annotated[Path, AfterValidator(_beside)]
+LocalPath = Annotated[Path, BeforeValidator(_not_empty), AfterValidator(_beside)]
 """A file or directory of this machine, which ``~`` may begin; relative to the file that names it."""
 
 

@@ -5,6 +5,7 @@ Errors name file, line and field. JSON Schema for editors: ``fabric-direct schem
 
 import os
 import re
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -20,6 +21,7 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -174,6 +176,14 @@ class Host(Frozen):
     """The reason to place nothing new here; existing slivers stay. In service if absent."""
     traits: tuple[Trait, ...] = ()
     """Traits that no API reports, as os-traits names them: ``CUSTOM_…``."""
+
+    @field_validator("devices")
+    @classmethod
+    def _each_function_once(cls, devices: tuple[AllowedDevice, ...]) -> tuple[AllowedDevice, ...]:
+        seen = Counter(device.bdf for device in devices if device.bdf)
+        if twice := [str(bdf) for bdf, times in seen.items() if times > 1]:
+            raise ValueError(f"{', '.join(twice)}: a function is named once")
+        return devices
 
 
 class P4Switch(Frozen):
@@ -523,6 +533,12 @@ class Site(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _fakes_on_hosts(self) -> Self:
+        if self.hosts and (unknown := [*self.fake.hosts.keys() - self.hosts.keys()]):
+            raise ValueError(f"fake.hosts.{min(unknown)}: no host {min(unknown)!r}")
+        return self
+
+    @model_validator(mode="after")
     def _switches_on_hosts(self) -> Self:
         for name, switch in self.switches.items():
             if switch.host is not None and switch.host not in self.hosts:
@@ -605,11 +621,12 @@ class Site(Frozen):
         return self.serves_vms and bool(self.host(name).devices or fake.gpus or fake.vfs)
 
 
-def load_site(path: Path) -> Site:
+def load_site(path: Path | str) -> Site:
     """Read a site's configuration. The files that it names are relative to it.
 
     :raises InvalidSite: if it cannot be read, or is invalid; the message names file, line and field.
     """
     from fabric_direct.documents import load  # noqa: PLC0415 - yaml is not needed to import this
 
+    path = Path(path)
     return load(path, Site, InvalidSite, {FOLDER: path.absolute().parent})

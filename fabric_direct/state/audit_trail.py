@@ -68,7 +68,13 @@ def asked_by(name: str) -> Iterator[None]:
     It holds for this thread, and for what is begun in copies of its context.
 
     :param name: for people: ``portal for alice@example.org``. It is kept as it is.
+    :raises TypeError: if it is no text.
+    :raises ValueError: if it is empty.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"expected a name, not {type(name).__name__}")
+    if not name.strip():
+        raise ValueError("the name of who asks is empty")
     before = _asked_by.set(name)
     try:
         yield

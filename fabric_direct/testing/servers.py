@@ -259,8 +259,9 @@ class ServerContract(ComputeContract):
         driver.create(spec)
 
         # Servers of others come and go meanwhile: no count from before compares.
-        (used,) = (host.cores_used for host in _inventory(driver) if sliver in host.slivers)
-        assert used >= SIZE.core
+        used = [host.cores_used for host in _inventory(driver) if sliver in host.slivers]
+        assert len(used) == 1, "exactly one host names the sliver of the server"
+        assert used[0] >= SIZE.core
 
     def test_a_console_has_its_last_lines(
         self, driver: ComputeDriver, spec: ServerSpec, sliver: str

@@ -182,6 +182,16 @@ class TestWhoAsks:
         processor.delete(REF).result()
         assert only(processor).asked_by == ""
 
+    def test_is_a_text(self) -> None:
+        wrong: Any = None
+        with pytest.raises(TypeError, match="expected a name, not NoneType"), asked_by(wrong):
+            pass
+
+    @pytest.mark.parametrize("name", ["", " "])
+    def test_has_a_name(self, name: str) -> None:
+        with pytest.raises(ValueError, match="the name of who asks is empty"), asked_by(name):
+            pass
+
     def test_is_another_one_in_each_thread(self, processor: HandlerProcessor) -> None:
         asked = threading.Barrier(2)
 
@@ -239,10 +249,17 @@ class TestTheCommand:
         (found,) = result_of(run("history", "--json").stdout)
         assert found == only(processor).model_dump(mode="json")
 
-    def test_says_that_there_is_nothing(self, run: Run) -> None:
+    def test_says_that_there_is_nothing(self, run: Run, site: Site) -> None:
+        site.state_dir.mkdir(exist_ok=True)
         assert run("history").stdout == "Nothing was asked for.\n"
         assert run("history", "vm1").stdout == "Nothing was asked for of vm1.\n"
         assert result_of(run("history", "--json").stdout) == []
+
+    def test_says_that_the_directory_which_would_have_it_is_not_there(
+        self, run: Run, site: Site
+    ) -> None:
+        said = f"The site's state_dir, {site.state_dir}, does not exist."
+        assert run("history").stdout == f"Nothing was asked for. {said}\n"
 
     def test_is_bounded_by_the_site(self, site: Site) -> None:
         values: dict[str, Any] = site.model_dump() | {"history": 16}

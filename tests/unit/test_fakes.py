@@ -360,3 +360,14 @@ class TestAFaultThatIsMisspelled:
         wrong: Any = "failed"
         with pytest.raises(ValueError, match=r"there is no fault 'failed', did you mean 'fail'\?"):
             fakes.fault("compute.create", kind=wrong)
+
+    def test_by_its_number(self, fakes: Substrate) -> None:
+        with pytest.raises(
+            ValueError, match="there is no call -1: 1 is the first, 0 is every call"
+        ):
+            fakes.fault("compute.create", at=-1, kind="fail")
+
+
+def test_only_a_server_loses_devices(fakes: Substrate) -> None:
+    with pytest.raises(ValueError, match="no server of 'sliver-1'"):
+        fakes.lose_devices("sliver-1")

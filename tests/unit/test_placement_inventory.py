@@ -374,7 +374,8 @@ def test_of_a_cloud_whose_hosts_the_site_does_not_name_there_are_all_without_dev
     make_site: MakeSite, told: Callable[..., None]
 ) -> None:
     told(HostInventory("w7", 8, 1024, 10), cloud=True)
-    site = make_site(fake={"hosts": {"w7": {"gpus": 1}}}).model_copy(update={"hosts": {}})
+    fake = {"hosts": {"w7": {"gpus": 1}}}
+    site = make_site(hosts={"w7": {}}, fake=fake).model_copy(update={"hosts": {}})
 
     found = the_host(site)
 

@@ -206,6 +206,23 @@ def test_a_callback_that_waits_for_its_own_operation_is_refused(
 _NO_SLIVERS: list[Any] = [{"id": "x"}, None, "x", 5]
 
 
+def test_an_error_that_a_driver_does_not_foresee_is_told_as_that_drivers(
+    processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(*_: object) -> None:
+        raise KeyError("uuid")
+
+    monkeypatch.setattr(FakeCompute, "create", create)
+
+    error = processor.create(vm()).result().error
+
+    assert error is not None
+    assert error.kind == "KeyError"
+    assert error.message == (
+        "'uuid'; raised by compute.create (fabric_direct.drivers.fake.compute.FakeCompute)"
+    )
+
+
 class TestWhatIsNotASliver:
     """It is refused at once, by the call: nothing is begun, and the processor can be left."""
 
@@ -262,10 +279,56 @@ class TestWhatIsNotASliver:
                 processor.drift(["nohost"])
         assert fakes.servers
 
+    @pytest.mark.parametrize("wrong", [None, 5, ["sliver-1"]], ids=repr)
+    @pytest.mark.parametrize("question", ["strangers", "steps_under_way"])
+    def test_is_refused_in_place_of_a_name(
+        self, processor: HandlerProcessor, question: str, wrong: Any
+    ) -> None:
+        with pytest.raises(TypeError, match="expected str, not "):
+            getattr(processor, question)(wrong)
+
+    def test_is_refused_in_place_of_whose_history_is_asked(
+        self, processor: HandlerProcessor
+    ) -> None:
+        wrong: Any = SliverRef(id="sliver-1")
+        with pytest.raises(TypeError, match="expected str or NoneType, not SliverRef"):
+            processor.history(wrong)
+
+    def test_is_refused_in_place_of_a_server(self, processor: HandlerProcessor) -> None:
+        wrong: Any = ["sliver-1"]
+        with pytest.raises(TypeError, match="expected Server, not str"):
+            processor.lacking(wrong)
+
     def test_data_of_an_action_are_values_by_name(self, fake_site: Site, vm: MakeVm) -> None:
         wrong: Any = ["hard"]
-        with HandlerProcessor(fake_site) as processor, pytest.raises((TypeError, ValueError)):
+        with HandlerProcessor(fake_site) as processor, pytest.raises(TypeError, match="not list"):
             processor.poa(vm(), "reboot", wrong)
+
+    def test_an_action_has_a_name(self, processor: HandlerProcessor, vm: MakeVm) -> None:
+        wrong: Any = {"hard": True}
+        with pytest.raises(TypeError, match="expected str, not dict"):
+            processor.poa(vm(), wrong)
+
+
+async def _tell_later(_: object) -> None:
+    """Be a callback that nobody awaits."""
+
+
+class TestAProcessor:
+    @pytest.mark.parametrize("wrong", [{"site": "TEST"}, "site.yaml", None], ids=repr)
+    def test_is_made_of_a_site(self, wrong: Any) -> None:
+        with pytest.raises(TypeError, match=f"expected Site, not {type(wrong).__name__}"):
+            HandlerProcessor(wrong)
+
+    @pytest.mark.parametrize("callback", ["on_progress", "on_done"])
+    @pytest.mark.parametrize(
+        ("wrong", "why"),
+        [("print", "expected a callable"), (_tell_later, "nothing awaits")],
+        ids=["a name", "a coroutine function"],
+    )
+    def test_tells_functions(self, fake_site: Site, callback: str, wrong: Any, why: str) -> None:
+        with pytest.raises(TypeError, match=f"{callback}: {why}"):
+            HandlerProcessor(fake_site, **{callback: wrong})
 
 
 class TestLog:

@@ -103,6 +103,9 @@ volume_pool: disks
         assert site.openstack.clouds_file
         assert site.openstack.clouds_file.resolve() == tmp_path / "clouds.yaml"
 
+    def test_are_so_too_if_its_own_name_is_a_text(self, site: Site) -> None:
+        assert load_site("here/site.yaml") == site
+
     def test_may_be_below_the_users_home(self, site: Site) -> None:
         assert site.guest_access.ssh_key == Path("/home/me/key")
 

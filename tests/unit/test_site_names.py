@@ -13,6 +13,8 @@ from tests.unit.test_driver_packages import VM
 
 __all__ = ["packages"]
 
+TWICE = ("      - {type: GPU, bdf: '0000:21:00.0'}", "      - {type: FPGA, bdf: '21:00.0'}")
+
 
 def read(tmp_path: Path, *lines: str) -> Site:
     """Read a site of these lines, of which the first is line 2."""
@@ -47,6 +49,13 @@ def read(tmp_path: Path, *lines: str) -> Site:
             "hosts.w1.libvirt",
             "must have the form",
         ),
+        (
+            ["hosts:", "  w1:", "    devices:", *TWICE],
+            "hosts.w1.devices",
+            "0000:21:00.0: a function is named once",
+        ),
+        (["state_dir: ''"], "state_dir", "names no file"),
+        (["guest_access:", "  ssh_key: ''"], "guest_access.ssh_key", "names no file"),
         (["hosts: {w1: hello}"], "hosts.w1", "must be a mapping of fields"),
         (["hosts: {w1: }"], "hosts.w1", "must be a mapping of fields"),
     ],
@@ -62,6 +71,11 @@ def test_what_is_not_there_is_refused_where_it_is_named(
     assert str(refused.value).startswith(f"{tmp_path}/site.yaml:{line}: {field}: ")
     assert said in str(refused.value)
     assert refused.value.field == field
+
+
+def test_a_host_in_memory_is_one_of_the_site(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSite, match=r"fake\.hosts\.w2: no host 'w2'"):
+        read(tmp_path, "hosts: {w1: {}}", "fake: {hosts: {w2: {gpus: 1}}}")
 
 
 def test_all_names_that_are_wrong_are_told_at_once(tmp_path: Path) -> None:

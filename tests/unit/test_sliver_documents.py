@@ -11,7 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("name", "model"), [("vm", NodeSliver), ("fabnet", FABNetv4)])
 def test_a_sliver_of_any_type_is_read(name: str, model: type) -> None:
-    assert isinstance(load_sliver(ROOT / f"examples/{name}.yaml"), model)
+    path = ROOT / f"examples/{name}.yaml"
+    assert isinstance(load_sliver(path), model)
+    assert load_sliver(str(path)) == load_sliver(path)
 
 
 def test_all_of_a_file_are_read() -> None:

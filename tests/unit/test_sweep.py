@@ -892,6 +892,9 @@ class TestTheCommand:
     def test_refuses_a_share_that_is_none(self, run: Callable[..., Result], share: str) -> None:
         assert run(f"--at-most={share}").exit_code == 2
 
+    def test_a_number_is_told_how_to_write_it_as_a_share(self, run: Callable[..., Result]) -> None:
+        assert "'10' is not a share from 0% to 100%: write 10%" in run("--at-most", "10").stderr
+
     def test_refuses_a_token_of_something_else(
         self, run: Callable[..., Result], make: Make, w1: Substrate
     ) -> None:

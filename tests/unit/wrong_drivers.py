@@ -109,6 +109,10 @@ def of_the_server(self: Any, sliver_id: str, port: Any, interface: Any) -> None:
     FakeCompute.attach_port(self, sliver_id, replace(port, sliver=sliver_id), interface)
 
 
+def names_none(self: Any) -> Any:
+    return tuple(replace(host, slivers=()) for host in FakeCompute.inventory(self))
+
+
 def counts_none(self: Any) -> Any:
     return tuple(replace(host, cores_used=0) for host in FakeCompute.inventory(self))
 
@@ -148,6 +152,7 @@ WRONG = tuple(
                 ("inventory", gives(()), "test_the_inventory_has_what_servers_can_use"),
                 ("inventory", fails, "test_the_inventory_has_what_servers_can_use"),
                 ("inventory", counts_none, "test_the_inventory_counts_a_server"),
+                ("inventory", names_none, "test_the_inventory_counts_a_server"),
                 ("servers", gives(()), "test_a_server_is_as_it_was_asked_for"),
                 ("stamped", gives(()), "test_a_server_is_found_without_asking_for_its_sliver"),
                 ("leftovers", gives(()), "test_a_deleted_server_is_gone"),

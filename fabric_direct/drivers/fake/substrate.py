@@ -70,8 +70,10 @@ class Substrate(SubstrateState):
 
         :param method: ``<driver>.<method>``; ``*`` stands for any: ``compute.*``.
         :param until: what a late call waits for, once its caller has given up.
-        :raises ValueError: if no fake driver has such a method, or there is no such kind of fault.
+        :raises ValueError: if no fake driver has such a method, or there is no such kind or call.
         """
+        if at < 0:
+            raise ValueError(f"there is no call {at}: 1 is the first, 0 is every call")
         if not any(fnmatchcase(known, method) for known in _METHODS):
             raise ValueError(f"no fake driver has the method {_or_near(method, _METHODS)}")
         if kind not in get_args(Kind):
@@ -97,8 +99,12 @@ class Substrate(SubstrateState):
 
         The records of the devices and the server's stamp stay. The devices are *lost*: the sliver's own
         modify gives them back, nobody else may clean or release them.
+
+        :raises ValueError: if neither a server nor a domain of the sliver is there.
         """
         with self._lock:
+            if sliver not in self.servers and sliver not in self.plugged:
+                raise ValueError(f"no server of {sliver!r}")
             self.plugged.pop(sliver, None)
             self.pending.discard(sliver)
 
