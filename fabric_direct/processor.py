@@ -494,7 +494,7 @@ class HandlerProcessor:
         """
         self._refuse_closed()
         _refuse_text(expected)
-        with self._sweeping() as sweeper:
+        with self._sweeping() as sweeper, self._interruption.applies():
             found = sweeper.confirmed(expected, token, at_most)
             tried = {
                 thing: attempt(self._remove_nobodys, sweeper, thing) for thing in found.of_nobody()
@@ -993,7 +993,7 @@ def _refuse_no_callback(name: str, callback: object) -> None:
     """Raise TypeError for what cannot be called, or would only make a coroutine that nobody awaits."""
     if callback is not None and not callable(callback):
         raise TypeError(f"{name}: expected a callable, not {callback!r:.60}")
-    if iscoroutinefunction(callback):
+    if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
         raise TypeError(f"{name}: nothing awaits a coroutine function: {callback!r:.60}")
 
 

@@ -487,7 +487,9 @@ class _Bounded:
         except Exception as error:
             if not isinstance(error, FabricDirectError):
                 kind = type(self._driver)
-                error.add_note(f"raised by {name} ({kind.__module__}.{kind.__qualname__})")
+                note = f"raised by {name} ({kind.__module__}.{kind.__qualname__})"
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
             raise
         finally:
             if call.given_up.is_set():

@@ -34,6 +34,7 @@ from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler, Repair
 from fabric_direct.handlers.vm.adoption import adoption_driver, server_name
 from fabric_direct.handlers.vm.adoption_draft import Draft, draft
+from fabric_direct.handlers.vm.refusal import FIXED
 from fabric_direct.handlers.vm.steps.adoption import TakeBack
 from fabric_direct.model import (
     NodeSliver,
@@ -59,7 +60,14 @@ from fabric_direct.operations.locate import (
     refuse_elsewhere,
     refuse_unknown,
 )
-from fabric_direct.operations.outcomes import HostRefusals, failed, joined, reconciled, report
+from fabric_direct.operations.outcomes import (
+    HostRefusals,
+    failed,
+    is_interrupted,
+    joined,
+    reconciled,
+    report,
+)
 from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
 from fabric_direct.operations.sliver_ids import SliverIds, TypeMatch
@@ -432,13 +440,15 @@ class Operations:
         answers = placing.everywhere(sliver, may_have)
         entry, warnings = self._begin_deletion(ref)
         unlooked: list[str] = []
+        turns: list[Deadline] = []
 
         def clear(host: str, answer: Answer) -> Outcome:
             unknown = host in may_have or isinstance(answer, Interrupted)
             if isinstance(answer, Exception) and not unknown:
                 unlooked.append(host)
                 return _not_looked_at(host, answer, ref)
-            return self._clear(host, answer, ref, deadline.of_its_own(), entry)
+            turns.append(deadline.of_its_own())
+            return self._clear(host, answer, ref, turns[-1], entry)
 
         with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-delete") as pool:
             clearing = {
@@ -447,6 +457,10 @@ class Operations:
             }
         # the same, whichever host answers first
         outcomes = {host: clearing[host].result() for host in sorted(clearing)}
+        untouched = not (entry.resumed or any(turn.changing for turn in turns))
+        if untouched and any(map(is_interrupted, outcomes.values())):
+            nothing = failed(Operation.DELETE, ref, _before_any_change(Operation.DELETE, ref))
+            return _with_warnings(self._end(nothing), warnings)
         unnoted = attempt(self._note_looks, ref, outcomes, unlooked)
         outcome = _with_left(joined(ref, outcomes), named({*earlier, *deadline.late()}))
         if isinstance(unnoted, Exception):
@@ -491,6 +505,8 @@ class Operations:
                 f"sliver {ref.id} was made again", remedy="its next deletion looks there"
             )
         answer = attempt(self._placing(deadline).presence, ref, host)
+        if isinstance(answer, Interrupted):
+            raise answer
         if isinstance(answer, Exception):
             return _not_looked_at(host, answer, ref)
         entry = Entry(resumed=False, owns_everything=True)
@@ -640,7 +656,7 @@ class Operations:
     def _modify_back(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver what it was, whatever has become of what it is stitched to."""
         former = self._former(entry, sliver, deadline)
-        return self._modify_into(former, deadline, lambda flow, *_: flow)
+        return self._modify_into(former, deadline, self._stitches.back)
 
     def _recover_adoption(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
         wanted = of_journal(entry.sliver)
@@ -652,17 +668,20 @@ class Operations:
     def _former(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> SliverRef:
         """Return the sliver as it was before an unfinished modification.
 
-        The journal says so, or the server's stamp.
+        The journal says so; of what no modification changes in a server, its stamp: it may have been
+        resized since.
         """
-        if entry.before:
-            return type(sliver).model_validate(entry.before)
-        if not isinstance(sliver, NodeSliver):
-            return sliver
+        former = type(sliver).model_validate(entry.before) if entry.before else sliver
+        if not isinstance(former, NodeSliver):
+            return former
         host = self._host_of(sliver, deadline, ReadCache())
         server = self._bounded(host, deadline).compute.find(sliver.id)
         if server is None:
-            return sliver
-        return server.stamp.sliver.model_copy(update={"boot_script": sliver.boot_script})
+            return former
+        stamped = server.stamp.sliver
+        if not entry.before:
+            return stamped.model_copy(update={"boot_script": former.boot_script})
+        return former.model_copy(update={field: getattr(stamped, field) for field in FIXED})
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
@@ -1241,31 +1260,39 @@ def _with_left(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
     return outcome.model_copy(update=update)
 
 
+def _some_done(result: Result) -> bool:
+    return any(report.status is StepStatus.DONE for report in result.reports)
+
+
 def _failure(job: _Job, result: Result, left: tuple[str, ...]) -> Outcome:
-    done = result.undone or any(r.status is StepStatus.DONE for r in result.reports)
+    done = result.undone or _some_done(result)
     status = Status.PARTIAL if left and done else Status.FAILED
     return job.outcome(status, result, error=report(result.error), left=left)
 
 
 def _interrupted(job: _Job, result: Result, left: tuple[str, ...]) -> Outcome:
     """Return the outcome of an operation that was interrupted and not undone."""
-    name = f"{job.operation} of {job.sliver.id}"
     if not left:
-        error = Interrupted(f"{name} was interrupted before it changed anything")
+        error = _before_any_change(job.operation, job.sliver)
         return job.outcome(Status.FAILED, result, error=report(error))
     not_done = [r.step for r in result.reports if r.status is StepStatus.SKIPPED]
     done = [r.step for r in result.reports if r.step not in not_done]
     error = Interrupted(
-        f"{name} was interrupted",
+        f"{job.operation} of {job.sliver.id} was interrupted",
         why=f"done: {', '.join(done) or 'nothing'}; not done: {', '.join(not_done)}",
     )
     return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
 
 
-def _left_by_interruption(job: _Job, result: Result, entry: Entry, _: Deadline) -> tuple[str, ...]:
+def _before_any_change(operation: Operation, sliver: SliverRef) -> Interrupted:
+    return Interrupted(f"{operation} of {sliver.id} was interrupted before it changed anything")
+
+
+def _left_by_interruption(
+    job: _Job, result: Result, entry: Entry, deadline: Deadline
+) -> tuple[str, ...]:
     """Name what there is of a sliver, or what is not done; nothing if nothing was changed."""
-    changed = any(r.status is StepStatus.DONE or r.error for r in result.reports)
-    if not (changed or entry.resumed):
+    if not (deadline.changing or entry.resumed or _some_done(result)):
         return ()
     removal = job.operation is Operation.DELETE
     about_all = removal or (job.operation is Operation.CREATE and entry.owns_everything)

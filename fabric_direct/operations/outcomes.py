@@ -63,6 +63,11 @@ def failed(
     )
 
 
+def is_interrupted(outcome: Outcome) -> bool:
+    """Return whether an interruption ended the operation."""
+    return outcome.error is not None and outcome.error.kind == Interrupted.__name__
+
+
 def joined(ref: SliverRef, outcomes: Mapping[str, Outcome]) -> Outcome:
     """Return what came of a deletion from hosts; of several, each that has something left is named."""
     if len(outcomes) == 1:
@@ -144,9 +149,9 @@ class HostRefusals:
         It says what each said; where all refused it before anything was touched, it is a refusal.
 
         :param error: why there is no other.
-        :raises FabricDirectError: that error, if no host was tried at all.
+        :raises FabricDirectError: that error, if no host was tried at all, or it is an interruption.
         """
-        if not self._by_host:
+        if not self._by_host or isinstance(error, Interrupted):
             raise error
         last = [*self._by_host.values()][-1]
         if all(outcome.status is Status.REFUSED for outcome in self._by_host.values()):

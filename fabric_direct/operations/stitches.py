@@ -8,12 +8,12 @@ from typing import TypeVar
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import HostDrivers, Service
 from fabric_direct.engine.step import Flow
-from fabric_direct.errors import Conflict
+from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.handlers.vm.steps.stitches import HoldStitches, ReleaseStitches
 from fabric_direct.model import Operation, SliverRef
 from fabric_direct.model.references import Needs
 from fabric_direct.model.services import SERVICES
-from fabric_direct.operations.stitching import Stitched, StitchedNode, Stitching
+from fabric_direct.operations.stitching import Stitched, StitchedNode, Stitching, ends_of
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.stitches import Stitch, Stitches
@@ -58,6 +58,19 @@ class SiteStitches:
         release = ReleaseStitches(self._noted, sliver.id, found.stitches)
         before, after = [(hold,)] if found.stitches else [], [(release,)] if surplus else []
         return replace(flow, stages=(*before, *flow.stages, *after))
+
+    def back(self, flow: Flow, sliver: SliverRef, deadline: Deadline) -> Flow:
+        """Return the flow that makes a sliver what it was, with the notes of what it is stitched to.
+
+        An end that has changed since does not refuse it: what is noted of that end stays.
+        """
+        try:
+            return self.around(flow, sliver, deadline)
+        except InvalidSliver:
+            ends = set(ends_of(sliver))
+            kept = tuple(s for s in self._noted.of(sliver.id) if (s.part, s.other) in ends)
+            release = ReleaseStitches(self._noted, sliver.id, kept)
+            return replace(flow, stages=(*flow.stages, (release,)))
 
     def differences(self, sliver: SliverRef, deadline: Deadline) -> tuple[str, ...]:
         """Return where the ends that a sliver names are not as it, or its stamp, says."""

@@ -320,6 +320,17 @@ class Stitching:
         )
 
 
+def ends_of(sliver: SliverRef) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a sliver that name their ends, each with the sliver that has the end."""
+    if isinstance(sliver, NodeSliver):
+        for place in _places(sliver):
+            yield _part(sliver.components[place.number], place.index), place.end.id
+    elif isinstance(sliver, NetworkService):
+        for interface in sliver.interfaces:
+            if interface.attach:
+                yield interface.id, interface.attach.sliver
+
+
 def _refuse_circle(sliver_id: str, named: frozenset[str], by: str) -> None:
     if sliver_id in named:
         why = f"{by} names {sliver_id}: each would need the other first"

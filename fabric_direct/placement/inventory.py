@@ -7,10 +7,11 @@ none.
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from fabric_direct.drivers.contract import HostDevice, HostDrivers, HostInventory
-from fabric_direct.errors import FabricDirectError, NotFound
+from fabric_direct.errors import FabricDirectError, Interrupted, NotFound
 from fabric_direct.model import DeviceState, NodeSliver
 from fabric_direct.placement.claims import HostClaim, depleted
 from fabric_direct.placement.state import FreeDevice, HostState, NumaNode
@@ -72,11 +73,14 @@ def host_states(site: Site, drivers_of: DriversOf, only: Collection[str] = ()) -
             has = _inventory(name, drivers_of, told)
             # Last: of a driver of devices only the deadline limits a call, and a host may hang.
             return _host_state(site, has, drivers_of(name).functions())
+        except Interrupted:
+            raise
         except FabricDirectError as error:
             return error
 
     with ThreadPoolExecutor(_AT_ONCE, "fabric-direct-inventory") as pool:
-        found = dict(zip(names, pool.map(read, names), strict=True))
+        asked = {name: pool.submit(copy_context().run, read, name) for name in names}
+        found = {name: answer.result() for name, answer in asked.items()}
     hosts = [state for _, state in sorted(found.items()) if isinstance(state, HostState)]
     silent = {name: str(e) for name, e in found.items() if isinstance(e, FabricDirectError)}
     return Inventory(tuple(hosts), silent, began)

@@ -82,8 +82,8 @@ class Journal:
         """Record that an operation begins; on return the record is on the disk.
 
         It replaces the record of an earlier unfinished operation on the sliver, but remembers that one
-        was there, whether it owned everything, and what the sliver was before it. A file in its place
-        that is no entry is kept under another name.
+        was there, and whether it owned everything; of modifications that follow each other, what the
+        sliver was before the first. A file in its place that is no entry is kept under another name.
 
         :param owns_everything: whether the operation is about all there is of the sliver: a creation
             from nothing, or a deletion.
@@ -96,7 +96,7 @@ class Journal:
             sliver=sliver,
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             owns_everything=owns_everything or (earlier is not None and earlier.owns_everything),
-            before=(earlier and earlier.before) or before,
+            before=_first_before(earlier, operation) or before,
             until=earlier.until if earlier else 0.0,
         )
         with self._translated():
@@ -225,3 +225,9 @@ def _parse(path: Path) -> Unfinished | None:
     except (ValidationError, IsADirectoryError):
         return None
     return entry if path.name == f"{entry.sliver['id']}.json" else None
+
+
+def _first_before(earlier: Unfinished | None, operation: Operation) -> dict[str, Any] | None:
+    """Return what a sliver was before the first of modifications that follow each other unfinished."""
+    modified = earlier is not None and earlier.operation is operation is Operation.MODIFY
+    return earlier.before if earlier is not None and modified else None

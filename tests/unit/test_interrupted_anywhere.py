@@ -7,7 +7,7 @@ its own: two hosts, of which one has the sliver or is to have it.
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,13 @@ import pytest
 
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.contract.bundle import READING
-from fabric_direct.drivers.fake import Substrate, substrate
-from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
+from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
+from fabric_direct.errors import Conflict, DriverError
+from fabric_direct.model import Capacities, NodeSliver, Operation, Outcome, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from tests.outcomes import done
 from tests.unit.test_behind_our_back import fake_site, fakes, node, without_disk
 
@@ -64,21 +67,29 @@ LOOKING = {
 class Calls:
     """The calls of all fake drivers, of which one interrupts a processor."""
 
-    def __init__(self, at: int, processor: HandlerProcessor) -> None:
+    def __init__(self, at: int | str, processor: HandlerProcessor) -> None:
         self._at, self._processor = at, processor
         self._lock = threading.Lock()
         self.all: list[str] = []
+        self.after: list[str] | None = None
+        """Those that were begun after the interruption; None without one."""
 
     def begin(self, method: str) -> None:
         with self._lock:
             self.all.append(method)
-            if len(self.all) == self._at:
+            if self.after is not None:
+                self.after.append(method)
+            elif self._at in {len(self.all), method}:
+                self.after = []
                 self._processor.interrupt()
 
 
 @contextmanager
-def interrupted(at: int, processor: HandlerProcessor) -> Iterator[Calls]:
-    """Interrupt the processor during that call, from 1; 0 is none."""
+def interrupted(at: int | str, processor: HandlerProcessor) -> Iterator[Calls]:
+    """Interrupt the processor during a call.
+
+    :param at: its number, from 1, or its method, of which it is the first call; 0 is none.
+    """
     calls, call = Calls(at, processor), Substrate.call
 
     def noted(things: Substrate, method: str, effect: Callable[[], Any]) -> Any:
@@ -133,8 +144,9 @@ class Place:
             return [future.result() for future in processor.recover(undo=True)]
 
     def unfinished(self) -> bool:
+        """Return whether an operation is to be finished, or a host to be looked at."""
         with HandlerProcessor(self.site) as processor:
-            return bool(processor.unfinished())
+            return bool(processor.unfinished() or processor.pending_looks())
 
 
 @pytest.fixture
@@ -204,10 +216,13 @@ def test_no_change_begins_after_an_interruption(
     calls = place(case).carry_out(steps=1)[1].all
     first = next(at for at, call in enumerate(calls, 1) if is_changing(call))
     for at in range(1, first):
-        outcome, made = place(case).carry_out(at, steps=1)
+        there = place(case)
+        outcome, made = there.carry_out(at, steps=1)
 
         assert is_interrupted(outcome)
         assert not any(is_changing(call) for call in made.all)
+        assert outcome.left == ()
+        assert not there.unfinished()
 
 
 @pytest.mark.parametrize("operation", LOOKING)
@@ -232,3 +247,74 @@ def test_a_probe_that_is_interrupted_begins_no_other_call(place: Callable[[Case]
 
         assert is_interrupted(outcome)
         assert len(calls.all) == at
+
+
+def test_undoing_a_modification_leaves_the_size_that_a_server_has_by_now(
+    fake_site: Site, fakes: Substrate, vm: Callable[..., NodeSliver]
+) -> None:
+    was, now = vm(host="localhost", components=()), vm(host="localhost")
+    larger = was.model_copy(update={"capacities": Capacities(core=2, ram=2, disk=1)})
+    with HandlerProcessor(fake_site) as processor:
+        done(processor.create(larger).result())
+        data, before = (s.model_dump(mode="json", exclude_none=True) for s in (now, was))
+        Journal(fake_site.state_dir).begin(Operation.MODIFY, data, before=before)
+
+        for future in processor.recover(undo=True):
+            done(future.result())
+
+    assert fakes.servers["sliver-1"].cores == 2
+
+
+class TestOnSeveralHosts:
+    def test_the_search_for_a_host_asks_no_other_one(
+        self, processor: HandlerProcessor, vm: Callable[..., NodeSliver]
+    ) -> None:
+        with interrupted("compute.inventory", processor) as calls:
+            outcome = processor.create(vm(host="auto", components=())).result()
+
+        assert is_interrupted(outcome)
+        # the two hosts are asked at once
+        assert set(calls.after or ()) <= {"compute.inventory"}
+
+    def test_it_is_told_as_that_where_another_host_is_tried(
+        self,
+        processor: HandlerProcessor,
+        vm: Callable[..., NodeSliver],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def create(*_: object) -> None:
+            processor.interrupt()
+            raise DriverError("it has no room")
+
+        monkeypatch.setattr(FakeCompute, "create", create)
+
+        outcome = processor.create(vm(host="auto", components=())).result()
+
+        assert is_interrupted(outcome)
+
+    def test_a_host_that_a_deletion_could_not_look_at_stays_to_be_looked_at(
+        self, fake_site: Site, processor: HandlerProcessor, vm: Callable[..., NodeSliver]
+    ) -> None:
+        sliver = vm(host="localhost", components=())
+        look = PendingLook(sliver.ref(), "other", found=False)
+        PendingLooks(fake_site.state_dir, timeout=60).write([look])
+
+        with interrupted("compute.find", processor):
+            (outcome,) = [future.result() for future in processor.recover()]
+
+        assert is_interrupted(outcome)
+        assert [each.host for each in processor.pending_looks()] == ["other"]
+
+    def test_a_sweep_removes_nothing_more(
+        self, fake_site: Site, processor: HandlerProcessor
+    ) -> None:
+        there = [substrate(fake_site, host) for host in fake_site.hosts]
+        for things in there:
+            things.unused.add("blue")
+        found = processor.find_unexpected(["expected"])
+
+        with interrupted("network.remove_unused", processor) as calls, suppress(Conflict):
+            processor.sweep(["expected"], found.token, at_most=100)
+
+        assert "network.remove_unused" not in (calls.after or ())
+        assert sum(len(things.unused) for things in there) == 1

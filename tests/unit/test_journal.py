@@ -95,6 +95,28 @@ def test_what_was_begun_from_nothing_stays_so_until_it_is_finished(journal: Jour
     assert not journal.begin(Operation.CREATE, SLIVER).owns_everything
 
 
+def test_of_modifications_in_a_row_it_keeps_what_was_before_the_first(journal: Journal) -> None:
+    first, second = SLIVER | {"name": "first"}, SLIVER | {"name": "second"}
+    journal.begin(Operation.MODIFY, SLIVER, before=first)
+    journal.begin(Operation.MODIFY, SLIVER, before=second)
+
+    (found,) = journal.unfinished()
+
+    assert found.before == first
+
+
+def test_what_was_before_ends_with_a_deletion(journal: Journal) -> None:
+    first, second = SLIVER | {"name": "first"}, SLIVER | {"name": "second"}
+    journal.begin(Operation.MODIFY, SLIVER, before=first)
+    journal.begin(Operation.DELETE, SLIVER)
+    journal.begin(Operation.CREATE, SLIVER)
+    journal.begin(Operation.MODIFY, SLIVER, before=second)
+
+    (found,) = journal.unfinished()
+
+    assert found.before == second
+
+
 def test_keeps_the_slivers_apart(journal: Journal) -> None:
     journal.begin(Operation.CREATE, SLIVER)
     journal.begin(Operation.DELETE, OTHER)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,11 +210,14 @@ _NO_SLIVERS: list[Any] = [{"id": "x"}, None, "x", 5]
 def test_an_error_that_a_driver_does_not_foresee_is_told_as_that_drivers(
     processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    always = KeyError("uuid")
+
     def create(*_: object) -> None:
-        raise KeyError("uuid")
+        raise always
 
     monkeypatch.setattr(FakeCompute, "create", create)
 
+    processor.create(vm()).result()
     error = processor.create(vm()).result().error
 
     assert error is not None
@@ -314,6 +318,11 @@ async def _tell_later(_: object) -> None:
     """Be a callback that nobody awaits."""
 
 
+class _TellLater:
+    async def __call__(self, _: object) -> None:
+        """Be another one."""
+
+
 class TestAProcessor:
     @pytest.mark.parametrize("wrong", [{"site": "TEST"}, "site.yaml", None], ids=repr)
     def test_is_made_of_a_site(self, wrong: Any) -> None:
@@ -323,8 +332,13 @@ class TestAProcessor:
     @pytest.mark.parametrize("callback", ["on_progress", "on_done"])
     @pytest.mark.parametrize(
         ("wrong", "why"),
-        [("print", "expected a callable"), (_tell_later, "nothing awaits")],
-        ids=["a name", "a coroutine function"],
+        [
+            ("print", "expected a callable"),
+            (_tell_later, "nothing awaits"),
+            (partial(_tell_later), "nothing awaits"),
+            (_TellLater(), "nothing awaits"),
+        ],
+        ids=["a name", "a coroutine function", "a partial one", "an object"],
     )
     def test_tells_functions(self, fake_site: Site, callback: str, wrong: Any, why: str) -> None:
         with pytest.raises(TypeError, match=f"{callback}: {why}"):

@@ -381,6 +381,60 @@ class TestWhatHasChangedSince:
         assert stamp(fakes).interface.vlan == 100
 
 
+class TestAModificationThatIsUndone:
+    """Its journal entry was left by a process that was killed when all was done."""
+
+    def begin(self, site: Site, sliver: NodeSliver, before: NodeSliver) -> None:
+        was, now = (s.model_dump(mode="json", exclude_none=True) for s in (before, sliver))
+        Journal(site.state_dir).begin(Operation.MODIFY, now, owns_everything=False, before=was)
+
+    def test_gives_up_what_it_was_stitched_to(
+        self, site: Site, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(net(at("vfs"))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        self.begin(site, vm(shared(VF, **to())), before=vm())
+
+        for future in processor.recover(undo=True):
+            done(future.result())
+
+        done(processor.delete(SliverRef(id="net-1", type="L2Bridge")).result())
+
+    def test_holds_again_what_it_is_stitched_to(
+        self, site: Site, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        was = fakes.servers["vm-1"].stamp.sliver
+        done(processor.modify(vm()).result())
+        self.begin(site, vm(), before=was)
+
+        for future in processor.recover(undo=True):
+            done(future.result())
+
+        assert stamp(fakes).interface.vlan == 100
+        assert processor.delete(SliverRef(id="net-1", type="L2Bridge")).result().error
+
+    def test_gives_up_what_it_was_stitched_to_though_another_end_has_changed(
+        self, site: Site, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        was = fakes.servers["vm-1"].stamp.sliver
+        done(processor.create(net(at("t1"), sliver="net-2")).result())
+        now = vm(shared(VF, **to()), vnic(**to(service="net-2")) | {"id": "tap"})
+        done(processor.modify(now).result())
+        done(processor.modify(net(at("vfs", vlan=101))).result())
+        self.begin(site, now, before=was)
+
+        for future in processor.recover(undo=True):
+            done(future.result())
+
+        assert stamp(fakes).interface.vlan == 100
+        done(processor.delete(SliverRef(id="net-2", type="L2Bridge")).result())
+        assert processor.delete(SliverRef(id="net-1", type="L2Bridge")).result().error
+
+
 class TestTheIdOfAService:
     @pytest.mark.parametrize("ask", [HandlerProcessor.create, HandlerProcessor.plan])
     def test_is_not_a_nodes_too(

@@ -19,8 +19,8 @@ from fabric_direct.model import (
 # Fields of a device's interface that can be changed.
 _SETTINGS = {"ipv4": None, "ipv6": None, "auto_config": False, "bandwidth": None, "vlan": None}
 _ANEW = "leave the component out first, and add it again: it is plugged in anew then"
-# Fields that a modification cannot change: the guest was created from them.
-_FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
+FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
+"""Fields that a modification cannot change: the guest was created from them."""
 
 
 def refuse_components(drivers: HostDrivers, sliver: NodeSliver, tenant: DeviceDomain) -> None:
@@ -84,7 +84,7 @@ def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
     The boot script may be absent: only its digest is kept.
     """
     was, now = server.stamp, sliver.stamp()
-    changed = [f for f in _FIXED if getattr(was.sliver, f) != getattr(now.sliver, f)]
+    changed = [f for f in FIXED if getattr(was.sliver, f) != getattr(now.sliver, f)]
     if now.sliver.host is None:  # placement, or the cloud, has chosen it
         changed = [field for field in changed if field != "host"]
     if now.boot_script_sha256 not in {None, was.boot_script_sha256}:
