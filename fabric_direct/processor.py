@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from inspect import iscoroutinefunction
+from pathlib import Path
 from threading import get_ident
 from types import NoneType
 from typing import Any, Self, TypeVar
@@ -65,6 +66,7 @@ log = logging.getLogger(__name__)
 logging.getLogger("fabric_direct").addHandler(logging.NullHandler())
 T = TypeVar("T")
 _READING = frozenset({Operation.PLAN, Operation.PROBE})
+_PLANNED = (None, Operation.CREATE, Operation.MODIFY, Operation.DELETE, Operation.RECONCILE)
 """Operations that change nothing."""
 
 
@@ -200,8 +202,8 @@ class HandlerProcessor:
         """Start over without threads: they do not survive a fork."""
         self._queue = KeyedQueue()
         self._pending: dict[Future[Outcome], _Invocation] = {}
-        self._threads: set[int] = set()
-        """Those that run an operation, and its callbacks."""
+        self._threads: dict[int, str] = {}
+        """The slivers of the operations that threads run, with their callbacks."""
         self._load = site_metrics.Load()
         self._watchers: list[Watcher] = []
         self._invocations = ThreadPoolExecutor(self._workers, "fabric-direct")
@@ -294,8 +296,15 @@ class HandlerProcessor:
     def plan(self, sliver: SliverRef, operation: Operation | None = None) -> OperationFuture:
         """Return what each step of an operation that makes or removes would do; change nothing.
 
-        :param operation: by default modify if the sliver is there, else create.
+        :param operation: create, modify, delete or reconcile; by default modify if the sliver is there,
+            else create.
+        :raises ValueError: if it is another one.
         """
+        _refuse_other(operation, Operation, NoneType)
+        if operation not in _PLANNED:
+            raise ValueError(
+                f"there is no plan of {operation}: only of {', '.join(filter(None, _PLANNED))}"
+            )
         by_reference = operation in {Operation.DELETE, Operation.RECONCILE}
         _refuse_other(sliver, SliverRef if by_reference else Sliver)
         return self._submit(
@@ -310,7 +319,8 @@ class HandlerProcessor:
         If a creation fails, those that name its sliver are not begun, and say so.
 
         :returns: futures of the outcomes, in the order of the slivers.
-        :raises InvalidSliver: if some name each other in a circle; nothing has begun then.
+        :raises InvalidSliver: if one is given twice, or some name each other in a circle; nothing has
+            begun then.
         """
         slivers = tuple(slivers)
         for sliver in slivers:
@@ -646,6 +656,15 @@ class HandlerProcessor:
         """Return the operations that have begun and not ended."""
         return self._journal.unfinished()
 
+    def unreadable_entries(self) -> tuple[Path, ...]:
+        """Return the files of the journal that are no valid entry: damaged, or of another version.
+
+        What was begun by them is not known, so :meth:`recover` leaves it alone.
+
+        :raises DriverError: if the journal cannot be read.
+        """
+        return self._journal.foreign()
+
     def recover(self, *, undo: bool = False) -> list[OperationFuture]:
         """Finish the operations that other processes left unfinished, but not those under way.
 
@@ -776,6 +795,7 @@ class HandlerProcessor:
         with self._queue.lock:
             self._refuse_closed()
             self._pending[invocation.future] = invocation
+            invocation.future.in_line(invocation.sliver.id, self._threads)
             self._queue.put(invocation.sliver.id, lambda: self._begin(invocation))
         invocation.future.add_done_callback(self._forget)
         return invocation.future
@@ -796,14 +816,14 @@ class HandlerProcessor:
         return True
 
     def _run(self, invocation: _Invocation) -> None:
-        self._threads.add(get_ident())
+        self._threads[get_ident()] = invocation.sliver.id
         try:
             if invocation.future.set_running_or_notify_cancel():
                 invocation.future.set_result(invocation.context.run(self._invoke, invocation))
         except BaseException as error:  # noqa: BLE001 - carried to who waits, not swallowed
             invocation.future.set_exception(error)
         finally:
-            self._threads.discard(get_ident())
+            self._threads.pop(get_ident(), None)
             self._queue.leave(invocation.sliver.id)
 
     def _invoke(self, invocation: _Invocation) -> Outcome:

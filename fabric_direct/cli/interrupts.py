@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from fabric_direct.processor import HandlerProcessor
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-HOW_TO_GO_ON = (
-    "To finish it, give the same command again, or `fabric-direct recover`; "
-    "to undo it, `fabric-direct recover --undo`."
-)
+_FINISH = "To finish it, give the same command again, or `fabric-direct recover`"
+_UNDO = "; to undo it, `fabric-direct recover --undo`"
 
 
 class Interrupts:
@@ -71,22 +69,27 @@ class Interrupts:
         sys.stdout.flush()
         os._exit(INTERRUPTED)
 
-    def unfinished(self) -> list[str]:
-        """Return the slivers that the journal has of those under way; all if it is unreadable."""
+    def unfinished(self) -> dict[str, str]:
+        """Return the operations that the journal has of the slivers under way, by the sliver.
+
+        All slivers, without their operations, if it is unreadable.
+        """
         from fabric_direct.errors import DriverError  # noqa: PLC0415 - see the package
 
         try:
-            known = {entry.sliver["id"] for entry in self._processor.unfinished()}
+            entries = self._processor.unfinished()
         except DriverError:
-            return self.under_way
-        return [name for name in self.under_way if name in known]
+            return dict.fromkeys(self.under_way, "")
+        known = {str(entry.sliver["id"]): entry.operation.value for entry in entries}
+        return {name: known[name] for name in self.under_way if name in known}
 
     def left(self) -> str:
         """Return what is unfinished, what was not begun, and how to go on."""
         unfinished = self.unfinished()
-        lines = [f"Unfinished: {listed(unfinished)}."] if unfinished else []
+        lines = [f"Unfinished: {listed([*unfinished])}."] if unfinished else []
         lines += [f"Not begun: {listed(self.cancelled)}."] if self.cancelled else []
-        lines += [HOW_TO_GO_ON] if unfinished else []
+        undo = "" if set(unfinished.values()) == {"delete"} else _UNDO
+        lines += [f"{_FINISH}{undo}."] if unfinished else []
         return "\n".join(lines or ["All that was begun has ended."])
 
 

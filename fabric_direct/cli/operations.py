@@ -40,6 +40,9 @@ directory of such files, or - for standard input.
 """
 _FILES_OR_IDS = f"""{_FILES}What has no "/" and does not end in .yaml, .yml or .json is an id.
 """
+_LOOK_AT_IT = (
+    "probe the sliver that it names, and delete the file when the sliver is as it should be"
+)
 TO_DO = 4
 """Exit code of ``plan --exit-code`` if there is something to do."""
 _words = partial(click.argument, nargs=-1, required=True, callback=_stdin_once)
@@ -281,8 +284,17 @@ def recover(settings: Settings, *, undo: bool) -> None:
     being modified gets its former state back. Deletions are always finished. Slivers that another
     process is working on are left alone. Hosts that did not answer a deletion are looked at again.
     """
-    answers = running.run(settings, lambda having: having.recover(undo=undo), show.done)
-    if not answers.outcomes and not settings.as_json:
+    damaged: list[Path] = []
+
+    def ask(having: "HandlerProcessor") -> "Sequence[Future[Outcome]]":
+        damaged.extend(having.unreadable_entries())
+        return having.recover(undo=undo)
+
+    answers = running.run(settings, ask, show.done)
+    answers.incomplete = bool(damaged)
+    for path in damaged:
+        click.echo(f"{path} is no valid entry of the journal: {_LOOK_AT_IT}.", err=True)
+    if not (answers.outcomes or damaged or settings.as_json):
         show.say(show.console(), "Nothing is unfinished.")
     running.tell(answers, settings)
 

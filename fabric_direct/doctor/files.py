@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok, warn
 from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
+from fabric_direct.model import Operation
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
@@ -71,7 +72,9 @@ def check_journal(site: Site) -> Diagnosis:
     found = [f"{u.operation} of {u.sliver['id']} since {u.since}" for u in unfinished]
     found += [_not_settled(look) for look in pending]
     found += [f"{path} is not a valid entry: damaged, or of another version" for path in foreign]
-    recover = "if no process is working on it: fabric-direct recover, or recover --undo"
+    recover = "if no process is working on it: fabric-direct recover"
+    if any(entry.operation is not Operation.DELETE for entry in unfinished):
+        recover += ", or recover --undo"
     remove = (
         "delete a file that is not a valid entry when the sliver that it names is as it should be"
     )

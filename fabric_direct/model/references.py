@@ -1,5 +1,6 @@
 """Which slivers name which: a sliver is made after those that it names, and removed before them."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -44,8 +45,10 @@ def needs(slivers: Iterable[SliverRef], known: Needs | None = None) -> dict[str,
     One needs those that it names by id, and networks that are slivers also by name.
 
     :param known: what slivers need beside what they say.
-    :raises InvalidSliver: if some need each other in a circle; they are named.
+    :raises InvalidSliver: if one is given twice, or some need each other in a circle; they are named.
     """
+    slivers = tuple(slivers)
+    _refuse_twice(slivers)
     there = {sliver.id: sliver for sliver in slivers}
     networks = {s.name: s.id for s in there.values() if isinstance(s, NetworkSliver)}
     found = {
@@ -63,6 +66,12 @@ def needs(slivers: Iterable[SliverRef], known: Needs | None = None) -> dict[str,
     }
     _refuse_circle(found)
     return found
+
+
+def _refuse_twice(slivers: Iterable[SliverRef]) -> None:
+    for sliver_id, number in Counter(sliver.id for sliver in slivers).items():
+        if number > 1:
+            raise InvalidSliver(f"sliver {sliver_id} is given twice", field="id")
 
 
 def _networks_of(sliver: SliverRef, networks: Mapping[str, str]) -> frozenset[str]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Generator
 from concurrent.futures import Future
+from threading import get_ident
 from typing import Any
 
+from fabric_direct.errors import Conflict
 from fabric_direct.model import Outcome
 
 
@@ -13,6 +15,32 @@ class OperationFuture(Future[Outcome]):
     A thread waits by :meth:`result`, a coroutine by ``await``. If a task that awaits it is cancelled, so
     is the operation, unless it has begun: then it goes on, and :meth:`result` has its outcome.
     """
+
+    def __init__(self) -> None:
+        """Make one that is pending."""
+        super().__init__()
+        self._sliver, self._busy = "", dict[int, str]()
+
+    def in_line(self, sliver: str, busy: dict[int, str]) -> None:
+        """Note that the operation waits for others on its sliver.
+
+        :param busy: the slivers on which threads carry out operations, by the thread.
+        """
+        self._sliver, self._busy = sliver, busy
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """Return the outcome; wait for it at most ``timeout`` seconds.
+
+        :raises Conflict: if a callback waits for an operation that begins only after its own.
+        :raises TimeoutError: if the time is over.
+        :raises CancelledError: if it was cancelled.
+        """
+        if not self.done() and self._busy.get(get_ident()) == self._sliver:
+            raise Conflict(
+                f"the callback of an operation on {self._sliver} cannot wait for the next one",
+                remedy="begin it there, and wait for it elsewhere",
+            )
+        return super().result(timeout)
 
     def __await__(self) -> Generator[Any, None, Outcome]:
         """Wait for the outcome in the running event loop, which goes on meanwhile."""

@@ -149,9 +149,13 @@ class SavedPlan(Frozen):
         """Return the plan of slivers.
 
         :param outcomes: of the processor's ``plan``, in the order of the slivers.
+        :raises ValueError: if they are not the plans of these slivers, in this order.
         :raises Refused: if not all could be planned, some are there and others not, or two would get
             the same device.
         """
+        given = [(Operation.PLAN, sliver.id) for sliver in slivers]
+        if given != [(outcome.operation, outcome.sliver.id) for outcome in outcomes]:
+            raise ValueError("the outcomes are not the plans of the slivers, in their order")
         failed = [outcome.sliver.id for outcome in outcomes if not outcome.ok]
         if failed:
             raise Refused("the plan cannot be saved", why=f"there is none for {_listed(failed)}")

@@ -554,6 +554,20 @@ class TestRecover:
     def test_json_of_nothing_has_no_outcomes(self, run: Run) -> None:
         assert outcomes_of(run("recover", "--json").stdout) == []
 
+    @pytest.mark.parametrize("words", [(), ("--undo",), ("--json",)])
+    def test_an_entry_that_cannot_be_read_is_named(
+        self, run: Run, site: Site, words: tuple[str, ...]
+    ) -> None:
+        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        entry = site.state_dir / "journal/vm1.json"
+        entry.write_text(entry.read_text()[:50])
+
+        result = run("recover", *words)
+
+        assert result.exit_code == 3
+        assert f"{entry} is no valid entry of the journal: probe the sliver" in result.stderr
+        assert "Nothing is unfinished" not in result.output
+
     def test_what_was_begun_is_finished(self, run: Run, site: Site, fakes: Substrate) -> None:
         Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
         assert run("recover").exit_code == 0

@@ -301,6 +301,13 @@ class TestFiles:
         assert found.found.startswith("create of vm1 since ")
         assert "fabric-direct recover" in found.remedy
 
+    def test_an_unfinished_deletion_is_finished_and_not_undone(self, fake_site: Site) -> None:
+        Journal(fake_site.state_dir).begin(Operation.DELETE, {"id": "vm1", "type": "VM"})
+
+        remedy = files.check_journal(fake_site).remedy
+
+        assert remedy == "if no process is working on it: fabric-direct recover"
+
     def test_a_file_in_the_journal_that_is_no_entry_is_named(self, fake_site: Site) -> None:
         Journal(fake_site.state_dir).begin(Operation.CREATE, {"id": "vm1", "type": "VM"})
         damaged = fake_site.state_dir / "journal/vm2.json"

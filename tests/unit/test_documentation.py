@@ -71,6 +71,12 @@ def test_the_readme_is_short():
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_links_are_closed(page):
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    assert re.findall(r"\]\([^)\s]*$", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
     path = ROOT / page
     missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]

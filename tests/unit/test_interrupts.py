@@ -331,6 +331,18 @@ class TestACommand:
         assert run(*words).exit_code == 0
         assert Journal(tmp_path / "state").unfinished() == ()
 
+    def test_a_deletion_is_finished_and_not_undone(
+        self, site_path: Path, run: Callable[..., Result], tmp_path: Path
+    ) -> None:
+        assert run("create", str(tmp_path / "vm1.yaml")).exit_code == 0
+        child = Child(site_path, FakeCompute, "delete", "delete", "vm1", ends=True)
+        child.send(signal.SIGINT)
+
+        code, said = child.end()
+
+        assert code == 130
+        assert "To finish it, give the same command again, or `fabric-direct recover`." in said
+
     def test_ends_at_once_when_it_is_interrupted_again(
         self, site_path: Path, run: Callable[..., Result], tmp_path: Path
     ) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from fabric_direct.drivers.contract import DeviceRecord, HostDevice, PciFunction
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
-from fabric_direct.errors import Conflict, DeviceUnclean, NotFound
+from fabric_direct.errors import Conflict, DeviceUnclean, InvalidSliver, NotFound
 from fabric_direct.model import (
     DeviceState,
     NodeSliver,
@@ -204,6 +204,25 @@ def test_a_callback_that_waits_for_its_own_operation_is_refused(
     assert "an operation's callback cannot wait for it" in caplog.text
 
 
+def test_a_callback_that_waits_for_the_next_operation_on_its_sliver_is_refused(
+    fake_site: Site, vm: MakeVm, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would begin only when the callback has returned."""
+    held: list[HandlerProcessor] = []
+    begun: list[Future[Outcome]] = []
+
+    def delete(outcome: Outcome) -> None:
+        if outcome.operation is Operation.CREATE:
+            begun.append(held[0].delete(outcome.sliver))
+            begun[0].result()
+
+    with HandlerProcessor(fake_site, on_done=delete) as processor:
+        held.append(processor)
+        assert processor.create(vm()).result(60).ok
+        assert begun[0].result(60).ok
+    assert "the callback of an operation on sliver-1 cannot wait for the next one" in caplog.text
+
+
 _NO_SLIVERS: list[Any] = [{"id": "x"}, None, "x", 5]
 
 
@@ -302,6 +321,23 @@ class TestWhatIsNotASliver:
         wrong: Any = ["sliver-1"]
         with pytest.raises(TypeError, match="expected Server, not str"):
             processor.lacking(wrong)
+
+    @pytest.mark.parametrize("operation", [Operation.POA, Operation.PROBE, Operation.ADOPT])
+    def test_what_has_no_plan_is_refused(
+        self, processor: HandlerProcessor, vm: MakeVm, operation: Operation
+    ) -> None:
+        said = f"there is no plan of {operation}: only of create, modify, delete, reconcile"
+        with pytest.raises(ValueError, match=said):
+            processor.plan(vm(), operation)
+
+    @pytest.mark.parametrize("several", ["create_all", "delete_all"])
+    def test_one_that_is_given_twice_is_refused(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, several: str
+    ) -> None:
+        with pytest.raises(InvalidSliver, match="sliver sliver-1 is given twice"):
+            getattr(processor, several)([vm(name="one"), vm(name="two")])
+        assert processor.pending() == ()
+        assert not fakes.servers
 
     def test_data_of_an_action_are_values_by_name(self, fake_site: Site, vm: MakeVm) -> None:
         wrong: Any = ["hard"]

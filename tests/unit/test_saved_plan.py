@@ -519,6 +519,17 @@ class TestOfSliversThatNameEachOther:
             SavedPlan.of(processor.site, slivers, outcomes)
 
 
+def test_it_is_made_of_the_plans_of_its_slivers_alone(tmp_path: Path) -> None:
+    with HandlerProcessor(Scene("", Request("create", node())).site(tmp_path)) as processor:
+        one, two = node(), node(id="another")
+        planned = processor.plan(one).result()
+        created = processor.create(one).result()
+
+        for slivers, outcomes in [([one, two], [planned]), ([two], [planned]), ([one], [created])]:
+            with pytest.raises(ValueError, match="not the plans of the slivers, in their order"):
+                SavedPlan.of(processor.site, slivers, outcomes)
+
+
 def test_a_secret_of_a_service_is_in_the_file_alone(
     tmp_path: Path,
 ) -> None:
