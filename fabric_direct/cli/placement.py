@@ -170,8 +170,7 @@ def _show(said: "dict[str, Explanation]", plan: "BuildPlan", wanted: "BatchReque
         )
     for warning in plan.warnings:
         show.say(err, f"warning: {warning}", "yellow")
-    every = len(plan.assignments) + len(plan.unplaced)
-    placed = len(plan.assignments)
+    placed, every = len(plan.assignments), len(wanted.instances())
     show.say(out, f"{placed} of {every} are placed, at a total cost of {plan.cost}.")
 
 

@@ -106,6 +106,18 @@ class TestPlace:
         assert f"web-2: no host can take it: {refused}\n" in result.stderr
         assert "web-1 " not in result.stdout
 
+    @pytest.mark.parametrize(
+        ("others", "said"),
+        [([], "0 of 5 are placed"), ([{"sliver": VM | {"id": "db"}}], "0 of 6 are placed")],
+    )
+    def test_all_that_are_asked_for_are_counted_where_some_do_not_fit(
+        self, run: Run, write: Write, others: list[dict[str, Any]], said: str
+    ) -> None:
+        result = run("place", write({"count": 5, "apart": True, "sliver": VM}, *others))
+
+        assert result.exit_code == 1
+        assert said in result.stdout
+
     def test_as_many_as_fit_are_placed_where_that_will_do(self, run: Run, write: Write) -> None:
         request = write({"count": 2, "sliver": VM | {"components": [GPU]}})
 
@@ -114,6 +126,7 @@ class TestPlace:
         assert result.exit_code == 3
         assert rows(result)["web-1"][1] == "w2"
         assert "web-2: no host can take it" in result.stderr
+        assert "1 of 2 are placed" in result.stdout
 
     def test_explains_each_kind_by_filters_and_weighted_costs(self, run: Run, write: Write) -> None:
         kinds = ({"sliver": VM}, {"sliver": VM | {"id": "gpus", "components": [GPU]}})
