@@ -186,6 +186,16 @@ class NetworkContract(NetworkRefusals):
         assert driver.ports(sliver) == ()
         assert driver.find_port(other, "nic") == kept
 
+    def test_deleting_a_port_leaves_the_others_of_its_sliver(
+        self, driver: NetworkDriver, sliver: str
+    ) -> None:
+        driver.create_port(sliver, "nic", self.network, ANY)
+        kept = driver.create_port(sliver, "nic2", self.network, ANY)
+
+        driver.delete_port(sliver, "nic")
+
+        assert driver.ports(sliver) == (kept,)
+
     def test_two_threads_may_make_ports_at_once(
         self, driver: NetworkDriver, sliver: str, other: str
     ) -> None:

@@ -63,6 +63,16 @@ class VolumeContract(Slivers):
         driver.delete(sliver, "2-data")
         assert driver.volumes(other) == (kept,)
 
+    def test_deleting_a_volume_leaves_the_others_of_its_sliver(
+        self, driver: VolumeDriver, sliver: str
+    ) -> None:
+        driver.create(sliver, "data", 1)
+        kept = driver.create(sliver, "more", 1)
+
+        driver.delete(sliver, "data")
+
+        assert driver.volumes(sliver) == (kept,)
+
     def test_volumes_are_found_without_asking_for_their_slivers(
         self, driver: VolumeDriver, sliver: str, other: str
     ) -> None:

@@ -117,6 +117,16 @@ def counts_none(self: Any) -> Any:
     return tuple(replace(host, cores_used=0) for host in FakeCompute.inventory(self))
 
 
+def all_volumes_of_the_sliver(self: Any, sliver_id: str, _component: str) -> None:
+    for volume in self.volumes(sliver_id):
+        FakeVolume.delete(self, sliver_id, volume.component)
+
+
+def all_ports_of_the_sliver(self: Any, sliver_id: str, _component: str) -> None:
+    for port in self.ports(sliver_id):
+        FakeNetwork.delete_port(self, sliver_id, port.component)
+
+
 def as_a_whole(self: Any, link: str, vf: int, settings: VfSettings) -> None:
     self.substrate.vfs[link][vf] = settings
 
@@ -171,6 +181,11 @@ WRONG = tuple(
             (
                 ("create_port", nothing, "test_a_port_is_as_it_was_asked_for"),
                 ("delete_port", nothing, _TWICE),
+                (
+                    "delete_port",
+                    all_ports_of_the_sliver,
+                    "test_deleting_a_port_leaves_the_others_of_its_sliver",
+                ),
                 ("check", nothing, "test_a_network_that_is_not_there_is_refused"),
                 ("all_ports", gives(()), "test_a_port_is_found_by_its_sliver_and_component"),
                 ("stamped", gives(()), "test_ports_are_found_without_asking_for_their_slivers"),
@@ -184,6 +199,11 @@ WRONG = tuple(
             (
                 ("create", nothing, "test_a_volume_is_as_it_was_asked_for"),
                 ("delete", nothing, _TWICE),
+                (
+                    "delete",
+                    all_volumes_of_the_sliver,
+                    "test_deleting_a_volume_leaves_the_others_of_its_sliver",
+                ),
                 ("check", nothing, "test_a_name_that_no_volume_has_is_refused"),
                 ("all_volumes", gives(()), "test_slivers_with_like_names_keep_their_own"),
                 ("stamped", gives(()), "test_volumes_are_found_without_asking_for_their_slivers"),
