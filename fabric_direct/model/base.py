@@ -8,7 +8,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -144,14 +143,19 @@ def _not_empty(value: object) -> object:
 
 
 def _beside(path: Path, info: ValidationInfo) -> Path:
-    with suppress(RuntimeError):  # ~ of somebody unknown stays
+    try:
         path = path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"the home directory of {path.parts[0]} is not known") from error
     folder: Path | None = (info.context or {}).get(FOLDER)
     return path if folder is None else folder / path
 
 
 LocalPath = Annotated[Path, BeforeValidator(_not_empty), AfterValidator(_beside)]
-"""A file or directory of this machine, which ``~`` may begin; relative to the file that names it."""
+"""A file or directory of this machine, relative to the file that names it.
+
+It may begin with ``~`` or ``~user``; one of a user that is not there is refused.
+"""
 
 
 def _unicast_mac(text: str) -> str:

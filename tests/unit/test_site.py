@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from fabric_direct.errors import InvalidSite
 from fabric_direct.model import Frozen, LocalPath
 from fabric_direct.site.config import Host, ImageSettings, Site, load_site
 
@@ -108,6 +109,26 @@ volume_pool: disks
 
     def test_may_be_below_the_users_home(self, site: Site) -> None:
         assert site.guest_access.ssh_key == Path("/home/me/key")
+
+    @pytest.mark.parametrize(
+        ("text", "line", "field"),
+        [
+            ("site: x\nstate_dir: ~nobody-here/st\n", 2, "state_dir"),
+            ("site: x\nhosts:\n  w1:\n    ssh_key: ~nobody-here/k\n", 4, "hosts.w1.ssh_key"),
+        ],
+    )
+    def test_are_not_below_the_home_of_a_user_that_is_not_there(
+        self, tmp_path: Path, text: str, line: int, field: str
+    ) -> None:
+        path = tmp_path / "site.yaml"
+        path.write_text(text)
+
+        with pytest.raises(InvalidSite) as refused:
+            load_site(path)
+
+        said = f"{path}:{line}: {field}: the home directory of ~nobody-here is not known"
+        assert str(refused.value) == said
+        assert refused.value.field == field
 
     def test_may_be_named_in_whole(self, site: Site) -> None:
         assert site.guest_access.known_hosts == Path("/etc/known_hosts")
