@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, DirectoryPath
+from pydantic import BaseModel, ConfigDict
+from pydantic.types import PathType
 
 from fabric_direct import Site
-from fabric_direct.drivers.contract import ListedVolumes, Volume
+from fabric_direct.drivers.contract import ListedVolumes, LocalPath, Volume
 from fabric_direct.errors import DriverError
 
 GIB = 1024**3
@@ -18,7 +20,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    directory: DirectoryPath
+    directory: Annotated[LocalPath, PathType("dir")]
     """Where the files are; nobody else uses it."""
 
 

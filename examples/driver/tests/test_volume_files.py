@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from volume_files import VolumeFiles
 
-from fabric_direct import Site
+from fabric_direct import Site, load_site
 from fabric_direct.drivers.contract import VolumeDriver
 from fabric_direct.errors import DriverError, InvalidSite
 from fabric_direct.testing import VolumeContract
@@ -82,3 +82,21 @@ def test_a_directory_that_is_not_there_is_refused(site: Site, tmp_path: Path) ->
         VolumeFiles(site.model_copy(update={"driver_settings": gone}), "w1")
 
     assert refused.value.field == "driver_settings.files.directory"
+
+
+def test_the_directory_is_relative_to_site_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for each in (folder / "volumes", elsewhere):
+        each.mkdir(parents=True)
+    (folder / "site.yaml").write_text(
+        "site: test\n"
+        "drivers: {VM: fake, Storage: files}\n"
+        "driver_settings: {files: {directory: volumes}}\n"
+    )
+    monkeypatch.chdir(elsewhere)
+
+    made = VolumeFiles(load_site("../here/site.yaml"), "w1").create("vm-1", "data", 1)
+
+    assert Path(made.source).resolve() == folder / "volumes/test/w1/vm-1.data"

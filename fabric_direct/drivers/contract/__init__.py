@@ -6,7 +6,7 @@ whole drivers.
 
 A callable ``(site, host) -> driver``, usually a class, makes a driver. If the driver takes settings, the
 callable has a pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)``
-returns the settings.
+returns the settings. Files and directories in them are :data:`LocalPath`: relative to site.yaml.
 
 The callable of a compute driver may have ``default_drivers(site)``, which returns the drivers of other
 kinds that serve its servers where site.yaml names none: by key of ``drivers``, as ``vNIC``, ``GPU`` and
@@ -96,6 +96,7 @@ from fabric_direct.drivers.contract.stamped import QUARANTINED, Stamped, StampFi
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
 from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
+from fabric_direct.model import LocalPath
 
 __all__ = [
     "KINDS",
@@ -132,6 +133,7 @@ __all__ = [
     "Image",
     "ImageNeeds",
     "ListedVolumes",
+    "LocalPath",
     "NetworkDriver",
     "NoDriver",
     "PciFunction",
