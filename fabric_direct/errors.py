@@ -52,10 +52,15 @@ class FabricDirectError(Exception):
         self.remedy = remedy
         self.field = field
 
+    @property
+    def field_and_what(self) -> str:
+        """What failed, after the field; once, where ``what`` has it already."""
+        named = not self.field or f"{self.field}: " in self.what
+        return self.what if named else f"{self.field}: {self.what}"
+
     def __str__(self) -> str:
         """Return one line: ``field: what (where): why. remedy.``."""
-        named = f"{self.field}: " in self.what
-        text = f"{self.field}: {self.what}" if self.field and not named else self.what
+        text = self.field_and_what
         text += f" ({self.where})" if self.where else ""
         text += f": {self.why}" if self.why else ""
         return f"{text.rstrip('.')}. {self.remedy.rstrip('.')}." if self.remedy else text

@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem
 
 from fabric_direct import errors
 from fabric_direct.cli import lost_output
-from fabric_direct.errors import FabricDirectError, InvalidSite, NotFound, Refused
+from fabric_direct.errors import FabricDirectError, NotFound, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
@@ -242,7 +242,9 @@ class RootCommand(click.Group):
         except FabricDirectError as error:
             code = BAD_INPUT if isinstance(error, Refused) else FAILED
             lost_output.expect(context, code)
-            tell_error(_with_line(error, settings.found_site()), settings)
+            from fabric_direct.site.lines import with_line  # noqa: PLC0415 - see the package
+
+            tell_error(with_line(error, settings.found_site()), settings)
             context.exit(code)
         except click.UsageError as error:
             lost_output.expect(context, BAD_INPUT)
@@ -296,31 +298,6 @@ def named_by_arguments() -> Iterator[None]:
         lost_output.expect(context, BAD_INPUT)
         tell_error(error, context.ensure_object(Settings))
         context.exit(BAD_INPUT)
-
-
-def _with_line(error: FabricDirectError, path: Path | None) -> FabricDirectError:
-    """Return an error of a field of site.yaml that was found when it was used, with file and line."""
-    if path is None or not isinstance(error, InvalidSite) or error.what.startswith(str(path)):
-        return error
-    from fabric_direct.documents import read_text  # noqa: PLC0415 - see the package
-    from fabric_direct.documents.tree import Malformed, read  # noqa: PLC0415
-
-    if not _is_of_site(error.field):
-        return error
-    try:
-        line = read(read_text(path, InvalidSite), str(path)).line_of(error.field)
-    except (InvalidSite, Malformed):  # the file has changed since
-        return error
-    told = InvalidSite(f"{path}:{line}: {error}", field=error.field)
-    told.__cause__ = error.__cause__
-    return told
-
-
-def _is_of_site(field: str) -> bool:
-    """Return whether a path is of site.yaml; a command's options have names of their own."""
-    from fabric_direct.site.config import Site  # noqa: PLC0415 - see the package
-
-    return field.partition(".")[0] in Site.model_fields
 
 
 def tell_error(error: FabricDirectError, settings: Settings) -> None:

@@ -61,7 +61,7 @@ def examine(
         yield fail("site.yaml", str(error), "fix the file; nothing that depends on it was checked")
         return
     yield ok("site.yaml", str(path or "no file: this machine with its libvirt"))
-    yield drivers.check_drivers(site)
+    yield drivers.check_drivers(site, path)
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
     yield from check_switches(site)

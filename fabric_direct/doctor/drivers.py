@@ -2,20 +2,26 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.driver_settings import check_driver_settings
 from fabric_direct.site.config import Site
+from fabric_direct.site.lines import with_line
 
 
-def check_drivers(site: Site) -> Diagnosis:
-    """Check the drivers' settings and the types that they are for, and make those of each host."""
-    wrong = {str(error): error for error in _wrong(site)}.values()
+def check_drivers(site: Site, path: Path | None = None) -> Diagnosis:
+    """Check the drivers' settings and the types that they are for, and make those of each host.
+
+    :param path: the file of the site, to say where in it a field is wrong.
+    """
+    wrong = {str(error): with_line(error, path) for error in _wrong(site)}.values()
     if wrong:
-        found = "; ".join(": ".join(filter(None, (e.field, e.what, e.why))) for e in wrong)
-        return fail("drivers", found, "; ".join(dict.fromkeys(e.remedy for e in wrong)))
+        found = "; ".join(": ".join(filter(None, (e.field_and_what, e.why))) for e in wrong)
+        remedies = dict.fromkeys(e.remedy or "correct it in site.yaml" for e in wrong)
+        return fail("drivers", found, "; ".join(remedies))
     named = site.drivers
     if site.serves_vms:
         named = {"VM": registry.server_driver(site), **named, "guest": guests_by(site)}

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from fabric_direct.doctor import Verdict, drivers
+from fabric_direct.doctor import Verdict, drivers, examine
 from fabric_direct.documents import load
 from fabric_direct.errors import InvalidSite
 from fabric_direct.handlers import registry
@@ -15,7 +15,7 @@ from fabric_direct.handlers.driver_settings import check_driver_settings
 from fabric_direct.model import NodeSliver, Status
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site import installed
-from fabric_direct.site.config import Site
+from fabric_direct.site.config import Site, load_site
 
 Install = Callable[..., None]
 MODULE = dedent(
@@ -175,6 +175,40 @@ class TestWhatADriverTakes:
 
             assert found.verdict is Verdict.FAIL
             assert "driver_settings.acme.login: is missing" in found.found
+
+    @pytest.mark.parametrize(
+        ("settings", "found"),
+        [
+            (
+                ["    login: {user: me}", "    trise: 3"],
+                ["{path}:6: driver_settings.acme.trise: unknown field, did you mean 'tries'?"],
+            ),
+            (
+                ["    login: {}", "    tries: '3'"],
+                [
+                    "{path}:5: driver_settings.acme.login.user: is missing",
+                    "{path}:6: driver_settings.acme.tries: must be a whole number, is '3'",
+                ],
+            ),
+        ],
+    )
+    def test_the_doctor_says_once_where_they_are_and_what_to_do(
+        self,
+        acme: Callable[..., Site],
+        tmp_path: Path,
+        settings: list[str],
+        found: list[str],
+    ) -> None:
+        acme()
+        path = tmp_path / "site.yaml"
+        named = ["site: x", "drivers: {VM: fake, Storage: acme}", "driver_settings:", "  acme:"]
+        path.write_text("\n".join([*named, *settings]))
+
+        told = {one.subject: one for one in examine(path, lambda: load_site(path))}["drivers"]
+
+        assert told.verdict is Verdict.FAIL
+        assert told.found.splitlines() == [line.format(path=path) for line in found]
+        assert told.remedy == "correct it in site.yaml"
 
 
 class TestKinds:
