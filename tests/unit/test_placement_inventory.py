@@ -440,6 +440,27 @@ def test_a_host_in_memory_refuses_what_the_others_leave_no_room_for(
     assert list(substrate(site, "w1").servers) == ["vm-1"]
 
 
+@pytest.mark.parametrize("flavor", [None, "large"])
+def test_a_resize_that_a_host_in_memory_has_no_room_for_is_refused_and_leaves_nothing(
+    make_site: MakeSite, flavor: str | None
+) -> None:
+    site = make_site(fake={"hosts": {"w1": {"cores": 4, "ram": 8, "disk": 10}}})
+    larger = {"capacities": {"core": 5, "ram": 2, "disk": 2}}
+
+    with HandlerProcessor(site) as processor:
+        assert processor.create(vm(flavor=flavor)).result().status is Status.DONE
+        (before,) = substrate(site, "w1").servers.values()
+        refused = processor.poa(vm(), "resize", larger | {"flavor": flavor}).result()
+
+    assert refused.status is Status.REFUSED
+    assert refused.error
+    assert refused.error.kind == "InvalidSliver"
+    assert refused.error.field == ("flavor" if flavor else "capacities")
+    assert "no room for 5 cores: 4 are left" in refused.error.message
+    assert refused.left == ()
+    assert list(substrate(site, "w1").servers.values()) == [before]
+
+
 def test_a_host_in_memory_promises_as_much_as_the_sites_ratios_say(make_site: MakeSite) -> None:
     host = {"cores": 4, "ram": 4, "disk": 4}
     site = make_site(

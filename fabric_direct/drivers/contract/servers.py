@@ -168,6 +168,7 @@ class ServerStamps(ServerFinder, Protocol):
 
         A server that ran before runs again on return.
 
-        :raises InvalidSliver: if no flavor fits, or its root disk would shrink.
+        :raises InvalidSliver: if no flavor fits, its root disk would shrink, or its host has no room as
+            far as the driver knows beforehand; nothing was touched then.
         :raises Unsupported: if the driver cannot resize.
         """

@@ -120,9 +120,21 @@ class FakeCompute(Hears, Fake):
         self._change(sliver_id, state=State.RUNNING)
 
     def resize(self, stamp: Stamp) -> None:
-        """Give the server the size in the stamp, and the stamp."""
+        """Give the server the size in the stamp, and the stamp.
+
+        :raises InvalidSliver: with the field ``capacities`` or ``flavor`` if the host has no room, as
+            Nova's driver; nothing was touched then.
+        """
         size = stamp.sliver.capacities
-        self._refuse_full(stamp.sliver)
+        try:
+            self._refuse_full(stamp.sliver)
+        except Conflict as full:
+            raise InvalidSliver(
+                f"the server cannot be resized on {self.host}",
+                why=f"{full.what}: {full.why}",
+                remedy="make room there, or ask for less",
+                field="flavor" if stamp.sliver.flavor else "capacities",
+            ) from full
         self._change(stamp.sliver.id, cores=size.core, ram=size.ram * 1024, stamp=stamp)
 
     def attach_port(self, sliver_id: str, port: Port, interface: VNicInterface) -> None:
