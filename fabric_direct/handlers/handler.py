@@ -116,13 +116,19 @@ def unknown_wish(ref: SliverRef, what: str) -> Unsupported:
     )
 
 
-def already_there(ref: SliverRef, *, where: str = "", why: str = "") -> Conflict:
+def already_there(
+    ref: SliverRef,
+    *,
+    where: str = "",
+    why: str = "",
+    remedy: str = "use modify, or delete it first",
+) -> Conflict:
     """Return the error of a sliver that is to be created, and is there as another one."""
     return Conflict(
         f"sliver {ref.id} is there and differs from what is asked for",
         where=where,
         why=why,
-        remedy="use modify, or delete it first",
+        remedy=remedy,
     )
 
 

@@ -279,6 +279,22 @@ class TestCreate:
         assert "is there and differs from what is asked for" in result.stderr
         assert first in result.stderr
 
+    @pytest.mark.parametrize("command", ["create", "modify", "plan"])
+    def test_a_file_with_the_size_before_a_resize_is_told_what_to_do(
+        self, run: Run, write: Write, command: str
+    ) -> None:
+        run("create", write())
+        larger = {"capacities": {"core": 2, "ram": 2, "disk": 1}}
+        assert run("poa", "vm1", "resize", json.dumps(larger)).exit_code == 0
+
+        refused = run(command, write())
+
+        assert refused.exit_code in {1, 2}
+        assert (
+            "write what the server has into the file, resize it (poa resize), or" in refused.stderr
+        )
+        assert run("modify", write(**larger)).exit_code == 0
+
     def test_what_the_site_cannot_serve_is_bad_input(self, run: Run, write: Write) -> None:
         result = run("create", write(components=[{"id": "n", "type": "vNIC", "network": "green"}]))
         assert result.exit_code == 2

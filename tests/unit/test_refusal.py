@@ -202,6 +202,29 @@ def test_a_modification_need_not_name_the_host_that_placement_chose() -> None:
     assert refusal.value.field == "host"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("capacities", Capacities(core=2, ram=1, disk=1)), ("flavor", "large")],
+)
+def test_the_size_may_be_written_as_it_is_or_the_server_resized(field: str, value: object) -> None:
+    with pytest.raises(InvalidSliver) as refusal:
+        refuse_fixed(server(node()), node().model_copy(update={field: value}))
+
+    assert refusal.value.field == field
+    assert refusal.value.remedy == (
+        "write what the server has into the file, resize it (poa resize), "
+        "or delete the sliver and create it again"
+    )
+
+
+def test_what_no_action_changes_either_needs_a_new_sliver() -> None:
+    with pytest.raises(InvalidSliver) as refusal:
+        refuse_fixed(server(node()), node().model_copy(update={"name": "other"}))
+
+    assert refusal.value.field == "name"
+    assert refusal.value.remedy == "delete the sliver and create it again"
+
+
 class TestTheRootPortsOfARunningServer:
     WAS = node(VNic(id="n1", network="red"), SharedNic(id="vf", bdf=(VF,)))
 

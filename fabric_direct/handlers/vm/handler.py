@@ -88,6 +88,8 @@ from fabric_direct.handlers.vm.guest.settings import mounts, nics, refuse_settin
 from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.observe import observe_server, plugged_devices, tenant_of
 from fabric_direct.handlers.vm.refusal import (
+    RESIZE,
+    SIZE,
     refuse_adopted_vlans,
     refuse_components,
     refuse_crowd,
@@ -169,9 +171,7 @@ class VMSliverHandler(OneModel):
         if server is None:
             self._compute.check(sliver, Image.of(self._site, sliver.image))
         elif server.stamp != sliver.stamp():
-            raise already_there(
-                sliver, where=server.instance, why=_difference(server.stamp, sliver.stamp())
-            )
+            raise _already_there(server, sliver)
         refuse_components(self._drivers, sliver, self._tenant(sliver, server))
         refuse_settings(self._drivers, sliver)
         self._stages = self._guest_stages(sliver)
@@ -814,6 +814,13 @@ def _comes_by_itself(port: Port, vnic: VNic) -> bool:
 def _described(record: DeviceRecord) -> str:
     state = f"quarantined: {record.quarantined}" if record.quarantined else "not clean yet"
     return f"device {record.address} of {record.component}: {state}"
+
+
+def _already_there(server: Server, sliver: NodeSliver) -> Conflict:
+    was, why = server.stamp.sliver, _difference(server.stamp, sliver.stamp())
+    if any(getattr(was, field) != getattr(sliver, field) for field in SIZE):
+        return already_there(sliver, where=server.instance, why=why, remedy=RESIZE)
+    return already_there(sliver, where=server.instance, why=why)
 
 
 def _difference(was: Stamp, wanted: Stamp) -> str:

@@ -19,6 +19,11 @@ from fabric_direct.model import (
 # Fields of a device's interface that can be changed.
 _SETTINGS = {"ipv4": None, "ipv6": None, "auto_config": False, "bandwidth": None, "vlan": None}
 _ANEW = "leave the component out first, and add it again: it is plugged in anew then"
+_NEW = "delete the sliver and create it again"
+RESIZE = f"write what the server has into the file, resize it (poa resize), or {_NEW}"
+"""What to do where the size differs, which an action changes and a modification does not."""
+SIZE = ("flavor", "capacities")
+"""Fields of the size."""
 FIXED = ("name", "host", "image", "flavor", "capacities", "ssh_keys")
 """Fields that a modification cannot change: the guest was created from them."""
 
@@ -93,7 +98,7 @@ def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
         raise InvalidSliver(
             "cannot be changed after the server is created",
             field=changed[0],
-            remedy="delete the sliver and create it again",
+            remedy=RESIZE if changed[0] in SIZE else _NEW,
         )
     _refuse_other_kinds(was.sliver, sliver)
 
