@@ -208,6 +208,7 @@ class ServerContract(ComputeContract):
         assert [(nic.component, nic.mac) for nic in _found(driver, sliver).ports] == [
             (port.component, port.mac)
         ]
+        assert driver.plugs(sliver) == ()
         driver.start(sliver)
         assert [nic.component for nic in _found(driver, sliver).ports] == [port.component]
 

@@ -1698,6 +1698,13 @@ def test_ports_are_found_plugged_into_servers_of_ours_and_of_others(nova: Nova) 
     assert len(nova.calls) == 3
 
 
+def test_the_nics_of_a_server_of_its_own_are_no_ports_in_the_servers_of_others(nova: Nova) -> None:
+    sees_ports(nova, [neutron_port()])
+    nova.tells(server())
+
+    assert nova.compute().plugs("s-1") == ()
+
+
 def test_a_port_of_a_server_that_is_gone_is_plugged_into_none(nova: Nova) -> None:
     sees_ports(nova, [held_port()])
     nova.refuses("GET", f"/servers/{ID}", 404, f"Instance {ID} could not be found.")

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ _SITE: dict[str, Any] = {
 }
 _INTERFACE = {"id": "i1", "device": "sw1", "port": "p1", "vlan": 110}
 _SIZE = {"core": 1, "ram": 1, "disk": 1}
+_NIC = {"type": "vNIC", "id": "eth0", "network": "red"}
 _PORT = {"id": "p", "server": "vm-1", "interface": {"mac": "52:54:00:12:34:56"}}
 
 
@@ -65,6 +67,10 @@ def switch() -> Sliver:
 
 def ports() -> Sliver:
     return VNicPortsSliver.model_validate({"id": ID, "network": "red", "ports": [_PORT]})
+
+
+def damage(file: Path) -> None:
+    file.write_bytes(b"no database" * 100)
 
 
 SLIVERS: dict[str, Callable[[], Sliver]] = {
@@ -331,6 +337,54 @@ class TestWithoutTheNotes:
         assert done(processor.delete(REF).result(60)).sliver == sliver.ref()
         assert state(processor.probe(sliver.ref()).result(60)) is State.ABSENT
 
+    @pytest.mark.parametrize("lose", [Path.unlink, damage], ids=["lost", "damaged"])
+    def test_the_ports_of_a_vm_are_its_own(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        site: Site,
+        lose: Callable[[Path], object],
+    ) -> None:
+        done(processor.create(node(components=[_NIC])).result(60))
+        lose(site.state_dir / "types.sqlite")
+
+        assert done(processor.delete(REF).result(60)).sliver == SliverRef(id=ID, type="VM")
+        assert not (fakes.servers or fakes.ports)
+
+    def test_a_port_of_a_vm_whose_nic_others_took_away_is_its_own(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        done(processor.create(node(components=[_NIC])).result(60))
+        (site.state_dir / "types.sqlite").unlink()
+        fakes.servers[ID] = replace(fakes.servers[ID], ports=())
+
+        assert done(processor.delete(REF).result(60)).sliver == SliverRef(id=ID, type="VM")
+
+    @pytest.mark.parametrize("plugged", [True, False], ids=["plugged in", "not plugged in"])
+    def test_of_a_vm_and_ports_in_the_servers_of_others_neither_is_touched(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        site: Site,
+        server: None,
+        plugged: bool,
+    ) -> None:
+        done(processor.create(ports()).result(60))
+        held, plugs = dict(fakes.ports), dict(fakes.plugs)
+        done(processor.delete(REF).result(60))
+        done(processor.create(node(components=[_NIC])).result(60))
+        (site.state_dir / "types.sqlite").unlink()
+        fakes.ports.update(held)
+        fakes.plugs.update(plugs if plugged else {})
+        before = dict(fakes.servers), dict(fakes.ports), dict(fakes.plugs)
+
+        outcome = processor.delete(REF).result(60)
+
+        assert outcome.error
+        assert outcome.error.kind == Conflict.__name__
+        assert "several slivers have this id: a VM, a vNICPorts" in outcome.error.message
+        assert before == (dict(fakes.servers), dict(fakes.ports), dict(fakes.plugs))
+
     def test_a_service_does_not_get_the_id_of_a_vm(
         self, processor: HandlerProcessor, site: Site
     ) -> None:
@@ -375,7 +429,7 @@ class TestWithoutTheNotes:
         self, processor: HandlerProcessor, fakes: Substrate, site: Site
     ) -> None:
         done(processor.create(node()).result(60))
-        (site.state_dir / "types.sqlite").write_bytes(b"no database" * 100)
+        damage(site.state_dir / "types.sqlite")
 
         done(processor.delete(REF).result(60))
 

@@ -198,8 +198,12 @@ class VNicPortsHandler(OneModel):
         raise unknown_wish(ref, "set of ports")
 
     def exists(self, ref: SliverRef) -> bool:
-        """Return whether any port of it is held."""
-        return bool(self._network.ports(ref.id))
+        """Return whether any port of it is held; one of the NICs of a server of its id is not its."""
+        held = {port.component for port in self._network.ports(ref.id)}
+        if not held or self._compute.plugs(ref.id):
+            return bool(held)
+        server = self._compute.find(ref.id)
+        return not server or not held <= _own(server)
 
     def observe(self, ref: SliverRef) -> Observed:
         """Read the ports and where they are plugged in, and compare them with what they should be.
@@ -252,6 +256,12 @@ def _refuse_in_guest(port: ServerPort) -> None:
 
 def _components(held: Iterable[Port], plugs: Iterable[Plug]) -> set[str]:
     return {port.component for port in held} | {plug.nic.component for plug in plugs}
+
+
+def _own(server: Server) -> set[str]:
+    """Return the components of a server's sliver, by its NICs and by its stamp."""
+    stamped = {component.id for component in server.stamp.sliver.components}
+    return stamped | {nic.component for nic in server.ports}
 
 
 def _servers(plugs: Iterable[Plug]) -> set[str]:

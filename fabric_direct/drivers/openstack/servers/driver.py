@@ -460,7 +460,8 @@ class OpenStackCompute(CloudDriver):
             servers = {i: server_by_id(cloud, i) for i in {port.device_id for port in bound}}
             pairs = [(server, port) for port in bound if (server := servers[port.device_id])]
             limits = bandwidths(cloud, bound, description=description(site, holder))
-            return tuple(read_plug(site, server, port, limits, holder) for server, port in pairs)
+            plugs = (read_plug(site, server, port, limits, holder) for server, port in pairs)
+            return tuple(plug for plug in plugs if plug.server != holder)
 
     def attach_volume(self, sliver_id: str, component: str, volume: Volume) -> None:
         """Plug a data volume in, now and for later starts, unless it is.
