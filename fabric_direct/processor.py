@@ -539,7 +539,8 @@ class HandlerProcessor:
     def port_slivers(self) -> tuple[SitePorts, ...]:
         """Return the slivers that are ports in the servers of others, ``vNICPorts``, on all hosts.
 
-        Ports that are left of a VM without its server are among them.
+        So are VMs that have ports and no server: half made, half deleted, or deleted by others. The
+        journal and the notes of types tell them; without these they are ``vNICPorts``, too.
 
         :raises FabricDirectError: if the cloud, or any host, does not answer.
         """

@@ -48,7 +48,8 @@ def list_(
 ) -> None:
     """List the slivers of the site, found by their stamps: VMs, network services, ports in servers.
 
-    A network service of which a part is missing is in the state "error". LACKS names the devices that a
+    A network service of which a part is missing is in the state "error", and so is a VM that has ports
+    and no server, as one whose creation or deletion has not ended. LACKS names the devices that a
     server should have, by its stamp, and does not have: a hard reboot by Nova takes them away. Only
     hosts with such servers are asked for their devices. The exit code is 1 if not all can be listed.
     """

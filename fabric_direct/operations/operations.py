@@ -1128,7 +1128,7 @@ class Operations:
         return site_services(self._bounded(self._some_host, deadline))
 
     def port_slivers(self) -> tuple[SitePorts, ...]:
-        """Return the slivers that are ports in the servers of others, on all hosts.
+        """Return the slivers that have ports and no server, on all hosts; VMs are so by the books.
 
         :raises FabricDirectError: if the cloud, or any host, does not answer.
         """
@@ -1142,12 +1142,16 @@ class Operations:
             make: type[Handler] = registry.handler_for("vNICPorts")
             with drivers.reads.active():
                 refs, handler = port_slivers(drivers, servers), make(self._site, drivers)
-                return [SitePorts(ref, handler.observe(ref)) for ref in refs]
+                return [SitePorts(self._by_books(ref), handler.observe(ref)) for ref in refs]
 
         answers = attempt_each(of, [self._some_host] if self._cloud() else self._site.hosts)
         for error in (each for each in answers.values() if isinstance(each, Exception)):
             raise error
         return tuple(p for each in answers.values() if isinstance(each, list) for p in each)
+
+    def _by_books(self, ports: SliverRef) -> SliverRef:
+        vm = SliverRef(id=ports.id, type="VM")
+        return vm if self._ids.booked(ports.id) == vm.type else ports
 
     def lacking(self, servers: Sequence[Server]) -> Lacks:
         """Return what servers lack of their devices; see :meth:`SiteDevices.lacking`."""

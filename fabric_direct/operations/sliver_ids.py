@@ -71,17 +71,25 @@ class SliverIds:
         """
         if sliver.type:
             return sliver
-        booked = next((kind for kind, _ in self._unfinished(sliver.id)), "")
-        return SliverRef(id=sliver.id, type=booked or self._found(sliver.id))
+        begun = next((kind for kind, _ in self._unfinished(sliver.id)), "")
+        return SliverRef(id=sliver.id, type=begun or self._found(sliver.id))
+
+    def booked(self, sliver_id: str) -> str:
+        """Return the type of a sliver by the books alone; empty if they have none, or cannot be read."""
+        begun = next((kind for kind, _ in self._unfinished(sliver_id)), "")
+        return begun or self._noted(sliver_id)
 
     def _found(self, sliver_id: str) -> str:
-        noted = attempt(self._types.of, sliver_id)
-        if noted and not isinstance(noted, Exception):
+        if noted := self._noted(sliver_id):
             found = attempt(self._look, SliverRef(id=sliver_id, type=noted))
             if isinstance(found, Exception) or found.exists or found.things:
                 return noted
         usual = _VM if self._site.serves_vms else self._served()
         return type_of(sliver_id, registry.resource_types(), self._look, usual)
+
+    def _noted(self, sliver_id: str) -> str:
+        noted = attempt(self._types.of, sliver_id)
+        return "" if isinstance(noted, Exception) else noted
 
     def _served(self) -> str:
         return next(kind for kind in (*SERVICES, "Switch") if self._site.driver_for(kind))
@@ -92,8 +100,8 @@ class SliverIds:
             if kind != sliver.type:
                 remedy = "finish or undo that first: fabric-direct recover"
                 raise _is_another(sliver, kind, why, remedy)
-        noted = attempt(self._types.of, sliver.id)
-        if isinstance(noted, str) and noted not in {"", sliver.type}:
+        noted = self._noted(sliver.id)
+        if noted not in {"", sliver.type}:
             self._refuse_noted(sliver, noted)
         held = () if sliver.type in SERVICES else attempt(ServiceClaims(self._site).of, sliver.id)
         if held and not isinstance(held, Exception):

@@ -22,7 +22,7 @@ class SiteService:
 
 @dataclass(frozen=True, slots=True)
 class SitePorts:
-    """Ports that a sliver of their own has in servers: ``vNICPorts``."""
+    """Ports that ``vNICPorts`` have in the servers of others, or that a VM without a server has."""
 
     ref: SliverRef
     observed: Observed

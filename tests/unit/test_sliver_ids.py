@@ -349,7 +349,8 @@ class TestWithoutTheNotes:
         lose(site.state_dir / "types.sqlite")
 
         assert done(processor.delete(REF).result(60)).sliver == SliverRef(id=ID, type="VM")
-        assert not (fakes.servers or fakes.ports)
+        assert not fakes.servers
+        assert not fakes.ports
 
     def test_a_port_of_a_vm_whose_nic_others_took_away_is_its_own(
         self, processor: HandlerProcessor, fakes: Substrate, site: Site
@@ -582,6 +583,41 @@ class TestTheListOfSlivers:
         (found,) = listed("--type", "vNICPorts")
 
         assert (found["sliver"], found["state"]) == (ID, "error")
+
+    @pytest.mark.parametrize("unfinished", [Operation.CREATE, Operation.DELETE])
+    def test_a_vm_that_is_unfinished_is_a_vm_in_error(
+        self,
+        listed: Callable[..., list[dict[str, Any]]],
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        site: Site,
+        unfinished: Operation,
+    ) -> None:
+        """As where a process was killed before the server was made, or after it was deleted."""
+        wanted = node(components=[_NIC])
+        done(processor.create(wanted).result(60))
+        fakes.servers.clear()
+        (site.state_dir / "types.sqlite").unlink()
+        data = (wanted if unfinished is Operation.CREATE else wanted.ref()).model_dump(mode="json")
+        Journal(site.state_dir).begin(unfinished, data, owns_everything=True)
+
+        (found,) = listed("--type", "VM")
+
+        assert (found["sliver"], found["type"], found["state"]) == (ID, "VM", "error")
+        assert listed("--type", "vNICPorts") == []
+
+    def test_a_vm_whose_server_others_took_away_is_a_vm_in_error(
+        self,
+        listed: Callable[..., list[dict[str, Any]]],
+        processor: HandlerProcessor,
+        fakes: Substrate,
+    ) -> None:
+        done(processor.create(node(components=[_NIC])).result(60))
+        fakes.servers.clear()
+
+        (found,) = listed()
+
+        assert (found["sliver"], found["type"], found["state"]) == (ID, "VM", "error")
 
     def test_a_list_that_is_not_whole_says_so_and_has_the_others(
         self,
