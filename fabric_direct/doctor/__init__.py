@@ -64,6 +64,7 @@ def examine(
     yield drivers.check_drivers(site, path)
     yield files.check_state_dir(site.state_dir)
     yield files.check_journal(site)
+    yield from files.check_notes(site)
     yield from check_switches(site)
     if site.serves_vms and drivers.guests_by(site) == "ssh" and site.guest_access.ssh_key:
         yield files.check_guest_key(site.guest_access.ssh_key)

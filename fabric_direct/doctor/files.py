@@ -2,6 +2,7 @@
 
 import pwd
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,9 +10,11 @@ from fabric_direct.doctor.diagnosis import Diagnosis, fail, failed, ok, warn
 from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.model import Operation
+from fabric_direct.placement.claims import Claims
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
+from fabric_direct.state.sliver_types import SliverTypes
 
 _NEW_KEY = (
     "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
@@ -81,6 +84,23 @@ def check_journal(site: Site) -> Diagnosis:
     look = "when the host answers again, recover looks there, as the next operation on it does"
     remedies = [recover] * bool(unfinished) + [look] * bool(pending) + [remove] * bool(foreign)
     return warn("journal", ", ".join(found), "; ".join(remedies))
+
+
+def check_notes(site: Site) -> Iterator[Diagnosis]:
+    """Check the notes of slivers: their hosts, what they claim of these, and their types.
+
+    Nothing is yielded of those that are there and whole, or not there.
+    """
+    limit = site.limits.call
+    every: dict[str, Claims | SliverTypes] = {
+        "claims on hosts": Claims(site.state_dir, lifetime=0, timeout=limit),
+        "types of slivers": SliverTypes(site.state_dir, timeout=limit),
+    }
+    for subject, notes in every.items():
+        try:
+            notes.check()
+        except FabricDirectError as error:
+            yield failed(subject, error, of=f"{error.where} is damaged, or cannot be read")
 
 
 def _not_settled(look: PendingLook) -> str:

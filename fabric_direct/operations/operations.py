@@ -433,12 +433,11 @@ class Operations:
         The journal's entry is about all of them: it ends once nothing is left on any.
         """
         ref, earlier = sliver.ref(), deadline.late()
-        placing, noted = self._placing(deadline), attempt(self._pending_looks.of, ref.id)
-        may_have = frozenset(self._site.hosts)
-        if not isinstance(noted, Exception):
-            may_have = placing.may_have(sliver, noted)
+        placing = self._placing(deadline)
+        may_have, unread = self._may_have(sliver, placing)
         answers = placing.everywhere(sliver, may_have)
         entry, warnings = self._begin_deletion(ref)
+        warnings += unread
         unlooked: list[str] = []
         turns: list[Deadline] = []
 
@@ -469,6 +468,15 @@ class Operations:
         if outcome.ok:
             warnings += _noted(self._stitches.forget, ref.id)
         return _with_warnings(self._end(outcome), warnings)
+
+    def _may_have(
+        self, sliver: SliverRef, placing: SliverLocator
+    ) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Return the hosts that may have the sliver; all, with a warning, if the books are damaged."""
+        try:
+            return placing.may_have(sliver, self._pending_looks.of(sliver.id)), ()
+        except DriverError as error:
+            return frozenset(self._site.hosts), (str(error),)
 
     def _note_looks(
         self, ref: SliverRef, outcomes: Mapping[str, Outcome], unlooked: Collection[str]
@@ -1341,7 +1349,9 @@ def _noted(note: Callable[[str], None], sliver_id: str) -> tuple[str, ...]:
 
 
 def _with_warnings(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
-    return outcome.model_copy(update={"warnings": outcome.warnings + warnings})
+    """Add warnings to an outcome, each once: what cannot be read cannot be written either."""
+    every = tuple(dict.fromkeys(outcome.warnings + warnings))
+    return outcome.model_copy(update={"warnings": every})
 
 
 def _leftovers(job: _Job) -> tuple[str, ...]:

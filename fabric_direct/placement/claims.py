@@ -97,8 +97,17 @@ class Claims:
         """
         self._lifetime, self._clock = lifetime, clock
         self._database = Database(
-            state_dir / "placement.sqlite", _TABLE, what="the claims on hosts", timeout=timeout
+            state_dir / "placement.sqlite",
+            _TABLE,
+            what="the claims on hosts",
+            timeout=timeout,
+            damaged="remove it while no process of the site runs: it is made anew, and the hosts are "
+            "asked which slivers they have",
         )
+
+    def check(self) -> None:
+        """Raise DriverError if the file is damaged, or cannot be read."""
+        self._database.check()
 
     @contextmanager
     def changing(self) -> Iterator[Book]:

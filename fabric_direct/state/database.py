@@ -15,19 +15,26 @@ from typing import Any
 from fabric_direct.errors import DriverError, TimedOut, unusable
 from fabric_direct.state import files
 
+_DAMAGED = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN}
+"""Codes of errors that concern the file, not what is asked of it."""
+
 
 class Database:
     """One file with its tables."""
 
-    def __init__(self, path: Path, *tables: str, what: str, timeout: float) -> None:
+    def __init__(
+        self, path: Path, *tables: str, what: str, timeout: float, damaged: str = ""
+    ) -> None:
         """Create no file yet.
 
         :param path: created with mode 0600, a missing directory with 0700.
         :param tables: statements that create missing tables and indices.
         :param what: its content, for messages: ``the address pools``.
         :param timeout: seconds to wait for another thread or process that writes.
+        :param damaged: the remedy if it is damaged, or cannot be opened.
         """
         self._path, self._tables, self._what, self._timeout = path, tables, what, timeout
+        self._damaged = damaged
 
     def exists(self) -> bool:
         """Return whether the file exists."""
@@ -71,6 +78,15 @@ class Database:
         with self.changing() as db:
             return db.execute(statement, values).rowcount
 
+    def check(self) -> None:
+        """Read all of the file, if there is one.
+
+        :raises DriverError: if it is damaged, or cannot be read.
+        """
+        for (found,) in self.rows("PRAGMA quick_check(1)"):
+            if found != "ok":
+                raise self._error(DriverError, found, self._damaged)
+
     def _make(self) -> None:
         """Create the file without opening it.
 
@@ -92,8 +108,11 @@ class Database:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what only refines it
             kind = TimedOut if code == sqlite3.SQLITE_BUSY else DriverError
-            where, why = str(self._path), str(error)
-            raise kind(f"cannot use {self._what}", where=where, why=why) from error
+            remedy = self._damaged if code in _DAMAGED else ""
+            raise self._error(kind, str(error), remedy) from error
+
+    def _error(self, kind: type[DriverError], why: str, remedy: str) -> DriverError:
+        return kind(f"cannot use {self._what}", where=str(self._path), why=why, remedy=remedy)
 
 
 def _refuse_link(path: Path) -> None:

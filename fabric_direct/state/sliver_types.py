@@ -21,7 +21,18 @@ class SliverTypes:
         :param timeout: seconds to wait for another thread or process that writes.
         """
         path = state_dir / "types.sqlite"
-        self._database = Database(path, _TABLE, what="the types of slivers", timeout=timeout)
+        self._database = Database(
+            path,
+            _TABLE,
+            what="the types of slivers",
+            timeout=timeout,
+            damaged="remove it while no process of the site runs: it is made anew, and the site is "
+            "asked of which type the sliver of an id is",
+        )
+
+    def check(self) -> None:
+        """Raise DriverError if the file is damaged, or cannot be read."""
+        self._database.check()
 
     def of(self, sliver_id: str) -> str:
         """Return the type of a sliver; empty if none is noted."""

@@ -12,11 +12,12 @@ from pytest_mock import MockerFixture
 from fabric_direct.doctor import Verdict, daemon, drivers, examine, files, libraries, machine
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.errors import InvalidSite, Unreachable
-from fabric_direct.model import Operation
+from fabric_direct.model import Operation, SliverRef
 from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
 from fabric_direct.site import installed
 from fabric_direct.site.config import Host, Site
 from fabric_direct.state.journal import Journal
+from fabric_direct.state.sliver_types import SliverTypes
 from tests.functional.ssh_server import new_key
 
 QEMU = pwd.struct_passwd(("qemu-user", "x", 64055, 64055, "", "/", "/bin/false"))
@@ -256,6 +257,43 @@ class TestFiles:
             found = files.check_state_dir(path)
             assert found.verdict is Verdict.FAIL
             assert f"cannot write to {path}: " in found.found
+
+    @pytest.mark.parametrize(
+        ("name", "subject", "use"),
+        [
+            ("placement.sqlite", "claims on hosts", "asked which slivers they have"),
+            ("types.sqlite", "types of slivers", "asked of which type the sliver of an id is"),
+        ],
+    )
+    def test_damaged_notes_of_slivers_fail_with_what_they_are_for_and_how_to_go_on(
+        self, fake_site: Site, name: str, subject: str, use: str
+    ) -> None:
+        path = touch(fake_site.state_dir / name, "garbage\n")
+
+        (found,) = (d for d in examine(None, lambda: fake_site) if d.subject == subject)
+
+        assert (found.verdict, path.read_text()) == (Verdict.FAIL, "garbage\n")
+        assert f"{path} is damaged" in found.found
+        assert "file is not a database" in found.found
+        assert "remove it while no process of the site runs" in found.remedy
+        assert use in found.remedy
+
+    def test_notes_of_which_a_page_is_damaged_fail(self, fake_site: Site) -> None:
+        types = SliverTypes(fake_site.state_dir, timeout=60)
+        for number in range(300):
+            types.note(SliverRef(id=f"sliver-{number}", type="VM"))
+        path = fake_site.state_dir / "types.sqlite"
+        content = bytearray(path.read_bytes())
+        content[-2048:] = b"\xff" * 2048
+        path.write_bytes(content)
+
+        assert [found.subject for found in files.check_notes(fake_site)] == ["types of slivers"]
+
+    def test_whole_notes_and_those_that_are_not_there_are_fine(self, fake_site: Site) -> None:
+        SliverTypes(fake_site.state_dir, timeout=60).note(SliverRef(id="a", type="VM"))
+
+        assert list(files.check_notes(fake_site)) == []
+        assert not (fake_site.state_dir / "placement.sqlite").exists()
 
     def test_a_state_directory_is_not_made_by_looking(self, tmp_path: Path) -> None:
         for path in (tmp_path, tmp_path / "a/b", tmp_path / "a/../../b"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,23 @@ def impatient(site: Site, processor: HandlerProcessor) -> Iterator[HandlerProces
     limits = site.limits.model_copy(update={"search": 0.05})
     with HandlerProcessor(site.model_copy(update={"limits": limits})) as impatient:
         yield impatient
+
+
+REMOVE = "remove it while no process of the site runs"
+
+
+def write_garbage(file: Path) -> None:
+    file.write_text("garbage\n")
+
+
+def put_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGED = pytest.mark.parametrize(
+    "damage", [write_garbage, put_directory], ids=["garbage", "cannot be opened"]
+)
 
 
 def soon(future: "Future[Outcome]") -> Outcome:
@@ -270,6 +288,27 @@ class TestClaimsThatFail:
         assert "compute.create failed" in outcome.error.message
         assert outcome.warnings == ("the claims cannot be written",)
 
+    @DAMAGED
+    @pytest.mark.parametrize("host", ["w1", "auto"])
+    def test_if_they_are_damaged_nothing_is_created_and_the_error_says_how_to_go_on(
+        self,
+        processor: HandlerProcessor,
+        site: Site,
+        w1: Substrate,
+        vm: MakeVm,
+        damage: Callable[[Path], object],
+        host: str,
+    ) -> None:
+        done(soon(processor.create(vm(id="other", host="w2", components=()))))
+        damage(site.state_dir / "placement.sqlite")
+
+        outcome = soon(processor.create(vm(host=host)))
+
+        assert outcome.status is Status.FAILED
+        assert outcome.error
+        assert REMOVE in outcome.error.message
+        assert things_of(w1) == []
+
 
 class TestAHostThatWasNotLookedAt:
     """It did not answer a deletion, and has nothing of the sliver as far as the books say."""
@@ -396,6 +435,51 @@ class TestDeletion:
         assert [done(soon(future)).operation for future in hasty.recover()] == [Operation.DELETE]
         assert things_of(w1) + things_of(w2) == []
         assert hasty.unfinished() == ()
+
+    @DAMAGED
+    def test_looks_on_all_hosts_and_warns_if_the_claims_are_damaged(
+        self,
+        processor: HandlerProcessor,
+        site: Site,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        damage: Callable[[Path], object],
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        leave_volume(w2, w1)
+        damage(site.state_dir / "placement.sqlite")
+
+        outcome = done(soon(processor.delete(vm().ref())))
+
+        assert things_of(w1) + things_of(w2) == []
+        (warning,) = outcome.warnings
+        assert "cannot use the claims on hosts" in warning
+        assert REMOVE in warning
+
+    @DAMAGED
+    def test_is_not_done_while_a_host_does_not_answer_if_the_claims_are_damaged(
+        self,
+        hasty: HandlerProcessor,
+        site: Site,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        damage: Callable[[Path], object],
+    ) -> None:
+        done(soon(hasty.create(vm(host="w1"))))
+        damage(site.state_dir / "placement.sqlite")
+        w2.hang()
+
+        outcome = soon(hasty.delete(vm().ref()))
+
+        assert outcome.status is Status.PARTIAL
+        assert [left.endswith("(w2)") for left in outcome.left] == [True]
+        assert things_of(w1) == []
+        assert [entry.sliver["id"] for entry in hasty.unfinished()] == ["sliver-1"]
+        assert "cannot use the claims on hosts" in outcome.warnings[0]
+        w2.mend()
+        done(soon(hasty.delete(vm().ref())))
 
     def test_of_what_was_found_nowhere_is_not_done_either(
         self, hasty: HandlerProcessor, w2: Substrate, vm: MakeVm
