@@ -615,7 +615,8 @@ class HandlerProcessor:
         """Clean a PCI device that was not, or could not be, cleaned, and make it available again.
 
         :param force: do not clean it; the caller is responsible for its state.
-        :raises NotFound: if the site has no such host, or the host no such device, unless by force.
+        :raises NotFound: if the site has no such host, or the host no such device; by force, if it has
+            no record of one either.
         :raises DeviceClaimed: if a domain still has it.
         :raises DeviceLost: if the stamp of a server names it, also by force. What its own sliver's
             removal could not clean, and is quarantined, may be released.

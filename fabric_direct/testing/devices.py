@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from fabric_direct.drivers.contract import Belongings, DeviceDomain, DeviceDriver
-from fabric_direct.errors import DeviceClaimed, InvalidSliver
-from fabric_direct.model import DeviceState, PciComponent
+from fabric_direct.errors import DeviceClaimed, InvalidSliver, NotFound
+from fabric_direct.model import DeviceState, PciAddress, PciComponent
 from fabric_direct.testing.slivers import Slivers
 from fabric_direct.testing.threads import at_once, hears
+
+NOWHERE = PciAddress.parse("ffff:ff:1f.7")
 
 
 class DeviceContract(Slivers):
@@ -86,6 +88,13 @@ class DeviceContract(Slivers):
 
         assert driver.records(tenant.sliver) == ()
         assert _states(driver, component) == {DeviceState.FREE}
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_what_is_not_there_and_has_no_record_is_not_released(
+        self, driver: DeviceDriver, force: bool
+    ) -> None:
+        with pytest.raises(NotFound):
+            driver.release(NOWHERE, force=force)
 
     def test_it_tells_of_changes_until_nobody_listens(self, driver: DeviceDriver) -> None:
         hears(driver)

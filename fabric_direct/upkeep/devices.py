@@ -136,7 +136,8 @@ class SiteDevices:
     def release(self, host: str, address: PciAddress, deadline: Deadline, *, force: bool) -> None:
         """Clean a device of a host and remove its record, or only remove it.
 
-        :raises NotFound: if the site has no such host, or the host no such device, unless by force.
+        :raises NotFound: if the site has no such host, or the host no such device; by force, if it has
+            no record of one either.
         :raises DeviceClaimed: if a domain has it.
         :raises DeviceLost: if the stamp of a server names it, on whatever host the server is.
         :raises Conflict: if its last sliver is not gone, though no stamp of it can be read.

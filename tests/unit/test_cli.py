@@ -831,11 +831,29 @@ class TestDevices:
     ) -> None:
         assert run("devices", "release", *words).exit_code == code
 
-    def test_that_is_not_there_is_released_by_force_for_its_record_may_be_left(
+    def test_that_is_not_there_and_has_no_record_is_not_released_by_force_either(
         self, run: Run
     ) -> None:
         result = run("devices", "release", "localhost", "99:00.0", "--force")
-        assert (result.exit_code, result.stderr) == (0, "")
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "there is no PCI function 0000:99:00.0, and no record of one" in result.stderr
+
+    def test_that_was_pulled_out_is_released_by_force_and_its_record_removed(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[PASSED]))
+        fakes.dirty = {GPU}
+        run("delete", "vm1")
+        assert GPU in fakes.records
+        del fakes.devices[GPU]
+
+        tried = run("devices", "release", "localhost", str(GPU))
+        kept = GPU in fakes.records
+        forced = run("devices", "release", "localhost", str(GPU), "--force")
+
+        assert (tried.exit_code, kept) == (2, True)
+        assert (forced.exit_code, fakes.records) == (0, {})
 
     def test_warnings_are_told_beside_the_outcome(
         self, run: Run, write: Write, mocker: MockerFixture

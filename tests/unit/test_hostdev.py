@@ -1060,6 +1060,25 @@ class TestRelease:
 
         assert list(names(host.calls)) == []
 
+    @pytest.mark.parametrize("force", [False, True])
+    def test_of_what_is_not_there_and_not_written_down_is_refused(
+        self, devices: HostdevDevice, host: Worker, *, force: bool
+    ) -> None:
+        del host.functions[GPU]
+
+        with pytest.raises(NotFound, match=r"no PCI function 0000:25:00.0, and no record of one"):
+            devices.release(GPU, force=force)
+
+    def test_by_force_strikes_the_record_of_what_was_pulled_out(
+        self, devices: HostdevDevice, host: Worker, clean: Mock
+    ) -> None:
+        host.records.known = {GPU: record()}
+        del host.functions[GPU]
+
+        devices.release(GPU, force=True)
+
+        assert host.records.read() == {}
+
     def test_says_in_our_words_that_libvirt_does_not_answer(
         self, devices: HostdevDevice, host: Worker, clean: Mock
     ) -> None:

@@ -8,6 +8,7 @@ from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.pci_functions import HostDevice
 from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.drivers.contract.uplinks import VfSettings
+from fabric_direct.errors import NotFound
 from fabric_direct.model import PciAddress, PciComponent
 
 UNREADABLE = "cannot be read"
@@ -178,6 +179,7 @@ class DeviceCleaning(Protocol):
         Whether the stamp of a server names it is not looked at: ``HandlerProcessor.release`` does.
 
         :param force: delete the record without cleaning: the operator vouches for the device.
+        :raises NotFound: if the host has neither the function nor a record of it.
         :raises DeviceClaimed: if a domain still has it.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
@@ -244,6 +246,11 @@ class DeviceDriver(
 
     def free_ports(self, tenant: DeviceDomain) -> int | None:
         """Return how many more devices fit into the running domain; None if it does not run."""
+
+
+def not_there(address: PciAddress, host: str) -> NotFound:
+    """Return the error of a release where there is nothing to release."""
+    return NotFound(f"there is no PCI function {address}, and no record of one", where=host)
 
 
 def domain_gone(name: str, host: str) -> str:

@@ -19,6 +19,7 @@ from fabric_direct.drivers.contract.devices import (
     domain_gone,
     domain_renamed,
     foreign_function,
+    not_there,
 )
 from fabric_direct.drivers.contract.fields import refuse_nic_fields
 from fabric_direct.drivers.contract.site_checks import refuse_absent, refuse_disallowed
@@ -242,8 +243,10 @@ class FakeDevice(Hears, Fake):
     def release(self, address: PciAddress, *, force: bool) -> None:
         """Remove the record of a device that no server has; that of a dirty one only by force.
 
-        One that is not there, and has no record, stays so.
+        :raises NotFound: if there is neither the device nor a record of it.
         """
+        if not {address} & (self.substrate.devices.keys() | self.substrate.records.keys()):
+            raise not_there(address, self.host)
         self._refuse_held(address)
         if address in self.substrate.dirty and not force:
             raise DeviceUnclean(f"{address} is quarantined")

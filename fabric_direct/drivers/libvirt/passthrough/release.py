@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import DeviceRecord
+from fabric_direct.drivers.contract.devices import not_there
 from fabric_direct.drivers.libvirt.passthrough import node_devices
 from fabric_direct.drivers.libvirt.passthrough.attach import PlainFunctions
 from fabric_direct.drivers.libvirt.passthrough.cleaning import clean
@@ -52,6 +53,7 @@ class Release:
     def release(self, address: PciAddress, *, force: bool) -> None:
         """Clean a function again, also a quarantined one; with ``force`` only remove its record.
 
+        :raises NotFound: if the host has neither the function nor a record of it.
         :raises DeviceClaimed: if a domain still has it.
         :raises DeviceInUse: if a program still has it.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
@@ -60,9 +62,14 @@ class Release:
         with host.translated(f"release {address}"):
             record = host.records.read().get(address)
             if record is None:
+                self._refuse_absent(address)
                 return
             with host.lock_to_clean(record):
                 self._release(host.topology(), address, force=force)
+
+    def _refuse_absent(self, address: PciAddress) -> None:
+        if address not in self._host.topology().functions:
+            raise not_there(address, self._host.name)
 
     def _release(self, topology: Topology, address: PciAddress, *, force: bool) -> None:
         record = topology.records.get(address)
