@@ -112,7 +112,10 @@ def _within(name: str, schema: Schema, root: Schema) -> str:
     """Return the path of a field of this name in one of the fields, if it has one: ``a.vlan``."""
     for field, below in schema.get("properties", {}).items():
         inner = _resolve(below, root)
-        items = _resolve(inner["items"], root) if inner.get("type") == "array" else inner
+        array = (
+            inner.get("type") == "array"
+        )  # of values that differ by their place, it has no items
+        items = _resolve(inner.get("items", {}), root) if array else inner
         if name in items.get("properties", {}):
             return f"{field}{'' if items is inner else '[…]'}.{name}"
     return ""

@@ -459,6 +459,13 @@ class TestFieldsThatAreRefused:
         assert words in str(error)
         assert error.field == field
 
+    def test_an_unknown_field_beside_a_pair_of_values(self) -> None:
+        network = "networks: {red: {strategy: flat_dhcp, subnet: 10.20.1.0/24, items: 3}}"
+        error = site_refusal(f"site: TEST\n{network}")
+        assert str(error).startswith(
+            "site.yaml:2: networks.red.items: unknown field; known: subnet"
+        )
+
     def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(self) -> None:
         error = refusal(
             VM.replace("core: 1", "core: 0")
