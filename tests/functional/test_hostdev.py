@@ -388,8 +388,8 @@ def test_a_device_that_the_machine_itself_uses_is_refused_with_the_use(
     used = [f for f in functions.values() if f.uses]
     if not used:
         pytest.skip("the disks and NICs of this machine are on no PCI bus")
-    group = [f.address for f in functions.values() if f.iommu_group == used[0].iommu_group]
-    devices = HostdevDevice(site_that_allows(tmp_path, used[0].address, *group), HOST)
+    group = {f.address for f in functions.values() if f.iommu_group == used[0].iommu_group}
+    devices = HostdevDevice(site_that_allows(tmp_path, *{used[0].address, *group}), HOST)
 
     with pytest.raises(DeviceInUse, match=f"the host uses {used[0].address}") as refusal:
         devices.check(Gpu(id="gpu", bdf=(used[0].address,)), TENANT)
