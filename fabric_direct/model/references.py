@@ -1,10 +1,10 @@
 """Which slivers name which: a sliver is made after those that it names, and removed before them."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from fabric_direct.errors import InvalidSliver
+from fabric_direct.model.base import refuse_twice
 from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
 from fabric_direct.model.services import NetworkService
 from fabric_direct.model.vm import (
@@ -48,7 +48,10 @@ def needs(slivers: Iterable[SliverRef], known: Needs | None = None) -> dict[str,
     :raises InvalidSliver: if one is given twice, or some need each other in a circle; they are named.
     """
     slivers = tuple(slivers)
-    _refuse_twice(slivers)
+    try:
+        refuse_twice("sliver", [sliver.id for sliver in slivers])
+    except ValueError as error:
+        raise InvalidSliver(str(error), field="id") from None
     there = {sliver.id: sliver for sliver in slivers}
     networks = {s.name: s.id for s in there.values() if isinstance(s, NetworkSliver)}
     found = {
@@ -66,12 +69,6 @@ def needs(slivers: Iterable[SliverRef], known: Needs | None = None) -> dict[str,
     }
     _refuse_circle(found)
     return found
-
-
-def _refuse_twice(slivers: Iterable[SliverRef]) -> None:
-    for sliver_id, number in Counter(sliver.id for sliver in slivers).items():
-        if number > 1:
-            raise InvalidSliver(f"sliver {sliver_id} is given twice", field="id")
 
 
 def _networks_of(sliver: SliverRef, networks: Mapping[str, str]) -> frozenset[str]:

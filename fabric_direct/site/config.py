@@ -5,7 +5,6 @@ Errors name file, line and field. JSON Schema for editors: ``fabric-direct schem
 
 import os
 import re
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -42,6 +41,7 @@ from fabric_direct.model import (
     Trait,
     TypeAndModel,
     WaitFor,
+    refuse_twice,
     shown_model,
 )
 from fabric_direct.model.base import FOLDER
@@ -180,9 +180,7 @@ class Host(Frozen):
     @field_validator("devices")
     @classmethod
     def _each_function_once(cls, devices: tuple[AllowedDevice, ...]) -> tuple[AllowedDevice, ...]:
-        seen = Counter(device.bdf for device in devices if device.bdf)
-        if twice := [str(bdf) for bdf, times in seen.items() if times > 1]:
-            raise ValueError(f"{', '.join(twice)}: a function is named once")
+        refuse_twice("function", [str(device.bdf) for device in devices if device.bdf])
         return devices
 
 

@@ -229,5 +229,6 @@ def _parse(path: Path) -> Unfinished | None:
 
 def _first_before(earlier: Unfinished | None, operation: Operation) -> dict[str, Any] | None:
     """Return what a sliver was before the first of modifications that follow each other unfinished."""
-    modified = earlier is not None and earlier.operation is operation is Operation.MODIFY
-    return earlier.before if earlier is not None and modified else None
+    if earlier is None or not (earlier.operation is operation is Operation.MODIFY):
+        return None
+    return earlier.before

@@ -52,7 +52,7 @@ def read(tmp_path: Path, *lines: str) -> Site:
         (
             ["hosts:", "  w1:", "    devices:", *TWICE],
             "hosts.w1.devices",
-            "0000:21:00.0: a function is named once",
+            "function 0000:21:00.0 is given twice",
         ),
         (["state_dir: ''"], "state_dir", "names no file"),
         (["guest_access:", "  ssh_key: ''"], "guest_access.ssh_key", "names no file"),
