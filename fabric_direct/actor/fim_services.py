@@ -4,9 +4,8 @@ Of an interface the allocations count, and what they lack is read from its label
 Gbit/s, bursts in the unit of ``actor.burst_unit``.
 """
 
-import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -34,8 +33,6 @@ from fabric_direct.model.services import NetworkService as Wanted
 from fabric_direct.site.config import Site
 from fabric_direct.site.services import KBIT
 
-log = logging.getLogger(__name__)
-
 _FIELDS = {
     "id": "reservation_id",
     "name": "labels.local_name",
@@ -50,6 +47,12 @@ _LIMITED = ("L2Bridge", "L2PTP", "L2STS")
 """The types whose interfaces have a bandwidth that is asked for; AL2S has one on all."""
 _AL2S = "AL2S"
 _CLOUDS = {"AWS": "AWS", "Google Cloud Platform": "GCP"}
+_MIRRORED = dict.fromkeys(("mirror_port", "mirror_vlan", "mirror_direction"), ("PortMirror",))
+_RESTRICTED: Mapping[str, Collection[str]] = _MIRRORED | {
+    "ero": SERVICES.keys() - {"L2STS"},
+    "controller_url": (),
+}
+"""Fields that FIM allows of some types alone (``ServiceConstraints`` of fabric_fim)."""
 _DIRECTIONS = {"Both": "both", "RX_Only": "rx", "TX_Only": "tx"}
 
 
@@ -71,6 +74,9 @@ def network_service(site: Site, unit: Unit, service: FimNetworkService) -> Wante
     :raises InvalidSliver: with FIM's field, if one is missing or invalid.
     """
     kind, ports = str(service.get_type()), ports_of(service)
+    for field, kinds in _RESTRICTED.items():
+        if kind not in kinds and getattr(service, field, None):
+            raise InvalidSliver(f"cannot be given for a service of type {kind}", field=field)
     values = {
         "id": str(unit.get_reservation_id()),
         "name": service_name(service),
@@ -307,15 +313,8 @@ def _hops(hops: Any) -> tuple[Any, ...]:
     return tuple(hop for hop in hops or () if not str(hop).startswith("link:"))
 
 
-def _site_to_site(service: FimNetworkService) -> dict[str, object]:
-    if service.ero is not None:
-        log.warning("%s has an ero, which FIM forbids for L2STS: ignored", service.get_name())
-    return {}
-
-
 _OWN: Mapping[str, Callable[[FimNetworkService], dict[str, object]]] = {
     "L2PTP": _circuit,
-    "L2STS": _site_to_site,
     "FABNetv4": partial(_fabnet, "ipv4"),
     "FABNetv6": partial(_fabnet, "ipv6"),
     "FABNetv4Ext": partial(_external, "ipv4"),

@@ -35,6 +35,8 @@ class ReadCache:
         self._changes = 0
         self.warnings: list[str] = []
         """What was found wrong and corrected along the way, a sentence each."""
+        self.device_changes: dict[str, str] = {}
+        """What a controller would send to its devices, by their names, as its dry run shows it."""
         self.facts: dict[Hashable, Any] = {}
         """What stays true in the operation, whatever it changes."""
 

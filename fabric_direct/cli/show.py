@@ -174,6 +174,10 @@ def plan(of: "Outcome", out: Console, operation: str = "") -> None:
         found = step.finding.value if step.finding else step.status.value
         line = Text("  ").append(f"{found:<12}", style_of(found))
         out.print(line.append(f"  {printable(_with_changes(step))}", "default"), soft_wrap=True)
+    for device, change in of.data.get("device_changes", {}).items():
+        say(out, f"  device {device}:")
+        for line in change.splitlines():
+            say(out, f"    {line}")
     operation = str(of.data.get("operation", operation))
     say(out, f"{of.sliver.id}: {_verdict(operation, planned_changes(of))}")
 

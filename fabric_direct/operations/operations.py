@@ -743,7 +743,8 @@ class Operations:
 
         The data of the outcome have the ``operation``. Of a sliver that leaves its host or devices open,
         they name the functions of its ``devices`` and, if it is not there, the ``host`` that placement
-        would choose.
+        would choose. Of a service whose controller shows what it would send to its devices, they have
+        that as ``device_changes``, by the names of the devices.
 
         :param operation: by default modify if the sliver is there, else create.
         :raises Conflict: if the id is a network service's, and the type is not.
@@ -778,7 +779,11 @@ class Operations:
             sliver=sliver.ref(),
             status=Status.DONE,
             steps=steps,
-            data={"operation": planned.value, **_placement_data(placement)},
+            data={
+                "operation": planned.value,
+                **_placement_data(placement),
+                **({"device_changes": reads.device_changes} if reads.device_changes else {}),
+            },
             warnings=(placement.warnings if placement else ()) + tuple(reads.warnings),
         )
 

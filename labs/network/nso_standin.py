@@ -89,6 +89,8 @@ class Controller(StandIn):
     """Each returns why it refuses services, or nothing."""
     verdicts: list[tuple[str, ...]] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
+    dry_run: Any = None
+    """What it says of a dry run, if that is not what it would send to its devices."""
     queued: bool = False
     """Commits are queued, and reach the devices when their item was looked at once."""
     encrypts: bool = False
@@ -121,12 +123,19 @@ class Controller(StandIn):
         changed = {key: entries for key, entries in changed.items() if entries}
         self._validate(changed)
         if "dry-run" in parameters:
-            return {"dry-run-result": {"native": {"device": []}}}
+            return {"dry-run-result": self.dry_run or self._native(changed)}
         bypass = "bypass" in parameters.get("commit-queue", "")
         answer = self._deploy(self.services, changed, queued=self.queued and not bypass)
         self.comments.append(parameters.get("comment", ""))
         self.services = deepcopy(changed)
         return answer
+
+    def _native(self, after: Json) -> Json:
+        """Return what would be sent to each device: lines that go, and those that come or change."""
+        changes = self.devices.changes(self.services, after)
+        lines = {d: [*(f"no {w}" for w in goes), *c.values()] for d, (goes, c) in changes.items()}
+        devices = [{"name": name, "data": "\n".join(of)} for name, of in lines.items()]
+        return {"native": {"device": devices}}
 
     def _validate(self, services: Json) -> None:
         self.verdicts.append(tuple(validator(services) for validator in self.validators))

@@ -289,14 +289,6 @@ class TestTranslation:
         ero = route(["link:a"], ["link:a"])
         assert "ero" not in translated(site, service("L2PTP", *TWO, ero=ero))
 
-    def test_the_route_of_a_site_to_site_service_is_ignored_with_a_warning(
-        self, site: Site, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with caplog.at_level(logging.WARNING, "fabric_direct"):
-            found = translated(site, service("L2STS", *TWO, ero=route(["a"], ["b"])))
-        assert "ero" not in found
-        assert "net1 has an ero, which FIM forbids for L2STS: ignored" in caplog.text
-
 
 _AT = "interface_info.interfaces[i1]"
 _SECOND = "interface_info.interfaces[i2]"
@@ -343,6 +335,15 @@ class TestWhatIsRefused:
             (service("PortMirror", **(MIRROR | {"mirror_port": PORT})), "mirror_port"),
             (service("L2PTP", *TWO, ero=route(["a"], ["b"], "Graph")), "ero"),
             (service("L2PTP", *TWO, ero=route(["a"], [])), "ero.z2a"),
+            (service("L2STS", *TWO, ero=route(["a"], ["b"])), "ero"),
+            (service("L2Bridge", mirror_port="p1"), "mirror_port"),
+            (service("L2Bridge", mirror_vlan="5"), "mirror_vlan"),
+            (
+                service("FABNetv4", gateway=gateway(**V4), mirror_direction="Both"),
+                "mirror_direction",
+            ),
+            (service("L2Bridge", controller_url="tcp:192.0.2.1:6653"), "controller_url"),
+            (service("PortMirror", **MIRROR, controller_url="x"), "controller_url"),
         ],
     )
     def test_is_named_by_fims_field(self, made: Any, field: str, site: Site) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.controllers import check_controllers
 from fabric_direct.drivers.nso.documents import MODULES, Documents, refuse
@@ -749,6 +750,54 @@ class TestADryRun:
         outcome = processor.create(BRIDGE).result()
 
         assert (error(outcome)[0], outcome.left, nso.names()) == ("Unreachable", (), [])
+
+    def test_is_shown_by_a_plan_device_by_device_without_keys(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        """What goes is shown by its name, so a key that nobody but NSO knows must not be in it."""
+        vpn = SAMPLES["L3VPN"]
+
+        found = done(processor.plan(vpn).result()).data["device_changes"]
+
+        assert set(found) == {"renc-sw", "al2s"}
+        assert all(NAME in lines for lines in found.values())
+        assert KEY not in str(found)
+        assert nso.names() == []
+
+    def test_of_what_changes_nothing_shows_no_device(self, processor: HandlerProcessor) -> None:
+        done(processor.create(BRIDGE).result())
+
+        assert "device_changes" not in done(processor.plan(BRIDGE).result()).data
+
+    @pytest.mark.parametrize(
+        ("line", "shown"),
+        [
+            (" neighbor 10.9.0.2 password s3cr3t", " neighbor 10.9.0.2 password …"),
+            (" no neighbor 10.9.0.2 password encrypted 0A1B", " no neighbor 10.9.0.2 password …"),
+            (" key 7 s3cr3t", " key …"),
+            ("  <password>s3cr3t</password>", "  <password …"),
+            (" description key-less\x1b[2J", " description key …"),
+        ],
+    )
+    def test_shows_no_key_that_a_device_has(
+        self, driver: NsoService, nso: Controller, line: str, shown: str
+    ) -> None:
+        data = f"router bgp 1\n{line}\n!\n"
+        nso.dry_run = {"native": {"device": [{"name": "renc-sw", "data": data}]}}
+
+        reads = ReadCache()
+        with reads.active():
+            driver.check(BRIDGE)
+
+        assert reads.device_changes == {"renc-sw": f"router bgp 1\n{shown}\n!"}
+
+    @pytest.mark.parametrize("native", [{"device": "x"}, {"device": [{}]}, ["x"], "no"])
+    def test_that_cannot_be_read_is_told(
+        self, driver: NsoService, nso: Controller, native: Any
+    ) -> None:
+        nso.dry_run = {"native": native}
+
+        assert "cannot read its dry run" in str(refused(driver.check, BRIDGE))
 
     def test_is_no_commit_where_nso_does_not_know_its_form(
         self, processor: HandlerProcessor, site: Site, nso: Controller

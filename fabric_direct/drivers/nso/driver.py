@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fabric_direct.calls import forks
+from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract import Service, Stamped
 from fabric_direct.drivers.contract.service_names import service_name, sliver_of
 from fabric_direct.drivers.http_api import await_end, change_once
@@ -102,7 +103,9 @@ class NsoService:
         self._refuse_other(sliver, there)
         place, wanted = self._wanted(sliver, there)
         change = _replacement if _complete(there) else _creation
-        self._api.dry_run(*change(place, wanted))
+        found = self._api.dry_run(*change(place, wanted))
+        if reads := current():
+            reads.device_changes |= found
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the service with the sliver's id in its name, if its identifiers are there, too."""

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from typing import Any
 from urllib.parse import quote
@@ -68,6 +68,8 @@ Versions differ in the status of the same words: a device out of sync was seen w
 _ERRORS = ("ietf-restconf:errors", "errors")
 """What has the errors, as RFC 8040 says and as older versions of NSO send it."""
 _SECRETS = ("auth-key",)
+_NAMES_SECRET = re.compile(r"((?:password|secret|key|md5)\b).*", re.IGNORECASE)
+"""What comes after the name of a secret in a line of a device's configuration."""
 
 
 class Restconf:
@@ -105,9 +107,10 @@ class Restconf:
             asked["commit-queue"] = {"bypass": [None]}
         return self._send(method, f"/data/{path}{self._parameters(asked)}", body)
 
-    def dry_run(self, method: str, path: str, body: Json) -> None:
+    def dry_run(self, method: str, path: str, body: Json) -> dict[str, str]:
         """Have NSO say what a change would do, and change nothing.
 
+        :returns: what it would send to each device, by its name, without anything secret.
         :raises InvalidSliver: if NSO refuses it.
         :raises DriverError: if NSO does not say that it was a dry run.
         """
@@ -116,9 +119,14 @@ class Restconf:
         answer = self._send(
             method, f"/data/{path}{query}", body, changes=False, refused=InvalidSliver
         )
-        if not any(key.rpartition(":")[2] == "dry-run-result" for key in answer):
+        found = [v for key, v in answer.items() if key.rpartition(":")[2] == "dry-run-result"]
+        if not found:
             why = "its answer has no dry-run-result: it may have made the service"
             raise self._http.error(DriverError, "NSO made no dry run", why)
+        with self.reading("its dry run"):
+            devices = ((found[0] or {}).get("native") or {}).get("device") or []
+            secrets = tuple(values_of(_SECRETS, body))
+            return {str(d["name"]): _without_secrets(str(d["data"]), secrets) for d in devices}
 
     def act(self, path: str, values: Json, *, changes: bool = False) -> Json:
         """Call an action; return its output."""
@@ -223,6 +231,12 @@ class Restconf:
         for pattern, kind, remedy in _SAID:
             if pattern.search(words):
                 raise self._http.error(kind, what, words, remedy)
+
+
+def _without_secrets(data: str, secrets: Collection[str]) -> str:
+    """Return what a device would be sent, without keys: neither those that come nor those that go."""
+    lines = (_NAMES_SECRET.sub(r"\1 …", legible(line, secrets)) for line in data.splitlines())
+    return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
 def _messages(content: bytes) -> Iterator[str]:
