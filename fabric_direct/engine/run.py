@@ -185,7 +185,13 @@ class _Run:
     def _undo_stages(self, stages: Iterable[tuple[Step, ...]]) -> None:
         for steps in stages:
             made = [step for step in steps if step in self._made and step.planned]
-            self._collect({self._executor.submit(self._undo, step): step for step in made})
+            undo = self._keep if self._is_something_left() else self._undo
+            self._collect({self._executor.submit(undo, step): step for step in made})
+
+    def _is_something_left(self) -> bool:
+        """Return whether something that was made is there, or may come."""
+        failed = any(r.status is StepStatus.UNDO_FAILED for r in self.reports.values())
+        return failed or bool(self._deadline.late())
 
     def _begin(self, function: Callable[[Step], StepReport], step: Step) -> "Future[StepReport]":
         self._kinds[step.name] = type(step).__name__
@@ -252,6 +258,13 @@ class _Run:
                     remedy="look at the host: something undoes it, or its API reports success too early",
                 )
         return finding
+
+    def _keep(self, step: Step) -> StepReport:
+        """Undo a step, unless what is left of later ones may use it."""
+        if not step.used_later:
+            return self._undo(step)
+        kept = {"status": StepStatus.UNDO_FAILED, "error": "kept: something may use it still"}
+        return self.reports[step.name].model_copy(update=kept)
 
     def _undo(self, step: Step) -> StepReport:
         report, error = self.reports[step.name], self._traced(step, f"undo {step.name}", _undo)

@@ -27,6 +27,10 @@ class Step(ABC):
     """Whether there is nothing to do if :meth:`check` says that it is so already. Otherwise it is made
     all the same: an answer may lack what is there."""
 
+    used_later: ClassVar[bool] = False
+    """Whether what later stages make uses it: it is not undone while some of that may be there, because
+    its undoing failed or a call for it was given up."""
+
     def __init__(self, name: str) -> None:
         """Create a step.
 

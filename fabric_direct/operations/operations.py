@@ -29,6 +29,7 @@ from fabric_direct.errors import (
     Interrupted,
     NotFound,
     NotVerified,
+    Unsupported,
 )
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler, Repair
@@ -50,6 +51,7 @@ from fabric_direct.model import (
 from fabric_direct.model.adoption import Adoption, ServiceAdoption, of_journal
 from fabric_direct.model.fabric_am import parts_of
 from fabric_direct.model.references import Needs
+from fabric_direct.model.services import NetworkService
 from fabric_direct.operations.late_calls import in_effect, named
 from fabric_direct.operations.locate import (
     Answer,
@@ -680,6 +682,12 @@ class Operations:
         resized since.
         """
         former = type(sliver).model_validate(entry.before) if entry.before else sliver
+        if isinstance(former, NetworkService) and not entry.before:
+            raise Unsupported(
+                f"the modification of {sliver.id} cannot be undone",
+                why="secrets of its peers are not kept, so nothing says what it was",
+                remedy="modify it with its former file, or finish it: recover without --undo",
+            )
         if not isinstance(former, NodeSliver):
             return former
         host = self._host_of(sliver, deadline, ReadCache())
@@ -912,7 +920,7 @@ class Operations:
         if job.operation is Operation.CREATE and not entry.owns_everything:
             return _not_taken_back(result)
         left = _leftovers(job)
-        if job.operation is Operation.CREATE and left:
+        if job.operation is Operation.CREATE and left and not deadline.late():
             deadline.renew(self._site.limits.undo)
             return self._left_of_removal(job, deadline)
         return left

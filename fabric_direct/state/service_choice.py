@@ -110,8 +110,21 @@ class _Choice:
         if interface.vlan != "auto":
             self._refuse_outside(interface, field)
             return interface
-        vlan = self._kept_vlan(interface) or self._free_vlan(interface, field, others)
-        return interface.model_copy(update={"vlan": vlan})
+        port = self._site.switch_port(interface.device, interface.port)
+        kept = self._kept_vlan(interface)
+        if port is None and kept is None:
+            why = f"site.yaml has no port {interface.where}"
+            raise InvalidSliver("cannot be chosen", field=f"{field}.vlan", why=why)
+        ranges = port.vlans if port else ()
+        taken = self._taken(interface, others)
+        for vlan in (*filter(None, (kept,)), *vlans_of(ranges)):
+            if not any(_clash(_vlan_key(interface, vlan), key) for key in taken):
+                return interface.model_copy(update={"vlan": vlan})
+        raise PoolExhausted(
+            f"no VLAN of {interface.where} is free",
+            why=f"its range is {', '.join(ranges)}",
+            remedy="delete a service, or widen the range in site.yaml",
+        )
 
     def _refuse_outside(self, interface: ServiceInterface, field: str) -> None:
         port = self._site.switch_port(interface.device, interface.port)
@@ -133,24 +146,12 @@ class _Choice:
         numbers = (key.removesuffix(end).partition(".")[0] for key in kept if key.endswith(end))
         return next((int(number) for number in numbers if number.isdigit()), None)
 
-    def _free_vlan(
-        self, interface: ServiceInterface, field: str, others: list[ServiceInterface]
-    ) -> int:
-        port = self._site.switch_port(interface.device, interface.port)
-        if port is None:
-            why = f"site.yaml has no port {interface.where}"
-            raise InvalidSliver("cannot be chosen", field=f"{field}.vlan", why=why)
-        taken = {_vlan_key(i, i.tag) for i in others if i.device and i.vlan != "auto"}
-        taken |= {claim.key for claim in self._held if claim.kind == "VLAN"}
-        taken = {key for key in taken if key.endswith(f" on {interface.where}")}
-        for vlan in vlans_of(port.vlans):
-            if not any(_clash(_vlan_key(interface, vlan), key) for key in taken):
-                return vlan
-        raise PoolExhausted(
-            f"no VLAN of {interface.where} is free",
-            why=f"its range is {', '.join(port.vlans)}",
-            remedy="delete a service, or widen the range in site.yaml",
-        )
+    def _taken(self, interface: ServiceInterface, others: list[ServiceInterface]) -> set[str]:
+        """Return the VLANs of the interface's port that other interfaces and services have."""
+        keys = {_vlan_key(i, i.tag) for i in others if i.device and i.vlan != "auto"}
+        own = {c.key for c in self._own if c.part == interface.id}
+        keys |= {c.key for c in self._held if c.kind == "VLAN" and c.key not in own}
+        return {key for key in keys if key.endswith(f" on {interface.where}")}
 
     # --- subnets and addresses
 

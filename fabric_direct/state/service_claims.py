@@ -6,7 +6,7 @@ service, and released after the service was seen to be absent.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar, cast
 
 from fabric_direct.model.services import NetworkService
@@ -53,8 +53,7 @@ class ServiceClaims:
         """
         with self._database.changing() as db:
             made = cast("S", resolved(self._site, service, _select(db, *_near(service))))
-            rows = [(c.kind, c.key, c.sliver, c.part) for c in claims_of(made)]
-            db.executemany("INSERT OR REPLACE INTO service_claim VALUES (?, ?, ?, ?)", rows)
+            _insert(db, claims_of(made))
         self._changed()
         return made
 
@@ -94,6 +93,13 @@ class ServiceClaims:
             )
         self._changed()
 
+    def restore(self, sliver_id: str, claims: tuple[ServiceClaim, ...]) -> None:
+        """Have a service hold just these claims, in one transaction."""
+        with self._database.changing() as db:
+            db.execute("DELETE FROM service_claim WHERE sliver = ?", (sliver_id,))
+            _insert(db, claims)
+        self._changed()
+
     def _all(self, *which: str) -> tuple[ServiceClaim, ...]:
         if not self._database.exists():
             return ()
@@ -110,6 +116,12 @@ def _near(service: NetworkService) -> tuple[str, ...]:
     marks = ", ".join("?" * len(places))
     where = f"WHERE sliver = ? OR kind <> 'VLAN' OR substr(key, instr(key, ' on ')) IN ({marks})"
     return where, service.id, *places
+
+
+def _insert(db: sqlite3.Connection, claims: Iterable[ServiceClaim]) -> None:
+    """Write claims; one of another interface of the service, or of all of it, becomes that one."""
+    rows = [(c.kind, c.key, c.sliver, c.part) for c in claims]
+    db.executemany("INSERT OR REPLACE INTO service_claim VALUES (?, ?, ?, ?)", rows)
 
 
 def _select(db: sqlite3.Connection, where: str = "", *values: str) -> tuple[ServiceClaim, ...]:

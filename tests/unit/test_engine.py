@@ -178,6 +178,45 @@ def test_an_undo_that_fails_does_not_keep_the_others_from_being_undone(
     assert statuses["a"] is StepStatus.UNDONE
 
 
+class Holding(Thing):
+    """A thing that what later stages make uses."""
+
+    used_later = True
+
+
+def test_what_is_used_later_is_kept_if_a_later_undo_fails(
+    go: Go, there: set[str], log: list[str]
+) -> None:
+    result = go(
+        [Holding("a", there, log), Thing("b", there, log)],
+        [Thing("c", there, log, fail="undo")],
+        [Holding("d", there, log)],
+        [Thing("e", there, log, fail="make")],
+    )
+
+    assert there == {"a", "c"}
+    statuses = {r.step: (r.status, r.error) for r in result.reports}
+    assert statuses["a"] == (StepStatus.UNDO_FAILED, "kept: something may use it still")
+    assert statuses["b"] == statuses["d"] == (StepStatus.UNDONE, None)
+
+
+def test_what_is_used_later_is_kept_while_a_call_may_still_take_effect(
+    executor: ThreadPoolExecutor, there: set[str], log: list[str]
+) -> None:
+    deadline, release = Deadline.within(60), threading.Event()
+
+    class Late(Thing):
+        def make(self) -> None:
+            deadline.give_up([Call(self.name, release.wait)])
+            raise TimedOut("no answer")
+
+    flow = Flow.of([Holding("a", there, log), Thing("b", there, log)], [Late("c", there, log)])
+    run(flow, executor, deadline=deadline, undo_limit=0.01)
+    release.set()
+
+    assert there == {"a"}
+
+
 def test_an_undo_that_lies_is_told(go: Go, there: set[str], log: list[str]) -> None:
     class Sticky(Thing):
         def undo(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -209,6 +210,68 @@ class TestCreate:
         assert (outcome.status, outcome.left) == (Status.FAILED, ())
         assert (fakes.services, held(claims)) == ({}, [])
 
+    def test_keeps_the_claims_of_what_it_cannot_take_back(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        fakes.fault("service.apply", kind="after")
+        fakes.fault("service.remove", at=0, kind="fail")
+
+        outcome = processor.create(bridge(port("a", 100))).result()
+
+        assert set(outcome.left) == {"net", "VLAN 100 on p1 of sw1"}
+        assert held(claims) == ["VLAN 100 on p1 of sw1"]
+
+    def test_keeps_the_claims_of_what_only_says_that_it_is_removed(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        fakes.fault("service.apply", kind="after")
+        fakes.fault("service.remove", at=0, kind="lie")
+
+        outcome = processor.create(bridge(port("a", 100))).result()
+
+        assert set(outcome.left) == {"net", "VLAN 100 on p1 of sw1"}
+        assert held(claims) == ["VLAN 100 on p1 of sw1"]
+
+    def test_keeps_the_claims_until_a_call_that_was_given_up_has_returned(
+        self, site: Site, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        later = Event()
+        limits = site.limits.model_copy(update={"create": 0.5, "undo": 0.5})
+        fakes.fault("service.apply", kind="late", until=later)
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
+            outcome = processor.create(bridge(port("a", 100))).result()
+            assert "service.apply was given up and may still take effect" in str(outcome.left)
+            assert held(claims) == ["VLAN 100 on p1 of sw1"]
+            later.set()
+            done(processor.delete(SliverRef(id="net-1", type="L2Bridge")).result())
+
+        assert (fakes.services, held(claims)) == ({}, [])
+
+    @pytest.mark.parametrize("vlan", [100, 101])
+    def test_does_not_touch_what_is_there_and_one_answer_lacks(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims, vlan: int
+    ) -> None:
+        done(processor.create(bridge(port("a", 100))).result())
+        before = dict(fakes.services)
+        fakes.fault("service.find", kind="incomplete")
+        if vlan == 100:
+            fakes.fault("service.differences", kind="fail")
+
+        outcome = processor.create(bridge(port("a", vlan))).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert (fakes.services, held(claims)) == (before, ["VLAN 100 on p1 of sw1"])
+
+    def test_gives_up_claims_that_an_earlier_one_left(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("a", 100))).result())
+        fakes.services.clear()
+
+        done(processor.create(bridge(port("a", 101))).result())
+
+        assert held(claims) == ["VLAN 101 on p1 of sw1"]
+
     def test_is_verified_by_what_is_read_after_it_was_made(
         self, processor: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -282,6 +345,80 @@ class TestModify:
         ]
         assert fakes.services == {"net-1": vpn(101)}
         done(processor.modify(vpn(101)).result())
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            [port("b", 100), port("c", 101)],
+            [port("a", 101), port("b", 100)],
+        ],
+    )
+    def test_that_fails_leaves_it_all_that_it_held(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        claims: ServiceClaims,
+        wanted: list[dict[str, Any]],
+    ) -> None:
+        """Also what another of its interfaces was to have: nobody else may be given it."""
+        done(processor.create(bridge(port("a", 100), port("b", 101))).result())
+        before = claims.of("net-1")
+        fakes.fault("service.apply", kind="fail")
+
+        outcome = processor.modify(bridge(*wanted)).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert claims.of("net-1") == before
+
+    def test_that_is_not_taken_back_keeps_old_and_new_claims(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("a", 100))).result())
+        fakes.fault("service.apply", at=2, kind="fail")
+        fakes.fault("service.differences", at=3, kind="fail")
+
+        outcome = processor.modify(bridge(port("a", 150, "p2"))).result()
+
+        assert "claims: kept: something may use it still" in outcome.left
+        assert held(claims) == ["VLAN 100 on p1 of sw1", "VLAN 150 on p2 of sw1"]
+        (again,) = processor.recover()
+        done(again.result())
+        assert held(claims) == ["VLAN 150 on p2 of sw1"]
+
+    def test_gives_an_interface_another_vlan_if_a_sibling_asks_for_its_own(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("a"))).result())
+
+        outcome = done(processor.modify(bridge(port("a"), port("b", 100))).result())
+
+        assert vlans(outcome) == [101, 100]
+        assert [c.part for c in claims.of("net-1")] == ["b", "a"]
+
+    def test_gives_an_interface_another_vlan_if_the_one_it_holds_is_not_whole(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(bridge(port("a", 100, inner_vlan=5))).result())
+        done(processor.create(bridge(port("x", 100, inner_vlan=6), sliver="net-2")).result())
+
+        assert vlans(done(processor.modify(bridge(port("a"))).result())) == [101]
+
+    def test_with_secrets_is_not_undone(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        """Nothing says what it was, and to finish it is no undoing."""
+        done(processor.create(vpn(100)).result())
+        fakes.fault("service.apply", kind="fail")
+        assert processor.modify(vpn(101)).result().status is Status.PARTIAL
+
+        (undone,) = processor.recover(undo=True)
+
+        assert undone.result().error
+        assert undone.result().error.kind == "Unsupported"
+        assert (fakes.services["net-1"].interfaces[0].vlan, len(held(claims))) == (100, 2)
+        (finished,) = processor.recover()
+        done(finished.result())
+        assert held(claims) == ["VLAN 101 on p1 of sw1"]
 
     def test_of_what_is_not_there_is_not_found(self, processor: HandlerProcessor) -> None:
         outcome = processor.modify(bridge()).result()

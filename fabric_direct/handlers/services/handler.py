@@ -2,7 +2,7 @@
 
 ::
 
-    create   claims → service → verify
+    create   claims → service → verify → claims that it does not need any more
     modify   new claims → service, in place → verify → claims that it does not need any more
     delete   service → claims → nothing is left
 
@@ -60,7 +60,7 @@ class NetworkServiceSliverHandler(OneModel):
 
     def create(self, sliver: Any) -> Flow:
         """Return what makes the service with everything that belongs to it."""
-        found, resolved = self._driver.find(sliver.id), self._resolved(sliver)
+        found, resolved = self._found(sliver), self._resolved(sliver)
         if found is None:
             self._driver.check(resolved())
         elif differs := self._driver.differences(resolved()):
@@ -69,8 +69,17 @@ class NetworkServiceSliverHandler(OneModel):
             self._claim(resolved),
             [MakeService(self._driver, sliver.id, resolved)],
             [Verify(lambda: self._differences(resolved()))],
+            self._release(sliver) if self._claims.of(sliver.id) else [],
             owns_everything=found is None,
         )
+
+    def _found(self, sliver: SliverRef) -> Service | None:
+        """Return the service if it is there, also if one answer lacks it."""
+        found = self._driver.find(sliver.id)
+        if found is None and self._driver.leftovers(sliver.id):
+            self._drivers.reads.invalidate()
+            found = self._driver.find(sliver.id)
+        return found
 
     def modify(self, sliver: Any) -> Flow:
         """Return what turns the service that is there into the one asked for, also an incomplete one."""

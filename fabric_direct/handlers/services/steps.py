@@ -10,6 +10,7 @@ from fabric_direct.engine.removal import Removal
 from fabric_direct.engine.step import Step
 from fabric_direct.model import FieldChange, Finding
 from fabric_direct.model.services import NetworkService
+from fabric_direct.state.service_choice import ServiceClaim
 from fabric_direct.state.service_claims import ServiceClaims
 
 
@@ -33,10 +34,12 @@ class Resolution:
 class ClaimService(Step):
     """The service holds the VLANs, the subnet and the addresses that it needs."""
 
+    used_later = True
+
     def __init__(self, claims: ServiceClaims, wanted: Resolution) -> None:
         super().__init__("claims")
         self._claims, self._wanted, self._service = claims, wanted, wanted.service
-        self._before: set[Any] = set()
+        self._before: tuple[ServiceClaim, ...] = ()
 
     def check(self) -> Finding:
         """Compare what it needs with what it holds."""
@@ -45,16 +48,19 @@ class ClaimService(Step):
 
     def look(self) -> None:
         """Remember what it holds already."""
-        self._before = set(self._claims.of(self._service.id))
+        self._before = self._claims.of(self._service.id)
 
     def make(self) -> None:
         """Claim what is missing."""
         self._wanted.claim()
 
     def undo(self) -> None:
-        """Release what was claimed."""
-        held = self._claims.of(self._service.id)
-        self._claims.release(tuple(claim for claim in held if claim not in self._before))
+        """Hold what was held before, and nothing else."""
+        self._claims.restore(self._service.id, self._before)
+
+    def is_undone(self) -> bool:
+        """Return whether it holds what it held before."""
+        return self._claims.of(self._service.id) == self._before
 
 
 class MakeService(Step):
@@ -82,6 +88,10 @@ class MakeService(Step):
     def undo(self) -> None:
         """Remove it with all that was made with it."""
         self._driver.remove(self._id)
+
+    def is_undone(self) -> bool:
+        """Return whether nothing of it is there."""
+        return not self._driver.leftovers(self._id)
 
 
 class ChangeService(MakeService):
