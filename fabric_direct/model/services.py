@@ -17,6 +17,7 @@ type               what it is
 What FIM forbids is refused here; what a driver cannot serve is refused by its ``check``.
 """
 
+from collections.abc import Iterable
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -60,6 +61,18 @@ def _interface(value: Any) -> Any:
     if isinstance(with_prefix(value), str):
         ip_interface(value)
     return value
+
+
+def _refuse_no_host(field: str, address: IPv4Interface | IPv6Interface) -> None:
+    """Raise ValueError for an address that nobody in a subnet can have."""
+    network, ip = address.network, address.ip
+    if ip.is_loopback or ip.is_multicast or ip.is_unspecified:
+        raise ValueError(f"{field}: {ip} is no address of a host")
+    ends = network.num_addresses > 2  # else both are hosts: RFC 3021, RFC 6164
+    if ends and ip == network.network_address:
+        raise ValueError(f"{field}: {ip} is the address of its subnet, not of a host")
+    if ends and network.version == 4 and ip == network.broadcast_address:
+        raise ValueError(f"{field}: {ip} is the broadcast address of its subnet")
 
 
 def _tag(value: Any) -> Any:
@@ -117,6 +130,8 @@ class Peer(Frozen):
     def _neighbors(self) -> Self:
         if self.address not in self.local.network:
             raise ValueError(f"address: {self.address} is not in {self.local.network}")
+        _refuse_no_host("local", self.local)
+        _refuse_no_host("address", ip_interface(f"{self.address}/{self.local.network.prefixlen}"))
         if self.address == self.local.ip:
             raise ValueError(f"address: {self.address} is the service's own")
         if self.cloud is None and self.account is not None:
@@ -131,6 +146,11 @@ class Gateway(Frozen):
     """With the subnet's prefix length."""
     mac: Mac | None = None
     """Chosen by the device if absent."""
+
+    @model_validator(mode="after")
+    def _host(self) -> Self:
+        _refuse_no_host("address", self.address)
+        return self
 
 
 class ServiceInterface(Frozen):
@@ -210,7 +230,7 @@ class NetworkService(Sliver):
         if not self.few <= number <= self.many:
             raise ValueError(f"interfaces: {self.type} needs {self._number()}, not {number}")
         refuse_twice("interfaces: id", [i.id for i in self.interfaces])
-        refuse_twice("interfaces: VLAN", [v for i in self.interfaces for v in _fixed_vlan(i)])
+        _refuse_shared_vlan(self.interfaces)
         refuse_twice("interfaces: mac", [i.mac for i in self.interfaces if i.mac])
         for number, interface in enumerate(self.interfaces):
             self._refuse_fields(number, interface)
@@ -254,12 +274,16 @@ class NetworkService(Sliver):
         return self.model_copy(update={"interfaces": hidden})
 
 
-def _fixed_vlan(interface: ServiceInterface) -> tuple[str, ...]:
-    """Return what no two interfaces may share: the VLANs of a port, by its two tags."""
-    if interface.device is None or interface.vlan == "auto":
-        return ()
-    inner = f".{interface.inner_vlan}" if interface.inner_vlan else ""
-    return (f"{interface.vlan}{inner} on {interface.where}",)
+def _refuse_shared_vlan(interfaces: Iterable[ServiceInterface]) -> None:
+    """Raise ValueError if two have the same VLAN of a port; a whole one includes all inner ones."""
+    inner: dict[str, set[int | None]] = {}
+    for interface in interfaces:
+        if interface.device is not None and interface.vlan != "auto":
+            vlan = f"{interface.vlan} on {interface.where}"
+            has = inner.setdefault(vlan, set())
+            if has and (interface.inner_vlan in has | {None} or None in has):
+                raise ValueError(f"interfaces: VLAN {vlan} is given twice")
+            has.add(interface.inner_vlan)
 
 
 def _without_secrets(interface: ServiceInterface) -> ServiceInterface:
@@ -355,6 +379,7 @@ class _FabNet(NetworkService):
             return
         if address.version != self.version:
             raise ValueError(f"{field}: {self.type} has IPv{self.version}")
+        _refuse_no_host(field, address)
         if self.gateway and address.network != self.gateway.address.network:
             raise ValueError(f"{field}: {address} is not in {self.gateway.address.network}")
         if self.gateway and address.ip == self.gateway.address.ip:
@@ -390,6 +415,8 @@ class _FabNetExt(_FabNet):
             if self.gateway and address not in self.gateway.address.network:
                 subnet = self.gateway.address.network
                 raise ValueError(f"public[{number}]: {address} is not in {subnet}")
+            if self.gateway and address == self.gateway.address.ip:
+                raise ValueError(f"public[{number}]: {address} is the gateway's")
         return self
 
 
@@ -426,7 +453,26 @@ class L3VPN(NetworkService):
             if (interface.peer is None) == (interface.gateway is None):
                 where = f"interfaces[{number}]"
                 raise ValueError(f"{where}: L3VPN needs exactly one of 'peer' and 'gateway'")
+        self._refuse_overlap()
         return self
+
+    def _refuse_overlap(self) -> None:
+        """Raise ValueError if two gateways share addresses; interfaces of a device may have the same."""
+        seen: list[tuple[ServiceInterface, Gateway]] = []
+        for number, one in enumerate(self.interfaces):
+            if one.gateway is None:
+                continue
+            where, mine = f"interfaces[{number}].gateway.address", one.gateway.address
+            for other, gateway in seen:
+                theirs = gateway.address
+                same = mine == theirs and one.device == other.device
+                if (
+                    not same
+                    and mine.version == theirs.version
+                    and mine.network.overlaps(theirs.network)
+                ):
+                    raise ValueError(f"{where}: {mine} overlaps with {theirs} of {other.id}")
+            seen.append((one, one.gateway))
 
 
 class Mirror(Frozen):

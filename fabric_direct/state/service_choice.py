@@ -188,13 +188,24 @@ class _Choice:
         kept = {c.part: c.key for c in self._own if c.kind == "address"}
         taken = {str(i.address.ip) for i in interfaces if i.address} | {str(gateway.address.ip)}
         for number, interface in enumerate(interfaces):
-            if interface.address is None:
+            if interface.address:
+                self._refuse_address(interface.address, gateway, f"interfaces[{number}].address")
+            else:
                 own = kept.get(interface.id, "")
                 fits = bool(own) and ip_interface(own).ip in subnet and own not in taken
                 chosen = own if fits else self._free_address(subnet, taken | set(kept.values()))
                 taken.add(chosen)
                 address = ip_interface(f"{chosen}/{subnet.prefixlen}")
                 interfaces[number] = interface.model_copy(update={"address": address})
+
+    @staticmethod
+    def _refuse_address(address: Any, gateway: Gateway, field: str) -> None:
+        """Refuse an address that is not in the subnet that was chosen."""
+        subnet = gateway.address.network
+        if address.network != subnet:
+            raise InvalidSliver(f"{address} is not in {subnet}", field=field, why="it was chosen")
+        if address.ip == gateway.address.ip:
+            raise InvalidSliver(f"{address.ip} is the gateway's", field=field)
 
     def _free_address(self, subnet: Subnet, taken: set[str]) -> str:
         for address in map(str, subnet.hosts()):

@@ -19,6 +19,7 @@ def port(name: str = "i1", device: str = "sw1", port: str = "p1", **more: Any) -
 
 ONE, TWO = port(vlan=100), port("i2", port="p2", vlan=200)
 FAR = port("i2", device="sw2", vlan=100)
+NEAR = {"gateway": {"address": "10.2.0.1/24"}}
 WHOLE: dict[str, dict[str, Any]] = {
     "L2Bridge": {"interfaces": [ONE, TWO]},
     "L2PTP": {"interfaces": [ONE, FAR]},
@@ -55,6 +56,7 @@ def test_each_kind_is_read_as_it_is_written(kind: str) -> None:
         ("L2Bridge", {"interfaces": []}, "needs at least 1"),
         ("L2Bridge", {"interfaces": [ONE, FAR]}, "at most 1 devices"),
         ("L2Bridge", {"interfaces": [ONE, ONE | {"id": "i2"}]}, "VLAN 100 on p1 of sw1"),
+        ("L2Bridge", {"interfaces": [ONE, ONE | {"id": "i2", "inner_vlan": 5}]}, "VLAN 100 on p1"),
         ("L2Bridge", {"interfaces": [ONE, TWO | {"id": "i1"}]}, "id i1 is given twice"),
         ("L2Bridge", {"interfaces": [ONE | {"vlan": 4095}]}, "vlan"),
         ("L2Bridge", {"interfaces": [port(inner_vlan=5)]}, "inner_vlan: needs a VLAN"),
@@ -80,12 +82,28 @@ def test_each_kind_is_read_as_it_is_written(kind: str) -> None:
         ("FABNetv4", {"gateway": {"address": "10.1.0.1"}}, "prefix length"),
         ("FABNetv4", {"interfaces": [ONE | {"address": "10.2.0.9/24"}]}, "is not in 10.1.0.0/24"),
         ("FABNetv4", {"interfaces": [ONE | {"address": "10.1.0.1/24"}]}, "is the gateway's"),
+        ("FABNetv4", {"interfaces": [ONE | {"address": "10.1.0.0/24"}]}, "of its subnet"),
+        ("FABNetv4", {"interfaces": [ONE | {"address": "10.1.0.255/24"}]}, "broadcast"),
+        ("FABNetv4", {"gateway": {"address": "10.1.0.0/24"}}, "gateway\n.*10.1.0.0 is the address"),
+        ("FABNetv4", {"gateway": {"address": "10.1.0.255/24"}}, "broadcast"),
+        ("FABNetv4", {"gateway": {"address": "127.0.0.1/8"}}, "no address of a host"),
+        ("FABNetv6", {"gateway": {"address": "fd00::/64"}}, "of its subnet"),
         ("FABNetv4", {"public": ["10.1.0.5"]}, "public"),
         ("FABNetv4Ext", {"public": ["192.0.2.99"]}, r"public\[0\]"),
         ("FABNetv4Ext", {"public": ["192.0.2.3", "192.0.2.3"]}, "given twice"),
+        ("FABNetv4Ext", {"public": ["192.0.2.1"]}, "is the gateway's"),
         ("FABNetv6Ext", {"public": ["192.0.2.3"]}, "has IPv6"),
         ("L3VPN", {"interfaces": [ONE]}, "exactly one of 'peer' and 'gateway'"),
         ("L3VPN", {"asn": 0}, "asn"),
+        ("L3VPN", {"interfaces": [ONE | {"gateway": {"address": "10.2.0.0/24"}}]}, "subnet"),
+        ("L3VPN", {"interfaces": [ONE | NEAR, FAR | NEAR]}, r"\[1\].gateway.address: .* overlaps"),
+        (
+            "L3VPN",
+            {"interfaces": [ONE | NEAR, TWO | {"gateway": {"address": "10.2.9.9/16"}}]},
+            "10.2.9.9/16 overlaps with 10.2.0.1/24 of i1",
+        ),
+        ("L3VPN", {"interfaces": [ONE | {"peer": PEER | {"address": "10.0.0.3"}}]}, "broadcast"),
+        ("L3VPN", {"interfaces": [ONE | {"peer": PEER | {"local": "10.0.0.0/30"}}]}, "subnet"),
         ("L3VPN", {"interfaces": [ONE | {"peer": PEER | {"address": "10.9.9.9"}}]}, "is not in"),
         ("L3VPN", {"interfaces": [ONE | {"peer": PEER | {"address": "10.0.0.1"}}]}, "own"),
         ("L3VPN", {"interfaces": [ONE | {"peer": PEER | {"key": "two words"}}]}, "key"),
@@ -97,6 +115,16 @@ def test_each_kind_is_read_as_it_is_written(kind: str) -> None:
 def test_what_cannot_be_is_refused(kind: str, values: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         service(kind, **values)
+
+
+def test_interfaces_of_a_device_may_have_one_gateway() -> None:
+    assert service("L3VPN", interfaces=[ONE | NEAR, TWO | NEAR]).interfaces
+
+
+def test_two_inner_vlans_of_one_vlan_are_two() -> None:
+    inner = (ONE | {"inner_vlan": 5}, ONE | {"id": "i2", "inner_vlan": 6})
+
+    assert service("L2Bridge", interfaces=inner).interfaces
 
 
 def test_the_stamp_has_no_secrets_and_says_so() -> None:

@@ -240,7 +240,7 @@ GATEWAY = {"address": "10.2.0.1/24"}
                 at("i1", peer=PEER),
                 at("i2", vlan=7, gateway=GATEWAY),
                 at("i3", vlan=8, gateway=V4),
-                at("i4", "b", gateway=V4),
+                at("i4", "b", gateway={"address": "10.3.0.1/24"}),
                 asn=1,
             ),
             "interfaces[2].gateway.address",
@@ -266,13 +266,13 @@ def test_what_no_document_can_say_is_refused_before_nso_is_asked(
     assert nso.requests == []
 
 
-DIRECT = {"gateway": GATEWAY}
+DIRECT, FAR = {"gateway": GATEWAY}, {"gateway": {"address": "10.4.0.1/24"}}
 _BEHIND = [at("i2", vlan=101, **DIRECT), at("i3", vlan=102, **DIRECT)]
-MIXED = service("L3VPN", at("i1", peer=PEER), *_BEHIND, at("i4", "uky-sw", **DIRECT), asn=1)
+MIXED = service("L3VPN", at("i1", peer=PEER), *_BEHIND, at("i4", "uky-sw", **FAR), asn=1)
 """A device with a neighbor on one interface, and none on two others."""
 _AFTER = (
-    service("L3VPN", at("i1", peer=PEER), at("i4", "uky-sw", **DIRECT), asn=1),
-    service("L3VPN", *_BEHIND, at("i4", "uky-sw", **DIRECT), asn=1),
+    service("L3VPN", at("i1", peer=PEER), at("i4", "uky-sw", **FAR), asn=1),
+    service("L3VPN", *_BEHIND, at("i4", "uky-sw", **FAR), asn=1),
     service("L3VPN", *reversed(_BEHIND), at("i1", peer=PEER), at("i4", "uky-sw", peer=PEER), asn=1),
 )
 
@@ -325,12 +325,12 @@ def test_access_from_outside_needs_border_routers(site: Site) -> None:
 
 
 def test_a_plan_says_what_nso_refuses(processor: HandlerProcessor, nso: Controller) -> None:
-    wanted = service("L2Bridge", at("i1"), at("i2", inner_vlan=7))
+    nso.validators = (lambda _: "interface HundredGigE0/0/0/5: is a member of a bundle",)
 
-    outcome = processor.plan(wanted).result()
+    outcome = processor.plan(BRIDGE).result()
 
     assert outcome.status is Status.REFUSED
-    assert "innervlan" in error(outcome)[1] or "interface" in error(outcome)[1]
+    assert "is a member of a bundle" in error(outcome)[1]
     assert nso.names() == []
 
 
@@ -863,7 +863,10 @@ def _slivers(draw: st.DrawFn) -> NetworkService:
     values: dict[str, Any] = {"gateway": V4 if kind == "FABNetv4" else V6}
     if kind == "L3VPN":
         values = {"asn": 7}
-        interfaces = [i | {"gateway": V6} for i in interfaces]
+        near, far = V6, {"address": "fd00:2::1/64"}
+        interfaces = [
+            i | {"gateway": near if i["device"] == "renc-sw" else far} for i in interfaces
+        ]
     if kind in {"L2Bridge", "L2STS"}:
         values = {}
     devices = {i["device"] for i in interfaces}

@@ -156,6 +156,22 @@ class TestCreate:
             *held(claims)
         }
 
+    @pytest.mark.parametrize(
+        ("address", "why"),
+        [("192.168.5.5/24", "is not in 10.128.0.0/24"), ("10.128.0.1/24", "is the gateway's")],
+    )
+    def test_refuses_an_address_that_does_not_fit_the_subnet_that_is_chosen(
+        self, processor: HandlerProcessor, claims: ServiceClaims, address: str, why: str
+    ) -> None:
+        wanted = fabnet(port("i1"), port("i2", 101, address=address))
+
+        outcome = processor.create(wanted).result()
+
+        assert outcome.error
+        assert outcome.error.field == "interfaces[1].address"
+        assert why in outcome.error.message
+        assert held(claims) == []
+
     def test_refuses_a_subnet_that_overlaps_with_a_held_one(
         self, processor: HandlerProcessor
     ) -> None:
