@@ -198,6 +198,31 @@ EXPECTED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("port", "kind", "number"),
+    [
+        ("HundredGigE0/0/0/5", "HundredGigE", "0/0/0/5"),
+        ("HundredGigE0/0/0/5.100", "HundredGigE", "0/0/0/5.100"),
+        ("Bundle-Ether100", "Bundle-Ether", "100"),
+        ("Bundle-Ether100.7", "Bundle-Ether", "100.7"),
+        ("eth-9", "eth-", "9"),
+        ("0/0/0/5", "Generic", "0/0/0/5"),
+    ],
+)
+def test_a_port_is_the_one_that_fabric_am_takes_it_for(
+    port: str, kind: str, number: str, processor: HandlerProcessor, nso: Controller
+) -> None:
+    wanted = service("L2Bridge", at("i1", port=port))
+
+    done(processor.create(wanted).result())
+
+    (made,) = nso.instance("l2bridge", NAME)["interface"]
+    assert (made["type"], made["id"]) == (kind, number)
+    found = done(processor.probe(wanted.ref()).result()).observed
+    assert found
+    assert (found.interfaces[0].port, found.differences) == (port, ())
+
+
 GATEWAY = {"address": "10.2.0.1/24"}
 
 
@@ -207,7 +232,10 @@ GATEWAY = {"address": "10.2.0.1/24"}
         (service("L2Bridge", at("i1"), id="net-1"), "id"),
         (service("L2Bridge", at("i1", bandwidth=1_500)), "interfaces[0].bandwidth"),
         (service("L2Bridge", at("i1", bandwidth=1_000, burst=7)), "interfaces[0].burst"),
-        (service("L2Bridge", at("i1", port="eth0.1")), "interfaces[0].port"),
+        (service("L2Bridge", at("i1", port="eth0:1")), "interfaces[0].port"),
+        (service("L2Bridge", at("i1", port="Eth_1")), "interfaces[0].port"),
+        (service("L2Bridge", at("i1", port="Bundle-Ether")), "interfaces[0].port"),
+        (service("L2Bridge", at("i1", port="0/0/0/5.100")), "interfaces[0].port"),
         (service("L2Bridge", at("i1", mtu=9000)), "interfaces[0].mtu"),
         (
             service("L2Bridge", {"id": "i1", "attach": {"sliver": "vm", "component": "nic"}}),
@@ -254,7 +282,7 @@ GATEWAY = {"address": "10.2.0.1/24"}
             ),
             "interfaces[1].peer.cloud",
         ),
-        (service("PortMirror", at("i1"), mirror={"port": "eth-9"}), "mirror.port"),
+        (service("PortMirror", at("i1"), mirror={"port": "eth9-1"}), "mirror.port"),
     ],
 )
 def test_what_no_document_can_say_is_refused_before_nso_is_asked(
@@ -834,13 +862,14 @@ def _interfaces(draw: st.DrawFn) -> dict[str, Any]:
     tag = draw(st.one_of(st.just("untagged"), _TAGS))
     inner = draw(st.none() | _TAGS) if tag != "untagged" else None
     numbers = draw(st.lists(st.integers(0, 40), min_size=1, max_size=4))
-    kind = draw(st.sampled_from(["HundredGigE", "TenGigE", ""]))
+    kind = draw(st.sampled_from(["HundredGigE", "Bundle-Ether", ""]))
+    below = draw(st.sampled_from([".7", ""])) if kind else ""
     bandwidth = draw(st.none() | _BANDWIDTHS)
     burst = draw(st.none() | st.integers(1, 900)) if bandwidth else None
     return {
         "vlan": tag,
         "inner_vlan": inner,
-        "port": kind + "/".join(map(str, numbers)),
+        "port": kind + "/".join(map(str, numbers)) + below,
         "bandwidth": bandwidth,
         "burst": burst and burst * 1_000,
     }

@@ -57,7 +57,7 @@ MODULES = {
 IDENTIFIERS = "idipa"
 """The module of what gives a service its identifiers and addresses."""
 WITH_IDENTIFIERS = frozenset({"l2ptp", "l2sts", "l3rt", "l3vpn"})
-_PORT = re.compile(r"([A-Za-z]*)(\d[\d/]*)")
+_PORT = re.compile(r"(?P<type>[A-Za-z][A-Za-z-]*)(?P<id>\d[\d/.]*)|(?P<number>\d[\d/]*)")
 _NO_LETTERS = "Generic"
 _LIMITED = frozenset({"L2Bridge", "L2PTP", "L2STS"})
 """The types whose interfaces have a bandwidth."""
@@ -109,9 +109,9 @@ def _unserved(service: NetworkService) -> Iterator[str]:
 def _type_and_id(port: str, field: str) -> Document:
     found = _PORT.fullmatch(port)
     if found is None:
-        why = "NSO's are like HundredGigE0/0/0/5, or digits and slashes alone"
+        why = "NSO's are like HundredGigE0/0/0/5.100 or Bundle-Ether7, or digits and slashes alone"
         raise InvalidSliver(f"{port} is not a port of NSO", field=field, why=why)
-    return {"type": found[1] or _NO_LETTERS, "id": found[2]}
+    return {"type": found["type"] or _NO_LETTERS, "id": found["id"] or found["number"]}
 
 
 def _refuse_sites(service: L3VPN) -> None:
