@@ -16,8 +16,9 @@ from fabric_direct.model import Operation
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
+from labs.network.al2s_standin import OWNER, Al2s
 from labs.network.nso_standin import Controller
-from tests.unit import nso_services
+from tests.unit import al2s_services, nso_services
 
 RESERVATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -27,6 +28,7 @@ LABELS = (
     *("account_id", "local_name", "device_name", "instance", "instance_parent", "bdf"),
 )
 nso, nso_site = nso_services.nso, nso_services.site
+al2s, al2s_site = al2s_services.al2s, al2s_services.site
 V4 = {"ipv4": "10.128.1.1", "ipv4_subnet": "10.128.1.0/24"}
 V6 = {"ipv6": "2602:fcfb:1d::1", "ipv6_subnet": "2602:fcfb:1d::/64"}
 
@@ -133,6 +135,14 @@ def handler(path: Path) -> NetworkServiceHandler:
 @pytest.fixture
 def site(path: Path) -> Site:
     return processor_of({"config.properties.file": str(path)}).site
+
+
+def handler_of(site: Site, path: Path) -> NetworkServiceHandler:
+    """Return the handler of a site, which is written to a file below a directory."""
+    written = path / f"{site.site}-controller.yaml"
+    written.write_text(site.model_dump_json(exclude_defaults=True))
+    properties = {"config.properties.file": str(written)}
+    return NetworkServiceHandler(logging.getLogger("actor"), properties, None)
 
 
 def translated(site: Site, service: Any) -> dict[str, Any]:
@@ -502,11 +512,7 @@ class TestTheHandler:
     def test_writes_it_also_where_a_controller_keeps_no_ids(
         self, nso_site: Site, tmp_path: Path
     ) -> None:
-        path = tmp_path / "nso.yaml"
-        path.write_text(nso_site.model_dump_json(exclude_defaults=True))
-        handler = NetworkServiceHandler(
-            logging.getLogger("actor"), {"config.properties.file": str(path)}, None
-        )
+        handler = handler_of(nso_site, tmp_path)
         made = service("L2STS", interface(at("sw2", vlan="200")), interface(was=at(vlan="100")))
         made.interface_info.interfaces["i2"].label_allocations = None
 
@@ -519,11 +525,7 @@ class TestTheHandler:
     def test_makes_a_vpn_whose_device_has_a_neighbor_on_one_interface_and_none_on_another(
         self, turned: bool, nso_site: Site, nso: Controller, tmp_path: Path
     ) -> None:
-        path = tmp_path / "nso.yaml"
-        path.write_text(nso_site.model_dump_json(exclude_defaults=True))
-        handler = NetworkServiceHandler(
-            logging.getLogger("actor"), {"config.properties.file": str(path)}, None
-        )
+        handler = handler_of(nso_site, tmp_path)
         mine = [
             interface(LOCAL, peer=labels(**PEER)),
             interface(at(vlan="101", ipv4_subnet="10.2.0.1/24")),
@@ -573,3 +575,53 @@ class TestTheHandler:
         assert answer == {"target.name": "clean_restart", "target.code": 0, "action.sequence": 0}
         assert list(fakes.services) == [OTHER]
         assert [e.sliver["id"] for e in Journal(site.state_dir).unfinished()] == ["vm-1"]
+
+
+BRIDGED = {
+    "device": "sw1",
+    "interface": [{"type": "HundredGigE", "id": "0/0/0/5", "outervlan": 100}],
+}
+
+
+class TestANameThatIsNoValidOneHere:
+    """fabric_am named the service by what the user wrote; here its sliver has a hash of that."""
+
+    @pytest.mark.parametrize(
+        "name",
+        ["my_long.network_" * 5, "_net", "Zürich network", "网络", "net_for_a.user" + "_" * 60],
+    )
+    def test_is_no_other_name_of_the_service_in_nso(
+        self, name: str, nso_site: Site, nso: Controller, tmp_path: Path
+    ) -> None:
+        handler = handler_of(nso_site, tmp_path)
+        made = f"{name[:16]}-{RESERVATION}"
+        nso.services = {"l2bridge:l2bridge": [{"name": made, **BRIDGED}]}
+        was = service("L2Bridge", name=name)
+        now = service("L2Bridge", interface(at(vlan="200")), name=name)
+
+        assert code(handler.modify(unit(was, modified=now))) == (0, "")
+
+        assert nso.names() == [f"l2bridge {made}"]
+        assert nso.instance("l2bridge", made)["interface"][0]["outervlan"] == 200
+        assert code(handler.delete(unit(now))) == (0, "")
+        assert nso.names() == []
+
+    def test_is_no_other_name_of_the_service_at_al2s(
+        self, al2s_site: Site, al2s: Al2s, tmp_path: Path
+    ) -> None:
+        handler = handler_of(al2s_site, tmp_path)
+        name = "my_long.network_" * 5
+        title = f"{name[:16]}-{RESERVATION}"
+        space = al2s.add("spaces", title=title, notes=title, ownerPath=OWNER)
+        al2s.add("routers", virtualSpaceId=space, notes="")
+        where = labels(
+            device_name="core1.star", local_name=PORT, vlan="100", ipv4_subnet="192.168.7.1/30"
+        )
+        made = service("L3VPN", interface(where, peer=labels(**PEER)), name=name, **VPN)
+        handler.create(unit(made))
+
+        now = service("L3VPN", interface(where, bw=1, peer=labels(**PEER)), name=name, **VPN)
+        now.technology = "AL2S"
+        assert code(handler.modify(unit(made, modified=now))) == (0, "")
+
+        assert [s["title"] for s in al2s.things["spaces"].values()] == [title]

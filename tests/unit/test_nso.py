@@ -429,10 +429,11 @@ class TestWhatIsThere:
 
         assert nso.names() == [f"l2sts {NAME}", f"idipa {NAME}"]
 
-    def test_a_name_and_a_type_stay(self, driver: NsoService) -> None:
+    @pytest.mark.parametrize("name", ["other", "other--0123456789ab"])
+    def test_a_name_and_a_type_stay(self, driver: NsoService, name: str) -> None:
         driver.apply(BRIDGE)
 
-        renamed = refused(driver.check, BRIDGE.model_copy(update={"name": "other"}))
+        renamed = refused(driver.check, BRIDGE.model_copy(update={"name": name}))
         retyped = refused(driver.check, STS)
 
         assert renamed.field == "name"

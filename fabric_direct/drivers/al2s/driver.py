@@ -25,7 +25,7 @@ from fabric_direct.drivers.al2s.connections import (
 from fabric_direct.drivers.al2s.footprint import Footprint
 from fabric_direct.drivers.al2s.session import Session, quoted
 from fabric_direct.drivers.contract import Service, Stamped
-from fabric_direct.drivers.contract.service_names import service_name, sliver_of
+from fabric_direct.drivers.contract.service_names import is_name_of, service_name, sliver_of
 from fabric_direct.drivers.http_api import Json, await_end, change_once
 from fabric_direct.errors import (
     Conflict,
@@ -377,7 +377,7 @@ class Al2sService:
 
 def _refuse_change(sliver: NetworkService, space: _Space) -> None:
     asn = space.notes.asn if space.notes else None
-    if space.title != service_name(sliver):
+    if not is_name_of(space.title, sliver):
         why = f"it is {space.title} at AL2S"
         raise InvalidSliver("cannot be changed", field="name", why=why)
     if isinstance(sliver, L3VPN) and asn not in {None, sliver.asn}:

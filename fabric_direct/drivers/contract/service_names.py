@@ -3,6 +3,7 @@
 import re
 
 from fabric_direct.errors import InvalidSliver
+from fabric_direct.model.hashed_names import readable, readable_part
 from fabric_direct.model.services import NetworkService
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -18,6 +19,16 @@ def sliver_of(name: str) -> str | None:
     begin, sliver = name[:-37], name[-36:]
     whole = _UUID.fullmatch(sliver) and name[-37:-36] == "-"
     return sliver if whole and 1 <= len(begin) <= 16 else None
+
+
+def is_name_of(name: str, service: NetworkService) -> bool:
+    """Return whether a controller's name, which ends with the sliver's id, is that of a service.
+
+    The actor's name of it may have a hash, and fabric_am's then begins with what was hashed.
+    """
+    part = readable_part(service.name)
+    hashed = part is not None and part.startswith(readable(name[:-37]))
+    return hashed or name == service_name(service)
 
 
 def refuse_other_ids(service: NetworkService, controller: str) -> None:

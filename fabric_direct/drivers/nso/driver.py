@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fabric_direct.calls import forks
 from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract import Service, Stamped
-from fabric_direct.drivers.contract.service_names import service_name, sliver_of
+from fabric_direct.drivers.contract.service_names import is_name_of, service_name, sliver_of
 from fabric_direct.drivers.http_api import await_end, change_once
 from fabric_direct.drivers.nso.documents import (
     IDENTIFIERS,
@@ -98,7 +98,7 @@ class NsoService:
         """
         refuse(self._site, self._settings, sliver)
         there = self._there(sliver.id)
-        if (name := _name(there)) and name != service_name(sliver):
+        if (name := _name(there)) and not is_name_of(name, sliver):
             raise InvalidSliver("cannot be changed", field="name", why=f"it is {name} in NSO")
         self._refuse_other(sliver, there)
         place, wanted = self._wanted(sliver, there)
