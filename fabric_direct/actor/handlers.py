@@ -302,7 +302,7 @@ class NetworkServiceHandler(_Handler):
 
     A clean restart deletes what is unfinished, and nothing else: completed services carry the packets of
     slivers of other AMs, whose reservations outlive this actor's state. A controller may have services
-    of others, too.
+    of others, too. One that has the name that the unit's labels give is refused by its name.
     """
 
     resource_types, what = tuple(SERVICES), "network services"
@@ -310,6 +310,7 @@ class NetworkServiceHandler(_Handler):
     def _create(self, unit: Unit) -> None:
         service = fim_services.service_of(unit.get_sliver())
         wanted = fim_services.network_service(self._site, unit, service)
+        takeover.refuse_given_name(self._site, wanted.ref(), service)
         outcome = self._ended(self._processor().create(wanted))
         self._write(wanted, fim_writeback.write_service, service, wanted, outcome.observed)
 
@@ -318,10 +319,16 @@ class NetworkServiceHandler(_Handler):
         modified = fim_services.service_of(unit.get_modified() or service)
         _refuse_other_service(service, modified)
         wanted = fim_services.network_service(self._site, unit, modified)
+        takeover.refuse_given_name(self._site, wanted.ref(), service)
         outcome = self._ended(self._processor().modify(wanted))
         fim_writeback.write_allocations(service, modified)
         fim_writeback.write_service(modified, wanted, outcome.observed)
         fim_writeback.write_service(service, wanted, outcome.observed)
+
+    def _delete(self, unit: Unit) -> None:
+        """Delete the service; one whose name was given to fabric_am is not found by the id."""
+        super()._delete(unit)
+        takeover.refuse_given_name(self._site, self._ref(unit), unit.get_sliver())
 
     def _type(self, unit: Unit) -> str:
         """Return the type of the unit's sliver, or the unit's own if it has none."""

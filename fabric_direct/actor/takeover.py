@@ -5,16 +5,20 @@ A deletion looks for stamps: it would find nothing of an unstamped server, and r
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from typing import cast
 
 from fabric_direct.actor import fim
-from fabric_direct.actor.sliver import FimNode, Unit
+from fabric_direct.actor.fim_fields import label, text
+from fabric_direct.actor.sliver import FimNode, FimSliver, Unit
 from fabric_direct.drivers.contract import FoundServer
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Conflict, NotOurs
-from fabric_direct.model import NodeSliver, Outcome
+from fabric_direct.handlers import registry
+from fabric_direct.model import NodeSliver, Outcome, SliverRef
 from fabric_direct.model.adoption import Adoption, ServiceAdoption
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 
 Ended = Callable[["Future[Outcome]"], Outcome]
 """Returns an outcome that is done, or raises."""
@@ -133,3 +137,18 @@ def service_ports(processor: HandlerProcessor, unit: Unit) -> VNicPortsSliver | 
 def _service_ports(processor: HandlerProcessor, unit: Unit) -> VNicPortsSliver:
     service = fim.service_of(unit.get_sliver())
     return fim.ports(processor.site, unit, service, service)
+
+
+def refuse_given_name(site: Site, ref: SliverRef, sliver: object) -> None:
+    """Raise NotOurs if a controller has a service of the name that the sliver's labels give it.
+
+    fabric_am names it so, without the reservation. Whoever asks for a service gives that name, so it
+    does not say that the service is this reservation's: it is neither adopted nor deleted.
+    """
+    given = label(cast(FimSliver, sliver).labels, "local_name")
+    driver = site.driver_for(ref.type)
+    if not (given and driver):
+        return
+    controller = registry.driver("service", driver)(site, "")
+    if hasattr(controller, "refuse_namesake"):
+        controller.refuse_namesake(ref, text(given, "labels.local_name"))

@@ -581,6 +581,105 @@ BRIDGED = {
     "device": "sw1",
     "interface": [{"type": "HundredGigE", "id": "0/0/0/5", "outervlan": 100}],
 }
+SITED = {
+    "site-a": BRIDGED,
+    "site-z": BRIDGED | {"device": "sw2"},
+}
+GIVEN = "my-given-name"
+_NAMED = {"labels": labels(local_name=GIVEN)}
+
+
+class TestAServiceWhoseNameWasGiven:
+    """fabric_am names it so, without the reservation: nothing says whose it is."""
+
+    @pytest.mark.parametrize(
+        ("made", "there"),
+        [
+            (service("L2Bridge", **_NAMED), {"l2bridge": BRIDGED}),
+            (
+                service("L2STS", *TWO, **_NAMED),
+                {"l2sts": SITED, "idipa": {"group": {"service": "l2sts"}}},
+            ),
+            (
+                service("L2STS", *TWO, **_NAMED),
+                {"idipa": {"group": {"service": "l2sts"}}},
+            ),
+        ],
+        ids=["bridge", "two sites", "its identifiers alone"],
+    )
+    @pytest.mark.parametrize("operation", ["create", "modify", "delete"])
+    def test_in_nso_is_left_alone_and_named(
+        self,
+        operation: str,
+        made: Any,
+        there: dict[str, Any],
+        nso_site: Site,
+        nso: Controller,
+        tmp_path: Path,
+    ) -> None:
+        handler = handler_of(nso_site, tmp_path)
+        nso.services = {f"{m}:{m}": [{"name": GIVEN, **data}] for m, data in there.items()}
+        named = nso.names()
+
+        failed, why = code(getattr(handler, operation)(unit(made, modified=made)))
+
+        assert (failed, nso.names()) == (-1, named)
+        assert f"NSO has {', '.join(named)}, which has the sliver's given name" in why
+        assert "fabric_am" in why
+
+    def test_in_nso_that_is_of_another_type_or_another_name_is_in_nobodys_way(
+        self, nso_site: Site, nso: Controller, tmp_path: Path
+    ) -> None:
+        handler = handler_of(nso_site, tmp_path)
+        bridges = [{"name": f"{GIVEN}{end}", **BRIDGED} for end in ("", "2")]
+        others = {"l2bridge:l2bridge": bridges}
+        nso.services = dict(others)
+        made = service("L2STS", *TWO, **_NAMED)
+
+        assert code(handler.create(unit(made))) == (0, "")
+        assert f"l2sts {GIVEN}-{RESERVATION}" in nso.names()
+        assert code(handler.delete(unit(made))) == (0, "")
+        assert {key: each for key, each in nso.services.items() if each} == others
+
+    def test_that_ends_with_the_reservation_is_found_by_it(
+        self, nso_site: Site, nso: Controller, tmp_path: Path
+    ) -> None:
+        handler = handler_of(nso_site, tmp_path)
+        given = f"given-{RESERVATION}"
+        nso.services = {"l2bridge:l2bridge": [{"name": given, **BRIDGED}]}
+
+        made = service("L2Bridge", labels=labels(local_name=given))
+
+        assert code(handler.delete(unit(made))) == (0, "")
+        assert nso.names() == []
+
+    @pytest.mark.parametrize("operation", ["create", "modify", "delete"])
+    def test_at_al2s_is_left_alone_and_named(
+        self, operation: str, al2s_site: Site, al2s: Al2s, tmp_path: Path
+    ) -> None:
+        handler = handler_of(al2s_site, tmp_path)
+        al2s.add("spaces", title=GIVEN, notes=GIVEN, ownerPath=OWNER)
+        al2s.add("spaces", title=f"{GIVEN}2", notes="", ownerPath=OWNER)
+        named = al2s.names()
+        where = labels(
+            device_name="core1.star", local_name=PORT, vlan="100", ipv4_subnet="192.168.7.1/30"
+        )
+        given = labels(asn="398900", local_name=GIVEN)
+        made = service("L3VPN", interface(where, peer=labels(**PEER)), labels=given)
+
+        failed, why = code(getattr(handler, operation)(unit(made, modified=made)))
+
+        assert (failed, al2s.names()) == (-1, named)
+        assert f"AL2S has space {GIVEN}, which has the sliver's given name" in why
+
+    def test_of_a_switch_is_no_name_of_a_controller(
+        self, handler: NetworkServiceHandler, fakes: Substrate
+    ) -> None:
+        made = service("L2Bridge", **_NAMED)
+
+        assert code(handler.create(unit(made))) == (0, "")
+        assert code(handler.delete(unit(made))) == (0, "")
+        assert not fakes.services
 
 
 class TestANameThatIsNoValidOneHere:

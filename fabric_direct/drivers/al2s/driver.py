@@ -25,7 +25,12 @@ from fabric_direct.drivers.al2s.connections import (
 from fabric_direct.drivers.al2s.footprint import Footprint
 from fabric_direct.drivers.al2s.session import Session, quoted
 from fabric_direct.drivers.contract import Service, Stamped
-from fabric_direct.drivers.contract.service_names import is_name_of, service_name, sliver_of
+from fabric_direct.drivers.contract.service_names import (
+    is_name_of,
+    namesake,
+    service_name,
+    sliver_of,
+)
 from fabric_direct.drivers.http_api import Json, await_end, change_once
 from fabric_direct.errors import (
     Conflict,
@@ -36,7 +41,7 @@ from fabric_direct.errors import (
     NotOurs,
     NotVerified,
 )
-from fabric_direct.model import ObservedInterface
+from fabric_direct.model import ObservedInterface, SliverRef
 from fabric_direct.model.services import L3VPN, NetworkService, ServiceInterface
 from fabric_direct.site.config import Site
 
@@ -107,6 +112,11 @@ class Al2sService:
         """Return how many spaces and ports AL2S shows for the access key."""
         spaces, ports = len(self._titles()), self._footprint.count()
         return (f"session at {self._api.where}", f"{spaces} spaces", f"{ports} ports")
+
+    def refuse_namesake(self, sliver: SliverRef, name: str) -> None:
+        """Raise NotOurs if AL2S has a space of exactly this title."""
+        if sliver_of(name) != sliver.id and any(title == name for _, title in self._titles()):
+            raise namesake(f"AL2S has space {name}", self._api.where)
 
     # --- looking
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fabric_direct.drivers.contract.stamped import StampFinder
-from fabric_direct.model import ObservedGateway, ObservedInterface
+from fabric_direct.model import ObservedGateway, ObservedInterface, SliverRef
 from fabric_direct.model.services import NetworkService
 
 
@@ -44,6 +44,13 @@ class ServiceController(Protocol):
         """Return what the controller lets this user see, in a few words each.
 
         :raises FabricDirectError: if it does not answer, or lets nobody in.
+        """
+
+    def refuse_namesake(self, sliver: SliverRef, name: str) -> None:
+        """Raise NotOurs if the controller has a service of exactly this name.
+
+        fabric_am names a service so if its labels have the name. One that ends with the sliver's id is
+        found by that, and is no namesake.
         """
 
 

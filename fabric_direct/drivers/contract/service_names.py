@@ -2,7 +2,7 @@
 
 import re
 
-from fabric_direct.errors import InvalidSliver
+from fabric_direct.errors import InvalidSliver, NotOurs
 from fabric_direct.model.hashed_names import readable, readable_part
 from fabric_direct.model.services import NetworkService
 
@@ -29,6 +29,16 @@ def is_name_of(name: str, service: NetworkService) -> bool:
     part = readable_part(service.name)
     hashed = part is not None and part.startswith(readable(name[:-37]))
     return hashed or name == service_name(service)
+
+
+def namesake(what: str, where: str) -> NotOurs:
+    """Return the error of a service that has exactly the name that the sliver's labels give."""
+    return NotOurs(
+        f"{what}, which has the sliver's given name",
+        where=where,
+        why="labels.local_name says it, and no reservation: nothing tells whose it is",
+        remedy="if fabric_am made it for this reservation, delete it by fabric_am",
+    )
 
 
 def refuse_other_ids(service: NetworkService, controller: str) -> None:

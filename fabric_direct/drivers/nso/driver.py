@@ -10,7 +10,12 @@ from urllib.parse import quote
 from fabric_direct.calls import forks
 from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract import Service, Stamped
-from fabric_direct.drivers.contract.service_names import is_name_of, service_name, sliver_of
+from fabric_direct.drivers.contract.service_names import (
+    is_name_of,
+    namesake,
+    service_name,
+    sliver_of,
+)
 from fabric_direct.drivers.http_api import await_end, change_once
 from fabric_direct.drivers.nso.documents import (
     IDENTIFIERS,
@@ -36,6 +41,7 @@ from fabric_direct.errors import (
     NotFound,
     NotVerified,
 )
+from fabric_direct.model import SliverRef
 from fabric_direct.model.services import NetworkService
 from fabric_direct.site.config import Site
 from fabric_direct.site.services import KBIT, NsoSettings
@@ -87,6 +93,15 @@ class NsoService:
         counts = Counter(module for module, _ in self._named())
         modules = (*self._modules(), IDENTIFIERS)
         return (f"{version} at {self._api.where}", *(f"{counts[m]} {m}" for m in modules))
+
+    def refuse_namesake(self, sliver: SliverRef, name: str) -> None:
+        """Raise NotOurs if NSO has a service of the type, or identifiers, of exactly this name."""
+        if sliver_of(name) == sliver.id:
+            return
+        module = MODULES[sliver.type]
+        modules = (module, IDENTIFIERS) if module in WITH_IDENTIFIERS else (module,)
+        if there := [f"{each} {name}" for each in modules if self._instance((each, name))]:
+            raise namesake(f"NSO has {', '.join(there)}", self._api.where)
 
     # --- looking
 
