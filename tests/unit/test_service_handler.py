@@ -514,6 +514,31 @@ class TestLooking:
 
         assert vlans(done(processor.reconcile(self.REF).result())) == [100]
 
+    def test_a_repair_claims_what_is_not_claimed(
+        self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("a", 100))).result())
+        claims.release(claims.of("net-1"))
+        applied = fakes.calls["service.apply"]
+
+        done(processor.reconcile(self.REF).result())
+
+        assert held(claims) == ["VLAN 100 on p1 of sw1"]
+        assert fakes.calls["service.apply"] == applied
+
+    def test_a_repair_names_who_has_claimed_what_the_service_has(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(bridge(port("a", 100))).result())
+        claims.release(claims.of("net-1"))
+        claims.claim(bridge(port("x", 100), sliver="net-2"))
+
+        outcome = processor.reconcile(self.REF).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "Conflict"
+        assert "net-2" in outcome.error.message
+
     def test_a_repair_that_fails_removes_nothing(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:

@@ -120,9 +120,10 @@ class NetworkServiceSliverHandler(OneModel):
         )
 
     def reconcile(self, ref: SliverRef) -> Repair:
-        """Return what makes the service again what its stamp says.
+        """Return what makes the service again what its stamp says, and claims what that needs.
 
         :raises NotFound: if it is not there.
+        :raises Conflict: if another service has claimed some of that.
         :raises Unsupported: if nothing says what it should be.
         """
         found = self._driver.find(ref.id)
@@ -133,10 +134,18 @@ class NetworkServiceSliverHandler(OneModel):
         if stamp is None or stamp.has_secrets:
             raise unknown_wish(ref, "service")
         differs = self._driver.differences(stamp) or self._differences(stamp)
+        differs += self._unclaimed(stamp)
         step = ChangeService(self._driver, ref.id, lambda: stamp)
         verify = Verified(lambda: self._differences(stamp))
-        flow = Flow.of([step], [verify]) if differs else Flow.of()
+        claim = self._claim(self._resolved(stamp))
+        flow = Flow.of(claim, [step], [verify]) if differs else Flow.of()
         return Repair(stamp, _observed(found, differs), flow)
+
+    def _unclaimed(self, stamp: Any) -> tuple[str, ...]:
+        """Name what a service has and does not claim, as after the loss of ``pools.sqlite``."""
+        known = isinstance(stamp, NetworkService)
+        missing = self._claims.missing(stamp) if known else ()
+        return tuple(f"{claim} is not claimed" for claim in missing)
 
     def adopt(self, wanted: Any) -> Flow:
         """Refuse: nothing has to be stamped.
