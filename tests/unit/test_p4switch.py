@@ -15,7 +15,14 @@ from fabric_direct.doctor.controllers import check_switches
 from fabric_direct.drivers.p4switch import driver as p4switch
 from fabric_direct.drivers.p4switch.driver import P4SwitchService
 from fabric_direct.drivers.p4switch.records import Phase, SwitchRecords
-from fabric_direct.errors import Conflict, Denied, FabricDirectError, InvalidSliver, Unreachable
+from fabric_direct.errors import (
+    Conflict,
+    Denied,
+    DriverError,
+    FabricDirectError,
+    InvalidSliver,
+    Unreachable,
+)
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.processor import HandlerProcessor
@@ -47,6 +54,8 @@ class Machine:
     guarded: bool = False
     deaf: bool = False
     """It says that it installs itself, and does not."""
+    bare: bool = False
+    """Its image has no firewalld, and none can be installed."""
     installer: int = 0
     """How often ONIE's own SSH server answers."""
     keeps: bool = False
@@ -104,6 +113,8 @@ class Login:
         return bool(self._do("is_marked", lambda: self.machine.marked))
 
     def guard(self) -> None:
+        if self.machine.bare:
+            raise DriverError("firewalld could not be installed")
         self._do("guard", lambda: setattr(self.machine, "guarded", True))
 
     def let_in(self, sliver_id: str, keys: tuple[str, ...]) -> None:
@@ -262,6 +273,20 @@ class TestAnInstallation:
         records = SwitchRecords(site).all()
         assert machine.calls.count("is_marked") > 2
         assert [(r.phase, r.identity) for r in records] == [(Phase.INSTALLED, "key 1")]
+
+    def test_whose_image_gets_no_firewall_is_not_handed_out(
+        self, processor: HandlerProcessor, machine: Machine
+    ) -> None:
+        machine.bare = True
+
+        outcome = processor.create(switch()).result()
+
+        assert outcome.error
+        assert "firewalld could not be installed" in outcome.error.message
+        assert (machine.installs, "let_in" in machine.calls) == (1, False)
+        machine.bare = False
+        done(processor.create(switch()).result())
+        assert (machine.guarded, machine.authorized) == (True, (ONE,))
 
     def test_of_a_switch_that_is_off_changes_nothing(
         self, processor: HandlerProcessor, machine: Machine

@@ -73,16 +73,29 @@ fi
 """
 _PROCESSES = 'pgrep -u "$1" || [ $? -eq 1 ]'
 # $1: nameservers; $2: sources of SSH; $3: subnets of ICMP; $4: the management interface.
-_GUARD = """
-family() { case "$1" in *:*) echo ipv6 ;; *) echo ipv4 ;; esac; }
-allow() {
+# An image may start freerouter; when the switch has its user, it is the user's.
+_GUARD = f"""
+family() {{ case "$1" in *:*) echo ipv6 ;; *) echo ipv4 ;; esac; }}
+allow() {{
   rule="rule family=$(family "$1") source address=$1 $2 accept"
   firewall-cmd --permanent --zone=public --add-rich-rule="$rule"
-}
+}}
+install() {{
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -q update </dev/null || echo "apt-get update failed" >&2
+  dpkg --configure -a </dev/null || echo "dpkg --configure -a failed" >&2
+  apt-get -qy -o DPkg::Lock::Timeout=120 install "$1" </dev/null ||
+    {{ echo "$1 could not be installed" >&2; exit 1; }}
+}}
 for each in $1; do
   grep -qx "nameserver $each" /etc/resolv.conf || echo "nameserver $each" >> /etc/resolv.conf
 done
+if [ ! -e {_STAMP} ] && command -v systemctl >/dev/null; then
+  state=$(systemctl show --property=LoadState freerouter.service)
+  if [ "$state" = LoadState=loaded ]; then systemctl disable --now freerouter.service; fi
+fi
 if [ -n "$2" ]; then
+  command -v firewall-cmd >/dev/null || install firewalld
   systemctl enable --now firewalld
   firewall-cmd --permanent --zone=public --add-icmp-block-inversion
   firewall-cmd --permanent --zone=public --remove-service=ssh
@@ -154,10 +167,11 @@ class SshSwitch:
         return self._run(_MARKED).strip() == "yes"
 
     def guard(self) -> None:
-        """Set nameservers and firewall as site.yaml says."""
+        """Set nameservers and firewall as site.yaml says; install firewalld where there is none."""
         of = self._settings
         lists = (of.nameservers, of.ssh_sources, of.icmp_subnets)
-        self._run(_GUARD, *(" ".join(map(str, each)) for each in lists), of.interface or "")
+        words = (*(" ".join(map(str, each)) for each in lists), of.interface or "")
+        self._run(_GUARD, *words, limit=self._site.limits.create)
 
     def let_in(self, sliver_id: str, keys: tuple[str, ...]) -> None:
         """Let in the user with these keys, and no others."""
@@ -187,9 +201,9 @@ class SshSwitch:
         """Return the ids of the user's processes."""
         return tuple(self._run(_PROCESSES, self._settings.user).split())
 
-    def _run(self, script: str, *words: str) -> str:
+    def _run(self, script: str, *words: str, limit: float | None = None) -> str:
         """Run a script as root; words are its arguments, and no shell reads them as anything else."""
-        limit = time_left(self._site.limits.call)
+        limit = time_left(limit or self._site.limits.call)
         argv = (*self._settings.as_root, "sh", "-eu", "-s", "--", *words)
         with self._opened() as host:
             result = host.run(argv, script.encode(), timeout=limit)
