@@ -54,6 +54,8 @@ class Machine:
     guarded: bool = False
     deaf: bool = False
     """It says that it installs itself, and does not."""
+    keeps_disk: bool = False
+    """It restarts with another host key, and is not installed."""
     bare: bool = False
     """Its image has no firewalld, and none can be installed."""
     installer: int = 0
@@ -80,7 +82,9 @@ class Machine:
 
     def install(self) -> None:
         """Be installed: another disk, another host key."""
-        if not self.deaf:
+        if self.keeps_disk:
+            self.identity = f"key {next(self.numbers)}"
+        elif not self.deaf:
             self.identity, self.installs = f"key {next(self.numbers)}", self.installs + 1
             self.marked, self.stamp, self.authorized, self.guarded = False, "", (), False
             self.sessions = 0
@@ -254,8 +258,12 @@ def test_two_slivers_at_once_do_not_get_one_switch(site: Site) -> None:
 
 
 class TestAnInstallation:
-    def test_that_does_not_happen_is_not_called_done(self, site: Site, machine: Machine) -> None:
-        machine.deaf = True
+    @pytest.mark.parametrize("how", ["deaf", "keeps_disk"])
+    def test_that_does_not_happen_is_not_called_done(
+        self, site: Site, machine: Machine, how: str
+    ) -> None:
+        """Another host key alone is none: the disk may have what the former user left."""
+        setattr(machine, how, True)
         limits = site.limits.model_copy(update={"create": 0.5})
         with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
             outcome = processor.create(switch()).result()
