@@ -89,10 +89,11 @@ def test_a_killed_deletion_is_continued(
 
 
 @pytest.mark.parametrize("which", ["daemon", "database"])
-@pytest.mark.parametrize("operation", ["create", "delete"])
+@pytest.mark.parametrize("operation", ["create", "modify", "delete"])
 def test_a_switch_that_restarts_between_two_changes_has_all_or_nothing_in_the_end(
     processor: HandlerProcessor, driver: OvsService, which: str, operation: str
 ) -> None:
+    wanted = joined(10) if operation == "modify" else joined(20)
     for number in count():
         made: list[int] = []
         if which == "database":  # it is looked for after 1 s, then 2, 4, 8: not so by a new daemon
@@ -103,14 +104,14 @@ def test_a_switch_that_restarts_between_two_changes_has_all_or_nothing_in_the_en
             if so_far == number:
                 lab("restart", "sw1", which)
 
-        if operation == "delete":
+        if operation != "create":
             done(processor.create(joined(20)).result())
         with at_changes(restart):
-            first = getattr(processor, operation)(joined(20)).result()
-        again = getattr(processor, operation)(joined(20)).result()
+            first = getattr(processor, operation)(wanted).result()
+        again = getattr(processor, operation)(wanted).result()
         assert done(again), (number, first)
-        if operation == "create":
-            assert driver.differences(joined(20)) == ()
+        if operation != "delete":
+            assert driver.differences(wanted) == ()
         assert is_gone(processor, driver)
         if number not in made:
             return
