@@ -674,7 +674,8 @@ class HandlerProcessor:
 
         :param undo: undo them instead: delete a sliver that was being created, make one that was
             being modified what it was. A deletion is always finished, and so is a creation of a
-            sliver that was there before.
+            sliver that was there before. So is a modification of which nothing says what the sliver
+            was: the outcome has a warning.
         """
         entries = self.unfinished()
         begun = {entry.sliver["id"] for entry in entries}

@@ -93,6 +93,7 @@ from fabric_direct.upkeep.watch import WatchedSource
 log = logging.getLogger(__name__)
 _Around = Callable[[Flow, SliverRef, Deadline], Flow]
 _AT_ONCE = 32
+_NOT_UNDONE = "nothing says what it was before: its modification was finished, not undone"
 """Number of hosts that a sliver is deleted from in parallel."""
 
 
@@ -664,9 +665,14 @@ class Operations:
         return self.delete(sliver, deadline) if undo else self.create(sliver, deadline)
 
     def _modify_back(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Make the sliver what it was, whatever has become of what it is stitched to."""
+        """Make the sliver what it was, whatever has become of what it is stitched to.
+
+        Where nothing says what it was, the modification is finished, and a warning says so.
+        """
         former = self._former(entry, sliver, deadline)
-        return self._modify_into(former, deadline, self._stitches.back)
+        outcome = self._modify_into(former, deadline, self._stitches.back)
+        finished = former is sliver and outcome.ok
+        return _with_warnings(outcome, (_NOT_UNDONE,) if finished else ())
 
     def _recover_adoption(self, entry: Unfinished, deadline: Deadline, *, undo: bool) -> Outcome:
         wanted = of_journal(entry.sliver)

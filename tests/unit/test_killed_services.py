@@ -164,3 +164,13 @@ class TestWhatWasKilled:
     def test_is_removed_by_a_deletion(self, plain: Scene, operation: str, when: str) -> None:
         """Which :func:`killed` asks for."""
         assert all(processor.unfinished() for processor in killed(plain, operation, when))
+
+    @pytest.mark.parametrize("scene", ["al2s"], indirect=True)
+    def test_that_has_a_secret_is_finished_in_place_of_that_and_said_to_be(
+        self, scene: Scene, when: str
+    ) -> None:
+        """No stamp has the secret, so nothing says what the service was."""
+        for processor in killed(scene, "modify", when):
+            (said,) = recovered(processor, undo=True).warnings
+            assert "finished, not undone" in said
+            assert is_there(processor, scene, scene.changed)
