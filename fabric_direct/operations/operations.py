@@ -93,8 +93,8 @@ from fabric_direct.upkeep.watch import WatchedSource
 log = logging.getLogger(__name__)
 _Around = Callable[[Flow, SliverRef, Deadline], Flow]
 _AT_ONCE = 32
-_NOT_UNDONE = "nothing says what it was before: its modification was finished, not undone"
 """Number of hosts that a sliver is deleted from in parallel."""
+_NOT_UNDONE = "nothing says what it was before: its modification was finished, not undone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -667,7 +667,10 @@ class Operations:
     def _modify_back(self, entry: Unfinished, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver what it was, whatever has become of what it is stitched to.
 
-        Where nothing says what it was, the modification is finished, and a warning says so.
+        Where nothing says what a network was, or ports, their modification is finished, and a warning
+        says so.
+
+        :raises Unsupported: where nothing says what a network service was.
         """
         former = self._former(entry, sliver, deadline)
         outcome = self._modify_into(former, deadline, self._stitches.back)
@@ -691,7 +694,7 @@ class Operations:
         if isinstance(former, NetworkService) and not entry.before:
             raise Unsupported(
                 f"the modification of {sliver.id} cannot be undone",
-                why="secrets of its peers are not kept, so nothing says what it was",
+                why="nothing says what it was: secrets of its peers are kept nowhere",
                 remedy="modify it with its former file, or finish it: recover without --undo",
             )
         if not isinstance(former, NodeSliver):

@@ -166,11 +166,14 @@ class TestWhatWasKilled:
         assert all(processor.unfinished() for processor in killed(plain, operation, when))
 
     @pytest.mark.parametrize("scene", ["al2s"], indirect=True)
-    def test_that_has_a_secret_is_finished_in_place_of_that_and_said_to_be(
+    def test_that_has_a_secret_is_not_undone_and_can_be_finished(
         self, scene: Scene, when: str
     ) -> None:
         """No stamp has the secret, so nothing says what the service was."""
         for processor in killed(scene, "modify", when):
-            (said,) = recovered(processor, undo=True).warnings
-            assert "finished, not undone" in said
+            (refused,) = processor.recover(undo=True)
+            error = refused.result().error
+            assert error
+            assert error.kind == "Unsupported"
+            recovered(processor, undo=False)
             assert is_there(processor, scene, scene.changed)
