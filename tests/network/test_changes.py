@@ -142,6 +142,8 @@ def test_without_a_database_a_delete_fails_and_says_so(
 
     assert outcome.status is Status.FAILED
     assert "sw1" in str(outcome.error)
+    (unknown,) = outcome.left
+    assert unknown.startswith("unknown: the database of sw1 did not answer")
     done(processor.delete(SliverRef(id="net-1", type="L2Bridge")).result())
     assert driver.leftovers("net-1") == ()
 

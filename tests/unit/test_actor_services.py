@@ -508,6 +508,22 @@ class TestTheHandler:
 
         written = made.interface_info.interfaces["i1"].label_allocations
         assert (written.device_name, written.local_name, written.vlan) == ("sw1", PORT, "100")
+        assert written.inner_vlan is None
+
+    def test_writes_the_inner_vlan_of_each_interface_as_read(
+        self, handler: NetworkServiceHandler, fakes: Substrate
+    ) -> None:
+        """Two may have the same port and the same outer VLAN."""
+        inner = {"i1": "7", "i2": "8"}
+        made = service("L2Bridge", *(interface(was=at(inner_vlan=vlan)) for vlan in inner.values()))
+        for each in made.interface_info.interfaces.values():
+            each.label_allocations = None
+
+        assert code(handler.create(unit(made))) == (0, "")
+
+        written = {name: i.label_allocations for name, i in made.interface_info.interfaces.items()}
+        assert {name: labels.inner_vlan for name, labels in written.items()} == inner
+        assert {labels.vlan for labels in written.values()} == {"100"}
 
     def test_writes_it_also_where_a_controller_keeps_no_ids(
         self, nso_site: Site, tmp_path: Path

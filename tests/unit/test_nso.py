@@ -509,13 +509,21 @@ class TestFailures:
 
         assert (type(caught), caught.field) == (InvalidSite, "services.nso.url")
 
-    def test_nobody_there(self, site: Site, nso: Controller) -> None:
+    def test_nobody_there(self, site: Site, processor: HandlerProcessor) -> None:
         assert site.services.nso
         nowhere = site.services.nso.model_copy(update={"url": "http://127.0.0.1:1/restconf"})
         services = site.services.model_copy(update={"nso": nowhere})
-        with HandlerProcessor(site.model_copy(update={"services": services})) as processor:
-            assert error(processor.create(BRIDGE).result())[0] == "Unreachable"
-            assert processor.delete(BRIDGE.ref()).result().status is not Status.DONE
+        with HandlerProcessor(site.model_copy(update={"services": services})) as away:
+            created = away.create(BRIDGE).result()
+            assert (error(created)[0], created.left) == ("Unreachable", ())
+            assert ServiceClaims(site).of(ID) == ()
+            done(processor.create(BRIDGE).result())
+            deleted = away.delete(BRIDGE.ref()).result()
+
+        assert (deleted.status, error(deleted)[0]) == (Status.FAILED, "Unreachable")
+        (unknown,) = deleted.left
+        assert unknown.startswith("unknown: NSO does not answer (127.0.0.1:1)")
+        assert ServiceClaims(site).of(ID)
 
     def test_another_server_has_no_services_to_delete(
         self, processor: HandlerProcessor, nso: Controller
