@@ -298,6 +298,21 @@ class TestRecovery:
         assert fakes.networks == ({} if undo else {"net-1": lab()})
         assert processor.unfinished() == ()
 
+    def test_a_modification_is_finished_in_place_of_undone_and_said_to_be(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        """Nothing says what the network was."""
+        created(processor, lab())
+        fakes.fault("service.apply", kind="fail")
+        wanted = lab(dns=["9.9.9.9"])
+        assert not processor.modify(wanted).result().ok
+
+        (outcome,) = (future.result() for future in processor.recover(undo=True))
+
+        assert outcome.ok
+        assert "finished, not undone" in str(outcome.warnings)
+        assert fakes.networks == {"net-1": wanted}
+
 
 class TestAVmOnIt:
     def test_has_its_nic_there(
