@@ -74,6 +74,7 @@ from fabric_direct.operations.saved_plan import PlannedSliver, placement_devices
 from fabric_direct.operations.site_metrics import count_step
 from fabric_direct.operations.sliver_ids import SliverIds, TypeMatch
 from fabric_direct.operations.stitches import SiteStitches
+from fabric_direct.operations.stitching import EndsNow
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.placer import Placement, Placer
@@ -305,8 +306,10 @@ class Operations:
 
     def _requested(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
         """Return the sliver with what it takes from the ends that it names, and with whole cards."""
-        found = self._stitches.stitched(sliver, deadline)
-        return with_whole_cards(self._site, found) if isinstance(found, NodeSliver) else found
+        return self._with_whole_cards(self._stitches.stitched(sliver, deadline))
+
+    def _with_whole_cards(self, sliver: SliverRef) -> SliverRef:
+        return with_whole_cards(self._site, sliver) if isinstance(sliver, NodeSliver) else sliver
 
     def modify(
         self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver | None = None
@@ -711,20 +714,23 @@ class Operations:
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
         sliver, reads = self._ids.typed(sliver), ReadCache()
-        unlike = _told(self._stitches.differences, sliver, deadline)
-        known = sliver if unlike else self._requested(sliver, deadline)
+        ends = attempt(self._stitches.ends_now, sliver, deadline)
+        if isinstance(ends, Exception):
+            ends = EndsNow(sliver, unknown=(str(ends),))
+        asked = self._requested(sliver, deadline) if ends.agree else None
+        known = asked or self._with_whole_cards(ends.sliver)
         try:
             observed = self._observe(known, deadline, reads)
         except Conflict:
             observed = self._handler(known.ref(), deadline, reads).observe(known)
-        every = (*observed.differences, *unlike)
+        every = (*observed.differences, *ends.differences)
         observed = observed.model_copy(update={"differences": every})
         return Outcome(
             operation=Operation.PROBE,
             sliver=sliver.ref(),
             status=Status.DONE,
             observed=observed,
-            warnings=tuple(reads.warnings),
+            warnings=(*ends.unknown, *reads.warnings),
         )
 
     def _observe(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> Observed:

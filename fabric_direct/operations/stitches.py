@@ -2,18 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import HostDrivers, Service
+from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.engine.step import Flow
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.handlers.vm.steps.stitches import HoldStitches, ReleaseStitches
 from fabric_direct.model import Operation, SliverRef
 from fabric_direct.model.references import Needs
 from fabric_direct.model.services import SERVICES
-from fabric_direct.operations.stitching import Stitched, StitchedNode, Stitching, ends_of
+from fabric_direct.operations.stitching import (
+    EndsNow,
+    Stitched,
+    StitchedNode,
+    Stitching,
+    ends_of,
+    unanswered,
+)
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.stitches import Stitch, Stitches
@@ -72,16 +80,36 @@ class SiteStitches:
             release = ReleaseStitches(self._noted, sliver.id, kept)
             return replace(flow, stages=(*flow.stages, (release,)))
 
-    def differences(self, sliver: SliverRef, deadline: Deadline) -> tuple[str, ...]:
-        """Return where the ends that a sliver names are not as it, or its stamp, says."""
-        known = self._stamp(sliver, deadline) if type(sliver) is SliverRef else sliver
-        return tuple(self._stitching(deadline).refusals(known)) if known else ()
+    def ends_now(self, sliver: SliverRef, deadline: Deadline) -> EndsNow:
+        """Return what the ends are that a sliver names, or that its stamp does if it is a reference.
+
+        :raises Exception: if its stamp cannot be read, or its stitches.
+        """
+        stitching = self._stitching(deadline)
+        if type(sliver) is not SliverRef:
+            found = stitching.ends_now(sliver, None)
+            return (
+                stitching.ends_now(sliver, self._stamp(sliver, deadline))
+                if found.unknown
+                else found
+            )
+        stamp = self._stamp(sliver, deadline) if self._noted.of(sliver.id) else None
+        found = stitching.ends_now(stamp, None) if stamp else EndsNow(sliver)
+        return replace(found, sliver=sliver)
 
     def outdated(self, sliver: SliverRef, deadline: Deadline) -> tuple[str, ...]:
-        """Return which slivers have other values from this one than it has now, a sentence each."""
+        """Return which slivers have other values from this one than it has now, a sentence each.
+
+        Also where it could not be read what it has.
+        """
         stitching, service = self._stitching(deadline), sliver.type in SERVICES
-        now = {s: stitching.now(s, service=service) for s in self._noted.to(sliver.id)}
-        return tuple(_outdated(s, found) for s, found in now.items() if found != s.taken)
+        there = self._noted.to(sliver.id)
+        now = {s: attempt(partial(stitching.now, service=service), s) for s in there}
+        return tuple(
+            unanswered(s, found) if isinstance(found, Exception) else _outdated(s, found)
+            for s, found in now.items()
+            if found != s.taken
+        )
 
     def refuse_used(self, ref: SliverRef) -> None:
         """Raise Conflict if nodes are stitched to a service, which is to be deleted."""
@@ -128,10 +156,20 @@ class SiteStitches:
         return StitchedNode(server, drivers)
 
     def _service(self, sliver_id: str, deadline: Deadline) -> Service | None:
-        drivers = self._drivers_of(next(iter(self._site.hosts), ""), deadline)
-        each = {id(driver): driver for driver in drivers.services.values()}.values()
-        found = (driver.find(sliver_id) for driver in each)
-        return None if self._begun(sliver_id) else next(filter(None, found), None)
+        """Return a service that is there; all drivers are asked, for an id does not say its type.
+
+        :raises Exception: of a driver that does not answer, if no other has the service.
+        """
+        if self._begun(sliver_id):
+            return None
+        drivers = self._drivers_of(next(iter(self._site.hosts), ""), deadline).services
+        each = {id(driver): driver for driver in drivers.values()}
+        answers = attempt_each(lambda key: each[key].find(sliver_id), each).values()
+        errors = [answer for answer in answers if isinstance(answer, Exception)]
+        found = next((a for a in answers if a and not isinstance(a, Exception)), None)
+        if found is None and errors:
+            raise errors[0]
+        return found
 
     def _begun(self, sliver_id: str) -> bool:
         """Return whether the sliver's creation, or deletion, has begun and not ended."""
@@ -139,8 +177,6 @@ class SiteStitches:
         return entry is not None and entry.operation in {Operation.CREATE, Operation.DELETE}
 
     def _stamp(self, ref: SliverRef, deadline: Deadline) -> SliverRef | None:
-        if not self._noted.of(ref.id):
-            return None
         if ref.type in SERVICES:
             service = self._service(ref.id, deadline)
             return service.stamp if service else None

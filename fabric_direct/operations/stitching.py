@@ -11,7 +11,7 @@ What both say must agree. The slivers that come out name their ends, and say all
 them, so that their stamps do.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from fabric_direct.drivers.contract import HostDrivers, Server, Service
 from fabric_direct.engine.run import attempt
-from fabric_direct.errors import InvalidSliver
+from fabric_direct.errors import InvalidSliver, NotFound
 from fabric_direct.handlers.handler import field_below
 from fabric_direct.handlers.vm.observe import tenant_of
 from fabric_direct.model import (
@@ -47,6 +47,8 @@ from fabric_direct.site.services import SwitchPort
 from fabric_direct.state.stitches import Stitch
 
 T = TypeVar("T")
+_TOLD = (InvalidSliver, NotFound)
+"""The errors by which an end is not there, or not as it should be; of others it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,24 @@ class Stitched:
 
     sliver: Any
     stitches: tuple[Stitch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndsNow:
+    """What the ends that a sliver names are now, as far as they answer."""
+
+    sliver: Any
+    """With what it takes from the ends, and from its stamp where one does not answer; by its id alone if
+    nothing says where it is connected."""
+    differences: tuple[str, ...] = ()
+    """Where an end is not there, or not what the sliver says, a sentence each."""
+    unknown: tuple[str, ...] = ()
+    """Which ends could not be read, and why, a sentence each."""
+
+    @property
+    def agree(self) -> bool:
+        """Whether all ends were read, and are what the sliver says."""
+        return not (self.differences or self.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,37 +158,51 @@ class Stitching:
             sliver says.
         """
         done = Stitched(sliver)
-        for take in self._takes(sliver):
+        for _, take in self._takes(sliver):
             done = take(done)
         return replace(done, sliver=_validated(done.sliver)) if done.stitches else done
 
-    def refusals(self, sliver: SliverRef) -> Iterator[str]:
-        """Yield where the ends that a sliver names are not what it took from them."""
-        for take in self._takes(sliver):
-            error = attempt(take, Stitched(sliver))
-            if isinstance(error, Exception):
-                yield str(error)
+    def ends_now(self, sliver: SliverRef, stamp: SliverRef | None) -> EndsNow:
+        """Return what the ends are that a sliver names: one that does not answer is no difference.
+
+        :param stamp: the sliver as its stamp says, if that is known.
+        """
+        done, unlike, unknown = Stitched(sliver), list[str](), list[str]()
+        for other, take in self._takes(sliver):
+            found = attempt(take, done)
+            if isinstance(found, Stitched):
+                done = found
+            elif isinstance(found, _TOLD):
+                unlike.append(str(found))
+            else:
+                unknown.append(f"it is not known what {other} has: {found}")
+                done = replace(done, sliver=_as_stamped(done.sliver, stamp, other))
+        known = done.sliver if _is_placed(done.sliver) else sliver.ref()
+        return EndsNow(known, tuple(unlike), tuple(unknown))
 
     def now(self, stitch: Stitch, *, service: bool) -> str:
         """Return what the end of a stitch has now, in words.
 
         :param service: whether it is a service's interface.
+        :raises Exception: if that cannot be read.
         """
         part, _, number = stitch.end.partition(".")
         attach = Attachment(sliver=stitch.other, component=part, interface=int(number or 0))
         end = ServiceEnd(id=stitch.other, interface=stitch.end)
-        found = attempt(self._service_end, end) if service else attempt(self._node_end, attach)
-        return f"none: {found}" if isinstance(found, Exception) else str(found)
+        try:
+            return str(self._service_end(end) if service else self._node_end(attach))
+        except _TOLD as absent:
+            return f"none: {absent}"
 
-    def _takes(self, sliver: SliverRef) -> Iterator[Callable[[Stitched], Stitched]]:
-        """Yield what takes over each end that the sliver names."""
+    def _takes(self, sliver: SliverRef) -> Iterator[tuple[str, Callable[[Stitched], Stitched]]]:
+        """Yield the sliver that has each end that the sliver names, and what takes the end over."""
         if isinstance(sliver, NodeSliver):
             for place in _places(sliver):
-                yield partial(self._take_service, place)
+                yield place.end.id, partial(self._take_service, place)
         elif isinstance(sliver, NetworkService):
             for number, interface in enumerate(sliver.interfaces):
                 if interface.attach:
-                    yield partial(self._take_node, number)
+                    yield interface.attach.sliver, partial(self._take_node, number)
 
     # --- a node's interface takes what a service's has
 
@@ -331,6 +365,12 @@ def ends_of(sliver: SliverRef) -> Iterator[tuple[str, str]]:
                 yield interface.id, interface.attach.sliver
 
 
+def unanswered(stitch: Stitch, error: Exception) -> str:
+    """Return the sentence that the end of a stitch could not be read."""
+    what = f"{stitch.other} has now, nor whether {stitch.sliver} must be modified"
+    return f"it is not known what {what}: {error}"
+
+
 def _refuse_circle(sliver_id: str, named: frozenset[str], by: str) -> None:
     if sliver_id in named:
         why = f"{by} names {sliver_id}: each would need the other first"
@@ -371,17 +411,28 @@ def _routes_to(others: Iterable[ServiceInterface], own: ServiceInterface) -> Ite
 def _at(component: Any, place: _Place, port: SwitchPort, end: _ServiceEnd) -> Any:
     """Return a component with an interface as a service's has it, at that port."""
     with field_below(place.field):
-        interface = _as_service([i for _, i in interfaces_of(component)][place.index], end)
-    if isinstance(component, SmartNic):
-        interfaces = _with(component.interfaces, place.index, interface)
-        return component.model_copy(update={"interfaces": interfaces})
-    values: dict[str, Any] = {"interface": interface}
+        interface = _as_service(_interface(component, place), end)
+    values: dict[str, Any] = {}
     if isinstance(component, VNic):
         device = str(end.interface.device)
         values["network"] = _agreed(component.network, device, "network", end)
-    elif not component.bdf:
+    elif isinstance(component, SharedNic) and not component.bdf:
         values["uplink"] = _agreed(component.uplink, port.uplink, "uplink", end)
-    return component.model_copy(update=values)
+    return _with_interface(component, place, interface, values)
+
+
+def _interface(component: Any, place: _Place) -> Interface:
+    return [interface for _, interface in interfaces_of(component)][place.index]
+
+
+def _with_interface(
+    component: Any, place: _Place, interface: Interface, values: Mapping[str, Any]
+) -> Any:
+    """Return a component with another interface at a place, and these values."""
+    if isinstance(component, SmartNic):
+        own = {"interfaces": _with(component.interfaces, place.index, interface)}
+        return component.model_copy(update={**values, **own})
+    return component.model_copy(update={**values, "interface": interface})
 
 
 def _as_service(interface: Interface, end: _ServiceEnd) -> Interface:
@@ -410,6 +461,57 @@ def _as_node(interface: ServiceInterface, end: _NodeEnd) -> ServiceInterface:
         vlan = end.vlan or "untagged"
         values["vlan"] = _agreed(None if said == "auto" else said, vlan, "vlan", end)
     return interface.model_copy(update=values)
+
+
+def _as_stamped(sliver: Any, stamp: SliverRef | None, other: str) -> Any:
+    """Return a sliver with what its stamp took from another one, where it says nothing itself."""
+    if isinstance(sliver, NodeSliver) and isinstance(stamp, NodeSliver):
+        there = {(_part(stamp.components[p.number], p.index), p.end): p for p in _places(stamp)}
+        for place in _places(sliver):
+            component = sliver.components[place.number]
+            was = there.get((_part(component, place.index), place.end))
+            if place.end.id == other and was:
+                made = _component_as(component, place, stamp.components[was.number], was)
+                components = _with(sliver.components, place.number, made)
+                sliver = sliver.model_copy(update={"components": components})
+    elif isinstance(sliver, NetworkService) and isinstance(stamp, NetworkService):
+        for number, interface in enumerate(sliver.interfaces):
+            named = stamp.interface(interface.id)
+            if interface.attach and interface.attach.sliver == other and named:
+                made = _interface_as(interface, named)
+                interfaces = _with(sliver.interfaces, number, made)
+                sliver = sliver.model_copy(update={"interfaces": interfaces})
+    return sliver
+
+
+def _component_as(component: Any, place: _Place, stamped: Any, was: _Place) -> Any:
+    if type(component) is not type(stamped):
+        return component
+    interface, former = _interface(component, place), _interface(stamped, was)
+    fields = ("vlan", "ipv4", "ipv6", "port", "mtu", "routes")
+    uplink = isinstance(component, SharedNic) and not component.bdf
+    values = _open_in(component, stamped, ("uplink",)) if uplink else {}
+    made = interface.model_copy(update=_open_in(interface, former, fields))
+    return _with_interface(component, place, made, values)
+
+
+def _interface_as(interface: ServiceInterface, former: ServiceInterface) -> ServiceInterface:
+    if interface.attach != former.attach:
+        return interface
+    values = _open_in(interface, former, ("device", "port", "mac"))
+    if interface.vlan == "auto" or "vlan" not in interface.model_fields_set:
+        values["vlan"] = former.vlan
+    return interface.model_copy(update=values)
+
+
+def _open_in(value: object, former: object, fields: Iterable[str]) -> dict[str, Any]:
+    """Return those of a former value's fields that the value has, and leaves open."""
+    return {f: getattr(former, f) for f in fields if getattr(value, f, "no field") in {None, ()}}
+
+
+def _is_placed(sliver: SliverRef) -> bool:
+    """Return whether it is known where a service is connected; of others it always is."""
+    return not isinstance(sliver, NetworkService) or all(i.device for i in sliver.interfaces)
 
 
 def _agreed(given: T | None, found: T, field: str, end: object) -> T:

@@ -381,6 +381,158 @@ class TestWhatHasChangedSince:
         assert stamp(fakes).interface.vlan == 100
 
 
+SILENT = "failed: it was told to"
+"""What a fake says that does not answer."""
+NET = SliverRef(id="net-1", type="L2Bridge")
+
+
+def seen(outcome: Outcome) -> tuple[str, ...]:
+    """Return the differences that a probe found."""
+    found = done(outcome).observed
+    assert found
+    return found.differences
+
+
+class TestAnEndThatDoesNotAnswer:
+    """It is told as what is not known: neither as a difference, nor as an end that is not there."""
+
+    @pytest.mark.parametrize("node", [vm(shared(VF, **to())), vm(shared(**to())).ref()])
+    def test_is_a_warning_of_a_probe_of_the_node(
+        self, processor: HandlerProcessor, fakes: Substrate, node: SliverRef
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        fakes.fault("service.find", at=0, kind="fail")
+
+        outcome = processor.probe(node).result()
+
+        assert seen(outcome) == ()
+        (warning,) = outcome.warnings
+        assert warning.startswith(
+            "it is not known what net-1 has: components[0].interface.service: service.find "
+        )
+        assert SILENT in warning
+
+    @pytest.mark.parametrize("nic", [vnic(**to()), smart(**to()), shared(**to())])
+    def test_leaves_what_a_file_takes_from_it_as_the_stamp_says(
+        self, processor: HandlerProcessor, fakes: Substrate, nic: dict[str, Any]
+    ) -> None:
+        ports = {"vNIC": at("t2", mtu=1400), "SmartNIC": at("nic", vlan=7)}
+        done(processor.create(net(ports.get(nic["type"], at("vfs", vlan=100)))).result())
+        done(processor.create(vm(nic)).result())
+        fakes.fault("service.find", at=0, kind="fail")
+
+        outcome = processor.probe(vm(nic)).result()
+
+        assert seen(outcome) == ()
+        assert len(outcome.warnings) == 1
+
+    def test_hides_no_difference_of_the_file(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        fakes.fault("service.find", at=0, kind="fail")
+
+        outcome = processor.probe(vm(shared(VF, vlan=101, **to()))).result()
+
+        (difference,) = seen(outcome)
+        assert "has VLAN 100, not 101" in difference
+
+    @pytest.mark.parametrize("service", [net(attached()), net(attached(vlan="auto")), NET])
+    def test_is_a_warning_of_a_probe_of_the_service(
+        self, processor: HandlerProcessor, fakes: Substrate, service: SliverRef
+    ) -> None:
+        done(processor.create(vm(shared(VF, vlan=150))).result())
+        done(processor.create(net(attached())).result())
+        fakes.fault("compute.find", at=0, kind="fail")
+
+        outcome = processor.probe(service).result()
+
+        assert seen(outcome) == ()
+        (warning,) = outcome.warnings
+        assert warning.startswith("it is not known what vm-1 has: interfaces[0].attach: compute.")
+        assert SILENT in warning
+
+    def test_that_its_own_stamp_does_not_tell_is_not_compared(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(vm(shared(VF, vlan=150))).result())
+        done(processor.create(net(attached())).result())
+        fakes.service_stamps.clear()
+        fakes.fault("compute.find", at=0, kind="fail")
+
+        outcome = processor.probe(net(attached())).result()
+
+        assert (seen(outcome), len(outcome.warnings)) == ((), 1)
+
+    def test_is_not_told_as_none_after_a_modification(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        fakes.calls.clear()
+        done(processor.modify(net(at("vfs", vlan=100, bandwidth=10))).result())
+        fakes.fault("service.find", at=fakes.calls["service.find"], kind="fail")
+
+        outcome = done(processor.modify(net(at("vfs", vlan=100, bandwidth=11))).result())
+
+        (warning,) = outcome.warnings
+        assert warning.startswith(
+            "it is not known what net-1 has now, nor whether vm-1 must be modified: service.find "
+        )
+        assert SILENT in warning
+
+    def test_that_is_gone_is_still_told_as_such(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("vfs", vlan=100))).result())
+        done(processor.create(vm(shared(VF, **to()))).result())
+        fakes.services.clear()
+
+        outcome = processor.probe(vm(shared(VF, **to()))).result()
+
+        assert "there is no network service net-1" in seen(outcome)[-1]
+        assert outcome.warnings == ()
+
+
+class TestAControllerThatIsDown:
+    """The site has two: NSO is down, and nothing of the stitch is there."""
+
+    @pytest.fixture
+    def site(self, site: Site, tmp_path: Path) -> Site:
+        password = tmp_path / "password"
+        password.write_text("secret\n")
+        password.chmod(0o600)
+        nso = {"url": "http://127.0.0.1:9/restconf", "user": "am", "password_file": password}
+        values = site.model_dump() | {
+            "drivers": site.drivers | {"L2Bridge": "nso"},
+            "services": site.services.model_dump() | {"nso": nso},
+            "limits": site.limits.model_dump() | {"unanswered": 0.0},
+        }
+        return Site.model_validate(values)
+
+    def test_holds_up_no_stitch_of_another(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("t1"), kind="FABNetv4")).result())
+
+        done(processor.create(vm(vnic(**to()))).result())
+
+        assert stamp(fakes).interface.port == "t1"
+        outcome = processor.probe(vm(vnic(**to()))).result()
+        assert (seen(outcome), outcome.warnings) == ((), ())
+
+    def test_is_told_where_no_other_has_the_end(self, processor: HandlerProcessor) -> None:
+        outcome = processor.create(vm(vnic(**to()))).result()
+
+        assert outcome.error
+        assert (outcome.error.kind, outcome.error.field) == (
+            "Unreachable",
+            "components[0].interface.service",
+        )
+
+
 class TestAModificationThatIsUndone:
     """Its journal entry was left by a process that was killed when all was done."""
 
