@@ -934,11 +934,22 @@ class Operations:
             return _not_taken_back(result)
         if job.operation is Operation.CREATE and not entry.owns_everything:
             return _not_taken_back(result)
+        if job.operation is Operation.CREATE:
+            return self._left_of_creation(job, result, deadline)
+        return _leftovers(job)
+
+    def _left_of_creation(self, job: "_Job", result: Result, deadline: Deadline) -> tuple[str, ...]:
+        """Delete what a creation left and name what is still left; what is gone is stitched to nothing.
+
+        Undoing keeps the stitches where a step could not be undone, also if that is deleted here.
+        """
         left = _leftovers(job)
-        if job.operation is Operation.CREATE and left and not deadline.late():
+        if left and not deadline.late():
             deadline.renew(self._site.limits.undo)
-            return self._left_of_removal(job, deadline)
-        return left
+            left = self._left_of_removal(job, deadline)
+        if left or _may_come(result, deadline):
+            return left
+        return _noted(self._stitches.forget, job.sliver.id)
 
     def _left_of_removal(self, job: "_Job", deadline: Deadline) -> tuple[str, ...]:
         """Delete all of the sliver and name what is still left."""

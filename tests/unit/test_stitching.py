@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fabric_direct.cli import main
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status, StepStatus
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.model.references import needs
 from fabric_direct.model.services import SERVICES, NetworkService
@@ -531,6 +531,81 @@ class TestAControllerThatIsDown:
             "Unreachable",
             "components[0].interface.service",
         )
+
+
+class TestWhatCouldNotBeTakenBack:
+    """It may still use what it was stitched to."""
+
+    @pytest.fixture
+    def left(self, processor: HandlerProcessor, fakes: Substrate) -> Outcome:
+        """A VM whose creation failed after it took effect, and which could not be removed."""
+        done(processor.create(net(at("t1"))).result())
+        fakes.fault("compute.create", kind="after")
+        fakes.fault("compute.delete", at=0, kind="fail")
+        outcome = processor.create(vm(vnic(**to()))).result()
+        assert list(fakes.servers) == ["vm-1"]
+        fakes.mend()
+        return outcome
+
+    def test_holds_what_it_is_stitched_to(
+        self, processor: HandlerProcessor, fakes: Substrate, left: Outcome
+    ) -> None:
+        assert left.status is Status.PARTIAL
+        (stitches,) = (step for step in left.steps if step.step == "stitches")
+        assert stitches.status is StepStatus.UNDO_FAILED
+        assert stitches.error == "kept: something may use it still"
+
+        outcome = processor.delete(NET).result()
+
+        assert outcome.error
+        assert "vm-1/nic is stitched to interface i1" in outcome.error.message
+        assert list(fakes.services) == ["net-1"]
+
+    @pytest.mark.parametrize("undo", [False, True])
+    def test_is_recovered_and_deleted(
+        self, processor: HandlerProcessor, site: Site, left: Outcome, undo: bool
+    ) -> None:
+        for future in processor.recover(undo=undo):
+            done(future.result())
+
+        done(processor.delete(SliverRef(id="vm-1", type="VM")).result())
+        done(processor.delete(NET).result())
+        assert not Stitches(site).of("vm-1")
+
+    def test_holds_nothing_once_it_is_gone_with_the_same_operation(
+        self, processor: HandlerProcessor, fakes: Substrate, site: Site
+    ) -> None:
+        done(processor.create(net(at("t1"))).result())
+        fakes.fault("compute.create", kind="after")
+        fakes.fault("compute.delete", kind="fail")
+
+        outcome = processor.create(vm(vnic(**to()))).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert not fakes.servers
+        assert not Stitches(site).of("vm-1")
+        done(processor.delete(NET).result())
+
+    def test_of_a_modification_holds_what_that_was_stitched_to(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(net(at("t1"))).result())
+        done(processor.create(vm()).result())
+        fakes.fault("compute.attach_port", kind="after")
+        fakes.fault("compute.detach_port", at=0, kind="fail")
+        fakes.fault("network.delete_port", at=0, kind="fail")
+
+        outcome = processor.modify(vm(vnic(**to()))).result()
+
+        assert outcome.status is Status.PARTIAL
+        assert fakes.ports["vm-1", "nic"].source == "t1"
+        refusal = processor.delete(NET).result().error
+        assert refusal
+        assert "vm-1/nic is stitched to interface i1" in refusal.message
+        fakes.mend()
+        for future in processor.recover(undo=True):
+            done(future.result())
+        done(processor.delete(NET).result())
 
 
 class TestAModificationThatIsUndone:

@@ -10,7 +10,12 @@ from fabric_direct.state.stitches import Stitch, Stitches
 
 
 class HoldStitches(Step):
-    """Record the sliver's stitches, and check that their other ends still exist."""
+    """Record the sliver's stitches, and check that their other ends still exist.
+
+    What is left of a sliver may still use the other ends: these are not given up then.
+    """
+
+    used_later = True
 
     def __init__(
         self, noted: Stitches, sliver_id: str, wanted: tuple[Stitch, ...], see: Callable[[], object]
