@@ -367,10 +367,12 @@ class Operations:
     def reconcile(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver again what its stamp says; name what cannot be repaired.
 
-        :raises Conflict: if another operation on it is unfinished: its stamp may be outdated.
+        :raises Conflict: if another operation on it is unfinished: its stamp may be outdated; or if a
+            sliver of another type has the id, by the books.
         """
         self._refuse_unfinished(sliver.id)
         sliver, reads = self._ids.typed(sliver), ReadCache()
+        self._ids.refuse_other(sliver)
         host = self._host_of(sliver.ref(), deadline, reads)
         handler = self._handler_on(host, sliver, deadline, reads)
         with self._devices.lost_named(host, sliver, deadline):
@@ -712,8 +714,12 @@ class Operations:
         return former.model_copy(update={field: getattr(stamped, field) for field in FIXED})
 
     def probe(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-        """Read the sliver, on whatever host it is; what it leaves open is taken as it is."""
+        """Read the sliver, on whatever host it is; what it leaves open is taken as it is.
+
+        :raises Conflict: if a sliver of another type has the id, by the books.
+        """
         sliver, reads = self._ids.typed(sliver), ReadCache()
+        self._ids.refuse_other(sliver)
         ends = attempt(self._stitches.ends_now, sliver, deadline)
         if isinstance(ends, Exception):
             ends = EndsNow(sliver, unknown=(str(ends),))
@@ -773,9 +779,9 @@ class Operations:
         :raises Conflict: if the id is a network service's, and the type is not.
         """
         sliver = self._ids.typed(sliver)
+        self._ids.refuse_other(sliver)
         if operation is Operation.RECONCILE:
             return self._plan_repair(sliver.ref(), deadline)
-        self._ids.refuse_other(sliver)
         make: type[Handler] = registry.handler_for(sliver.type)
         reads = ReadCache(read_only=True)
         if operation is not Operation.DELETE:
@@ -1172,7 +1178,7 @@ class Operations:
     def services(self) -> SiteServices:
         """Return the network services with this site's stamp."""
         deadline = Deadline.within(self._site.limits.probe)
-        return site_services(self._bounded(self._some_host, deadline))
+        return site_services(self._bounded(self._some_host, deadline), self._ids.booked)
 
     def port_slivers(self) -> tuple[SitePorts, ...]:
         """Return the slivers that have ports and no server, on all hosts; VMs are so by the books.

@@ -1,6 +1,6 @@
 """The network services of a site, and ports in servers, by what the drivers that serve them list."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
@@ -38,16 +38,19 @@ class SiteServices:
     """The types of services whose driver did not answer, and why."""
 
 
-def site_services(drivers: HostDrivers) -> SiteServices:
+def site_services(drivers: HostDrivers, booked: Callable[[str], str]) -> SiteServices:
     """Return the network services that the drivers list.
 
     :param drivers: of any host: services are on none.
+    :param booked: returns the type of a sliver by the books, or nothing. What is there may tell another
+        one, once somebody has changed it.
     """
     serving: dict[int, list[str]] = {}
     for kind, driver in drivers.services.items():
         serving.setdefault(id(driver), []).append(kind)
     named = {", ".join(kinds): drivers.services[kinds[0]] for kinds in serving.values()}
-    answers = attempt_each(lambda name: tuple(_services(named[name])), named)
+    types = drivers.services.keys()
+    answers = attempt_each(lambda name: tuple(_services(named[name], types, booked)), named)
     there = [s for each in answers.values() if not isinstance(each, Exception) for s in each]
     return SiteServices(
         tuple(sorted(there, key=lambda service: service.ref.id)),
@@ -68,9 +71,12 @@ def port_slivers(drivers: HostDrivers, servers: Collection[str]) -> tuple[Sliver
     )
 
 
-def _services(driver: ServiceDriver) -> Iterator[SiteService]:
+def _services(
+    driver: ServiceDriver, types: Collection[str], booked: Callable[[str], str]
+) -> Iterator[SiteService]:
     kinds = {thing.sliver: thing.kind for thing in driver.stamped() if thing.sliver}
     for sliver, kind in kinds.items():
-        found = driver.find(sliver)
-        named = (found.resource_type if found else "") or _TYPES.get(kind, kind)
+        found, noted = driver.find(sliver), booked(sliver)
+        told = (found.resource_type if found else "") or _TYPES.get(kind, kind)
+        named = noted if noted in types else told
         yield SiteService(SliverRef(id=sliver, type=named or "L2Bridge"), found)

@@ -539,6 +539,50 @@ class TestLooking:
         assert outcome.error.kind == "Conflict"
         assert "net-2" in outcome.error.message
 
+    @pytest.mark.parametrize(
+        "other",
+        [SliverRef(id="net-1", type="FABNetv4"), SliverRef(id="net-1", type="VM"), vpn(100)],
+    )
+    @pytest.mark.parametrize("ask", ["probe", "reconcile", "differences"])
+    def test_by_another_type_is_refused(
+        self, processor: HandlerProcessor, fakes: Substrate, other: SliverRef, ask: str
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+        changed = bridge(port("i1", 101))
+        fakes.services["net-1"] = changed
+
+        outcome = getattr(processor, ask)(other).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "Conflict"
+        assert outcome.error.message == (
+            f"sliver net-1 is a L2Bridge, not a {other.type}. name its type, or choose another id."
+        )
+        assert (fakes.services, processor.unfinished()) == ({"net-1": changed}, ())
+
+    def test_a_list_has_the_type_that_it_was_made_as(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        """What a controller has may say another one, once somebody changed it there."""
+        done(processor.create(bridge(port("i1", 100))).result())
+        fakes.service_stamps["net-1"] = fabnet(port("i1", 100))
+
+        (found,) = processor.services().found
+
+        assert found.ref == self.REF
+        assert done(processor.probe(found.ref).result()).observed
+
+    def test_where_no_note_says_the_type_another_one_is_a_difference(
+        self, processor: HandlerProcessor, site: Site
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+        (site.state_dir / "types.sqlite").unlink()
+
+        found = done(processor.probe(vpn(100)).result()).observed
+
+        assert found
+        assert found.differences == ("it is a L2Bridge, not a L3VPN",)
+
     def test_a_repair_that_fails_removes_nothing(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:

@@ -158,6 +158,9 @@ class FakeService(Fake):
 
     def _differences(self, wanted: NetworkService, found: NetworkService) -> Iterator[str]:
         """Yield what differs: interfaces and gateway as for all drivers, the rest by its field."""
+        if found.type != wanted.type:
+            yield f"it is a {found.type}, not a {wanted.type}"
+            return
         there = self._service(found)
         named = (*interface_differences(wanted, there), *gateway_differences(wanted, there))
         yield from named
