@@ -563,19 +563,22 @@ class HandlerProcessor:
         """Return whether the site's servers belong to a cloud, whatever host they are on."""
         return self._operations.in_cloud
 
-    def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:
+    def drift(self, hosts: Collection[str] | None = None, *, services: bool = True) -> SiteDrift:
         """Return which slivers differ from their stamps, by listings of the whole site.
 
-        Guests are not looked into; :meth:`reconcile` does so. A host that does not answer is named.
+        Guests are not looked into; :meth:`reconcile` does so. Network services are compared each by
+        itself, if a stamp says what they should be. A host, or a type of network services, that does not
+        answer is named.
 
         :param hosts: look at these; at all by default. A cloud is listed whole for any of them.
+        :param services: look at network services, too, unless hosts are named: they are on none.
         :raises NotFound: if the site has no such host.
         :raises FabricDirectError: if the cloud cannot be read.
         """
         _refuse_text(hosts)
         for host in () if self.in_cloud else hosts or ():
             self.site.host(host)
-        return self._operations.drift(hosts)
+        return self._operations.drift(hosts, services=services)
 
     def watch(self, on_note: Callable[[Note], None] | None = None) -> Watcher:
         """Repair slivers and uplinks when others change them, until the watcher is stopped.

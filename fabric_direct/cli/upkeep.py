@@ -44,8 +44,9 @@ def reconcile(settings: Settings, ids: tuple[str, ...], *, every: bool, dry_run:
     repaired is named: another host or flavor, devices of others, a volume that is gone. No volume is
     removed or made, and no device is cleaned.
 
-    --all looks at the whole site by listings first, which do not look into guests. The exit code of
-    --dry-run is 1 if anything differs.
+    --all looks at the whole site by listings first, which do not look into guests, and at each network
+    service; it names those that nothing says of what they should be. The exit code of --dry-run is 1 if
+    anything differs.
     """
     if bool(ids) == every:
         raise click.UsageError("name slivers by their ids, or all of them by --all")
@@ -74,10 +75,14 @@ def _begin(processor: "HandlerProcessor", ref: "SliverRef", *, dry_run: bool) ->
 
 def _tell_look(look: "SiteDrift", settings: Settings) -> None:
     err = show.console(stderr=True)
-    for host, error in look.silent.items():
-        show.say(err, f"{host} could not be looked at: {error}", "red")
+    for name, error in look.silent.items():
+        show.say(err, f"{name} could not be looked at: {error}", "red")
+    if look.unknown:
+        names = ", ".join(f"{ref.type} {ref.id}" for ref in look.unknown)
+        show.say(err, f"Not compared, for nothing says what they should be: {names}.")
     if not settings.as_json:
-        differ = f"Slivers that differ: {len(look.drifts)}, of {len(look.servers)} looked at."
+        looked_at = len(look.servers) + len(look.services)
+        differ = f"Slivers that differ: {len(look.drifts)}, of {looked_at} looked at."
         show.say(show.console(), differ)
 
 

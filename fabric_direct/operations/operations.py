@@ -85,6 +85,7 @@ from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.devices import SiteDevices
 from fabric_direct.upkeep.drift import SiteDrift, site_drift
+from fabric_direct.upkeep.service_drift import ServiceDrift, service_drift
 from fabric_direct.upkeep.services import SitePorts, SiteServices, port_slivers, site_services
 from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
@@ -1134,10 +1135,11 @@ class Operations:
         """Return whether the site's servers belong to a cloud, whatever host they are on."""
         return self._cloud()
 
-    def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:
+    def drift(self, hosts: Collection[str] | None = None, *, services: bool = True) -> SiteDrift:
         """Return which slivers of the site differ from their stamps.
 
         :param hosts: look at these; at all by default.
+        :param services: look at network services, too, unless hosts are named: they are on none.
         :raises FabricDirectError: if the cloud cannot be read.
         """
         deadline = Deadline.within(self._site.limits.call + self._site.limits.probe)
@@ -1146,7 +1148,11 @@ class Operations:
         def drivers_of(host: str) -> HostDrivers:
             return self._bounded(host, deadline, ReadCache(read_only=True))
 
-        return site_drift(self._site, drivers_of, hosts)
+        def of_services() -> ServiceDrift:
+            return service_drift(drivers_of(self._some_host), self._ids.booked)
+
+        asked = of_services if services and hosts is None else None
+        return site_drift(self._site, drivers_of, asked, hosts)
 
     def sources(self) -> tuple[WatchedSource, ...]:
         """Return what tells of changes: the cloud, each host's libvirt, and uplinks in VEPA mode."""

@@ -153,7 +153,7 @@ class Watching:
         return Look(self._processor.slivers())
 
     def _compare_cloud(self) -> Look:
-        return Look(differences=_differences(self._processor.drift()))
+        return Look(differences=_differences(self._processor.drift(services=False)))
 
     def _look_of(self, host: str) -> Callable[[], Look]:
         def look() -> Look:

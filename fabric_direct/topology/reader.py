@@ -21,8 +21,11 @@ class SiteReader(Protocol):
     def devices(self, host: str) -> tuple[HostDevice, ...]:
         """Return the PCI devices of a host."""
 
-    def drift(self, hosts: Collection[str] | None = None) -> SiteDrift:
-        """Return the servers of the site, and which hosts do not answer."""
+    def drift(self, hosts: Collection[str] | None = None, *, services: bool = True) -> SiteDrift:
+        """Return the servers of the site, and which hosts do not answer.
+
+        :param services: compare network services, too.
+        """
 
     def services(self) -> SiteServices:
         """Return the network services of the site."""

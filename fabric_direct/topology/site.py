@@ -20,7 +20,7 @@ def site_topology(reader: SiteReader) -> SiteTopology:
 
     :raises FabricDirectError: if the cloud, where there is one, cannot be read.
     """
-    site, drift, services = reader.site, reader.drift(), reader.services()
+    site, drift, services = reader.site, reader.drift(services=False), reader.services()
     met = joins(drift.servers, services.found, site)
     unlike = {each.sliver.id: len(each.differences) for each in drift.drifts}
     on: dict[str, list[Server]] = {name: [] for name in site.hosts}

@@ -70,7 +70,7 @@ class _Found:
     @classmethod
     def look(cls, reader: SiteReader) -> "_Found":
         """Ask the site once."""
-        drift, services = reader.drift(), reader.services()
+        drift, services = reader.drift(services=False), reader.services()
         servers = {server.sliver: server for server in drift.servers}
         met = joins(servers.values(), services.found, reader.site)
         silent = {**drift.silent, **services.silent}

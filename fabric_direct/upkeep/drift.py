@@ -1,11 +1,14 @@
 """Which slivers differ from their stamps, at a whole site, by listings.
 
 Servers, ports and volumes are listed once for a cloud or for each host without one; domains, devices and
-uplinks once for each host. So the number of requests grows with hosts, not with slivers. Guests are not
-looked into: each would cost requests of its own.
+uplinks once for each host. So the number of requests grows with hosts, not with VMs. Guests are not
+looked into: each would cost requests of its own. Network services have no listing that says how they
+are: each is compared by itself.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from fabric_direct.drivers.contract import (
@@ -30,6 +33,7 @@ from fabric_direct.model import (
 )
 from fabric_direct.placement.inventory import DriversOf
 from fabric_direct.site.config import Site
+from fabric_direct.upkeep.service_drift import ServiceDrift
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +42,56 @@ class Drift:
 
     sliver: SliverRef
     host: str
+    """Empty for a network service: it is on none."""
     differences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SiteDrift:
-    """The slivers of a site that differ from their stamps, and the hosts that could not be read."""
+    """The slivers of a site that differ from their stamps, and what could not be read."""
 
     drifts: tuple[Drift, ...]
     """The slivers that differ, by id."""
     servers: tuple[Server, ...]
     """The servers that were compared."""
     silent: Mapping[str, Exception]
-    """Hosts that could not be read, and why: what is on them, or their part of it, was not compared."""
+    """Hosts that could not be read, and why: what is on them, or their part of it, was not compared. So
+    are types of network services whose driver does not answer, and single ones (``L2STS net-1``)."""
+    services: tuple[SliverRef, ...] = ()
+    """The network services that were compared."""
+    unknown: tuple[SliverRef, ...] = ()
+    """The network services that were not: nothing says what they should be."""
 
 
-def site_drift(site: Site, drivers_of: DriversOf, only: Collection[str] | None = None) -> SiteDrift:
+def site_drift(
+    site: Site,
+    drivers_of: DriversOf,
+    services: Callable[[], ServiceDrift] | None,
+    only: Collection[str] | None = None,
+) -> SiteDrift:
     """Compare all slivers of a site with their stamps.
 
     :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
+    :param services: compares the network services, beside the servers; they are left out if it is None.
     :param only: look at these hosts; at all by default.
     :raises FabricDirectError: if the cloud cannot be read.
     """
+    if services is None:
+        return _server_drift(site, drivers_of, only)
+    with ThreadPoolExecutor(1, "fabric-direct-services") as pool:
+        beside = pool.submit(copy_context().run, services)
+        drift, found = _server_drift(site, drivers_of, only), beside.result()
+    differ = [Drift(ref, "", unlike) for ref, unlike in found.compared.items() if unlike]
+    return replace(
+        drift,
+        drifts=tuple(sorted((*drift.drifts, *differ), key=lambda drift: drift.sliver.id)),
+        silent={**drift.silent, **found.silent},
+        services=tuple(found.compared),
+        unknown=found.unknown,
+    )
+
+
+def _server_drift(site: Site, drivers_of: DriversOf, only: Collection[str] | None) -> SiteDrift:
     every, listing_of = _listings(site, drivers_of)
     hosts = [host for host in every if only is None or host in only]
     answers = attempt_each(lambda h: _look(site, drivers_of, h, listing_of(h)), hosts)

@@ -56,8 +56,8 @@ class WatchedSite(Protocol):
     def slivers(self) -> tuple[Server, ...]:
         """Return the servers of the site."""
 
-    def drift(self) -> SiteDrift:
-        """Return which slivers differ."""
+    def drift(self, *, services: bool) -> SiteDrift:
+        """Return which slivers differ, of VMs, and of network services if that is asked for."""
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Return the operations that have begun and not ended."""
@@ -315,10 +315,14 @@ class Watcher:
         return self._settings.slivers == "all" if asks is None else asks
 
     def _look_at_all(self, cause: str, heard: float) -> None:
-        """Repair all that was changed while nobody listened; then raise the error of a silent host."""
-        look = self._desk.drift()
+        """Repair all that was changed while nobody listened; then raise the error of what is silent.
+
+        A network service cannot ask for repairs, nor decline them: it goes by the site.
+        """
+        look = self._desk.drift(services=self._settings.slivers == "all")
         self._known = _by_name(look.servers)
         watched = {s.id for s in self._known.values() if self._watched(s)}
+        watched |= {ref.id for ref in look.services}
         for ref in (*(drift.sliver for drift in look.drifts), *self._begun()):
             if ref.id in watched:
                 self._mend(ref, cause, heard)

@@ -439,6 +439,18 @@ class TestWhatIsThere:
         assert renamed.field == "name"
         assert "another type" in str(retyped)
 
+    def test_of_all_services_tells_of_a_device_that_somebody_changed(
+        self, processor: HandlerProcessor, nso: Controller
+    ) -> None:
+        done(processor.create(BRIDGE).result())
+        assert processor.drift().drifts == ()
+        nso.devices.network.write("renc-sw", {})
+
+        (drift,) = processor.drift().drifts
+
+        assert drift.sliver == BRIDGE.ref()
+        assert drift.differences == ("its devices are not as NSO configures them",)
+
     def test_devices_that_differ_are_told_and_deployed_again(
         self, processor: HandlerProcessor, nso: Controller
     ) -> None:

@@ -14,6 +14,7 @@ from fabric_direct.drivers.contract.changes import Change
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import InvalidSite, Unreachable
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, State
+from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.journal import Journal
@@ -34,6 +35,7 @@ from tests.unit.test_behind_our_back import (
     server,
     without_device,
 )
+from tests.unit.test_service_handler import SWITCHES, bridge, port
 
 __all__ = ["fakes", "living", "node"]
 
@@ -99,8 +101,8 @@ class Desk:
         self.unfinished = processor.unfinished
         self.pending_looks, self.look_again = processor.pending_looks, processor.look_again
 
-    def drift(self) -> SiteDrift:
-        found = self._processor.drift()
+    def drift(self, *, services: bool) -> SiteDrift:
+        found = self._processor.drift(services=services)
         self.looked.put(found)
         return found
 
@@ -361,6 +363,59 @@ class TestWhatWasChangedBefore:
 
         assert watched.note().did is RepairResult.REPAIRED
         assert seconds == 15.0
+
+
+class TestANetworkServiceThatWasChangedBefore:
+    """Nobody tells of it: it is looked at with the whole site."""
+
+    @pytest.fixture
+    def fake_site(self, fake_site: Site) -> Site:
+        values = fake_site.model_dump() | {
+            "drivers": fake_site.drivers | dict.fromkeys(SERVICES, "fake"),
+            "switches": SWITCHES,
+        }
+        del values["fake"]["hosts"]["other"]
+        return Site.model_validate(values)
+
+    @pytest.fixture
+    def changed(self, watched: Watched, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.create(bridge(port("a", 100))).result())
+        fakes.services["net-1"] = bridge(port("a", 102))
+        fakes.calls.clear()
+
+    @pytest.mark.usefixtures("changed")
+    def test_is_repaired_as_reconcile_does(self, watched: Watched, fakes: Substrate) -> None:
+        watched.watcher.start()
+
+        note = watched.note()
+        assert (note.did, note.subject) == (RepairResult.REPAIRED, "net-1")
+        assert note.differences == ("interface a: its VLAN is 102, not 100",)
+        assert fakes.services["net-1"].interfaces[0].vlan == 100
+
+    @pytest.mark.usefixtures("changed")
+    def test_without_a_record_of_what_it_should_be_is_left_alone(
+        self, watched: Watched, fakes: Substrate
+    ) -> None:
+        fakes.service_stamps.clear()
+
+        watched.watcher.start()
+
+        assert watched.desk.looked.get(timeout=SOON).unknown
+        assert watched.quiet()
+        assert not fakes.calls["service.apply"]
+
+    @pytest.mark.usefixtures("changed")
+    def test_is_not_looked_at_where_only_who_asks_is_repaired(
+        self, watched: Watched, fakes: Substrate
+    ) -> None:
+        asking = watched.site.watch.model_copy(update={"slivers": "asking"})
+        watched.watcher._settings = asking
+
+        watched.watcher.start()
+
+        assert watched.desk.looked.get(timeout=SOON).services == ()
+        assert watched.quiet()
+        assert not fakes.calls["service.stamped"]
 
 
 class TestAHostThatDoesNotAnswer:
