@@ -2,6 +2,8 @@
 
 import logging
 import os
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -588,3 +590,180 @@ def test_a_change_that_fails_before_or_after_it_took_effect(
         assert al2s.names() == []
     else:
         assert outcome.left or operation == "modify"
+
+
+_A, _B, _C, _D = (at(n, "core2.wash", k, vlan=99 + k) for k, n in enumerate("abcd", 1))
+_STAYS = at("stays", "core1.star", 9)
+_OTHER_PORT = "HundredGigE0/0/0/6"
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A modification by which connections take the places of others."""
+
+    was: NetworkService
+    now: NetworkService
+    asked: tuple[str, ...]
+    """The methods of the requests that change something."""
+
+
+def _moved(interface: dict[str, Any], vlan: int, **more: Any) -> dict[str, Any]:
+    return interface | {"vlan": vlan} | more
+
+
+_RENAMED = _A | {"id": "b"}
+_MOVES = {
+    "a rename": _Move(vpn(_A, _STAYS), vpn(_RENAMED, _STAYS), ("PUT",)),
+    "a rename of the marked one": _Move(vpn(_STAYS, _A), vpn(_STAYS, _RENAMED), ("PUT",)),
+    "the VLAN of one that goes": _Move(
+        vpn(_A, _B, _STAYS), vpn(_moved(_B, 100), _STAYS), ("DELETE", "PUT")
+    ),
+    "the VLAN of the marked one, which goes": _Move(
+        vpn(_STAYS, _B, _A), vpn(_STAYS, _moved(_B, 100)), ("DELETE", "PUT")
+    ),
+    "the VLAN of one that moves": _Move(
+        vpn(_A, _B, _STAYS), vpn(_moved(_A, 101), _moved(_B, 400), _STAYS), ("PUT", "PUT")
+    ),
+    "two VLANs swapped": _Move(
+        vpn(_A, _B, _STAYS),
+        vpn(_moved(_A, 101), _moved(_B, 100), _STAYS),
+        ("DELETE", "PUT", "POST"),
+    ),
+    "two VLANs swapped, one marked": _Move(
+        vpn(_STAYS, _A, _B),
+        vpn(_STAYS, _moved(_A, 101), _moved(_B, 100)),
+        ("DELETE", "PUT", "POST"),
+    ),
+    "four VLANs, and two of them for new ones": _Move(
+        vpn(_A, _B, _C, _D, _STAYS),
+        vpn(_moved(_D, 102), _moved(_C, 103), _moved(_A, 400), _B | {"id": "e"}, _STAYS),
+        ("PUT", "PUT", "DELETE", "PUT", "POST"),
+    ),
+    "two ports swapped": _Move(
+        vpn(_A, _moved(_B, 100, port=_OTHER_PORT), _STAYS),
+        vpn(_A | {"port": _OTHER_PORT}, _moved(_B, 100), _STAYS),
+        ("DELETE", "DELETE", "POST", "POST"),
+    ),
+    "another port of the marked one": _Move(
+        vpn(_STAYS, _A), vpn(_STAYS, _A | {"port": _OTHER_PORT}), ("DELETE", "POST")
+    ),
+}
+
+
+@pytest.fixture(params=_MOVES)
+def move(request: pytest.FixtureRequest) -> _Move:
+    return _MOVES[request.param]
+
+
+def _changes(al2s: Al2s, since: int) -> tuple[str, ...]:
+    asked = (request.split()[0] for request in al2s.requests[since:])
+    return tuple(method for method in asked if method != "GET")
+
+
+class TestAModificationByWhichConnectionsTakeThePlacesOfOthers:
+    def test_is_made_by_few_requests_and_touches_nothing_else(
+        self, processor: HandlerProcessor, driver: Al2sService, al2s: Al2s, move: _Move
+    ) -> None:
+        done(processor.create(move.was).result())
+        stays, since = connection(al2s, "stays")["virtualL3ConnectionId"], len(al2s.requests)
+
+        done(processor.modify(move.now).result())
+
+        assert sorted(_changes(al2s, since)) == sorted(move.asked)
+        assert not [r for r in al2s.requests[since:] if r.endswith(stays) and r[:3] != "GET"]
+        assert driver.differences(move.now) == ()
+        found = driver.find(ID)
+        assert found
+        assert found.stamp
+        assert {i.id for i in found.stamp.interfaces} == {i.id for i in move.now.interfaces}
+        done(processor.modify(move.was).result())
+        assert driver.differences(move.was) == ()
+
+    def test_that_ends_anywhere_is_finished_and_taken_back(
+        self, driver: Al2sService, al2s: Al2s, move: _Move
+    ) -> None:
+        """As if killed: by whatever connections are left."""
+        for wanted in (move.now, move.was):
+            for number in range(1, len(move.asked) + 1):
+                for things in al2s.things.values():
+                    things.clear()
+                driver.apply(move.was)
+                _fail_change(al2s, number, "close")
+                with suppress(FabricDirectError):
+                    driver.apply(move.now)
+                _fail_change(al2s, 0, "close")
+
+                driver.apply(wanted)
+
+                assert driver.differences(wanted) == ()
+                assert driver.find(ID)
+
+    @pytest.mark.parametrize("number", range(1, 6))
+    def test_that_loses_an_answer_is_made_once(
+        self, driver: Al2sService, al2s: Al2s, number: int
+    ) -> None:
+        move = _MOVES["four VLANs, and two of them for new ones"]
+        driver.apply(move.was)
+        _fail_change(al2s, number, "lose")
+
+        driver.apply(move.now)
+
+        assert driver.differences(move.now) == ()
+        assert len(al2s.things["l3connections"]) == len(move.now.interfaces)
+
+    def test_that_fails_is_taken_back_or_can_be_asked_for_again(
+        self, processor: HandlerProcessor, driver: Al2sService, al2s: Al2s, move: _Move
+    ) -> None:
+        done(processor.create(move.was).result())
+        for method in dict.fromkeys(move.asked):
+            al2s.fault(method, "l3connections", "400")
+
+            outcome = processor.modify(move.now).result()
+
+            assert (outcome.status, outcome.left) == (Status.FAILED, ())
+            assert driver.differences(move.was) == ()
+        done(processor.modify(move.now).result())
+
+    @pytest.mark.parametrize("undo", [False, True])
+    def test_that_cannot_be_taken_back_is_recovered(
+        self, processor: HandlerProcessor, driver: Al2sService, al2s: Al2s, undo: bool
+    ) -> None:
+        move = _MOVES["two VLANs swapped, one marked"]
+        done(processor.create(move.was).result())
+        faults = [al2s.fault(m, "l3connections", "400", times=50) for m in ("PUT", "POST")]
+        outcome = processor.modify(move.now).result()
+        assert outcome.left
+        assert driver.find(ID) is None
+        for fault in faults:
+            fault.left = 0
+
+        (recovered,) = processor.recover(undo=undo)
+
+        done(recovered.result())
+        assert driver.differences(move.was if undo else move.now) == ()
+
+    def test_waits_until_what_was_deleted_is_not_in_use(
+        self, driver: Al2sService, al2s: Al2s, mocker: MockerFixture
+    ) -> None:
+        move = _MOVES["two VLANs swapped"]
+        driver.apply(move.was)
+        waits = mocker.spy(Al2sService, "_unused")
+
+        driver.apply(move.now)
+
+        assert waits.call_count == 1
+
+
+def _fail_change(al2s: Al2s, number: int, fault: str) -> None:
+    """Have one of the requests that change connections fail, by its number from 1."""
+    left = number
+
+    def fails(method: str, path: str) -> Any:
+        nonlocal left
+        if method != "GET" and "l3connections" in path:
+            left -= 1
+            if left == 0:
+                return http_standin.Fault(method, path, fault)
+        return None
+
+    al2s.next_fault = fails  # type: ignore[method-assign]

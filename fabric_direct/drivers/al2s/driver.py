@@ -1,8 +1,8 @@
 """The driver of network services that AL2S makes: L3VPN."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -12,6 +12,7 @@ from tenacity import wait_exponential as exponential
 
 from fabric_direct.calls import forks
 from fabric_direct.calls.deadline import time_left, trying_again, wait_until
+from fabric_direct.drivers.al2s.changes import Change, Wanted, changes, matched
 from fabric_direct.drivers.al2s.connections import (
     FAILED,
     PROVISIONED,
@@ -42,7 +43,7 @@ from fabric_direct.errors import (
     NotVerified,
 )
 from fabric_direct.model import ObservedInterface, SliverRef
-from fabric_direct.model.services import L3VPN, NetworkService, ServiceInterface
+from fabric_direct.model.services import L3VPN, NetworkService
 from fabric_direct.site.config import Site
 
 _ROOT = "virtualnetworks"
@@ -63,22 +64,6 @@ class _Space:
     routers: tuple[str, ...]
     notes: Notes | None
     """Our stamp; None if it has none, as those of fabric_am."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """An interface with its document."""
-
-    interface: ServiceInterface
-    document: Json
-
-    @property
-    def where(self) -> tuple[str, int]:
-        return str(self.document["interfaceId"]), int(self.document["vlanOuterId"])
-
-    def differs(self, connection: L3Connection) -> tuple[str, ...]:
-        peer = self.interface.peer
-        return connection.differences(self.document, secrets=not (peer and peer.secret))
 
 
 class Al2sService:
@@ -165,7 +150,7 @@ class Al2sService:
         return tuple(self._differing(sliver, self._connections(spaces[0])))
 
     def _differing(self, sliver: NetworkService, there: list[L3Connection]) -> Iterator[str]:
-        pairs, surplus = _matched(self._wanted(sliver), there)
+        pairs, surplus = matched(self._wanted(sliver), there)
         for wanted, connection in pairs:
             name = wanted.interface.id
             if connection is None:
@@ -194,7 +179,8 @@ class Al2sService:
     def apply(self, sliver: NetworkService) -> Service:
         """Make the service what the sliver describes, and wait until AL2S has provisioned it.
 
-        A connection is changed in place by its id; one whose port is another is made anew.
+        A connection is changed in place by its id; one whose port is another is made anew. What is not
+        asked for goes first, so its VLAN is free for others.
 
         :raises DriverError: if AL2S could not provision a connection.
         :raises TimedOut: if one is still not provisioned at the operation's end.
@@ -203,13 +189,13 @@ class Al2sService:
         wanted = self._wanted(sliver)
         space = self._made_space(sliver)
         router = self._made_router(sliver, space)
-        pairs, surplus = _matched(wanted, self._connections(self._known(space.id)))
-        last = _last(space, pairs)
-        for each, connection in pairs:
-            notes = Notes(self._site.site, sliver.id, each.interface.id, last=each is last)
-            self._make(router, each, connection, notes)
-        for connection in surplus:
-            self._delete(_CONNECTIONS, connection.id)
+        there = self._connections(self._known(space.id))
+        pairs, surplus = matched(wanted, there)
+        gone, order = changes(pairs, marking=space.notes is not None)
+        self._delete_connections([*surplus, *gone])
+        known = frozenset(connection.id for connection in there)
+        for change in order:
+            self._make(router, sliver.id, change, known)
         self._await_provisioned(space)
         return self._found(sliver.id)
 
@@ -238,30 +224,30 @@ class Al2sService:
         routers = self._known(space.id).routers
         return routers[0] if routers else self._missing(f"router of {space.title}")
 
-    def _make(self, router: str, wanted: _Wanted, there: L3Connection | None, notes: Notes) -> None:
+    def _make(self, router: str, sliver_id: str, change: Change, known: Collection[str]) -> None:
         """Make a connection as its document says, unless it is so.
 
-        :param notes: its stamp; one that marks the service as whole already keeps its mark.
+        :param known: the connections that there were before.
         """
-        if there and there.where[0] != wanted.where[0]:
-            self._delete(_CONNECTIONS, there.id)
-            there = None
-        marked = bool(there and there.notes and there.notes.last)
-        kept = replace(notes, last=notes.last or marked)
-        body = {"virtualRouterId": router, "notes": str(kept)} | wanted.document
-        if there is None:
-            self._change("POST", _CONNECTIONS, body, lambda: self._has(router, kept))
-        elif wanted.differs(there) or there.state == FAILED or (notes.last and not marked):
+        wanted, there = change.wanted, change.there
+        last = change.mark or change.marked
+        notes = Notes(self._site.site, sliver_id, wanted.interface.id, last=last)
+        body = {"virtualRouterId": router, "notes": str(notes)} | wanted.document
+        if there and change.anew:
+            self._delete_connections([there])
+        if there is None or change.anew:
+            self._change("POST", _CONNECTIONS, body, lambda: self._has(router, notes, known))
+        elif change.needed or change.mark:
             path = f"{_CONNECTIONS}/{quoted(there.id)}"
-            self._change("PUT", path, body, lambda: self._is(there.id, wanted))
+            self._change("PUT", path, body, lambda: self._is(there.id, wanted, notes))
 
-    def _has(self, router: str, notes: Notes) -> bool:
-        """Return whether a router has the connection with these notes."""
-        return any(c.notes == notes for c in self._of_router(router))
+    def _has(self, router: str, notes: Notes, known: Collection[str]) -> bool:
+        """Return whether a router has the connection with these notes, beside those that are known."""
+        return any(c.notes == notes and c.id not in known for c in self._of_router(router))
 
-    def _is(self, connection_id: str, wanted: _Wanted) -> bool:
+    def _is(self, connection_id: str, wanted: Wanted, notes: Notes) -> bool:
         there = self._connection(connection_id)
-        return there is not None and not wanted.differs(there)
+        return there is not None and there.notes == notes and not wanted.differs(there)
 
     def _await_provisioned(self, space: _Space) -> None:
         what = f"AL2S to provision {space.title}"
@@ -295,11 +281,23 @@ class Al2sService:
         what, limit = f"AL2S to empty {space.title}", time_left(self._site.limits.delete) * _WAITING
         wait_until(what, partial(self._is_empty, space.id, connections), timeout=limit)
 
+    def _delete_connections(self, connections: list[L3Connection]) -> None:
+        """Delete connections, and wait until none is in use: others take their places."""
+        for connection in connections:
+            self._delete(_CONNECTIONS, connection.id)
+        if connections:
+            limit = time_left(self._site.limits.delete) * _WAITING
+            unused = partial(self._unused, connections)
+            wait_until("AL2S to delete connections", unused, timeout=limit)
+
+    def _unused(self, connections: list[L3Connection]) -> bool:
+        now = (self._connection(connection.id) for connection in connections)
+        return all(found is None or found.state != PROVISIONED for found in now)
+
     def _is_empty(self, space_id: str, had: list[L3Connection]) -> bool:
         """Return whether a space has no routers, and no connection that it had is in use."""
         space = self._space(space_id, "")
-        now = filter(None, (self._connection(connection.id) for connection in had))
-        return not (space and space.routers) and all(c.state != PROVISIONED for c in now)
+        return not (space and space.routers) and self._unused(had)
 
     def _delete(self, kind: str, resource_id: str) -> None:
         """Delete something; again, while what depends on it is still being deleted."""
@@ -335,9 +333,9 @@ class Al2sService:
 
     # --- what is there
 
-    def _wanted(self, sliver: NetworkService) -> list[_Wanted]:
+    def _wanted(self, sliver: NetworkService) -> list[Wanted]:
         return [
-            _Wanted(i, document(i, self._footprint.place(i, f"interfaces[{n}]"), n + 1))
+            Wanted(i, document(i, self._footprint.place(i, f"interfaces[{n}]"), n + 1))
             for n, i in enumerate(sliver.interfaces)
         ]
 
@@ -406,30 +404,6 @@ def _complete(space: _Space, connections: list[L3Connection]) -> bool:
     """Return whether a creation came to its end; what is not ours is taken as it is."""
     marked = any(c.notes and c.notes.last for c in connections)
     return marked if space.notes else bool(connections)
-
-
-_Pairs = list[tuple[_Wanted, L3Connection | None]]
-
-
-def _matched(wanted: list[_Wanted], there: list[L3Connection]) -> tuple[_Pairs, list[L3Connection]]:
-    """Return each interface with its connection, and the connections that are of none.
-
-    They are known by the interface in their notes, without this site's stamp by port and VLAN.
-    """
-    named = {c.notes.interface: c for c in there if c.notes}
-    placed = {c.where: c for c in there if not c.notes}
-    pairs = [(w, named.get(w.interface.id) or placed.get(w.where)) for w in wanted]
-    used = {c.id for _, c in pairs if c}
-    return pairs, [c for c in there if c.id not in used]
-
-
-def _last(space: _Space, pairs: _Pairs) -> _Wanted | None:
-    """Return the interface whose connection marks the service as whole; None if one does already."""
-    missing = [wanted for wanted, connection in pairs if connection is None]
-    if missing:
-        return missing[-1]
-    kept = [connection for _, connection in pairs if connection]
-    return None if space.notes is None or _complete(space, kept) else pairs[0][0]
 
 
 def _observed(values: Json) -> ObservedInterface:
