@@ -145,9 +145,19 @@ def interfaces_of(holder: FimComponent) -> dict[str, FimSliver]:
 
 
 def named_interfaces(service: FimService) -> Iterable[tuple[str, FimSliver]]:
-    """Return a service's interfaces with their names."""
+    """Return a service's interfaces with their names.
+
+    :raises InvalidSliver: if a name is no text, or has no interface.
+    """
     info = service.interface_info
-    return (info.interfaces or {}).items() if info else ()
+    found: Mapping[Any, Any] = (info.interfaces or {}) if info else {}
+    for name, interface in found.items():
+        if not isinstance(name, str):
+            why = f"one is {name!r}"
+            raise InvalidSliver("names must be text", field="interface_info.interfaces", why=why)
+        if interface is None:
+            raise InvalidSliver("is missing", field=f"interface_info.interfaces[{name}]")
+    return found.items()
 
 
 def size(site: Site, node: FimNode) -> tuple[Capacities, str]:

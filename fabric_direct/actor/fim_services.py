@@ -6,7 +6,9 @@ Gbit/s, bursts in the unit of ``actor.burst_unit``.
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address, ip_network
 from typing import Any, cast
 
 from fabric_direct.actor.fim import named_interfaces
@@ -129,11 +131,11 @@ def _interface(site: Site, service: FimNetworkService, name: str, port: FimServi
         id=component_id(name),
         device=text(_decided(port, "device_name"), f"{where}.labels.device_name"),
         port=text(_decided(port, "local_name"), f"{where}.labels.local_name"),
-        vlan=number(_decided(port, "vlan")) or "untagged",
+        vlan=_vlan(port, f"{where}.labels.vlan"),
         inner_vlan=number(_decided(port, "inner_vlan")) or None,
         mac=_decided(port, "mac"),
-        mtu=getattr(port.capacities, "mtu", 0) or None,
-        **_limits(site, service, port.capacities),
+        mtu=number(getattr(port.capacities, "mtu", 0)) or None,
+        **_limits(site, service, port.capacities, f"{where}.capacities"),
         **_at_layer_3(service, port, where),
     )
 
@@ -161,15 +163,32 @@ def _decided(port: FimServicePort, name: str) -> object:
     return label(port.label_allocations, name) or label(port.labels, name)
 
 
+def _vlan(port: FimServicePort, field: str) -> object:
+    """Return the VLAN that CF has chosen; none, or 0, is no tag."""
+    vlan = number(_decided(port, "vlan"))
+    if isinstance(vlan, str):
+        why = f"{vlan!r} leaves it open" if vlan == "auto" else f"it is {vlan!r}"
+        raise InvalidSliver("must be the number of a VLAN, or none", field=field, why=why)
+    return vlan or "untagged"
+
+
 def _limits(
-    site: Site, service: FimNetworkService, asked: FimCapacities | None
+    site: Site, service: FimNetworkService, asked: FimCapacities | None, field: str
 ) -> dict[str, object]:
     """Return bandwidth and burst; a burst without a bandwidth means nothing."""
     limited = str(service.get_type()) in _LIMITED or service.technology == _AL2S
     if not (limited and asked and asked.bw):
         return {}
-    burst = asked.burst_size * KBIT[site.actor.burst_unit]
-    return {"bandwidth": asked.bw * 1000, "burst": burst or None}
+    bandwidth = _amount(asked.bw, f"{field}.bw")
+    burst = _amount(asked.burst_size or 0, f"{field}.burst_size")
+    return {"bandwidth": bandwidth * 1000, "burst": burst * KBIT[site.actor.burst_unit] or None}
+
+
+def _amount(value: object, field: str) -> int:
+    found = number(value)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise InvalidSliver("must be a whole number", field=field)
+    return found
 
 
 def _at_layer_3(service: FimNetworkService, port: FimServicePort, where: str) -> dict[str, object]:
@@ -195,8 +214,25 @@ def _address(
     subnet = _decided(port, f"{family}_subnet") or label(
         _gateway_labels(service), f"{family}_subnet"
     )
-    prefix = prefix_of(subnet, family, f"{where}.labels")
-    return {"address": f"{address}/{prefix}"}
+    return {"address": _in_subnet(address, subnet, family, f"{where}.labels")}
+
+
+def _in_subnet(address: object, subnet: object, family: str, field: str) -> str:
+    """Return an address with the prefix length of its subnet, or the usual one if there is none.
+
+    :param field: below which both are.
+    :raises InvalidSliver: if it is not in its subnet.
+    """
+    prefix = prefix_of(subnet, family, field)
+    try:
+        network = ip_network(str(subnet or f"{address}/{prefix}"), strict=False)
+    except ValueError as error:
+        wrong = f"{field}.{family}_subnet" if subnet else f"{field}.{family}"
+        raise InvalidSliver("is wrong", field=wrong, why=str(error)) from error
+    with suppress(ValueError):  # what is no address is refused as such
+        if ip_address(str(address)) not in network:
+            raise InvalidSliver(f"{address} is not in {network}", field=f"{field}.{family}")
+    return f"{address}/{prefix}"
 
 
 def _subnet(value: Callable[[str], object], field: str) -> str:
@@ -256,7 +292,7 @@ def _fabnet(family: str, service: FimNetworkService) -> dict[str, object]:
     address = text(label(labels, family), f"{field}.{family}")
     subnet = text(label(labels, f"{family}_subnet"), f"{field}.{family}_subnet")
     values = {
-        "address": f"{address}/{prefix_of(subnet, family, field)}",
+        "address": _in_subnet(address, subnet, family, field),
         "mac": label(labels, "mac"),
     }
     fields = {"address": f"{field}.{family}", "mac": f"{field}.mac"}

@@ -8,7 +8,8 @@ field                                 value
 capacities and their hints            the largest size, where that was less than asked for
 ``component.label_allocations``       ``bdf``: addresses in the guest; of a volume ``device_name``
 ``interface.label_allocations``       ``local_name``: the interface's name in the guest
-of a service's interfaces             ``device_name``, ``local_name``, ``vlan``, ``inner_vlan`` as read
+of a service's interfaces             ``device_name``, ``local_name``, ``vlan``, ``inner_vlan`` as read;
+                                      a VLAN that it does not have any more goes from its labels, too
 ``gateway.lab``                       ``mac`` as read, if the device says so
 ====================================  ================================================================
 """
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from fabric_direct.actor.fim import components_of, interfaces_of
-from fabric_direct.actor.fim_fields import label
+from fabric_direct.actor.fim_fields import label, number
 from fabric_direct.actor.fim_services import ports_of
 from fabric_direct.actor.names import MANAGEMENT, component_id
 from fabric_direct.actor.sliver import (
@@ -27,6 +28,7 @@ from fabric_direct.actor.sliver import (
     FimLabels,
     FimNetworkService,
     FimNode,
+    FimServicePort,
     FimSliver,
 )
 from fabric_direct.errors import NotVerified
@@ -85,7 +87,7 @@ def write_service(service: FimNetworkService, wanted: Wanted, found: Observed | 
         like = port.label_allocations or port.labels
         seen = there.get(places.get(component_id(name)))
         if like is not None and seen:
-            _write_port(_allocations(port, like), seen)
+            _write_port(port, _allocations(port, like), seen)
     if service.gateway and service.gateway.lab and found.gateway and found.gateway.mac:
         service.gateway.lab.mac = found.gateway.mac
 
@@ -94,10 +96,22 @@ def _place(interface: ServiceInterface | ObservedInterface, vlan: int | None) ->
     return interface.device, interface.port, vlan, interface.inner_vlan
 
 
-def _write_port(labels: FimLabels, found: ObservedInterface) -> None:
+def _write_port(port: FimServicePort, labels: FimLabels, found: ObservedInterface) -> None:
+    """Write where an interface is; what its allocations lack would be read from its labels."""
     labels.device_name, labels.local_name = found.device, found.port
-    labels.vlan = str(found.vlan) if found.vlan else labels.vlan
-    labels.inner_vlan = str(found.inner_vlan) if found.inner_vlan else labels.inner_vlan
+    labels.vlan = _tag(found.vlan, labels.vlan)
+    labels.inner_vlan = _tag(found.inner_vlan, labels.inner_vlan)
+    if port.labels is not None and not found.vlan:
+        port.labels.vlan = _tag(None, port.labels.vlan)
+    if port.labels is not None and not found.inner_vlan:
+        port.labels.inner_vlan = _tag(None, port.labels.inner_vlan)
+
+
+def _tag(found: int | None, was: object) -> object:
+    """Return a VLAN as FIM has it: none if there is none; a 0, which says the same, stays."""
+    if found:
+        return str(found)
+    return None if number(was) else was
 
 
 def write_absent(node: FimNode) -> None:
@@ -180,12 +194,12 @@ def _local_names(
     named = (zip(d.guest_macs, d.guest_interfaces, strict=False) for d in devices)
     by_mac = {mac.lower(): name for pairs in named for mac, name in pairs}
     by_place = [next(iter(device.guest_interfaces), None) for device in devices]
-    for number, interface in enumerate(interfaces):
+    for place, interface in enumerate(interfaces):
         mac = label(interface.label_allocations, "mac")
         if mac and by_mac:
             yield by_mac.get(str(mac).lower())
         else:
-            yield by_place[number] if number < len(by_place) else None
+            yield by_place[place] if place < len(by_place) else None
 
 
 def _allocations(sliver: FimSliver, like: FimLabels) -> FimLabels:

@@ -136,7 +136,7 @@ class _Handler:
         told = told_to(self._logger, target, _reservation(unit))
         with told, asked_by(_asker(unit)):
             log.info("begins")
-            error = attempt(work, unit)
+            error = attempt(_identified, target, unit) or attempt(work, unit)
             if error is None:
                 log.info("is done")
                 return None
@@ -368,6 +368,15 @@ def _refuse_other_service(was: FimNetworkService, now: FimNetworkService) -> Non
         raise InvalidSliver("cannot be changed", field="resource_type")
     if fim_services.service_name(was) != fim_services.service_name(now):
         raise InvalidSliver("cannot be changed", field="resource_name")
+
+
+def _identified(target: str, unit: Any) -> None:
+    """Raise InvalidSliver if a unit has no reservation id: its text would be an id as any other."""
+    if target == results.CLEAN_RESTART or unit is None:
+        return
+    found = unit.get_reservation_id()
+    if found is None or not str(found):
+        raise InvalidSliver("is missing", field="reservation_id")
 
 
 def _reservation(unit: Any) -> str:

@@ -58,9 +58,9 @@ def at(
 def interface(
     where: Any = None,
     *,
-    bw: int = 0,
-    burst: int = 0,
-    mtu: int = 0,
+    bw: Any = 0,
+    burst: Any = 0,
+    mtu: Any = 0,
     peer: Any = None,
     was: Any = None,
 ) -> Any:
@@ -162,6 +162,9 @@ def code(answer: Any) -> tuple[int, str]:
     return result["target.code"], result.get("exception.message", "")
 
 
+_FAST = {"bandwidth": 10_000, "burst": 3_000}
+
+
 class TestTranslation:
     AT = {"id": "i1", "device": "sw1", "port": PORT, "vlan": 100}
 
@@ -186,6 +189,8 @@ class TestTranslation:
             (interface(bw=10), {"bandwidth": 10_000}),
             (interface(bw=10, burst=3), {"bandwidth": 10_000, "burst": 3_000}),
             (interface(burst=3), {}),
+            (interface(bw=10, burst=None), {"bandwidth": 10_000}),
+            (interface(bw="10", burst="3", mtu="9000"), {**_FAST, "mtu": 9_000}),
             (interface(at(ipv4="10.1.1.1")), {}),
         ],
     )
@@ -300,6 +305,13 @@ class TestTranslation:
         assert "ero" not in translated(site, service("L2PTP", *TWO, ero=ero))
 
 
+def _named(*interfaces: tuple[Any, Any]) -> Any:
+    """A segment with these interfaces, by their names."""
+    made = service("L2Bridge")
+    made.interface_info.interfaces = dict(interfaces)
+    return made
+
+
 _AT = "interface_info.interfaces[i1]"
 _SECOND = "interface_info.interfaces[i2]"
 
@@ -312,7 +324,14 @@ class TestWhatIsRefused:
             (service("L2Bridge", interface(at(port=None))), f"{_AT}.labels.local_name"),
             (service("L2Bridge", interface(at(vlan="4095"))), f"{_AT}.labels.vlan"),
             (service("L2Bridge", interface(at(vlan="x"))), f"{_AT}.labels.vlan"),
+            (service("L2Bridge", interface(at(vlan="auto"))), f"{_AT}.labels.vlan"),
+            (service("L2Bridge", interface(at(inner_vlan="auto"))), f"{_AT}.labels.inner_vlan"),
             (service("L2Bridge", interface(at(mac="aa"))), f"{_AT}.labels.mac"),
+            (service("L2Bridge", interface(bw="ten")), f"{_AT}.capacities.bw"),
+            (service("L2Bridge", interface(bw=0.5)), f"{_AT}.capacities.bw"),
+            (service("L2Bridge", interface(bw=1, burst="x")), f"{_AT}.capacities.burst_size"),
+            (_named(("i1", None)), _AT),
+            (_named((5, interface())), "interface_info.interfaces"),
             (service("L2Bridge", interface(bw=10_000_000)), f"{_AT}.capacities.bw"),
             (service("L2Bridge", interface(mtu=9)), f"{_AT}.capacities.mtu"),
             (service("L2Bridge", *TWO), "interface_info.interfaces"),
@@ -327,6 +346,23 @@ class TestWhatIsRefused:
             (service("FABNetv6", gateway=gateway(**V4)), "gateway.lab.ipv6"),
             (
                 service("FABNetv4", interface(at(ipv4="10.9.9.9")), gateway=gateway(**V4)),
+                f"{_AT}.labels.ipv4",
+            ),
+            (service("FABNetv4", gateway=gateway(**V4 | {"ipv4": "10.9.0.1"})), "gateway.lab.ipv4"),
+            (
+                service("FABNetv6", gateway=gateway(**V6 | {"ipv6": "2602::1"})),
+                "gateway.lab.ipv6",
+            ),
+            (
+                service("FABNetv4", gateway=gateway(**V4 | {"ipv4_subnet": "10.128.1.0/x"})),
+                "gateway.lab.ipv4_subnet",
+            ),
+            (
+                service(
+                    "FABNetv4",
+                    interface(at(ipv4="10.128.1.9", ipv4_subnet="10.128.2.0/24")),
+                    gateway=gateway(**V4),
+                ),
                 f"{_AT}.labels.ipv4",
             ),
             (
@@ -524,6 +560,42 @@ class TestTheHandler:
         written = {name: i.label_allocations for name, i in made.interface_info.interfaces.items()}
         assert {name: labels.inner_vlan for name, labels in written.items()} == inner
         assert {labels.vlan for labels in written.values()} == {"100"}
+
+    @pytest.mark.parametrize("inner", [None, "7"])
+    def test_writes_no_vlan_where_an_interface_has_none_any_more(
+        self, inner: str | None, handler: NetworkServiceHandler, fakes: Substrate
+    ) -> None:
+        """Asked again with either sliver, the interface stays untagged."""
+        tagged = at(vlan="100", inner_vlan=inner)
+        was = service("L2Bridge", interface(at(vlan="100", inner_vlan=inner), was=tagged))
+        now = service("L2Bridge", interface(at(vlan=None)))
+        assert code(handler.create(unit(was))) == (0, "")
+
+        assert code(handler.modify(unit(was, now))) == (0, "")
+        for again in (was, now):
+            assert code(handler.modify(unit(again))) == (0, "")
+            (made,) = fakes.services[RESERVATION].interfaces
+            assert (made.vlan, made.inner_vlan) == ("untagged", None)
+
+        (port,) = was.interface_info.interfaces.values()
+        assert (port.label_allocations.vlan, port.label_allocations.inner_vlan) == (None, None)
+
+    def test_leaves_a_vlan_of_0_as_it_was_decided(self, handler: NetworkServiceHandler) -> None:
+        made = service("L2Bridge", interface(at(vlan="0")))
+
+        assert code(handler.create(unit(made))) == (0, "")
+
+        assert made.interface_info.interfaces["i1"].label_allocations.vlan == "0"
+
+    @pytest.mark.parametrize("operation", ["create", "modify", "delete"])
+    def test_refuses_a_unit_without_a_reservation_id(
+        self, operation: str, handler: NetworkServiceHandler, fakes: Substrate
+    ) -> None:
+        asked: Any = unit(service("L2Bridge"))
+        asked.get_reservation_id = lambda: None
+
+        assert code(getattr(handler, operation)(asked)) == (-1, "reservation_id: is missing")
+        assert not fakes.services
 
     def test_writes_it_also_where_a_controller_keeps_no_ids(
         self, nso_site: Site, tmp_path: Path
