@@ -496,6 +496,88 @@ class TestLooking:
         assert (found.state, found.differences) == (State.RUNNING, ())
         assert wanted.differences == ("interface i1: its VLAN is 100, not 101",)
 
+    @pytest.mark.parametrize(
+        ("asked", "differences", "warning"),
+        [
+            (
+                [port("i1", 102), port("i2")],
+                ("interface i1: its VLAN is 100, not 102",),
+                "VLAN 102 on p1 of sw1 is taken",
+            ),
+            (
+                [port("i1", 900), port("i2", 101)],
+                ("interface i1: its VLAN is 100, not 900",),
+                "VLAN 900 is outside of the range",
+            ),
+            (
+                [port("i1"), port("i2"), port("i3")],
+                ("interface i3 is missing",),
+                "no VLAN of p1 of sw1 is free",
+            ),
+            (
+                [port("i1", where="p9"), port("i2")],
+                ("interface i1: its port is p1, not p9",),
+                "site.yaml has no port p9 of sw1",
+            ),
+            (
+                [port("i3")],
+                ("interface i1 is there and not asked for",),
+                "no VLAN of p1 of sw1 is free",
+            ),
+        ],
+        ids=["another's", "out of range", "none free", "no such port", "all of another id"],
+    )
+    def test_a_probe_compares_also_what_cannot_be_had(
+        self,
+        processor: HandlerProcessor,
+        asked: list[dict[str, Any]],
+        differences: tuple[str, ...],
+        warning: str,
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100), port("i2", 101))).result())
+        done(processor.create(bridge(port("i1", 102), sliver="net-2")).result())
+
+        outcome = done(processor.probe(bridge(*asked)).result())
+
+        assert outcome.observed
+        assert outcome.observed.state is State.RUNNING
+        assert set(outcome.observed.differences) >= set(differences)
+        (said,) = outcome.warnings
+        assert warning in said
+
+    def test_a_probe_of_what_is_as_the_file_says_only_warns_of_a_range_that_was_narrowed(
+        self, processor: HandlerProcessor, site: Site
+    ) -> None:
+        wanted = bridge(port("i1", 102))
+        done(processor.create(wanted).result())
+        narrow = {"sw1": {"ports": PORTS | {"p1": {"vlans": ["100"]}}}}
+
+        with HandlerProcessor(
+            Site.model_validate(site.model_dump() | {"switches": narrow})
+        ) as other:
+            outcome = done(other.probe(wanted).result())
+
+        assert outcome.observed
+        assert outcome.observed.differences == ()
+        assert "VLAN 102 is outside of the range" in outcome.warnings[0]
+
+    def test_a_probe_of_a_network_without_a_subnet_left_compares_the_rest(
+        self, processor: HandlerProcessor, claims: ServiceClaims
+    ) -> None:
+        done(processor.create(fabnet()).result())
+        claims.release(claims.of("net-1"))
+        for number in range(4):
+            block = f"10.128.{number}.1/24"
+            away = port("i1", 150 + number, where="p2")
+            held = fabnet(away, sliver=f"other-{number}", gateway={"address": block})
+            claims.claim(held)
+
+        outcome = done(processor.probe(fabnet()).result())
+
+        assert outcome.observed
+        assert outcome.observed.differences == ()
+        assert "no subnet for FABNetv4 is free" in outcome.warnings[0]
+
     def test_a_repair_of_what_is_as_its_stamp_says_does_nothing(
         self, processor: HandlerProcessor
     ) -> None:

@@ -2,6 +2,7 @@
 
 ::
 
-    handler.py   the flow of each operation
-    steps.py     its steps
+    handler.py     the flow of each operation
+    steps.py       its steps
+    comparison.py  a probe of what cannot be had
 """

@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
 from fabric_direct.drivers.contract.switch_search import CLAIMS
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.engine.verify import Verified, Verify
-from fabric_direct.errors import InvalidSite, InvalidSliver, NotFound, Unsupported
+from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound, Unsupported
 from fabric_direct.handlers.handler import OneModel, Repair, already_there, unknown_wish
+from fabric_direct.handlers.services.comparison import as_there
 from fabric_direct.handlers.services.steps import (
     ChangeBackService,
     ChangeService,
@@ -164,13 +166,27 @@ class NetworkServiceSliverHandler(OneModel):
     def observe(self, ref: SliverRef) -> Observed:
         """Read the service, and compare it with what it should be.
 
-        By its id alone it is compared with its stamp, if it has one that says so.
+        By its id alone it is compared with its stamp, if it has one that says so. What it cannot have,
+        as a VLAN of another service, is a warning: what is there is compared nevertheless.
         """
         found = self._driver.find(ref.id)
         if found is None:
             return self._incomplete(ref)
-        wanted = found.stamp if type(ref) is SliverRef else self._resolved(ref)()
+        if type(ref) is SliverRef:
+            return self._compared(found, found.stamp)
+        resolved = self._resolved(ref)
+        try:
+            wanted = resolved()
+        except (Conflict, InvalidSliver) as error:
+            return self._compared_as_there(found, ref, str(error))
         return self._compared(found, wanted)
+
+    def _compared_as_there(self, found: Service, asked: Any, why: str) -> Observed:
+        with self._drivers.reads.active():
+            warn(why)
+        wanted, missing = as_there(asked, found)
+        differs = self._driver.differences(wanted) if wanted else ()
+        return _observed(found, (*differs, *missing))
 
     def _compared(self, found: Service, wanted: Any) -> Observed:
         return _observed(found, self._driver.differences(wanted) if wanted else ())
